@@ -16,7 +16,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Workers and handlers": ("/v1/workers", "/v1/leases", "/v1/outcomes", "/v1/handlers"),
     "Schedules": ("/v1/schedules",),
     "Constraints": ("/v1/constraints",),
-    "Tenants and tokens": ("/v1/quotas", "/v1/tokens", "/v1/audit"),
+    "Tenants and tokens": ("/v1/me", "/v1/quotas", "/v1/tokens", "/v1/audit"),
     "Daemons": ("/v1/", "/metrics", "/livez", "/readyz", "/openapi", "/docs"),
     "LightJQ, miniq, Skygear": (),
 }
@@ -133,6 +133,7 @@ WORDS = {
     "JobsQuery.since": "its last attempt ended then or later; without one, it was pushed",
     "JobsQuery.before": "the same, earlier",
     "Edit.run_at": "null: at once",
+    "Pulling.warm": "jobtypes that this worker runs soonest, as it has their code loaded: it gets such jobs first",
     "Pulling.heartbeat": "longest silence about these jobs; left out: as registered",
     "Outcome.result_bytes": "size of a result that is too large to be sent",
     "Registration.jobs": "each a name, or a map [with options](WORKERS.md#options-of-a-job-function); at most 1,000",

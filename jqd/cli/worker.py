@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 from cyclopts import Parameter
 
 from jqd.cli.common import duration, set_log, worded
 from jqd.cli.exits import Exit, Usage
 from jqd.client import daemon_urls
-from jqd.client.environ import daemon_token
+from jqd.client.environ import checked_urls, daemon_token
+from jqd.code import CodeConfig, supervise
+from jqd.code.config import Limits
 from jqd.domain.errors import ConfigError
 from jqd.domain.lossy_stream import only_tells, writer_of
 from jqd.worker.app import App
@@ -23,6 +25,7 @@ from jqd.worker.job_output import hear_jobs
 from jqd.worker.load import import_app
 from jqd.worker.reload import Watch
 from jqd.worker.serve import serve as serve_worker
+from jqd.worker.service import CONCURRENCY_DEFAULT
 from jqd.worker.signed import MAKE_SECRET
 
 RELOAD_DRAIN_S = 5.0  # with --reload somebody waits for the new code; what has not ended is handed back untried
@@ -49,13 +52,38 @@ class Loud:
         return self.log_level or ("debug" if self.verbose else "warning" if self.quiet else "info")
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Code:
+    """Handlers that are code (docs/use/WORKERS.md)."""
+
+    code: Flag = False
+    """Run handlers that are code, instead of a module: as this user, unless there is a --sandbox."""
+    sandbox: Literal["none", "bwrap"] = "none"
+    """With --code: run it in bubblewrap, without which code of tenants is refused."""
+    network: Flag = False
+    """With --sandbox: let the code reach the network."""
+    env: Annotated[list[str] | None, Parameter(negative="")] = None
+    """With --code: a variable of this worker that the code gets, too; may be given several times."""
+    silence: str = "10s"
+    """With --code: so long after this worker has died its jobs run again elsewhere."""
+    memory_mib: int = Limits().memory_mib
+    """With --code: memory of a process and all that it starts; more ends it."""
+    output_mib: int = Limits().output_mib
+    """With --code: what one attempt may print; more ends it."""
+    file_mib: int = Limits().file_mib
+    """With --code: the largest file that it may write."""
+    children: int = Limits().processes
+    """With --code: processes at once, with the one that started them."""
+
+
 async def worker(
-    target: Annotated[str, Parameter(name="MODULE[:APP]")],
+    target: Annotated[str | None, Parameter(name="MODULE[:APP]")] = None,
     /,
     *,
     bind: str = "127.0.0.1:0",
     daemon: Annotated[list[str] | None, Parameter(negative="")] = None,
-    concurrency: int = 16,
+    concurrency: int | None = None,
     processes: int = 0,
     name: str | None = None,
     advertise: str | None = None,
@@ -66,9 +94,10 @@ async def worker(
     drain: str = "30s",
     jobs: Annotated[list[str] | None, Parameter(name=["--jobs", "--queues"], negative="")] = None,
     reload: Flag = False,
+    code: Code = Code(),
     loud: Loud = Loud(),
 ) -> int:
-    """Serve the jobs of a Python module over HTTP, registered at one daemon or several.
+    """Serve the jobs of a Python module over HTTP, or with --code handlers that are code, for one daemon or several.
 
     Parameters
     ----------
@@ -79,7 +108,8 @@ async def worker(
     daemon
         URL of a daemon to register at; may be given several times. Else JQD_URL, else http://127.0.0.1:7420.
     concurrency
-        Jobs at work at once: plain functions in as many threads, and as many async ones.
+        Jobs at work at once: plain functions in as many threads, and as many async ones. Default 16; with --code
+        batches, each in a process of its own, default 4.
     processes
         Run the jobs in so many processes instead: each plain function alone in one of them, killed at its timeout.
         SIGHUP then loads the code anew without dropping a job.
@@ -107,6 +137,8 @@ async def worker(
     only_tells("stdout", "stderr")
     set_log(level, "auto")
     drain_s = duration(drain, "--drain")
+    if code.code or target is None:
+        return await _run_code(code, target, daemon or daemon_urls(), concurrency, name, drain_s, level)
     if not processes:
         hear_jobs(level)
     watch = Watch(Path.cwd()) if reload else None
@@ -120,7 +152,7 @@ async def worker(
             bind=bind,
             daemons=daemon or daemon_urls(),
             only=[name for given in jobs or () for name in given.split(",") if name],
-            concurrency=concurrency,
+            concurrency=CONCURRENCY_DEFAULT if concurrency is None else concurrency,
             processes=processes,
             name=name,
             advertise=advertise,
@@ -134,6 +166,38 @@ async def worker(
     if watch is not None and watch.has_signalled and not processes:
         _begin_anew()
     return Exit.DONE
+
+
+async def _run_code(
+    code: Code,
+    target: str | None,
+    daemons: list[str],
+    concurrency: int | None,
+    name: str | None,
+    drain_s: float,
+    level: str,
+) -> int:
+    if target is not None or not code.code:
+        raise Usage(
+            "a worker serves a module, MODULE[:APP], or with --code the handlers that are code: give one of these"
+        )
+    limits = Limits(
+        memory_mib=code.memory_mib, output_mib=code.output_mib, file_mib=code.file_mib, processes=code.children
+    )
+    with worded():
+        config = CodeConfig(
+            daemons=checked_urls(daemons),
+            concurrency=CodeConfig(daemons=[]).concurrency if concurrency is None else concurrency,
+            name=name,
+            drain_s=drain_s,
+            silence_s=duration(code.silence, "--silence"),
+            log_level=level,
+            limits=limits,
+            sandbox=code.sandbox,
+            network=code.network,
+            environment=code.env or [],
+        )
+        return await supervise(config)
 
 
 def _secrets(path: str | None) -> list[str]:

@@ -66,3 +66,12 @@ def trust_file() -> str | None:
 def surroundings() -> dict[str, str]:
     """Return the environment without jqd's variables, for a daemon that tests start."""
     return {name: value for name, value in os.environ.items() if not name.startswith("JQD_")}
+
+
+PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
+"""What code that a worker runs gets of its environment: where programs and certificates are, how text is written."""
+
+
+def passed_on(names: Sequence[str]) -> dict[str, str]:
+    """Those variables, and the ones that are named. Nothing else, for a worker's own hold its token."""
+    return {name: os.environ[name] for name in (*PASSED, *names) if name in os.environ}

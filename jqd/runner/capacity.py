@@ -107,7 +107,9 @@ class Capacity:
         A worker that pulls counts as wholly free.
         """
         if (pull := self.pulls.best(jobtype, priority)) is not None:
-            return Offer(pull.worker, pull.jobs_max, self._config.batch_bytes_max, pull)
+            code = self._workers.code(jobtype)
+            jobs_max = min(pull.jobs_max, code.options.batch or 1) if code is not None else pull.jobs_max
+            return Offer(pull.worker, jobs_max, self._config.batch_bytes_max, pull)
         now_s = self._clock.mono_s()
         roomy: list[tuple[float, int, Worker]] = []
         posting = self.posting() if self.connections.free else []

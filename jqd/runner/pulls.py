@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import trio
 
@@ -20,6 +20,7 @@ from jqd.domain.job import Held
 from jqd.runner.demand import Demand
 from jqd.runner.worker import Worker, takes_type
 
+Key = TypeVar("Key")
 Kind = tuple[tuple[str, ...] | None, int, int]
 """What a worker takes: jobtypes, and from which priority to which."""
 
@@ -33,6 +34,8 @@ class Pull:
     """How often its worker is heard."""
     number: int
     """Of arrival."""
+    warm: tuple[str, ...] = ()
+    """Jobtypes that its worker would run soonest."""
     is_promised: bool = False
     """Whether jobs are being claimed for it, or are on their way to it, or came."""
     is_over: bool = False
@@ -118,6 +121,7 @@ class Pulls:
         """`came`: called when a poll begins to wait."""
         self._came = came
         self._kinds: dict[Kind, dict[Pull, None]] = {}
+        self._warm: dict[str, dict[Pull, None]] = {}  # by jobtype
         self._number = 0
         self.is_closed = False
         """The daemon shuts down: no poll waits here any more."""
@@ -126,22 +130,25 @@ class Pulls:
         return sum(map(len, self._kinds.values()))
 
     @contextmanager
-    def waiting(self, worker: Worker, jobs_max: int, heartbeat_s: float | None = None) -> Iterator[Pull]:
+    def waiting(
+        self, worker: Worker, jobs_max: int, heartbeat_s: float | None = None, warm: Sequence[str] = ()
+    ) -> Iterator[Pull]:
         self._number += 1
-        pull = Pull(worker, min(jobs_max, worker.max_jobs), heartbeat_s, self._number)
+        pull = Pull(worker, min(jobs_max, worker.max_jobs), heartbeat_s, self._number, tuple(warm))
         if self.is_closed:
             pull.close()
         kind = worker.jobs, worker.priority_min, worker.priority_max
         self._kinds.setdefault(kind, {})[pull] = None
+        for jobtype in pull.warm:
+            self._warm.setdefault(jobtype, {})[pull] = None
         self._came()
         try:
             yield pull
         finally:
             pull.is_over = True
-            pulls = self._kinds[kind]
-            del pulls[pull]
-            if not pulls:
-                del self._kinds[kind]
+            _drop(self._kinds, kind, pull)
+            for jobtype in dict.fromkeys(pull.warm):
+                _drop(self._warm, jobtype, pull)
 
     def close(self) -> None:
         self.is_closed = True
@@ -162,13 +169,22 @@ class Pulls:
                 wishes.named(jobtype, (low, high))
 
     def best(self, jobtype: str, priority: int) -> Pull | None:
-        """Return the poll that has waited longest of those that take such a job."""
+        """Return the poll that has waited longest of those that take such a job; first of those that are warm for it."""
+        for pull in self._warm.get(jobtype, ()):
+            if pull.is_open and pull.worker.takes(jobtype, priority):
+                return pull
         firsts = (
             _first(pulls)
             for (jobs, low, high), pulls in self._kinds.items()
             if low <= priority <= high and takes_type(jobs, jobtype)
         )
         return min(filter(None, firsts), key=lambda pull: pull.number, default=None)
+
+
+def _drop(pulls: dict[Key, dict[Pull, None]], key: Key, pull: Pull) -> None:
+    del pulls[key][pull]
+    if not pulls[key]:
+        del pulls[key]
 
 
 def _first(pulls: Iterable[Pull]) -> Pull | None:

@@ -17,7 +17,7 @@ from jqd.domain.settings import NIL, Setting, SettingTable
 from jqd.domain.shares import Share
 from jqd.domain.tenant import annotate
 from jqd.runner.endpoint import host_of, server_of
-from jqd.runner.handler import Handler, id_of, workers_of
+from jqd.runner.handler import Handler, Version, code_for, id_of, workers_of
 from jqd.runner.presence import Presence
 from jqd.runner.ssrf import AddressPolicy, SsrfGuard, machine, standing_of
 from jqd.runner.worker import Worker, WorkerSpec, jobs_of, new_id, refused
@@ -168,6 +168,15 @@ class WorkerRegistry(Presence):
     def handler(self, name: str) -> Handler | None:
         """Return a handler, which may be deleted; None when there never was one."""
         return self._handlers.get(name)
+
+    def code(self, jobtype: str) -> Version | None:
+        """What a code worker runs for such jobs; None: their handler is not in code, or there is none."""
+        name, _, number = jobtype.rpartition("@")
+        plain, pinned = self._handlers.get(jobtype), self._handlers.get(name)
+        found = code_for(plain) if plain is not None else None
+        if found is None and pinned is not None and number.isdecimal():
+            found = code_for(pinned, int(number[:16]))
+        return found
 
     def handlers(self) -> dict[str, Handler]:
         return {name: handler for name, handler in sorted(self._handlers.items()) if handler.versions}

@@ -5,14 +5,16 @@ where `runner.allow_code` is on; for other tenants only where code workers run i
 """
 
 from jqd.domain.errors import Denied, Fault, Invalid
+from jqd.domain.tenant import bare, tenant_of
 from jqd.domain.tokens import Role
-from jqd.runner.handler import Definition, HandlerOptions, code_for
+from jqd.runner.handler import Definition, HandlerOptions
 from jqd.runner.registry import WorkerRegistry
 from jqd.service.services import Services
 
 LANGS = {"python": "python", "node": "node.js", "sh": "shell"}  # as people call them
 OF_URLS = ("style", "format", "method", "headers", "secrets", "max_jobs", "priority_min", "priority_max")
 """Options that say how a URL is called, and for how many jobs at once."""
+BROKEN = "handler"  # begins what a code worker says of a handler that it cannot run
 SANDBOX = "bwrap"  # the one that keeps tenants' code apart from everything else
 
 _USUAL = HandlerOptions()
@@ -48,11 +50,10 @@ def expect_fit(definition: Definition) -> None:
 
 def why_unserved(workers: WorkerRegistry, jobtype: str) -> str | None:
     """Return why jobs of a handler in code wait when no worker takes them; None for other jobtypes."""
-    name, _, number = jobtype.rpartition("@")
-    plain, pinned = workers.handler(jobtype), workers.handler(name)
-    version = code_for(plain) if plain is not None else None
-    if version is None and pinned is not None and number.isdecimal():
-        version = code_for(pinned, int(number[:16]))
+    version = workers.code(jobtype)
     if version is None:
         return None
-    return f"handler is {LANGS[version.lang]} code: waits for a code worker (`jqd worker --code`)"
+    broken = f"{BROKEN} {bare(jobtype).rpartition('@')[0] or bare(jobtype)}@{version.number} "
+    troubles = [one.trouble for one in workers.list() if one.tenant == tenant_of(jobtype) and one.trouble]
+    said = next((f", and one says: {trouble}" for trouble in troubles if broken in trouble), "")
+    return f"handler is {LANGS[version.lang]} code: waits for a code worker (`jqd worker --code`){said}"

@@ -5,6 +5,7 @@ they survive any daemon, and any daemon takes their outcomes.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -71,19 +72,26 @@ class Beat(NamedTuple):
 
 
 async def pull(
-    services: Services, worker_id: str, jobs_max: int, wait_s: float, heartbeat_s: float | None = None
+    services: Services,
+    worker_id: str,
+    jobs_max: int,
+    wait_s: float,
+    heartbeat_s: float | None = None,
+    warm: Sequence[str] = (),
 ) -> Lease:
-    """Wait for jobs for a worker that pulls; none when the time is over. If cancelled, as when the client has left,
+    """Wait for jobs for a worker that pulls; none when the time is over. A worker that is `warm` for a jobtype gets its
+    jobs before others that wait as well. If cancelled, as when the client has left,
     jobs that came go back. Raises NotFound, Conflict for a worker that
     jobs are posted to, Closed while the daemon shuts down, StoreAway when a hand-over cannot be finished.
     """
     deadline_s = trio.current_time() + max(wait_s, SOON_S)
+    own = [services.qualified_name(name) for name in warm]
     while True:
         worker = await _puller(services, worker_id)  # as it is registered now; that it waits is a sign of life
         if services.pulls.is_closed:
             raise Closed("this daemon is shutting down; ask another one", full=False)
         until_s = min(deadline_s, trio.current_time() + min(ANEW_S, (worker.ttl_s or math.inf) / SIGNS_PER_TTL))
-        poll = await _wait(services, worker, jobs_max, until_s, heartbeat_s or worker.heartbeat_s)
+        poll = await _wait(services, worker, jobs_max, until_s, heartbeat_s or worker.heartbeat_s, own)
         if poll.given:
             return Lease(str(poll.given[0].fence), poll.given, poll.silence_s)
         if trio.current_time() >= deadline_s:
@@ -125,11 +133,16 @@ async def beat(
 
 
 async def _wait(
-    services: Services, worker: Worker, jobs_max: int, deadline_s: float, heartbeat_s: float | None
+    services: Services,
+    worker: Worker,
+    jobs_max: int,
+    deadline_s: float,
+    heartbeat_s: float | None,
+    warm: Sequence[str],
 ) -> Pull:
     """Wait for one poll: until it has jobs, the hand-over failed, or the time is over. Jobs that arrived are the
     worker's and are answered; the rest goes back when the store is there."""
-    with services.pulls.waiting(worker, jobs_max, heartbeat_s) as poll:
+    with services.pulls.waiting(worker, jobs_max, heartbeat_s, warm) as poll:
         try:
             with trio.move_on_at(deadline_s):
                 await poll.wait_first()

@@ -32,7 +32,7 @@ class Program(NamedTuple):
 
 def kill_descendants() -> list[Program]:
     """Kill all descendants, and return which: a program of a job must not go on beside its next attempt."""
-    found = _below(os.getpid(), _children())
+    found = below(os.getpid(), children())
     killed = []
     for pid in found:
         command = _command(pid)
@@ -46,23 +46,24 @@ def kill_descendants() -> list[Program]:
     return killed
 
 
-def _children() -> dict[int, list[int]]:
+def children() -> dict[int, list[int]]:
     """Return the children of every process on this machine that we may see."""
-    children: dict[int, list[int]] = {}
+    found: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
             stat = entry.read_bytes()
         except OSError:
             continue  # it has ended meanwhile
         parent = int(stat.rpartition(b")")[2].split()[1])  # its name stands in parentheses, and may hold some itself
-        children.setdefault(parent, []).append(int(entry.parent.name))
-    return children
+        found.setdefault(parent, []).append(int(entry.parent.name))
+    return found
 
 
-def _below(pid: int, children: dict[int, list[int]]) -> list[int]:
-    found = list(children.get(pid, ()))
+def below(pid: int, of: dict[int, list[int]]) -> list[int]:
+    """All descendants of a process, as `children` has them."""
+    found = list(of.get(pid, ()))
     for each in found:  # grows as it goes
-        found.extend(children.get(each, ()))
+        found.extend(of.get(each, ()))
     return found
 
 

@@ -40,6 +40,12 @@ Status = Annotated[int, Meta(ge=100, le=599, description="a whole number from 10
 Wait = Annotated[float, Meta(ge=0, description="a number of seconds, 0 or more")]
 
 
+WARM_MAX = 100  # jobtypes: as many contexts as a machine keeps
+Warm = Annotated[
+    tuple[Name, ...], Meta(max_length=WARM_MAX, description=f"a list of at most {WARM_MAX} names of jobtypes")
+]
+
+
 class Pulling(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of `POST /v1/leases`."""
 
@@ -48,6 +54,8 @@ class Pulling(Struct, frozen=True, forbid_unknown_fields=True):
     wait: Seconds = 0.0
     heartbeat: Heartbeat | None = None
     """How often it will be heard, at least, of one of these jobs; None: as it registered."""
+    warm: Warm = ()
+    """Jobtypes that it would run soonest."""
 
 
 class Outcome(Struct, frozen=True):
@@ -103,7 +111,7 @@ async def pull(parts: ApiContext, request: Request) -> Response:
     if request.hurried:
         return answer(200, Lease(None, []), language)
     wait_s = request.wait_s(told.wait, config.wait_s_max)
-    lease = await leases.pull(parts.services, told.worker_id, told.max_jobs, wait_s, told.heartbeat)
+    lease = await leases.pull(parts.services, told.worker_id, told.max_jobs, wait_s, told.heartbeat, told.warm)
     if not lease.jobs:
         return answer(200, Lease(None, []), language)
     given = batch_jobs(lease.jobs, parts.services.clock.wall_ms())

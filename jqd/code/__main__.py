@@ -1,0 +1,67 @@
+"""The worker proper, as `supervisor.py` starts it: python -m jqd.code CONFIG BASE LIFELINE
+
+It ends with its supervisor: LIFELINE is the reading end of a pipe whose other end only that has.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+import trio
+
+from jqd.code.config import CodeConfig
+from jqd.code.descendants import end_strays, guard_this_process
+from jqd.code.launch import remove
+from jqd.code.supervisor import SWEEP_EVERY_S, SWEEPS_MAX, WRONG
+from jqd.code.worker import serve
+from jqd.domain import log
+from jqd.domain.errors import ConfigError
+from jqd.domain.lossy_stream import only_tells
+
+
+async def _run(config: CodeConfig, base: Path, lifeline: int) -> None:
+    stopping, now = trio.Event(), trio.Event()
+
+    async def hear() -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as arriving:
+            async for _ in arriving:
+                if stopping.is_set():
+                    now.set()
+                stopping.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hear)
+        nursery.start_soon(_end_with, lifeline, base)
+        await serve(config, base, stopping=stopping, now=now, adopts=True)
+        nursery.cancel_scope.cancel()
+
+
+async def _end_with(lifeline: int, base: Path) -> None:
+    """When our supervisor is dead, so are we, with all that we have started: its jobs run again elsewhere."""
+    await trio.lowlevel.wait_readable(lifeline)
+    for _ in range(SWEEPS_MAX):
+        if not end_strays():
+            break
+        await trio.sleep(SWEEP_EVERY_S)
+    remove(base)
+    os._exit(1)
+
+
+def main(told: str, base: str, lifeline: str) -> int:
+    guard_this_process()
+    config = msgspec.json.decode(told, type=CodeConfig)
+    only_tells("stdout", "stderr")
+    log.configure(level=config.log_level)
+    os.set_inheritable(int(lifeline), False)
+    try:
+        trio.run(_run, config, Path(base), int(lifeline))
+    except ConfigError as error:
+        log.get_logger("code").error("code.wrong", why=str(error))
+        return WRONG
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

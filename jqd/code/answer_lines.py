@@ -1,0 +1,68 @@
+"""What a batch in sh answers, by node-miniq's rules. Pure.
+
+A line for each job, in order. The whole number that it begins with is the job's status: 2xx and 4xx end it, all others
+are tried again; what follows is its text. `#` begins a comment, `J: type|payload` or `#J: …` a new job, which follows
+the job whose line comes next. Too few lines: NO_RESPONSE for the rest. A line without a number: INVALID_RESPONSE for it
+and all after.
+
+Where a handler takes one job at a time (no `batch`), a line that begins with no status is its text, and then the exit
+code says how it went: 0 well, any other badly.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from jqd.code.outcome import INVALID_RESPONSE
+from jqd.domain.job_lines import is_job, job_of
+
+STATUS_MAX = 999  # what is above is no status of anybody's, and told as this
+QUOTE_BYTES = 100  # of a line that cannot be read
+_STATUS = re.compile(rb"\s*\+?0*([0-9]+)\s*")  # as parseInt reads it
+_ONE_STATUS = re.compile(rb"([1-5][0-9][0-9])(?:\s+|$)")
+
+
+class LineAnswer(NamedTuple):
+    """Of one job."""
+
+    status: int
+    text: str
+    follows: tuple[dict[str, str], ...] = ()
+
+
+def read_batch(printed: bytes, jobs: int, *, is_whole: bool) -> Iterator[LineAnswer]:
+    """The answers that are there, of so many jobs. `is_whole`: the process ended by itself, so a last line may lack its
+    end."""
+    *lines, last = printed.split(b"\n")
+    follows: list[dict[str, str]] = []
+    left = jobs
+    for line in [*lines, last] if is_whole else lines:
+        if is_job(line):
+            follows.append(job_of(line))
+        elif line.startswith(b"#") or not line.strip() or not left:
+            continue
+        elif number := _STATUS.match(line):
+            left -= 1
+            text = line[number.end() :].decode("utf-8", "replace").strip()
+            yield LineAnswer(min(int(number[1][:4]), STATUS_MAX), text, tuple(follows))
+            follows = []
+        else:
+            quoted = line[:QUOTE_BYTES].decode("utf-8", "replace")
+            why = (
+                f"{INVALID_RESPONSE}: the code printed the line {quoted!r}, which begins with no status, so nobody"
+                " knows whose the next lines are; let each line begin with a number, as '200 ok'"
+            )
+            yield from [LineAnswer(500, why)] * left
+            return
+
+
+def read_one(printed: bytes, code: int, how: str) -> LineAnswer:
+    """The answer of a process that has ended with that exit code, of its one job. `how`: the same in words."""
+    lines = printed.split(b"\n")
+    follows = tuple(job_of(line) for line in lines if is_job(line))
+    said = [line for line in lines if line.strip() and not line.startswith(b"#") and not is_job(line)]
+    if said and (number := _ONE_STATUS.match(said[0])):
+        text = said[0][number.end() :].decode("utf-8", "replace").strip()
+        return LineAnswer(int(number[1]), text, follows)
+    text = b"\n".join(said).decode("utf-8", "replace").strip()
+    return LineAnswer(200, text, follows) if code == 0 else LineAnswer(500, f"{text}\n{how}".lstrip())

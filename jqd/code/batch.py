@@ -1,0 +1,65 @@
+"""Jobs of one lease that are run together, for what runs them."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from jqd.code.definition import Definition
+from jqd.code.outcome import LeasedJob, Outcome, cancelled, failed, timed_out
+from jqd.code.process import Process
+
+CANCELLED = "cancelled"  # why a process was killed: no job of it is to blame
+STOPPING = "its worker stops"
+LATE = "late"
+
+
+class Batch:
+    def __init__(
+        self,
+        definition: Definition,
+        jobs: Sequence[LeasedJob],
+        settle: Callable[[Outcome], None],
+        unwanted: Mapping[str, bool] | None = None,
+    ) -> None:
+        """`settle`: told of each outcome. `unwanted`: jobs that nobody waits for any more: whether their lease is lost;
+        else they were cancelled."""
+        self.definition = definition
+        self.left = list(jobs)
+        """Those that have not ended, in order: the first is at work, or the next."""
+        self.process: Process | None = None
+        """What runs it now."""
+        self._settle = settle
+        self._unwanted = {} if unwanted is None else unwanted
+
+    def end(self, outcome: Outcome) -> None:
+        self.left = [job for job in self.left if job.job_id != outcome.job_id]
+        self._settle(outcome)
+
+    def stop(self, job_id: str) -> None:
+        """It is unwanted from now on: what is at work on it is killed."""
+        if self.process is not None and any(self._runs(job) for job in self.left if job.job_id == job_id):
+            self.process.kill(CANCELLED)
+
+    def skip_unwanted(self) -> None:
+        for job in list(self.left):
+            if job.job_id in self._unwanted:
+                if self._unwanted[job.job_id]:
+                    self.left.remove(job)
+                else:
+                    self.end(cancelled(job))
+
+    def blame(self, process: Process, log: str, time: str = "") -> None:
+        """A process has ended with its first job that had not: of that job it says how, the others begin anew.
+
+        `time`: what was over for all of them together; empty: that job's own."""
+        why = process.why_killed
+        if why in (CANCELLED, STOPPING) or not self.left:
+            return
+        job = self.left[0]
+        if why == LATE:
+            self.end(timed_out(job, log, time))
+        else:
+            told = why or f"NO_RESPONSE: its process ended while it was at work: {process.how}"
+            self.end(failed(job, told, log))
+
+    def _runs(self, job: LeasedJob) -> bool:
+        """A process of sh has all of them at once."""
+        return self.definition.lang == "sh" or job is self.left[0]

@@ -1,0 +1,171 @@
+"""The handlers of one store that are code: looked at every second, so that a new version counts from the next batch on.
+
+A handler whose `before` fails is broken: its jobs wait, untried, and the worker takes none of them until a new version
+comes or some time is over. It says so of itself (`trouble`), and `why` of such a job does.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
+from urllib.parse import quote
+
+import httpx2
+import msgspec
+import trio
+
+from jqd.code.definition import ContextKey, Definition, Share
+from jqd.domain.clock import Clock
+from jqd.domain.dates import iso
+from jqd.domain.log import get_logger
+from jqd.domain.media import MSGPACK
+
+LOOK_S = 1.0  # between looks
+LOOK_SHARE = 10  # a look may take a tenth of the time: a thousand handlers are some MiB
+CALL_S = 5.0  # of one call: a small message to a daemon near by
+BROKEN_S = 30.0  # until a handler that is broken is tried again: what it needs may have come
+JOBTYPES_MAX = 1_000  # that one worker may name
+OLD_PER_LOOK = 50  # other versions than the newest that are asked for in one look
+TROUBLE_CHARS_MAX = 300  # of why one handler is broken, its end
+TROUBLES_CHARS_MAX = 1_000  # as a registration may have it
+
+_decode_one = msgspec.msgpack.Decoder(Definition).decode
+
+
+class _Page(msgspec.Struct, frozen=True):
+    handlers: list[Definition]
+    cursor: str = ""
+
+
+_decode_page = msgspec.msgpack.Decoder(_Page).decode
+
+
+class Fault(NamedTuple):
+    """Why a handler is broken."""
+
+    called: str
+    since_ms: int
+    why: str
+    until_s: float
+    """When it is tried again, by trio's clock."""
+
+
+class Catalogue:
+    def __init__(
+        self,
+        http: httpx2.AsyncClient,
+        daemon: Callable[[], str],
+        tenant: str,
+        clock: Clock,
+        changed: Callable[[], None],
+    ) -> None:
+        """`daemon`: whom to ask. `changed`: told when `jobtypes` or `trouble` have."""
+        self.jobtypes: tuple[str, ...] = ()
+        """Those that this worker takes: names, and names with versions."""
+        self._shares: dict[str, tuple[Share, ...]] = {}
+        self._known: dict[tuple[str, int], Definition] = {}
+        self._faults: dict[ContextKey, Fault] = {}
+        self._http, self._daemon, self._tenant, self._clock, self._changed = http, daemon, tenant, clock, changed
+        self._more = trio.Event()
+        self._told = ""
+        self._log = get_logger("code")
+
+    async def run(self) -> None:
+        while True:
+            began_s = trio.current_time()
+            await self._look()
+            self.name_jobtypes()
+            await trio.sleep(max(LOOK_S, LOOK_SHARE * (trio.current_time() - began_s)))
+
+    async def wait_changed(self) -> None:
+        await self._more.wait()
+
+    def find(self, jobtype: str) -> Definition | None:
+        """What runs such jobs now: the newest version in code that gets any, or the one that is named."""
+        for share in reversed(self._shares.get(jobtype, ())):
+            found = self._known.get((jobtype, share.version))
+            if share.share > 0 and found is not None and found.is_code:
+                return found
+        name, _, number = jobtype.rpartition("@")
+        pinned = self._known.get((name, int(number))) if number.isdecimal() else None
+        return pinned if pinned is not None and pinned.is_code else None
+
+    def is_resting(self, definition: Definition) -> bool:
+        """Whether it is broken, and not tried now."""
+        fault = self._faults.get(definition.key)
+        return fault is not None and fault.until_s > trio.current_time()
+
+    def broke(self, definition: Definition, why: str) -> None:
+        """Its `before` failed. Nobody's job has."""
+        known = self._faults.get(definition.key)
+        since_ms = known.since_ms if known else self._clock.wall_ms()
+        until_s = trio.current_time() + BROKEN_S
+        self._faults[definition.key] = Fault(definition.called, since_ms, why, until_s)
+        self._log.error("code.handler_broken", handler=definition.called, why=why, again_in_s=BROKEN_S)
+        self.name_jobtypes()
+
+    def mended(self, definition: Definition) -> None:
+        """A batch of it ran."""
+        if self._faults.pop(definition.key, None) is not None:
+            self._log.info("code.handler_mended", handler=definition.called)
+            self.name_jobtypes()
+
+    @property
+    def trouble(self) -> str:
+        """What is broken, in words; empty: nothing is."""
+        lines = [
+            f"handler {fault.called} is broken since {iso(fault.since_ms)}, its before failed: {_end(fault.why)}"
+            for fault in self._faults.values()
+        ]
+        return "; ".join(lines)[:TROUBLES_CHARS_MAX]
+
+    def name_jobtypes(self) -> None:
+        """Say anew which jobtypes are taken."""
+        now_s = trio.current_time()
+        code = [each for each in self._known.values() if each.is_code]
+        self._faults = {key: fault for key, fault in self._faults.items() if key in {each.key for each in code}}
+        rest = {key for key, fault in self._faults.items() if fault.until_s > now_s}
+        current = [(name, self.find(name)) for name in self._shares]
+        plain = [name for name, each in current if each is not None and each.key not in rest]
+        pinned = [each.called for each in code if each.key not in rest]
+        jobtypes, trouble = tuple([*plain, *pinned][:JOBTYPES_MAX]), self.trouble
+        if jobtypes != self.jobtypes or trouble != self._told:
+            self.jobtypes, self._told = jobtypes, trouble
+            self._changed()
+            self._more.set()
+            self._more = trio.Event()
+
+    async def _look(self) -> None:
+        """Ask for all of them. What cannot be asked for stays as it was."""
+        try:
+            rows = [row async for row in self._rows() if row.tenant == self._tenant]
+            self._shares = {row.name: row.versions for row in rows}
+            kept = {(row.name, one.version) for row in rows for one in row.versions}
+            self._known = {at: each for at, each in self._known.items() if at in kept}
+            self._known |= {(row.name, row.version): row for row in rows}
+            # What a number stands for never changes: it is asked for once.
+            for name, number in sorted(kept - self._known.keys())[:OLD_PER_LOOK]:
+                path = f"/v1/handlers/{quote(name, safe='')}"
+                self._known[name, number] = _decode_one(await self._get(path, {"version": str(number)}))
+        except (httpx2.HTTPError, msgspec.MsgspecError, trio.TooSlowError) as error:
+            self._log.debug("code.handlers_unknown", daemon=self._daemon(), error=repr(error))
+
+    async def _rows(self) -> AsyncIterator[Definition]:
+        cursor = ""
+        while True:
+            page = _decode_page(await self._get("/v1/handlers", {"cursor": cursor} if cursor else {}))
+            for row in page.handlers:
+                yield row
+            cursor = page.cursor
+            if not cursor:
+                return
+
+    async def _get(self, path: str, query: dict[str, str]) -> bytes:
+        with trio.fail_after(CALL_S):
+            answer = await self._http.get(f"{self._daemon()}{path}", params=query, headers={"accept": MSGPACK})
+        answer.raise_for_status()
+        return answer.content
+
+
+def _end(why: str) -> str:
+    """In one line."""
+    text = "".join(one if one.isprintable() else " " for one in why)
+    return " ".join(text.split())[-TROUBLE_CHARS_MAX:]

@@ -1,0 +1,66 @@
+"""What a code worker may be told: where it asks for jobs, and what the code may use of the machine."""
+
+from typing import Literal
+
+import msgspec
+
+from jqd.domain.errors import ConfigError
+
+Sandbox = Literal["none", "bwrap"]
+MIB = 1 << 20
+SILENCE_S_MIN = 2.0  # of a worker that beats three times in it
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one context: its process, with all that this has started."""
+
+    memory_mib: int = 512
+    """Resident, of all its processes together; and address space of each, but for node, which reserves far more."""
+    processes: int = 64
+    """At once; a shell pipeline has a handful."""
+    files: int = 256
+    """Open at once, of each process."""
+    file_mib: int = 1024
+    """The largest file that it may write."""
+    output_mib: int = 16
+    """Printed by one attempt; its last 64 KiB are kept."""
+    cpu_s: int = 3600
+    """Of the processor, of each process in its whole life: as long as a context may live."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} {getattr(self, name)} leaves the code nothing to run with; it is 1 or more")
+
+
+class CodeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a whole code worker. The token is not here: what is here stands in a command line that others can read."""
+
+    daemons: list[str]
+    concurrency: int = 4
+    """Batches at once, each in a process of its own."""
+    name: str | None = None
+    drain_s: float = 30.0
+    silence_s: float = 10.0
+    """A worker that is silent for so long has died: its jobs run again elsewhere."""
+    log_level: str = "info"
+    limits: Limits = Limits()
+    sandbox: Sandbox = "none"
+    network: bool = False
+    """Whether code in a sandbox reaches the network."""
+    environment: list[str] = []
+    """Variables that code gets from the worker's own environment, beside the few that all get."""
+    python: str = ""
+    """The interpreter for `lang: python`; empty: the worker's own."""
+    batches_max: int = 1000
+    """A context ends after so many batches, so that what leaks in it stays small."""
+    age_s_max: float = 3600.0
+    """And after such a time."""
+    idle_s: float = 300.0
+    """And when nothing came for it for so long."""
+
+    def __post_init__(self) -> None:
+        if self.silence_s < SILENCE_S_MIN:
+            raise ConfigError(f"silence of {self.silence_s:g} s: a worker that is merely busy would lose its jobs")
+        if self.concurrency < 1:
+            raise ConfigError(f"concurrency {self.concurrency} would run nothing; it is 1 or more")

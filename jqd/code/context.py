@@ -1,0 +1,217 @@
+"""A context in Python or node: a process that stays, and runs one batch after the other (`shims/`).
+
+start ──before──▶ warm ──beforeEach──▶ a batch: one job after the other ──afterEach──▶ warm …
+                    │ timeout, cancel, too much memory or output, its own end
+                    ▼
+                  dead: whoever runs the batch goes on in another context
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from jqd.code import launch
+from jqd.code.batch import LATE, Batch
+from jqd.code.config import CodeConfig
+from jqd.code.definition import ContextKey, Definition
+from jqd.code.outcome import INVALID_RESPONSE, LeasedJob, Outcome, failed, result_of
+from jqd.code.output import JobOutput
+from jqd.code.process import Process
+from jqd.domain.log import get_logger
+
+BEFORE_S = 60.0  # for `before`: it may load a large library
+EACH_S = 30.0  # for `beforeEach`, and for `afterEach`: as long as a job has by default
+ANSWER_BYTES_MAX = 17 << 20  # of one answer: the largest result that a daemon keeps, 16 MiB, and its frame
+READ_BYTES = 1 << 16
+
+COMMANDS: dict[str, Callable[[CodeConfig, int, int], list[str]]] = {
+    "python": launch.python_command,
+    "node": launch.node_command,
+}
+_encode = msgspec.json.Encoder().encode
+
+
+class Broken(Exception):
+    """`before` failed: nothing of this handler can run. The message says why."""
+
+
+class _Dead(Exception):
+    """The process has ended."""
+
+
+class Answer(msgspec.Struct):
+    """What a shim says."""
+
+    status: int
+    result: Raw = Raw(b"null")
+    message: str = ""
+    error: str = ""
+    retry_after: float | None = None
+
+
+_decode = msgspec.json.Decoder(Answer).decode
+
+
+class Context:
+    def __init__(self, key: ContextKey, process: Process, config: CodeConfig, to: int, answers: int) -> None:
+        self.key, self.process = key, process
+        self.batches = 0
+        self.used_at_s = self.began_at_s = trio.current_time()
+        self.is_large = False
+        """It uses so much memory that it is to end soon."""
+        self._config = config
+        self._output = JobOutput(0)
+        self._to, self._answers = trio.lowlevel.FdStream(to), trio.lowlevel.FdStream(answers)
+        self._buffer = bytearray()
+        self._asking = trio.CancelScope()
+        self._log = get_logger("code")
+
+    @property
+    def is_usable(self) -> bool:
+        return not (self.process.ended.is_set() or self.process.why_killed)
+
+    async def live(self) -> None:
+        try:
+            await self.process.live()
+        finally:
+            self._asking.cancel()
+            with trio.CancelScope(shield=True):
+                await self._to.aclose()
+                await self._answers.aclose()
+
+    async def prepare(self, definition: Definition) -> None:
+        """Run `before`. Raises Broken; then the context has ended."""
+        try:
+            answer = await self._ask({"before": definition.before or ""}, BEFORE_S)
+            why = answer.message if answer.status != 200 else ""
+        except _Dead:
+            killed = self.process.why_killed
+            why = f"it took more than {BEFORE_S:g} s" if killed == LATE else killed or self.process.how
+        if why:
+            self.process.kill("before failed")
+            await self.process.wait_dead()
+            raise Broken("\n".join(filter(None, (self._output.log[-2_000:], why))))
+
+    async def run(self, batch: Batch) -> None:
+        """Run its jobs until all have ended, or this context has."""
+        self.batches += 1
+        batch.process = self.process
+        try:
+            await self._run(batch)
+        except _Dead:
+            await self.process.wait_dead()
+            batch.skip_unwanted()
+            batch.blame(self.process, self._output.log)
+        finally:
+            batch.process = None
+            self.used_at_s = trio.current_time()
+
+    async def _run(self, batch: Batch) -> None:
+        definition = batch.definition
+        begin = {"begin": definition.before_each or "", "body": definition.body, "called": definition.called}
+        begun = await self._ask(begin, EACH_S)
+        while True:
+            batch.skip_unwanted()
+            if not batch.left:
+                break
+            job = batch.left[0]
+            if begun.status != 200:
+                batch.end(failed(job, begun.message, self._output.log))
+                continue
+            answer = await self._ask({"job": _facts(job)}, job.timeout)
+            batch.end(_outcome(job, answer, self._output))
+        after = await self._ask({"end": definition.after_each or ""}, EACH_S)
+        if after.status != 200:
+            self._log.warning("code.after_each_failed", handler=definition.called, error=after.error)
+
+    async def _ask(self, told: Mapping[str, object], timeout_s: float) -> Answer:
+        """The shim's answer. What is printed meanwhile is in `_output`. Raises _Dead: it was late, or has ended."""
+        self._output = self.process.output = JobOutput(self._config.limits.output_mib << 20)
+        answer: Answer | None = None
+        if self.is_usable:
+            with trio.move_on_after(timeout_s) as self._asking:
+                await self._send(_encode(told) + b"\n")
+                answer = await self._receive()
+            if answer is None:
+                self.process.kill(LATE)
+        if answer is None:
+            await self.process.wait_dead()
+        self.process.take()
+        self._output.end()
+        self.process.output = None
+        if answer is None or not self.is_usable:
+            raise _Dead
+        return answer
+
+    async def _send(self, data: bytes) -> None:
+        try:
+            await self._to.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            await trio.sleep_forever()  # it is ending: whoever waits for that cancels this
+
+    async def _receive(self) -> Answer:
+        while b"\n" not in self._buffer:
+            try:
+                data = await self._answers.receive_some(READ_BYTES)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                data = b""
+            self._buffer += data
+            if len(self._buffer) > ANSWER_BYTES_MAX:
+                self.process.kill(f"{INVALID_RESPONSE}: its result has more than {ANSWER_BYTES_MAX} bytes")
+            if not data:
+                await trio.sleep_forever()  # as above
+        line, _, rest = bytes(self._buffer).partition(b"\n")
+        self._buffer[:] = rest
+        try:
+            return _decode(line)
+        except msgspec.MsgspecError:
+            self.process.kill(f"{INVALID_RESPONSE}: the code wrote to a descriptor that is not its own")
+            return Answer(500)
+
+
+def _facts(job: LeasedJob) -> dict[str, object]:
+    facts: dict[str, object] = {name: getattr(job, name) for name in LeasedJob.__struct_fields__}
+    return facts | {"argument": Raw(job.argument_json)}
+
+
+def _outcome(job: LeasedJob, answer: Answer, output: JobOutput) -> Outcome:
+    if answer.status != 200:
+        told = failed(job, answer.message, output.log, status=answer.status)
+        told.error, told.retry_after = answer.error or None, answer.retry_after
+        return told
+    try:
+        result = result_of(bytes(answer.result))
+    except ValueError as error:
+        return failed(job, f"{INVALID_RESPONSE}: its result cannot be kept: {error}", output.log)
+    return Outcome(job_id=job.job_id, status=200, result=result, jobs=output.follows, log=output.log)
+
+
+async def start(
+    definition: Definition,
+    config: CodeConfig,
+    base: Path,
+    live: Callable[[Process, "Context"], None],
+    gone: Callable[[], None],
+) -> Context:
+    """A context whose `before` has run. `live`: has it heard and looked after. Raises Broken, launch.NotStarted."""
+    jobs, to = os.pipe()
+    answers, answered = os.pipe()
+    ends = (to, answers)
+    try:
+        command = COMMANDS[definition.lang](config, jobs, answered)
+        launched = launch.start(command, config, base, lang=definition.lang, fds=(jobs, answered))
+    except launch.NotStarted:
+        for fd in ends:
+            os.close(fd)
+        raise
+    finally:
+        os.close(jobs)
+        os.close(answered)
+    context = Context(definition.key, Process(launched, gone), config, *ends)
+    live(context.process, context)
+    await context.prepare(definition)
+    return context

@@ -1,0 +1,65 @@
+"""A handler that is code, as GET /v1/handlers shows it, and which of them may share a process. Pure."""
+
+import hashlib
+from typing import Literal, NamedTuple
+
+import msgspec
+
+Lang = Literal["python", "node", "sh"]
+
+
+class ContextKey(NamedTuple):
+    """What may run in one process together."""
+
+    engine: str
+    """The `eid`; a handler without one shares with nobody, nor with its own other versions."""
+    lang: str
+    before: str
+    """A hash of it."""
+    tenant: str
+
+
+class Options(msgspec.Struct, frozen=True):
+    batch: int | None = None
+
+
+class Share(msgspec.Struct, frozen=True):
+    version: int
+    share: float
+
+
+class Definition(
+    msgspec.Struct, frozen=True, kw_only=True, rename={"before_each": "beforeEach", "after_each": "afterEach"}
+):
+    """One version. Fields that are not named here are passed over."""
+
+    name: str
+    version: int
+    lang: str
+    body: str
+    eid: str | None = None
+    before: str | None = None
+    before_each: str | None = None
+    after_each: str | None = None
+    options: Options = Options()
+    versions: tuple[Share, ...] = ()
+    tenant: str = ""
+
+    @property
+    def called(self) -> str:
+        """How people and tracebacks call this version."""
+        return f"{self.name}@{self.version}"
+
+    @property
+    def batch(self) -> int:
+        """Jobs that are run together, between one `beforeEach` and one `afterEach`."""
+        return self.options.batch or 1
+
+    @property
+    def is_code(self) -> bool:
+        return self.lang in ("python", "node", "sh")
+
+    @property
+    def key(self) -> ContextKey:
+        before = hashlib.sha256((self.before or "").encode()).hexdigest()[:16]
+        return ContextKey(f"eid {self.eid}" if self.eid else self.called, self.lang, before, self.tenant)

@@ -1,0 +1,104 @@
+"""What a context has started, and an end to all of it, however it was started (Linux).
+
+A context's first process adopts what its descendants leave behind (PR_SET_CHILD_SUBREAPER), as the worker does, and
+whoever supervises that. So all of it hangs below one of them, also what called setsid or forked twice.
+"""
+
+import ctypes
+import os
+import signal
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from jqd.worker.programs import below, children
+
+PR_SET_DUMPABLE = 4
+PR_SET_CHILD_SUBREAPER = 36
+LOOKS_MAX = 50  # for what was started between two looks: each takes some milliseconds, and stops all that it finds
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Usage(NamedTuple):
+    """Of a process with all below it."""
+
+    processes: int
+    memory_bytes: int
+    """Resident. What processes share is counted in each of them."""
+
+
+def guard_this_process() -> None:
+    """Adopt what our descendants leave behind, and let nobody of our own user read our memory and environment, for the
+    worker's token is there."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def usage(leaders: Iterable[int]) -> dict[int, Usage]:
+    """What each of them uses now."""
+    of = children()
+    found: dict[int, Usage] = {}
+    for leader in leaders:
+        sizes = [_resident_bytes(pid) for pid in (leader, *below(leader, of))]
+        found[leader] = Usage(len(sizes), sum(sizes))
+    return found
+
+
+def kill_with_descendants(*leaders: int) -> None:
+    """Kill children of ours and all below them: first all are stopped, so that none starts another meanwhile.
+
+    They are not waited for: until they are, their numbers are nobody else's.
+    """
+    stopped: dict[int, None] = {}
+    for _ in range(LOOKS_MAX):
+        of = children()
+        found = [pid for leader in leaders for pid in (leader, *below(leader, of))]
+        fresh = [pid for pid in found if pid not in stopped]
+        if not fresh:
+            break
+        for pid in fresh:
+            _signal(pid, signal.SIGSTOP)
+            stopped[pid] = None
+    for pid in reversed(stopped):  # the first ones last: what is left hangs below them until then
+        _signal(pid, signal.SIGKILL)
+
+
+def end_strays(known: Collection[int] = ()) -> int:
+    """Kill what we adopted, and reap it: every child of ours but those that are `known`. How many are left, dying."""
+    strays = [pid for pid in _own_children() if pid not in known]
+    if strays:
+        kill_with_descendants(*strays)
+        for pid in strays:
+            _reap(pid)
+    return len(strays)
+
+
+def _own_children() -> list[int]:
+    """Without a look at every process of the machine, where the kernel tells it."""
+    try:
+        texts = [file.read_text() for file in Path("/proc/self/task").glob("*/children")]
+    except OSError:
+        texts = []
+    return [int(pid) for text in texts for pid in text.split()] if texts else children().get(os.getpid(), [])
+
+
+def _reap(pid: int) -> None:
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return  # it is another thread's, or was reaped
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * PAGE_BYTES
+    except (OSError, IndexError):
+        return 0  # it has ended meanwhile
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return  # it has ended meanwhile

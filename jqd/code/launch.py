@@ -1,0 +1,141 @@
+"""Starts the first process of a context: limits, descriptors, environment, a home of its own, perhaps a sandbox.
+
+Between fork and exec only what was looked up before is called.
+"""
+
+import ctypes
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from jqd.client.environ import passed_on
+from jqd.code.config import MIB, CodeConfig, Limits
+from jqd.code.descendants import PR_SET_CHILD_SUBREAPER
+from jqd.code.sandbox import sandboxed
+
+PR_SET_PDEATHSIG = 1
+PR_SET_NO_NEW_PRIVS = 38
+OOM_SCORE = b"500"  # where memory is short the kernel takes code first, long before daemon and store
+SHIMS = Path(__file__).parent / "shims"
+PROCESSES_MAX = 4_096  # of the whole user, where that is not root: it ends a fork bomb between two looks
+
+
+class Launched(NamedTuple):
+    """A process that has begun."""
+
+    child: "subprocess.Popen[bytes]"
+    home: Path
+    prints: int
+    """Where its standard output comes out, not blocking."""
+    complains: int
+    """The same of its standard error."""
+
+
+class NotStarted(Exception):
+    """No process could be started. The message says why; it is the machine's fault, and no job's."""
+
+
+def python_command(config: CodeConfig, jobs: int, answers: int) -> list[str]:
+    return [config.python or sys.executable, "-I", str(SHIMS / "context.py"), str(jobs), str(answers)]
+
+
+def node_command(config: CodeConfig, jobs: int, answers: int) -> list[str]:
+    memory = f"--max-old-space-size={config.limits.memory_mib}"
+    return ["node", memory, str(SHIMS / "context.js"), str(jobs), str(answers)]
+
+
+def start(
+    command: Sequence[str],
+    config: CodeConfig,
+    base: Path,
+    *,
+    lang: str,
+    fds: Sequence[int],
+    stdin: int = subprocess.DEVNULL,
+    variables: dict[str, str] | None = None,
+) -> Launched:
+    """Start it, in this thread: it dies with the thread that started it. `base`: where homes are made. Raises
+    NotStarted."""
+    home = Path(tempfile.mkdtemp(prefix="home-", dir=base))
+    prints, printed = os.pipe()
+    complains, complained = os.pipe()
+    given = {"HOME": str(home), "TMPDIR": str(home), "JQD_CODE": "1"}
+    try:
+        child = subprocess.Popen(
+            sandboxed(command, config, home) if config.sandbox == "bwrap" else command,
+            stdin=stdin,
+            stdout=printed,
+            stderr=complained,
+            pass_fds=fds,
+            cwd=home,
+            env=passed_on(config.environment) | given | (variables or {}),
+            start_new_session=True,
+            preexec_fn=_prepared(config.limits, lang, own_privileges=config.sandbox == "none"),
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        os.close(prints)
+        os.close(complains)
+        shutil.rmtree(home, ignore_errors=True)
+        raise NotStarted(f"{command[0]} cannot be started: {error}") from error
+    finally:
+        os.close(printed)
+        os.close(complained)
+    for fd in (prints, complains):
+        os.set_blocking(fd, False)
+    return Launched(child, home, prints, complains)
+
+
+def remove(home: Path) -> None:
+    """Delete a home, also where its code took its own rights away."""
+
+    def allow(_: object, path: str, __: object) -> None:
+        os.chmod(Path(path).parent, 0o700)
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.chmod(path, 0o700)
+            shutil.rmtree(path, ignore_errors=True)
+        elif os.path.lexists(path):
+            os.unlink(path)
+
+    shutil.rmtree(home, onerror=allow)
+
+
+def _prepared(limits: Limits, lang: str, *, own_privileges: bool) -> Callable[[], None]:
+    """What the new process does before it becomes the program. `own_privileges`: a sandbox sees to these itself."""
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+    bounds = [
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_CPU, limits.cpu_s),
+        (resource.RLIMIT_NOFILE, limits.files),
+        (resource.RLIMIT_FSIZE, limits.file_mib * MIB),
+    ]
+    if lang != "node":  # it reserves some ten GiB that it never touches; `--max-old-space-size` and looks bound it
+        bounds.append((resource.RLIMIT_AS, limits.memory_mib * MIB))
+    if os.getuid():  # root has no such bound; what others run counts, too
+        bounds.append((resource.RLIMIT_NPROC, PROCESSES_MAX))
+    lower = [(what, _within(value, resource.getrlimit(what)[1])) for what, value in bounds]
+
+    def prepare() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)  # it died before it could be noticed
+        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        if own_privileges:
+            prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        for what, value in lower:
+            resource.setrlimit(what, (value, value))
+        os.umask(0o077)
+        with open("/proc/self/oom_score_adj", "wb") as file:
+            file.write(OOM_SCORE)
+
+    return prepare
+
+
+def _within(value: int, hard: int) -> int:
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)

@@ -1,0 +1,170 @@
+"""One lease: jobs of one type in this worker's hand. Renewed until the outcome of each is taken by a daemon.
+
+An outcome that is not taken is sent again, for as long as it takes: the job is ours until a daemon says otherwise.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from urllib.parse import quote
+
+import httpx2
+import msgspec
+import trio
+
+from jqd.code.batch import Batch
+from jqd.code.outcome import LeasedJob, Outcome, failed
+from jqd.domain.backoff import Backoff
+from jqd.domain.log import get_logger
+from jqd.domain.media import MSGPACK
+
+BEATS = 3  # heartbeats in the time for which a worker may be silent: a lost one costs nothing
+CALL_S = 5.0  # of a heartbeat
+REPORT_S = 30.0  # of a report, which may have results of many MiB
+REPORT_BYTES_MAX = 4 << 20  # of results in one report, unless one alone has more
+BACKOFF = Backoff(first_s=0.2, factor=2.0, cap_s=5.0)  # between reports that are not taken
+GONE = (404, 409)  # the job is not ours any more: it ended, or was given to somebody else
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class _Row(msgspec.Struct):
+    status: int
+    detail: str = ""
+
+
+class _Reports(msgspec.Struct):
+    outcomes: list[_Row]
+
+
+class _Beat(msgspec.Struct):
+    cancelled: bool = False
+
+
+_decode_reports = msgspec.msgpack.Decoder(_Reports).decode
+_decode_beat = msgspec.msgpack.Decoder(_Beat).decode
+
+
+class Lease:
+    def __init__(
+        self,
+        lease_id: str,
+        jobs: Sequence[LeasedJob],
+        http: httpx2.AsyncClient,
+        daemon: Callable[[], str],
+        silence_s: float,
+    ) -> None:
+        """`daemon`: whom to tell; any of its store will do. `silence_s`: after which the lease is lost."""
+        self.jobs = list(jobs)
+        self.unwanted: dict[str, bool] = {}
+        """Jobs that are not to be begun any more: whether their lease is lost; else they were cancelled."""
+        self.batch: Batch | None = None
+        """What runs now."""
+        self._ours = {job.job_id: job for job in jobs}  # those whose outcome is not taken yet
+        self._ended: dict[str, Outcome] = {}
+        self._more, self._all = trio.Event(), trio.Event()
+        self._lease_id, self._http, self._daemon, self._beat_s = lease_id, http, daemon, silence_s / BEATS
+        self._source = random.Random()
+        self._log = get_logger("code")
+
+    def put(self, outcome: Outcome) -> None:
+        """A job has ended, or goes back. Nothing is said of one that is not ours any more."""
+        if outcome.job_id in self._ours:
+            outcome.lease_id = self._lease_id
+            self._ended[outcome.job_id] = outcome
+            self._more.set()
+
+    async def wait_taken(self) -> None:
+        """Until the outcomes of all jobs are taken, or these are not ours any more."""
+        if self._ours:
+            await self._all.wait()
+
+    async def beat(self) -> None:
+        """Renew it, and hear what was cancelled."""
+        while True:
+            await trio.sleep(self._beat_s)
+            for job_id in list(self._ours):
+                if job_id in self._ours:
+                    await self._beat(job_id)
+
+    async def report(self) -> None:
+        failures = 0
+        while True:
+            if not self._ended:
+                await self._more.wait()
+                self._more = trio.Event()
+                continue
+            if await self._send(self._some()):
+                failures = 0
+            else:
+                await trio.sleep(BACKOFF.delay_s(failures, self._source))
+                failures += 1
+
+    def _some(self) -> list[Outcome]:
+        """As many as one report may have, at least one."""
+        some: list[Outcome] = []
+        size = 0
+        for outcome in self._ended.values():
+            size += len(_encode(outcome.result))
+            if some and size > REPORT_BYTES_MAX:
+                break
+            some.append(outcome)
+        return some
+
+    async def _send(self, outcomes: Sequence[Outcome]) -> bool:
+        """False: not all of them were taken, for now."""
+        try:
+            with trio.fail_after(REPORT_S):
+                answer = await self._post("/v1/outcomes", outcomes, REPORT_S)
+            if answer.status_code == 413 and len(outcomes) == 1:
+                rows = [_Row(413, "its outcome is too large for a request")]
+            else:
+                answer.raise_for_status()
+                rows = _decode_reports(answer.content).outcomes
+        except (httpx2.HTTPError, msgspec.MsgspecError, trio.TooSlowError) as error:
+            self._log.warning("code.not_reported", jobs=len(outcomes), daemon=self._daemon(), error=repr(error))
+            return False
+        taken = [self._taken(outcome, row) for outcome, row in zip(outcomes, rows, strict=False)]
+        return all(taken)
+
+    def _taken(self, outcome: Outcome, row: _Row) -> bool:
+        job_id = outcome.job_id
+        if row.status >= 500 or row.status == 429:
+            return False
+        if row.status != 200 and row.status not in GONE and outcome.status is not None and outcome.status != 422:
+            # What it says cannot be taken, and would not be next time. It has failed then, for good.
+            self.put(failed(self._ours[job_id], f"INVALID_RESPONSE: {row.detail}", outcome.log, status=422))
+            return False
+        if row.status != 200:
+            self._log.warning("code.outcome_dropped", job_id=job_id, status=row.status, why=row.detail)
+        self._drop(job_id)
+        return True
+
+    def _drop(self, job_id: str) -> None:
+        self._ended.pop(job_id, None)
+        self._ours.pop(job_id, None)
+        if not self._ours:
+            self._all.set()
+
+    async def _beat(self, job_id: str) -> None:
+        try:
+            with trio.fail_after(CALL_S):
+                path = f"/v1/jobs/{quote(job_id, safe='')}/heartbeat"
+                answer = await self._post(path, {"lease_id": self._lease_id}, CALL_S)
+            told = _decode_beat(answer.content) if answer.status_code == 200 else _Beat()
+        except (httpx2.HTTPError, msgspec.MsgspecError, trio.TooSlowError) as error:
+            self._log.debug("code.not_heard", job_id=job_id, daemon=self._daemon(), error=repr(error))
+            return
+        is_lost = answer.status_code in GONE
+        if job_id not in self._ours or job_id in self._ended or not (is_lost or told.cancelled):
+            return
+        self._log.info("code.lease_lost" if is_lost else "code.cancelled", job_id=job_id)
+        self.unwanted[job_id] = is_lost
+        if self.batch is not None:
+            self.batch.stop(job_id)
+        if is_lost:
+            self._drop(job_id)
+
+    async def _post(self, path: str, body: object, timeout_s: float) -> httpx2.Response:
+        headers = {"content-type": MSGPACK, "accept": MSGPACK}
+        return await self._http.post(
+            f"{self._daemon()}{path}", content=_encode(body), headers=headers, timeout=timeout_s
+        )

@@ -1,0 +1,45 @@
+"""What one attempt prints: its end for the log, the jobs that it asks for, and whether it is too much."""
+
+from jqd.domain.job_lines import is_job, job_of
+
+LOG_BYTES_MAX = 65_536  # kept of an attempt, its last ones: as much as a daemon keeps
+LINE_BYTES_MAX = 1 << 20  # of a line that asks for a job: as much as an outcome may have of them
+MARK = b"J: "  # in each such line: millions of others need not be looked at one by one
+
+
+class JobOutput:
+    def __init__(self, bytes_max: int) -> None:
+        self.follows: list[dict[str, str]] = []
+        """The jobs asked for."""
+        self._left = bytes_max
+        self._log = bytearray()
+        self._begun = bytearray()
+
+    @property
+    def is_too_much(self) -> bool:
+        return self._left < 0
+
+    def printed(self, data: bytes) -> None:
+        """From standard output."""
+        self.complained(data)
+        self._begun += data
+        if MARK in self._begun:
+            *lines, self._begun = self._begun.split(b"\n")
+            self.follows += [job_of(line) for line in map(bytes, lines) if is_job(line)]
+        else:
+            del self._begun[: self._begun.rfind(b"\n") + 1]
+        del self._begun[LINE_BYTES_MAX:]
+
+    def complained(self, data: bytes) -> None:
+        """From standard error, where a J: is none."""
+        self._left -= len(data)
+        self._log += data
+        del self._log[:-LOG_BYTES_MAX]
+
+    def end(self) -> None:
+        """Nothing more comes; a last line may have no end."""
+        self.printed(b"\n" if self._begun else b"")
+
+    @property
+    def log(self) -> str:
+        return self._log.decode("utf-8", "replace").rstrip("\n")

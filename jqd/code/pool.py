@@ -1,0 +1,112 @@
+"""The contexts of a worker: who runs a batch, warm ones first, and an end to those that are old, idle or too large."""
+
+from pathlib import Path
+
+import trio
+
+from jqd.code import context, shell
+from jqd.code.batch import STOPPING, Batch
+from jqd.code.config import MIB, CodeConfig
+from jqd.code.context import Context
+from jqd.code.definition import ContextKey
+from jqd.code.descendants import end_strays, usage
+from jqd.code.process import Process
+
+LOOK_S = 0.5  # between looks at what contexts use: a second look at memory that grows by 1 GiB/s
+LARGE = 0.5  # of the memory it may use: a context that holds so much between batches ends
+WARM_PER_BATCH = 2  # idle contexts that are kept, for each batch that may run at once
+
+
+class Pool:
+    def __init__(self, config: CodeConfig, base: Path, nursery: trio.Nursery, *, adopts: bool) -> None:
+        """`base`: where homes are made. `adopts`: this process adopts what contexts leave behind."""
+        self._config, self._base, self._nursery, self._adopts = config, base, nursery, adopts
+        self._idle: dict[Context, None] = {}  # the one that was used last stands last
+        self._living: dict[Process, Context | None] = {}
+        self._is_stopping = False
+
+    @property
+    def warm(self) -> frozenset[ContextKey]:
+        return frozenset(each.key for each in self._idle if each.is_usable)
+
+    async def run(self, batch: Batch) -> None:
+        """Run its jobs, in as many contexts as it takes. Raises Broken, NotStarted: those that are left were not begun.
+
+        Jobs are left without an error when the pool stops.
+        """
+        while batch.left and not self._is_stopping:
+            if batch.definition.lang == "sh":
+                await shell.run(batch, self._config, self._base, self._begin, self._bury)
+            else:
+                await self._run_warm(batch)
+
+    def stop(self) -> None:
+        """Kill all that runs, and start nothing more."""
+        self._is_stopping = True
+        for process in list(self._living):
+            process.kill(STOPPING)
+
+    async def watch(self) -> None:
+        """End what uses too much, or is of no use any more."""
+        while True:
+            await trio.sleep(LOOK_S)
+            self.look()
+
+    def look(self) -> None:
+        limits = self._config.limits
+        used = usage(process.pid for process in self._living)
+        for process, warm in list(self._living.items()):
+            if process.ended.is_set() or process.pid not in used:
+                continue
+            processes, memory = used[process.pid]
+            if memory > limits.memory_mib * MIB:
+                process.kill(f"MEMORY: its processes had {memory // MIB} MiB, and may have {limits.memory_mib}")
+            elif processes > limits.processes:
+                process.kill(f"PROCESSES: there were {processes} of them, and may be {limits.processes}")
+            elif warm is not None:
+                warm.is_large = memory > limits.memory_mib * MIB * LARGE
+        now_s = trio.current_time()
+        for each in list(self._idle):
+            if now_s - each.used_at_s > self._config.idle_s or self._is_worn(each):
+                self._retire(each)
+        self._bury()
+
+    async def _run_warm(self, batch: Batch) -> None:
+        key = batch.definition.key
+        warm = next((each for each in reversed(self._idle) if each.key == key and each.is_usable), None)
+        if warm is None:
+            warm = await context.start(batch.definition, self._config, self._base, self._begin, self._bury)
+        else:
+            del self._idle[warm]
+        await warm.run(batch)
+        if self._is_worn(warm):
+            warm.process.kill(STOPPING)
+        elif warm.is_usable:
+            self._idle[warm] = None
+            if len(self._idle) > self._config.concurrency * WARM_PER_BATCH:
+                self._retire(next(iter(self._idle)))
+
+    def _is_worn(self, warm: Context) -> bool:
+        is_old = trio.current_time() - warm.began_at_s > self._config.age_s_max
+        return is_old or warm.is_large or warm.batches >= self._config.batches_max
+
+    def _retire(self, warm: Context) -> None:
+        self._idle.pop(warm, None)
+        warm.process.kill(STOPPING)
+
+    def _begin(self, process: Process, warm: Context | None = None) -> None:
+        """Look after a process that has just been started."""
+        self._living[process] = warm
+        self._nursery.start_soon(self._keep, process, warm)
+
+    async def _keep(self, process: Process, warm: Context | None) -> None:
+        try:
+            await (warm or process).live()
+        finally:
+            del self._living[process]
+            if warm is not None:
+                self._idle.pop(warm, None)
+
+    def _bury(self) -> None:
+        if self._adopts:
+            end_strays({process.pid for process in self._living})

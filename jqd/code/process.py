@@ -1,0 +1,111 @@
+"""The first process of a context, as the worker sees it: what it prints, how it ends, and an end to all below it."""
+
+import os
+import signal
+from collections.abc import Callable
+
+import trio
+
+from jqd.code.descendants import kill_with_descendants
+from jqd.code.launch import Launched, remove
+from jqd.code.output import JobOutput
+
+READ_BYTES = 1 << 16
+READS_MAX = 64  # in one go: a program that prints without end must not hold up other jobs
+DEAD_S = 10.0  # for a killed process to be gone: one that waits for a disk may take its time
+_SIGNALS = {one.value: one.name for one in signal.Signals}
+
+
+class Process:
+    def __init__(self, launched: Launched, gone: Callable[[], None] = lambda: None) -> None:
+        """`gone`: told when it is dead, so that what it left behind is looked for."""
+        self.pid = launched.child.pid
+        self.why_killed = ""
+        """In words for its job; empty: nobody of us killed it."""
+        self.ended = trio.Event()
+        self.output: JobOutput | None = None
+        """Of who is at work in it; None: nobody is, and what it prints is nobody's."""
+        self.printed: Callable[[bytes], None] = lambda data: None
+        """Told of all that comes from its standard output."""
+        self._child, self._home, self._gone = launched.child, launched.home, gone
+        self._prints, self._complains = launched.prints, launched.complains
+        self._open = {self._prints, self._complains}
+
+    async def live(self) -> None:
+        """As long as it does; then nothing is left of it."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._hear, self._prints)
+                nursery.start_soon(self._hear, self._complains)
+                await self._wait_dead()
+                nursery.cancel_scope.cancel()
+        finally:
+            self.kill("its worker stops")
+            with trio.CancelScope(shield=True):
+                await self._wait_dead()
+                self.take()
+                for fd in (self._prints, self._complains):
+                    os.close(fd)
+                self._open.clear()
+                self._gone()
+                self.ended.set()
+                await trio.to_thread.run_sync(remove, self._home)
+
+    def kill(self, why: str) -> None:
+        if self._child.returncode is None:
+            self.why_killed = self.why_killed or why
+            kill_with_descendants(self.pid)
+
+    @property
+    def how(self) -> str:
+        """How it ended by itself."""
+        code = self._child.returncode
+        if code is None:
+            return "it did not end"
+        return f"killed by {_SIGNALS.get(-code, f'signal {-code}')}" if code < 0 else f"it exited with {code}"
+
+    @property
+    def code(self) -> int:
+        """What it exited with, or less than 0: the signal."""
+        return -signal.SIGKILL if self._child.returncode is None else self._child.returncode
+
+    async def wait_dead(self) -> None:
+        with trio.move_on_after(DEAD_S):
+            await self.ended.wait()
+
+    def take(self) -> None:
+        """Take what it has printed so far."""
+        for fd in list(self._open):
+            for _ in range(READS_MAX):
+                if not self._read(fd):
+                    break
+
+    async def _hear(self, fd: int) -> None:
+        while fd in self._open:
+            await trio.lowlevel.wait_readable(fd)
+            self._read(fd)
+
+    def _read(self, fd: int) -> bool:
+        try:
+            data = os.read(fd, READ_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._open.discard(fd)
+            return False
+        if fd == self._prints:
+            self.printed(data)
+        if self.output is not None:
+            (self.output.printed if fd == self._prints else self.output.complained)(data)
+            if self.output.is_too_much:
+                self.kill("OUTPUT: it printed more than one attempt may")
+        return True
+
+    async def _wait_dead(self) -> None:
+        if self._child.poll() is None:
+            pidfd = os.pidfd_open(self.pid)
+            try:
+                await trio.lowlevel.wait_readable(pidfd)
+            finally:
+                os.close(pidfd)
+            self._child.wait()

@@ -1,0 +1,54 @@
+"""Code in bubblewrap: it sees the system's programs, its interpreter and its home, and no other process or file."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from jqd.code.config import CodeConfig
+from jqd.domain.errors import ConfigError
+
+PROBE_S = 10.0  # for a sandbox that starts in some milliseconds
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
+KNOWN = ("ld.so.cache", "ssl", "pki", "ca-certificates", "alternatives", "localtime", "passwd", "group")
+NETWORK = ("resolv.conf", "hosts", "nsswitch.conf", "services")
+
+
+def sandboxed(command: Sequence[str], config: CodeConfig, home: Path) -> list[str]:
+    said = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    said += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - its own, and empty
+    for path in SYSTEM:
+        if Path(path).is_symlink():
+            said += ["--symlink", str(Path(path).readlink()), path]
+        elif Path(path).exists():
+            said += ["--ro-bind", path, path]
+    names = KNOWN + (NETWORK if config.network else ())
+    shims = Path(__file__).parent / "shims"
+    for path in [f"/etc/{name}" for name in names] + [sys.base_prefix, sys.prefix, str(shims)]:
+        if Path(path).exists() and not path.startswith(tuple(f"{root}/" for root in SYSTEM)):
+            said += ["--ro-bind", path, path]
+    if config.network:
+        said.append("--share-net")
+    return [*said, "--bind", str(home), str(home), "--chdir", str(home), "--", *command]
+
+
+def expect_sandbox(config: CodeConfig, base: Path) -> None:
+    """Start one that does nothing. Raises ConfigError where it does not come about."""
+    if config.sandbox == "none":
+        return
+    try:
+        tried = subprocess.run(
+            sandboxed(["true"], config, base),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROBE_S,
+            check=False,
+        )
+        why = "" if tried.returncode == 0 else tried.stderr.decode("utf-8", "replace").strip()[-300:]
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why, tried = str(error), None
+    if tried is None or tried.returncode:
+        raise ConfigError(
+            f"--sandbox bwrap does not work here: {why or 'it ended without a word'}. Install bubblewrap, and allow"
+            " user namespaces to this user (a systemd unit: no RestrictNamespaces); no code runs without it"
+        )

@@ -1,0 +1,126 @@
+"""A batch in sh: a fresh process, whose input are the lines of the jobs and whose output are their answers."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import trio
+
+from jqd.code import launch
+from jqd.code.answer_lines import LineAnswer, read_batch, read_one
+from jqd.code.batch import LATE, Batch
+from jqd.code.config import CodeConfig
+from jqd.code.context import BEFORE_S, Broken
+from jqd.code.outcome import NO_RESPONSE, LeasedJob, Outcome, failed
+from jqd.code.output import JobOutput
+from jqd.code.process import Process
+
+SHIM = launch.SHIMS / "batch.sh"
+
+
+async def run(
+    batch: Batch,
+    config: CodeConfig,
+    base: Path,
+    live: Callable[[Process], None],
+    gone: Callable[[], None] = lambda: None,
+) -> None:
+    """Run its jobs in one process. Those that it did not come to, as it was killed for another, are left.
+
+    `live`: has it heard, and looked after. Raises Broken, launch.NotStarted.
+    """
+    jobs, definition = list(batch.left), batch.definition
+    texts = [definition.before, definition.before_each, definition.body, definition.after_each]
+    with _files(b"".join(job.line for job in jobs), *((text or "").encode() for text in texts)) as (stdin, *files):
+        ready, told = os.pipe()
+        try:
+            names = [f"/dev/fd/{fd}" for fd in (told, *files)]
+            about = {"JQD_JOB_TYPE": jobs[0].name}
+            if definition.batch == 1:
+                about |= {"JQD_JOB_ID": jobs[0].job_id, "JQD_ATTEMPT": str(jobs[0].attempt)}
+            command, fds = ["sh", str(SHIM), *names], (told, *files)
+            started = launch.start(command, config, base, lang="sh", fds=fds, stdin=stdin, variables=about)
+        except launch.NotStarted:
+            os.close(ready)
+            raise
+        finally:
+            os.close(told)
+    process, printed = Process(started, gone), bytearray()
+    output = process.output = JobOutput(config.limits.output_mib << 20)
+    batch.process, process.printed = process, printed.extend
+    live(process)
+    try:
+        is_ready = await _wait(process, ready, sum(job.timeout for job in jobs))
+    finally:
+        batch.process = None
+        os.close(ready)
+    output.end()
+    if not is_ready and process.why_killed in ("", LATE):
+        raise Broken("\n".join(filter(None, (output.log[-2_000:], process.why_killed or process.how))))
+    answers = await trio.to_thread.run_sync(_answers, definition.batch, bytes(printed), len(jobs), process)
+    _settle(batch, jobs, answers, process, output.log)
+
+
+async def _wait(process: Process, ready: int, timeout_s: float) -> bool:
+    """Until it is dead. Whether its `before` was through."""
+    is_ready = False
+
+    async def hear() -> None:
+        nonlocal is_ready
+        await trio.lowlevel.wait_readable(ready)
+        if os.read(ready, 1):
+            is_ready = True
+            scope.deadline = trio.current_time() + timeout_s
+
+    async with trio.open_nursery() as nursery:
+        with trio.move_on_after(BEFORE_S) as scope:
+            nursery.start_soon(hear)
+            await process.ended.wait()
+        nursery.cancel_scope.cancel()
+    if not process.ended.is_set():
+        process.kill(LATE)
+        await process.wait_dead()
+    return is_ready
+
+
+def _answers(most: int, printed: bytes, jobs: int, process: Process) -> list[LineAnswer]:
+    """In a thread: there may be millions of lines."""
+    is_own_end = not process.why_killed
+    if most > 1:
+        return list(read_batch(printed, jobs, is_whole=is_own_end))
+    return [read_one(printed, process.code, process.how)] if is_own_end else []
+
+
+def _settle(batch: Batch, jobs: list[LeasedJob], answers: list[LineAnswer], process: Process, log: str) -> None:
+    for job, answer in zip(jobs, answers, strict=False):
+        batch.end(_outcome(job, answer, log))
+    batch.skip_unwanted()
+    if not process.why_killed:
+        for job in list(batch.left):
+            batch.end(failed(job, f"{NO_RESPONSE}: the code printed no line for this job; {process.how}", log))
+    else:
+        batch.blame(process, log, f"{sum(job.timeout for job in jobs):g} s")
+
+
+def _outcome(job: LeasedJob, answer: LineAnswer, log: str) -> Outcome:
+    if 200 <= answer.status < 300:
+        text = answer.text or None
+        return Outcome(job_id=job.job_id, status=answer.status, result=text, jobs=answer.follows, log=log)
+    return failed(job, answer.text, log, status=max(100, min(answer.status, 599)))
+
+
+@contextmanager
+def _files(*contents: bytes) -> Iterator[list[int]]:
+    """Files that have no name, one for each."""
+    fds: list[int] = []
+    try:
+        for content in contents:
+            fds.append(os.memfd_create("jqd"))
+            with open(fds[-1], "wb", closefd=False) as file:
+                file.write(content)
+            os.lseek(fds[-1], 0, os.SEEK_SET)
+        yield fds
+    finally:
+        for fd in fds:
+            os.close(fd)

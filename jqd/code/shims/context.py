@@ -1,0 +1,134 @@
+"""A context in Python: runs code that comes on one descriptor, and says on another how it ended. Standard library only.
+
+    {"before": text}                      once
+    {"begin": text, "body": text, "called": name}   a batch begins; text is `beforeEach`
+    {"job": {…}}                          one job: the body is called with its argument
+    {"end": text}                         a batch ends; text is `afterEach`
+
+Each gets one answer: {"status": 200, "result": …} or {"status": 1xx, 4xx or 5xx, "message": …, "retry_after": …}.
+What code prints goes to descriptors 1 and 2, and so forges no answer.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import linecache
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+
+class Failed(Exception):
+    """The job has failed for good, as its data is wrong, say."""
+
+
+class Retry(Exception):
+    """The job could not be done now."""
+
+    def __init__(self, message: str = "", after: float | None = None) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class Job:
+    """What is known of a job beside its argument."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.__dict__.update(facts)
+
+
+class Context:
+    def __init__(self) -> None:
+        self.space: dict[str, Any] = {"__name__": "__jqd__", "Failed": Failed, "Retry": Retry}
+        self.functions: dict[tuple[str, str], Callable[..., Any]] = {}
+        self.run: Callable[..., Any] = print
+
+    def answer(self, told: dict[str, Any]) -> Any:
+        if "job" in told:
+            return self.job(told["job"])
+        if "before" in told:
+            self.execute(told["before"], "before")
+        elif "begin" in told:
+            self.run = self.function(told["body"], told["called"])
+            self.execute(told["begin"], f"beforeEach of {told['called']}")
+        else:
+            self.execute(told["end"], "afterEach")
+        return None
+
+    def execute(self, text: str, called: str) -> None:
+        if text:
+            exec(compile(text, shown(text, called), "exec"), self.space)  # noqa: S102 - that is what this is for
+
+    def function(self, text: str, called: str) -> Callable[..., Any]:
+        """The body as a function: it may `return`, and its names are its own."""
+        if (called, text) not in self.functions:
+            module = ast.parse("def __jqd_body__(argument, payload, job):\n    pass", called)
+            (made,) = module.body
+            assert isinstance(made, ast.FunctionDef)
+            made.body = ast.parse(text, shown(text, called)).body or made.body
+            names: dict[str, Any] = {}
+            exec(compile(module, f"<{called}>", "exec"), self.space, names)  # noqa: S102
+            self.functions[called, text] = names["__jqd_body__"]
+        return self.functions[called, text]
+
+    def job(self, facts: dict[str, Any]) -> Any:
+        argument = facts.pop("argument")
+        payload = argument if isinstance(argument, str) else json.dumps(argument, ensure_ascii=False)
+        return self.run(argument, payload, Job(facts))
+
+
+def shown(text: str, called: str) -> str:
+    """The name under which a traceback finds the lines of that text."""
+    name = f"<{called}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    return name
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    kinds = traceback.TracebackException.from_exception(error)
+    frames = [one for one in kinds.stack if one.filename != __file__]
+    kinds.stack = traceback.StackSummary.from_list(frames)
+    said = "".join(kinds.format()).strip()
+    told: dict[str, Any] = {"status": 500, "message": said, "error": "".join(kinds.format_exception_only()).strip()}
+    if isinstance(error, Failed):
+        told.update(status=400, message=str(error) or "Failed")
+    elif isinstance(error, Retry):
+        told.update(status=100, message=str(error) or "Retry", retry_after=error.after)
+    elif isinstance(error, SystemExit):
+        told.update(message=f"the code called exit({error.code!r})")
+    return told
+
+
+def answered(context: Context, told: dict[str, Any]) -> str:
+    try:
+        result = context.answer(told)
+        return json.dumps({"status": 200, "result": result}, ensure_ascii=False, allow_nan=False)
+    except SystemExit as error:
+        return json.dumps({"status": 200} if error.code in (None, 0) else failure(error))
+    except BaseException as error:  # noqa: BLE001 - whatever the code raises ends its job, and not the context
+        return json.dumps(failure(error))
+
+
+def main(jobs: int, answers: int) -> None:
+    for fd in (jobs, answers):
+        os.set_inheritable(fd, False)
+    sys.argv = ["jqd"]
+    for stream in (sys.stdout, sys.stderr):
+        assert isinstance(stream, io.TextIOWrapper)
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    context = Context()
+    with os.fdopen(jobs, "rb") as incoming, os.fdopen(answers, "wb") as outgoing:
+        for line in incoming:
+            text = answered(context, json.loads(line))
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            outgoing.write(text.encode("utf-8", "backslashreplace") + b"\n")
+            outgoing.flush()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,132 @@
+"""The process a code worker is started as: it starts the worker proper, and sees to it that it leaves nothing behind.
+
+    jqd worker --code  ──starts──▶  python -m jqd.code  ──starts──▶  contexts, and what these start
+        ▲ ends what a dead worker leaves behind       │
+        └──── ends all of that when this one is dead ─┘
+
+Either may be killed: the other one adopts what is left, and kills it. A worker that dies is started again.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import trio
+
+from jqd.code.config import CodeConfig
+from jqd.code.descendants import end_strays, guard_this_process
+from jqd.code.launch import remove
+from jqd.code.sandbox import expect_sandbox
+from jqd.domain.backoff import Backoff
+from jqd.domain.errors import ConfigError
+from jqd.domain.log import get_logger
+
+WRONG = 2  # a worker exits with it when its settings cannot work: it is not started again
+CALM_S = 60.0  # a worker that lived so long has not died in a row
+BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=30.0)  # one that dies at once must not use up a core
+SWEEPS_MAX, SWEEP_EVERY_S = 500, 0.02  # for killed processes to be gone: one that waits for a disk may take seconds
+
+
+async def supervise(config: CodeConfig) -> int:
+    """Run a code worker until SIGTERM or SIGINT; a second one hands its jobs back at once. Its exit code.
+
+    For a process that does nothing else: whatever child it has that it does not know is killed. Raises ConfigError.
+    """
+    base = Path(tempfile.mkdtemp(prefix="jqd-code-"))
+    try:
+        expect_sandbox(config, base)
+        guard_this_process()
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as arriving:
+            worker = _Worker(config, base)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(worker.forward, arriving)
+                code = await worker.keep()
+                nursery.cancel_scope.cancel()
+        return code if code in (0, WRONG) else 1
+    finally:
+        remove(base)
+
+
+class _Worker:
+    def __init__(self, config: CodeConfig, base: Path) -> None:
+        self._config, self._base = config, base
+        self._child: subprocess.Popen[bytes] | None = None
+        self._stopping = trio.Event()
+        self._log = get_logger("code")
+
+    async def forward(self, arriving: AsyncIterator[int]) -> None:
+        """What we are told, it is told, too."""
+        async for number in arriving:
+            self._stopping.set()
+            if self._child is not None and self._child.poll() is None:
+                self._child.send_signal(number)
+
+    async def keep(self) -> int:
+        """Start it, again where it dies by itself. How the last one ended."""
+        in_a_row, source = 0, random.Random()
+        while True:
+            began_s = trio.current_time()
+            code = await self._run()
+            if self._stopping.is_set() or code in (0, WRONG):
+                return code
+            in_a_row = in_a_row + 1 if trio.current_time() - began_s < CALM_S else 0
+            wait_s = BACKOFF.delay_s(in_a_row, source) if in_a_row else 0.0
+            self._log.error("code.worker_died", code=code, again_in_s=round(wait_s, 1))
+            with trio.move_on_after(wait_s):
+                await self._stopping.wait()
+                return code
+
+    async def _run(self) -> int:
+        """One of them, until it is dead and nothing is left of it."""
+        child, lifeline = self._start()
+        try:
+            await _wait_dead(child)
+        finally:
+            os.close(lifeline)  # it ends with that, if it has not
+            with trio.CancelScope(shield=True):
+                await _wait_dead(child)
+                await _sweep()
+                for home in self._base.iterdir():
+                    await trio.to_thread.run_sync(remove, home)
+        assert child.returncode is not None
+        return child.returncode
+
+    def _start(self) -> "tuple[subprocess.Popen[bytes], int]":
+        """The process, and the end of the pipe that it lives as long as."""
+        theirs, ours = os.pipe()
+        told = msgspec.json.encode(self._config).decode()
+        command = [sys.executable, "-m", "jqd.code", told, str(self._base), str(theirs)]
+        try:
+            # In a session of its own: Ctrl-C reaches us alone, and we say who is to stop.
+            child = subprocess.Popen(command, pass_fds=(theirs,), start_new_session=True, stdin=subprocess.DEVNULL)
+        except OSError as error:
+            os.close(ours)
+            raise ConfigError(f"the worker's own process cannot be started: {error}") from error
+        finally:
+            os.close(theirs)
+        self._child = child
+        return child, ours
+
+
+async def _sweep() -> None:
+    """Until nothing is left that it had started."""
+    for _ in range(SWEEPS_MAX):
+        if not end_strays():
+            return
+        await trio.sleep(SWEEP_EVERY_S)
+
+
+async def _wait_dead(child: "subprocess.Popen[bytes]") -> None:
+    if child.poll() is None:
+        pidfd = os.pidfd_open(child.pid)
+        try:
+            await trio.lowlevel.wait_readable(pidfd)
+        finally:
+            os.close(pidfd)
+        child.wait()

@@ -1,0 +1,277 @@
+"""The worker proper: registered for the handlers that are code, it asks for their jobs, and runs them in contexts.
+
+    slot   ask a daemon for jobs ──▶ batches ──▶ contexts (`pool.py`) ──▶ outcomes, until they are taken ──▶ ask again
+
+One process of each slot's own is at work at a time, so `concurrency` bounds them. A slot asks all stores in turn.
+"""
+
+import os
+import random
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from secrets import token_hex
+
+import httpx2
+import msgspec
+import trio
+
+from jqd import __version__
+from jqd.client.environ import daemon_token
+from jqd.client.trust import trusted
+from jqd.code.batch import STOPPING, Batch
+from jqd.code.catalogue import Catalogue
+from jqd.code.config import CodeConfig
+from jqd.code.context import Broken
+from jqd.code.launch import NotStarted
+from jqd.code.lease import Lease
+from jqd.code.outcome import LeasedJob, refused
+from jqd.code.pool import Pool
+from jqd.domain.clock import SystemClock
+from jqd.domain.errors import ConfigError
+from jqd.domain.log import get_logger
+from jqd.domain.media import MSGPACK
+from jqd.worker.register import TTL_S_DEFAULT, Registration, Slots
+
+POLL_S = 2.0  # a slot that waits longer would not hear of a new handler, or of the end
+POLL_CALL_S = POLL_S + 15.0  # a daemon may wait for a hand-over
+REST_S = 1.0  # after what went wrong: a daemon that is away, a handler that cannot be run
+WARM_MAX = 100  # jobtypes that a poll may name
+LEASE_JOBS_MAX = 100  # at once, of handlers that like batches
+LEFT_S = 5.0  # for the last outcomes to be taken at the end; what is not runs again elsewhere
+ME_S = 5.0  # of one call: a small message to a daemon near by
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class _Me(msgspec.Struct):
+    tenant: str = ""
+
+
+class _Leased(msgspec.Struct):
+    lease_id: str | None
+    jobs: list[LeasedJob]
+
+
+_decode_me = msgspec.msgpack.Decoder(_Me).decode
+_decode_leased = msgspec.msgpack.Decoder(_Leased).decode
+
+
+class Home:
+    """A daemon, or another of its store while that is away: where this worker is registered, and asks for jobs."""
+
+    def __init__(self, daemon: str, http: httpx2.AsyncClient, name: str, slots: Slots, worker_id: str) -> None:
+        self.registration = Registration(
+            daemon, self._card, slots, worker_id=worker_id, http=http, source=random.Random(), ttl_s=TTL_S_DEFAULT
+        )
+        self.catalogue: Catalogue | None = None
+        self.wrong = ""
+        """What makes this worker useless, in words."""
+        self._http, self._name, self._worker_id = http, name, worker_id
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is something to ask for."""
+        return self.catalogue is not None and bool(self.catalogue.jobtypes) and not self.registration.is_away
+
+    @property
+    def daemon(self) -> str:
+        return self.registration.daemon
+
+    async def run(self, config: CodeConfig, stopping: trio.Event) -> None:
+        """Stay registered for what there is. Where it cannot be, all is stopped."""
+        tenant = await self._tenant()
+        if tenant and config.sandbox == "none":
+            self.wrong = f"the token is of tenant {tenant!r}, whose code runs in a sandbox only: add --sandbox bwrap"
+        if self.wrong:
+            stopping.set()
+            return
+        catalogue = Catalogue(self._http, lambda: self.daemon, tenant, SystemClock(), self.registration.hurry)
+        self.catalogue = catalogue
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(catalogue.run)
+            while True:
+                while not catalogue.jobtypes:
+                    await catalogue.wait_changed()
+                await self._stay(catalogue)
+
+    async def _stay(self, catalogue: Catalogue) -> None:
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.registration.run)
+                while catalogue.jobtypes:
+                    await catalogue.wait_changed()
+                nursery.cancel_scope.cancel()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self.registration.leave()
+
+    def _card(self) -> dict[str, object]:
+        assert self.catalogue is not None
+        card: dict[str, object] = {"name": self._name, "ttl": TTL_S_DEFAULT, "jobs": list(self.catalogue.jobtypes)}
+        return card | ({"trouble": self.catalogue.trouble} if self.catalogue.trouble else {})
+
+    async def _tenant(self) -> str:
+        """Whose worker this is."""
+        log, told = get_logger("code"), ""
+        while True:
+            try:
+                with trio.fail_after(ME_S):
+                    answer = await self._http.get(f"{self.daemon}/v1/me", headers={"accept": MSGPACK})
+                if answer.status_code == 200:
+                    return _decode_me(answer.content).tenant
+                why = f"answered {answer.status_code}"
+                if answer.status_code in (401, 403, 404):
+                    self.wrong = (
+                        f"the daemon at {self.daemon} {why} to GET /v1/me: a code worker needs a token of the role"
+                        " worker (JQD_TOKEN), and a daemon as new as itself"
+                    )
+                    return ""
+            except (httpx2.HTTPError, msgspec.MsgspecError, trio.TooSlowError) as error:
+                why = f"not reached: {error!r}"
+            if why != told:
+                log.warning("code.daemon_away", daemon=self.daemon, why=why)
+            told = why
+            await trio.sleep(REST_S)
+
+    def _taken(self, leased: _Leased, silence_s: float) -> Lease | None:
+        if leased.lease_id is None:
+            return None
+        return Lease(leased.lease_id, leased.jobs, self._http, lambda: self.daemon, silence_s)
+
+    async def lease(self, pool: Pool, config: CodeConfig) -> Lease | None:
+        """Jobs of one type, as soon as there are some; None: not now."""
+        assert self.catalogue is not None
+        known = [(name, found) for name in self.catalogue.jobtypes if (found := self.catalogue.find(name)) is not None]
+        warm = pool.warm
+        asked = {
+            "worker_id": self._worker_id,
+            "max_jobs": min(LEASE_JOBS_MAX, max((found.batch for _, found in known), default=1)),
+            "wait": POLL_S,
+            "heartbeat": config.silence_s,
+            "warm": [name for name, found in known if found.key in warm][:WARM_MAX],
+        }
+        headers = {"content-type": MSGPACK, "accept": MSGPACK}
+        try:
+            with trio.fail_after(POLL_CALL_S):
+                answer = await self._http.post(
+                    f"{self.daemon}/v1/leases", content=_encode(asked), headers=headers, timeout=POLL_CALL_S
+                )
+            if answer.status_code == 200:
+                leased = _decode_leased(answer.content)
+                return self._taken(leased, config.silence_s)
+            why = f"answered {answer.status_code}"
+        except (httpx2.HTTPError, msgspec.MsgspecError, trio.TooSlowError) as error:
+            why = repr(error)
+        get_logger("code").debug("code.no_lease", daemon=self.daemon, why=why)
+        self.registration.hurry()  # it may not know us any more, and another daemon may be there
+        await trio.sleep(REST_S)
+        return None
+
+
+class Slot:
+    """One batch after the other."""
+
+    def __init__(
+        self, number: int, config: CodeConfig, homes: Sequence[Home], pool: Pool, stopping: trio.Event
+    ) -> None:
+        self._turn, self._config, self._homes, self._pool, self._stopping = number, config, homes, pool, stopping
+        self._log = get_logger("code")
+
+    async def run(self) -> None:
+        """Until told to stop. A poll is never given up: jobs may be on their way to it."""
+        while not self._stopping.is_set():
+            self._turn += 1
+            count = len(self._homes)
+            turns = (self._homes[(self._turn + more) % count] for more in range(count))
+            home = next((each for each in turns if each.is_open), None)
+            if home is None:
+                with trio.move_on_after(REST_S / 4):
+                    await self._stopping.wait()
+            elif (lease := await home.lease(self._pool, self._config)) is not None:
+                await self._work(home, lease)
+
+    async def _work(self, home: Home, lease: Lease) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lease.beat)
+            nursery.start_soon(lease.report)
+            is_fit = await self._run(home, lease)
+            await lease.wait_taken()
+            nursery.cancel_scope.cancel()
+        if not is_fit:
+            await trio.sleep(REST_S)
+
+    async def _run(self, home: Home, lease: Lease) -> bool:
+        """Run its jobs, batch by batch. False: some of them went back untried, as nothing can run them here now."""
+        assert home.catalogue is not None
+        jobtype = lease.jobs[0].name
+        definition = home.catalogue.find(jobtype)
+        if definition is None:
+            return self._give_back(lease, lease.jobs, f"there is no handler {jobtype!r} in code any more")
+        if home.catalogue.is_resting(definition):
+            return self._give_back(lease, lease.jobs, "its handler is broken")
+        waiting = list(lease.jobs)
+        while waiting and not self._stopping.is_set():
+            batch = Batch(definition, waiting[: definition.batch], lease.put, lease.unwanted)
+            del waiting[: definition.batch]
+            lease.batch = batch
+            try:
+                await self._pool.run(batch)
+                home.catalogue.mended(definition)
+            except Broken as error:
+                home.catalogue.broke(definition, str(error))
+                return self._give_back(lease, [*batch.left, *waiting], "its handler is broken")
+            except NotStarted as error:
+                self._log.error("code.not_started", handler=definition.called, why=str(error))
+                return self._give_back(lease, [*batch.left, *waiting], str(error))
+            finally:
+                lease.batch = None
+            for place, job in enumerate(batch.left):
+                lease.put(refused(job, STOPPING, begun=place == 0 or definition.lang == "sh"))
+        self._give_back(lease, waiting, STOPPING)
+        return True
+
+    def _give_back(self, lease: Lease, jobs: Sequence[LeasedJob], why: str) -> bool:
+        for job in jobs:
+            lease.put(refused(job, why))
+        return False
+
+
+async def serve(config: CodeConfig, base: Path, *, stopping: trio.Event, now: trio.Event, adopts: bool) -> None:
+    """Run until `stopping` is set; jobs at work may end then, until `now` is or the time for that is over.
+
+    `base`: where homes of contexts are made. `adopts`: this process adopts what contexts leave behind. Raises
+    ConfigError.
+    """
+    name = config.name or f"code-{socket.gethostname()}-{os.getpid()}"
+    token, worker_id = daemon_token(), token_hex(8)
+    headers = {"user-agent": f"jqd-code/{__version__}"} | ({"authorization": f"Bearer {token}"} if token else {})
+    shares = Slots(lambda: config.concurrency * LEASE_JOBS_MAX, LEASE_JOBS_MAX)
+    async with httpx2.AsyncClient(headers=headers, trust_env=False, verify=trusted()) as http:
+        homes = [Home(daemon.rstrip("/"), http, name, shares, worker_id) for daemon in config.daemons]
+        async with trio.open_nursery() as outer:
+            pool = Pool(config, base, outer, adopts=adopts)
+            outer.start_soon(pool.watch)
+            async with trio.open_nursery() as nursery:
+                for home in homes:
+                    nursery.start_soon(home.run, config, stopping)
+                get_logger("code").info("code.serving", name=name, concurrency=config.concurrency)
+                nursery.start_soon(_drain, pool, nursery, stopping, now, config.drain_s)
+                async with trio.open_nursery() as slots:
+                    for number in range(config.concurrency):
+                        slots.start_soon(Slot(number, config, homes, pool, stopping).run)
+                nursery.cancel_scope.cancel()
+            pool.stop()
+            outer.cancel_scope.cancel()
+    get_logger("code").info("code.stopped", name=name)
+    if wrong := [home.wrong for home in homes if home.wrong]:
+        raise ConfigError(wrong[0])
+
+
+async def _drain(pool: Pool, nursery: trio.Nursery, stopping: trio.Event, now: trio.Event, drain_s: float) -> None:
+    """Once told to stop: let jobs at work end for a while, then kill them, so that they go back."""
+    await stopping.wait()
+    with trio.move_on_after(drain_s):
+        await now.wait()
+    pool.stop()
+    await trio.sleep(LEFT_S)
+    nursery.cancel_scope.cancel()
