@@ -169,7 +169,7 @@ class Pulls:
                 wishes.named(jobtype, (low, high))
 
     def best(self, jobtype: str, priority: int) -> Pull | None:
-        """Return the poll that has waited longest of those that take such a job; first of those that are warm for it."""
+        """Return the poll that has waited longest of those that take such a job, warm ones first."""
         for pull in self._warm.get(jobtype, ()):
             if pull.is_open and pull.worker.takes(jobtype, priority):
                 return pull
