@@ -11,6 +11,7 @@ import cyclopts
 from jqd import __version__
 from jqd.cli import constraints as restraints
 from jqd.cli import daemons as drains
+from jqd.cli import handlers as runs
 from jqd.cli import jobs, manage, screen, show
 from jqd.cli import quotas as limits
 from jqd.cli import schedules as dates
@@ -23,7 +24,18 @@ from jqd.domain.suggest import command as elsewhere
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what stdout says of its file or terminal
 GLOBALS = ("-o", "--output", "--url", "--token", "--tenant")
 # Words that stand before a command. Written down, for asking the app imports all that there is.
-GROUPS = ("config", "constraints", "daemons", "journal", "quotas", "schedules", "tokens", "types", "workers")
+GROUPS = (
+    "config",
+    "constraints",
+    "daemons",
+    "handlers",
+    "journal",
+    "quotas",
+    "schedules",
+    "tokens",
+    "types",
+    "workers",
+)
 
 # What belongs together stands together in `jqd --help`; what is most wanted stands first.
 ONE, LOOK, MANY, RUN, DISK = (
@@ -82,6 +94,9 @@ about = "List the jobtypes that have jobs; pause and resume some."
 _group("types", about, show.types, {"pause": manage.pause, "resume": manage.resume})
 about = "List the workers that are registered; rm forgets some."
 _group("workers", about, show.workers, {"rm": manage.forget})
+about = "List what runs jobtypes without a program that registers; set a URL or code, rm takes it away."
+handled: Commands = {"ls": runs.ls, "get": runs.get, "set": runs.set_, "rm": runs.rm}
+_group("handlers", about, runs.ls, handled)
 about = "List the daemons that share one store; drain or resume one."
 _group("daemons", about, show.daemons, {"drain": drains.drain, "resume": drains.resume})
 app.command(drains.drain, group=RUN)

@@ -17,7 +17,7 @@ from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, Options, checked_id, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import CONTROLS, Output, plain, show
-from jqd.client import Client, Conflict, JobInfo, TimedOut
+from jqd.client import Client, Conflict, JobInfo, NotFound, TimedOut
 from jqd.domain.errors import JqdError
 
 
@@ -161,6 +161,10 @@ def _say_if_unserved(client: Client, name: str) -> None:
         taken = [row["jobs"] for row in client.workers()]
         names = sorted({one for jobs in taken if jobs != "*" for one in jobs})
         if "*" not in taken and name not in names:
+            with suppress(NotFound):
+                lang = client.handler(name)["lang"]
+                print(f"jqd: its handler is {lang} code; the job waits for `jqd worker --code`", file=sys.stderr)
+                return
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
             print(f"jqd: no worker or handler of {name!r} is known{hint} The job waits for one", file=sys.stderr)

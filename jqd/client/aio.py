@@ -122,6 +122,7 @@ class AsyncClient:
     errors = _call(Client.errors, looks=True)
     workers = _call(Client.workers, looks=True)
     handler = _call(Client.handler, looks=True)
+    handlers = _call(Client.handlers, looks=True)
     types = _call(Client.types, looks=True)
     why = _call(Client.why, looks=True)
     daemons = _call(Client.daemons, looks=True)

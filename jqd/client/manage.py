@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 from urllib.parse import quote
 
 from jqd.client.constraints import Constraints
@@ -165,17 +165,36 @@ class Manage(Constraints, Schedules, Tokens):
         """Forget a worker everywhere; what it has in hand is still waited for. Raises NotFound, Conflict."""
         self._http.call("DELETE", f"/v1/workers/{quote(worker_id, safe='')}", repeatable=False)
 
-    def handler(self, name: str) -> dict[str, Any]:
-        """Return the newest version of a handler, as the daemon shows it. Raises NotFound."""
-        return self._http.told("a question for a handler", "GET", f"/v1/handlers/{quote(name, safe='')}")
+    def handler(self, name: str, *, version: int | None = None) -> dict[str, Any]:
+        """Return the newest version of a handler, or that one, as the daemon shows it. Raises NotFound."""
+        path = f"/v1/handlers/{quote(name, safe='')}"
+        return self._http.told("a question for a handler", "GET", path, params=query(version=version))
 
-    def set_handler(self, name: str, url: str, options: Mapping[str, Any], *, eid: str | None = None) -> dict[str, Any]:
-        """Have jobs of that name run at `url`, by a new version of their handler, until it is deleted.
+    def handlers(self) -> list[dict[str, Any]]:
+        """Return all handlers by name, of each the newest version."""
+        return all_rows(self._http, "handlers")
 
-        `options`: `style`, `max_jobs`, `secrets`, … as `PUT /v1/handlers/{name}` has them. `eid`: a note of yours, kept
-        and shown. Raises Invalid.
+    def set_handler(
+        self,
+        name: str,
+        body: str,
+        options: Mapping[str, Any],
+        *,
+        lang: Literal["http", "python", "node", "sh"] = "http",
+        eid: str | None = None,
+        before: str | None = None,
+        before_each: str | None = None,
+        after_each: str | None = None,
+        server_only: bool = False,
+    ) -> dict[str, Any]:
+        """Have jobs of that name run at the URL `body`, or by that code, by a new version of their handler.
+
+        `options`: `style`, `max_jobs`, `secrets`, … as `PUT /v1/handlers/{name}` has them. `eid`: of a URL a note of
+        yours, kept and shown. Raises Invalid; Denied where code may not be set, or not by you.
         """
-        told = {"lang": "http", "body": url, "options": options} | ({} if eid is None else {"eid": eid})
+        more = {"eid": eid, "before": before, "beforeEach": before_each, "afterEach": after_each}
+        told = {"lang": lang, "body": body, "options": options, "server_only": server_only or None, **more}
+        told = {field: value for field, value in told.items() if value is not None}
         return self._http.told(
             "a handler", "PUT", f"/v1/handlers/{quote(name, safe='')}", body=encode(told), repeatable=False
         )

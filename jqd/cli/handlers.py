@@ -1,0 +1,114 @@
+"""Commands about handlers: what runs a jobtype without any program that registers, by URL or as code."""
+
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from rich.text import Text
+
+from jqd.cli.argument import argument
+from jqd.cli.common import Common
+from jqd.cli.exits import Exit, Usage
+from jqd.cli.render import show, table, tenants_of, whose
+from jqd.cli.show import Flag, deleted, rows_of
+
+BODY_SHOWN = 48  # characters of a body in the list: most URLs, and the begin of code
+
+Name = Annotated[str, Parameter(help="The jobtype.")]
+
+
+def ls(*, common: Common = Common()) -> int:
+    """List the handlers: of each its newest version, and which versions get its jobs."""
+    none = "there is no handler; `jqd handlers set` makes one"
+    return rows_of(common, lambda client: client.handlers(), _table, none)
+
+
+def get(name: Name, /, *, version: int | None = None, common: Common = Common()) -> int:
+    """Show a handler.
+
+    Parameters
+    ----------
+    version
+        Instead of the newest one.
+    """
+    with common.client() as client:
+        show(client.handler(name, version=version), common.output)
+    return Exit.DONE
+
+
+def set_(
+    name: str,
+    body: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    lang: Literal["http", "python", "node", "sh"] = "http",
+    eid: str | None = None,
+    before: str | None = None,
+    before_each: str | None = None,
+    after_each: str | None = None,
+    options: str | None = None,
+    server_only: Flag = False,
+    common: Common = Common(),
+) -> int:
+    """Have something run a jobtype: a new version of its handler, which gets its jobs from now on.
+
+    Parameters
+    ----------
+    name
+        The jobtype.
+    body
+        The URL that its jobs are posted to; with --lang code: itself, - for stdin, or @FILE.
+    lang
+        What the body is: http, a URL; python, node or sh, code that code workers run. Needs runner.allow_code.
+    eid
+        Of code: a name; what has the same one, and the same --before, may share a process.
+    before
+        Of code: what runs once in each process: itself, or @FILE.
+    before_each
+        Of code: what runs before each batch.
+    after_each
+        Of code: what runs after each batch, whatever became of it.
+    options
+        A map in JSON, or @FILE: how it is called, and what counts for its jobs: '{"style": "lines", "timeout": 20}'.
+    server_only
+        Let only the master key, schedules and jobs push its jobs.
+    """
+    said = argument(options) if options is not None else {}
+    if not isinstance(said, dict):
+        raise Usage(f"""--options is a map in JSON, like '{{"timeout": 20}}', not {options!r}""")
+    with common.client() as client:
+        told = client.set_handler(
+            name,
+            argument(body, as_text=True),
+            said,
+            lang=lang,
+            eid=eid,
+            before=argument(before, as_text=True),
+            before_each=argument(before_each, as_text=True),
+            after_each=argument(after_each, as_text=True),
+            server_only=server_only,
+        )
+    show(told, common.output)
+    return Exit.DONE
+
+
+def rm(name: Name, /, *, common: Common = Common()) -> int:
+    """Delete a handler with all its versions; jobs in flight are still waited for."""
+    return deleted(common, lambda client: client.delete_handler(name), name=name)
+
+
+def _table(rows: list[dict[str, Any]]) -> Text:
+    cells = [
+        (row["name"], row["version"], row["lang"], _brief(row["body"]), _shares(row["versions"]), row["set_at"])
+        for row in rows
+    ]
+    return table(*whose(("NAME", "VERSION", "LANG", "BODY", "JOBS TO", "SET"), cells, tenants_of(rows), 1), {})
+
+
+def _brief(body: str) -> str:
+    line, _, more = body.strip().partition("\n")
+    return line[:BODY_SHOWN] + ("…" if more or len(line) > BODY_SHOWN else "")
+
+
+def _shares(versions: list[dict[str, Any]]) -> str:
+    got = [one for one in reversed(versions) if one["share"]]
+    return ", ".join(f"@{one['version']}" + ("" if len(got) == 1 else f" {one['share']:.0%}") for one in got) or "none"
