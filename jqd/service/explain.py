@@ -58,7 +58,7 @@ def _ended(services: Services, view: JobView) -> WaitReason:
 
 
 def _running(services: Services, view: JobView) -> WaitReason:
-    running = services.runner.running(view.id)
+    running = services.runner.of(view.id).running(view.id)
     worker = worker_of(services, view)
     since_ms = (running.started_at_ms if running else 0) or view.started_at_ms
     where = f" at worker {worker}" if worker else ""

@@ -175,7 +175,7 @@ def never_given(services: Services, ids: IdParts, job_id: str) -> bool:
 def worker_of(services: Services, view: JobView) -> str:
     """Return the worker that runs a job, or ended it. Empty: the job waits, or only another daemon knows."""
     if view.state is State.RUNNING:
-        running = services.runner.running(view.id)
+        running = services.runner.of(view.id).running(view.id)
         return bare(running.worker if running else view.worker)
     return bare(view.outcome.worker) if view.outcome and view.state.is_final else ""
 
@@ -219,7 +219,7 @@ async def _wait_shown(services: Services, job_id: str) -> bool:
     """Wait up to `find_s` until the store has the outcomes of the job that this daemon acknowledged, and return whether
     it has. Before that the store shows an old state."""
     (partition,) = where = services.where(job_id)
-    ended = services.runner.ended(job_id)
+    ended = services.runner.of(job_id).ended(job_id)
     is_applied = services.recent_outcomes.last(job_id) <= services.journal.read_point(Lane.OUTCOMES, partition)
     if is_applied and (ended is None or ended.fate is Fate.ENTRUSTED):
         return True

@@ -147,13 +147,13 @@ class OutcomeBatch:
         (partition,) = self.services.where(job_ids[0])
         self.points[partition] = self.services.journal.read_point(Lane.OUTCOMES, partition)
         for job_id in job_ids:
-            if (ended := self.services.runner.ended(job_id)) is not None:
+            if (ended := self.services.runner.of(job_id).ended(job_id)) is not None:
                 self.ended[job_id] = ended
 
     def _lease_of(self, each: OutcomeAnswer) -> int:
         """Return the lease that this daemon gave that worker for the job, which it knows before the store does; 0:
         none. Ask here before the store, so nothing is missed."""
-        here = self.services.runner.running(each.job_id)
+        here = self.services.runner.of(each.job_id).running(each.job_id)
         return here.lease if here is not None and here.worker == each.worker else 0
 
     def _judge(self, place: int, each: OutcomeAnswer, seen: Entrusted) -> bool:
@@ -169,7 +169,9 @@ class OutcomeBatch:
         self.workers.add(seen.worker)
         if each.report is not None:
             # An outcome of work that a daemon waits for is the same wherever it comes in.
-            self._count(place, self.services.runner.end(seen.held, each.report, seen.worker or each.worker))
+            self._count(
+                place, self.services.runner.of(seen.held.job.id).end(seen.held, each.report, seen.worker or each.worker)
+            )
         elif seen.worker:
             self.returned[place] = each.job_id, each.fence
         else:
@@ -215,7 +217,7 @@ class OutcomeBatch:
             self.answers[place] = _stale(each, f"what stands of it is: {_text_of(attempt)}")
         elif _has_ended(view, recent):
             self.answers[place] = _stale(each, f"it has ended before this report: {_text_of(attempt)}")
-        elif (outcome := self.services.runner.succeed_late(attempt, each.report)) is None:
+        elif (outcome := self.services.runner.of(attempt.job_id).succeed_late(attempt, each.report)) is None:
             detail = "the result is required, and too large to be kept; store it elsewhere"
             self.answers[place] = TooLarge(detail)
         else:
@@ -236,7 +238,7 @@ class OutcomeBatch:
         if not view.daemon:
             return view.worker == worker_id  # it came between two looks
         is_here = view.daemon == self.services.control.sharers()[0]
-        here = self.services.runner.running(view.id) if is_here else None
+        here = self.services.runner.of(view.id).running(view.id) if is_here else None
         return here is None or here.worker == worker_id
 
     def _before(self, each: OutcomeAnswer, fence: int) -> RecentOutcome | None:
@@ -249,7 +251,7 @@ class OutcomeBatch:
             (partition,) = self.services.where(each.job_id)
             if (known.position or 0) > self.points[partition]:
                 return known
-        for ended in (self.services.runner.ended(each.job_id), self.ended.get(each.job_id)):
+        for ended in (self.services.runner.of(each.job_id).ended(each.job_id), self.ended.get(each.job_id)):
             if ended is None or ended.fate is Fate.ENTRUSTED:
                 continue
             if ended.fence == fence if fence else ended.worker == each.worker:
@@ -288,7 +290,7 @@ class OutcomeBatch:
         for place, before in self.awaited.items():
             try:
                 if before.position is None:
-                    await self.services.runner.wait_durable(before.outcome.job_id)
+                    await self.services.runner.of(before.outcome.job_id).wait_durable(before.outcome.job_id)
                 else:
                     await self.services.journal.wsync(before.position or self.position, shielded=True)
             except JournalRefused as error:

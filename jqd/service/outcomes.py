@@ -46,11 +46,11 @@ async def report(services: Services, reports: Sequence[OutcomeAnswer]) -> list[J
         for place, each in enumerate(reports)
         if each.report is not None
         and place not in answers
-        and services.runner.done(each.job_id, each.report, fence=each.fence, worker_id=each.worker)
+        and services.runner.of(each.job_id).done(each.job_id, each.report, fence=each.fence, worker_id=each.worker)
     ]
     for place in awaited_here:
         try:
-            await services.runner.wait_durable(reports[place].job_id)
+            await services.runner.of(reports[place].job_id).wait_durable(reports[place].job_id)
             answers[place] = None
         except JournalRefused as error:
             answers[place] = error
@@ -81,7 +81,7 @@ async def _of_others(services: Services, reports: Sequence[OutcomeAnswer]) -> di
             if place % PIECE == 0:
                 await trio.lowlevel.checkpoint()
             job_id = reports[place].job_id
-            running = services.runner.running(job_id)
+            running = services.runner.of(job_id).running(job_id)
             if running is not None and services.principal.can_access(running.jobtype):
                 continue
             try:

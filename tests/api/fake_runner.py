@@ -35,6 +35,9 @@ class FakeRunner:
         self.unnoted: JournalRefused | None = None
         self.lost: list[tuple[str, int]] = []
 
+    def of(self, job_id: str) -> FakeRunner:
+        return self
+
     def ended(self, job_id: str) -> Outcome | None:
         return self.untold.get(job_id)
 

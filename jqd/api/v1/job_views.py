@@ -64,7 +64,7 @@ _OPTIONS = {kind: [name for name in KEPT if name in kind.__struct_fields__] for 
 def _known(services: Services, view: JobView, kind: type[Job] | type[JobBrief]) -> dict[str, Any]:
     """Return the fields of `JobState`, with the options that are known."""
     options = {name: UNSET if (value := getattr(view, name)) == () else value for name in _OPTIONS[kind]}
-    running = services.runner.running(view.id) if view.state is State.RUNNING else None
+    running = services.runner.of(view.id).running(view.id) if view.state is State.RUNNING else None
     last = view.outcome
     return options | {
         "job_id": bare(view.name) or view.id,

@@ -232,6 +232,10 @@ class Hand:
     def __init__(self, running: Mapping[str, int]) -> None:
         self._running = running
 
+    def of(self, job_id: str) -> "Hand":
+        """There is one."""
+        return self
+
     def running(self, job_id: str) -> Running | None:
         """The job, if it runs."""
         at_ms = self._running.get(job_id)
