@@ -14,7 +14,7 @@ EXTRAS = {
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the console script."""
     words = sys.argv[1:]
     open_missing()
     only_tells("stderr")
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _without(lacking: str, words: list[str]) -> int:
-    """Say what to install. This installation is for programs that push, or for another command."""
+    """Print what to install: this installation has the parts for pushing, or for another command."""
     named = next((extra for extra, commands in EXTRAS.items() if {*commands} & {*words[:1]}), "cli")
     command = " ".join(["jqd", *words[:1]])
     told = f"`{command}` needs the package {lacking}, which the extra {named!r} brings: {install_with(named)}"

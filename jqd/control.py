@@ -66,7 +66,7 @@ class Control:
 
     @property
     def sysid(self) -> str:
-        """This daemon's name in the store."""
+        """Return this daemon's name in the store."""
         return self._partitions[0].membership.sysid
 
     def watch_disk(self, directory: Path, *looks: Callable[[], Iterable[Diagnostic]]) -> None:
@@ -219,7 +219,10 @@ class Control:
         return self._shared.worker_views.of(worker_id, self.sharers())
 
     def urls(self, peer: str | None, *, absent: bool = False) -> list[str]:
-        """URLs of daemons for a client at `peer`, this one first. `absent`: also of those no partition shows."""
+        """Return URLs of daemons for a client at `peer`, this one first.
+
+        `absent`: also of daemons that no partition shows.
+        """
         others = self._shared.worker_views.recent() if absent else []
         return self._shared.worker_views.urls(dict.fromkeys([*self.sharers(), *others]), peer)
 
@@ -272,7 +275,8 @@ class Control:
         }
 
     def _behind_bytes(self) -> int:
-        """What of the journal some partition of the store never had, as far as it was written in this life.
+        """Return the bytes of the journal that some partition of the store never had, as far as they were written in
+        this life.
 
         A store that was emptied, or set back, gets the rest again, and pushes are accepted meanwhile."""
         for number, partition in enumerate(self._partitions):

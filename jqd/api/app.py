@@ -122,7 +122,10 @@ class Api:
             self._bodies.release(request)
 
     def _let_in(self, request: Request, verdict: Admission) -> ApiContext:
-        """What acts for who makes a request, known before its body is read. Raises Foreign, Problem, Refused."""
+        """Return the API acting for the request's principal, before its body is read.
+
+        Raises Foreign, Problem, Refused.
+        """
         route, parts = verdict.route, self._parts
         if verdict.bytes_max < 0:
             self._check(request.heading, verdict)

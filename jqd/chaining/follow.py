@@ -80,7 +80,7 @@ async def follow(services: Services, entries: Sequence[bytes], *, shelved: bool 
 async def _within(
     services: Services, found: Iterable[Following], over: dict[str, OutboxDone], charges: ExitStack, *, shelved: bool
 ) -> list[Following]:
-    """Entries that the quotas of their tenants have room for; behind one that waits all of its tenant wait."""
+    """Return entries that the quotas of their tenants have room for; after one that waits, all of its tenant wait."""
     admitted: list[Following] = []
     for each in found:
         charge: Charge | str = FREE
@@ -102,7 +102,7 @@ async def _within(
 
 
 def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Following]:
-    """Entries that can be read. The others stay, and health reports them."""
+    """Return entries that can be read. The others stay, and health reports them."""
     found = []
     for entry in entries:
         try:
@@ -117,7 +117,7 @@ def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Following]:
 
 
 def _by_partition(services: Services, found: Iterable[Following]) -> list[tuple[frozenset[int], list[Following]]]:
-    """Batches of one call, one tenant and the same partitions: a partition that is away holds up no other."""
+    """Cut entries into batches of one tenant and the same partitions: a partition that is away holds up no other."""
     parts: dict[tuple[str, frozenset[int]], list[list[Following]]] = {}
     for each in found:
         names = (annotate(each.tenant, str(job.job_id)) for job in each.jobs)

@@ -104,7 +104,7 @@ class Outbox:
 
     @property
     def complaint(self) -> str | None:
-        """Which jobs nobody here can push, never or not for a while, and why; None: there are none."""
+        """Return which jobs cannot be pushed here, ever or for now, and why; None: there are none."""
         before_s = self._clock.mono_s() - COMPLAIN_S
         odd = [
             (entry, rest.why)
@@ -116,7 +116,7 @@ class Outbox:
         return f"jobs that follow {_parent(odd[0][0])} and {len(odd) - 1} others wait: {odd[0][1]}"
 
     def owes(self, tenant: str) -> bool:
-        """Whether jobs of that tenant wait for its quota, as far as is known: its pushes have to wait, too."""
+        """Return whether jobs of that tenant wait for its quota, as far as is known: its pushes have to wait, too."""
         return tenant in self.shelves and self._clock.mono_s() - self._shelves_at_s < SHELVES_HOLD_S
 
     def wake(self) -> None:

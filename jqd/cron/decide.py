@@ -18,7 +18,7 @@ class Last(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What to do now. If dates are left, another step follows."""
+    """The next step of a schedule: fire a date or skip some. If dates are left, another step follows."""
 
     through_ms: int
     """The last date that it fires or skips."""

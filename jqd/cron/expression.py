@@ -111,7 +111,7 @@ def zone(name: str) -> ZoneInfo:
 
 
 def cron_fault(text: str) -> str | None:
-    """What is wrong with a cron expression, and where in it. None: nothing; its dates may never come all the same."""
+    """Return what is wrong with a cron expression, and where. None: nothing, although its dates may never come."""
     if text.strip().lower() in MACROS:
         return None
     words = [*_WORD.finditer(text)]

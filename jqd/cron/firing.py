@@ -59,7 +59,8 @@ async def last_of(services: Services, one: KnownSchedule) -> Last | None:
 
 
 def _is_late(fired: FiredDate, view: Coming) -> bool:
-    """Whether its name was reserved anew since, for a push that never comes: a store does so if it has no such job.
+    """Return whether the date's name was reserved again for a push that never comes: a store does so if it has no such
+    job.
 
     The setting has no id if another job had that name.
     """
@@ -94,7 +95,7 @@ async def _fire(services: Services, firings: Sequence[Firing], is_told: Callable
 async def _within(
     services: Services, firings: Sequence[Firing], charges: ExitStack
 ) -> tuple[dict[str, Charge], dict[str, str]]:
-    """By the schedules' names: what those that fire cost the tenant's quota, and why the others wait for it."""
+    """Return, by schedule, what those that fire cost the tenant's quota, and why the others wait for it."""
     charge: dict[str, Charge] = {}
     over: dict[str, str] = {}
     for each in firings:
@@ -184,7 +185,7 @@ def _fired(each: Firing, now_ms: int, given: Mapping[str, str]) -> FiredDate:
 
 
 async def _stands(services: Services, each: Firing) -> bool:
-    """Whether another job has that id, as far as is known."""
+    """Return whether another job has the date's id, as far as is known."""
     if await exists(services, bare(each.job_id)):
         return True
     now_s, one = services.clock.boot_s(), each.one

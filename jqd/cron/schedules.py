@@ -153,7 +153,10 @@ class KnownSchedule(Struct):
 
 
 def fired_setting(name: str, fired: FiredDate, *, now_ms: int) -> Setting:
-    """For one date fired beats skipped: a daemon that skips may have looked a moment too early."""
+    """Return the setting of a fired or skipped date.
+
+    For one date fired beats skipped: a daemon that skips may have looked a moment too early.
+    """
     revision = fired.through_ms * ORIGINS + (fired.date_ms == fired.through_ms)
     return Setting(FIRED, name, revision, now_ms, Raw(_encoder.encode(fired)))
 

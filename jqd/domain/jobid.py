@@ -131,12 +131,15 @@ class IdSource:
                 del rows[:BATCHES_MAX]
 
     def awaits(self, job_id: str, read_point: int) -> bool:
-        """Whether the job was journaled behind `read_point`, up to which the store has applied. False: nobody knows."""
+        """Return whether the job was journaled behind `read_point`, up to which the store has applied.
+
+        False: unknown.
+        """
         index = self._batch(job_id)
         return index is not None and self._ends[index] > read_point
 
     def is_of(self, job_id: str, tenant: str) -> bool:
-        """Whether it was given to a job of that tenant. False: nobody knows."""
+        """Return whether the id was given to a job of that tenant. False: unknown."""
         index = self._batch(job_id)
         return index is not None and self._tenants[index] == tenant
 

@@ -40,7 +40,7 @@ class Setting(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Any MessagePack value; nil where it is deleted."""
 
     def __repr__(self) -> str:
-        """Without the body, which may hold secrets."""
+        """Leave the body out: it may hold secrets."""
         return f"Rule({self.kind}, {self.name!r}, {self.revision}{', deleted' if self.is_deleted else ''})"
 
     @property

@@ -1,4 +1,4 @@
-"""adr/0054)./Limits of what tenants share, and each tenant's part of them (docs/adr/0054)./adr/0054).
+"""Limits of what tenants share, and each tenant's part of them (docs/adr/0054).
 
 A tenant has a tenth at most, and all but the tenant "" together leave a tenth free: so an operator can always act.
 """

@@ -304,7 +304,7 @@ def _too_long(buffer: bytearray, bytes_max: int) -> Refused:
 
 
 def problem_answer(status: int, detail: str, *, fault: str = "", retry_after_s: int | None = None) -> Response:
-    """Says what is wrong (RFC 9457), and closes the connection."""
+    """Send a problem document (RFC 9457), and close the connection."""
     told: dict[str, object] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,

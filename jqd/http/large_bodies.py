@@ -1,4 +1,4 @@
-"""Requests with large bodies: while others ask, those of each owner are worked at one after the other."""
+"""Requests with large bodies: while others ask, each owner's are processed one at a time."""
 
 import math
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""What a door hands to an application, and what it takes back: plain values, whichever door it is.
+"""The request that a listener hands to an application, and the response that it takes back.
 
 No body is in memory outside of the one budget that all requests share.
 """
@@ -26,7 +26,7 @@ Owner = tuple[str, bool]
 
 
 class Refused(JqdError):
-    """What came is no request that we take: it is answered with `status`, and the connection closed."""
+    """The bytes are no request that we take: it is answered with `status`, and the connection closed."""
 
     def __init__(self, status: int, detail: str, retry_after_s: int | None = None) -> None:
         super().__init__(detail)
@@ -175,7 +175,7 @@ class BodyBudget:
 
 
 def too_large(bytes_max: int) -> Refused:
-    """Of a body that is longer than its call takes."""
+    """Return the error for a body that is longer than its call takes."""
     return Refused(413, f"the body has more than {bytes_max} bytes; push smaller jobs, or fewer in one request")
 
 

@@ -103,7 +103,7 @@ class Files:
             raise OSError(errno.EIO, "a short write in the midst of a file")
 
     def read(self, fd: int, size: int, offset: int) -> bytes:
-        """Up to `size` bytes at `offset`; none at the end of the file."""
+        """Return up to `size` bytes at `offset`; none at the end of the file."""
         return os.pread(fd, size, offset)
 
     def sync(self, fd: int) -> None:

@@ -45,7 +45,7 @@ _KINDS = frozenset({TORN_KIND, *_LANES})
 
 
 class SegmentHeader(NamedTuple):
-    """Who wrote a segment and where it begins."""
+    """A segment's head: its writer, and where the segment begins."""
 
     journal_id: bytes
     segment_id: bytes

@@ -52,7 +52,7 @@ class JournalStats:
 
 
 class Journal(Commits):
-    """Made by `open_journal` (opening.py) only."""
+    """The journal of a daemon. Made by `open_journal` (opening.py) only."""
 
     def __init__(
         self, config: JournalConfig, clock: Clock, files: Files, writer: Writer, found: Recovered, salt: int
@@ -80,7 +80,7 @@ class Journal(Commits):
 
     @property
     def retired(self) -> int:
-        """Jobs before that position are never read again: they have ended, or were copied behind it."""
+        """Return the position before which jobs are never read again: they have ended, or were copied behind it."""
         return self._retired.position
 
     @property

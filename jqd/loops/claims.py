@@ -1,4 +1,4 @@
-"""What waits in one partition of the store, as last queried, and claims of it.
+"""Queries what waits in one partition of the store, and claims it.
 
 One call at a time: `dispatch` starts it, and goes on with the other partitions meanwhile.
 """
@@ -63,7 +63,7 @@ class ClaimedJobs(NamedTuple):
 
 
 class Claims:
-    """Of one partition. `dispatch` decides what is claimed when."""
+    """Looks at and claims from one partition. `dispatch` decides what is claimed when."""
 
     def __init__(
         self,

@@ -69,7 +69,7 @@ class Heartbeat:
             self._stop_work()
 
     def peers(self) -> list[Peer]:
-        """All daemons of the last renewal's answer, this one first."""
+        """Return all daemons of the last renewal's answer, this one first."""
         now_s, config, ours = self._clock.mono_s(), self._membership.config, self._membership.sysid
         rows = [
             Peer(
@@ -108,7 +108,10 @@ class Heartbeat:
             self._seen(answer.members)
 
     def _trust(self, sent_at_s: float, answer: Renewed) -> None:
-        """New jobs may start. What was in flight when trust ended is stopped: the lease may have been lost since."""
+        """Allow new jobs to start.
+
+        Jobs in flight from before trust ended are stopped: the lease may have been lost since.
+        """
         if not self._membership.trusts():
             self._stop_work()  # `run_trust_check` is late when the machine was suspended
         self._membership.renewed(sent_at_s, answer)

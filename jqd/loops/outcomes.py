@@ -1,4 +1,4 @@
-"""What stopped in the runner → journal (outcomes) or store (jobs handed back untried).
+"""Takes stopped jobs from the runner: outcomes go to the journal, untried jobs back to the store.
 
 An outcome is acknowledged to the worker, as a push is to its client: it goes to the journal first, and the `outcomes`
 lane of `ingest` applies it. A job handed back goes straight to `release_jobs`; while the journal refuses, so does an

@@ -13,7 +13,7 @@ PURGE_ROWS = 500  # a script must stay below about 5 ms
 
 
 class Purge:
-    """Several daemons may purge at once: the script is idempotent."""
+    """Purges one partition. Several daemons may purge at once: the script is idempotent."""
 
     def __init__(self, *, store: Store, source: random.Random) -> None:
         self.backoff = LoopBackoff("purge", source=source)

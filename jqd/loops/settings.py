@@ -252,7 +252,8 @@ class SettingsUpkeep:
             self._log.info("settings.forgotten", count=len(gone) - len(kept))
 
     async def _read_own(self) -> None:
-        """Revisions must continue above those of our journal, also while no store answers."""
+        """Read the settings of this daemon's own journal: revisions must continue above them, also while no store
+        answers."""
         try:
             async with aclosing(self._journal.read_range(Lane.RULES, self._journal.start, self._journal.end)) as pieces:
                 async for slices in pieces:

@@ -123,7 +123,7 @@ class KnownConstraint:
 
     @property
     def complaint(self) -> str:
-        """For health: it fails on jobs and holds them up. "": it does not, or lets such jobs pass."""
+        """Return, for health, that it fails on jobs and holds them up. "": it does not, or lets such jobs pass."""
         if not self.failed or self.constraint.on_error == "pass":
             return ""
         whose = f" of tenant {self.tenant!r}" if self.tenant else ""
@@ -148,7 +148,7 @@ class KnownConstraint:
         return self._only_name in (None, name) and self.tenant in ("", tenant)
 
     def item_of(self, fields: Fields, steps: Steps) -> str:
-        """Its part of the name of a job's queue; "" if it does not limit the job."""
+        """Return its part of the name of a job's queue; "" if it does not limit the job."""
         try:
             asked = self.ask(fields, steps)
         except Failed as error:
@@ -215,7 +215,7 @@ def key_text(value: Any) -> str:
 
 
 def digest_of(name: str, constraint: Constraint) -> int:
-    """32 bits of all that decides about queues: name, expressions, the highest cost."""
+    """Return 32 bits of all that decides about queues: name, expressions, the highest cost."""
     rate = constraint.rate
     most = rate.limit + rate.burst if rate and constraint.cost else 0
     decides = (name, constraint.match, constraint.key or "", constraint.cost or "", constraint.on_error, most)

@@ -37,7 +37,7 @@ _NAME = re.compile(r"""\s*job\.name\s*==\s*("[^"\\\n]*"|'[^'\\\n]*')\s*(?:&&|$)"
 
 
 class NotUnderstood(ValueError):
-    """What is wrong with an expression, and where: characters from its beginning."""
+    """An expression is wrong: how, and where, in characters from its beginning."""
 
     def __init__(self, why: str, offset: int) -> None:
         super().__init__(why)
@@ -131,7 +131,7 @@ def _matcher(pattern: str) -> tuple[int, float, Callable[[str], bool]]:
 
 
 def places_of(pattern: str) -> int:
-    """About how many places a pattern has, with what is repeated so often as it says; rather more than fewer."""
+    """Return about how many places a pattern has, repetitions counted; rather more than fewer."""
     each = CLASS_PLACES if _NAMED_CLASS.search(pattern) else 1
     open_, last, at = [0], 0, 0
     while at < len(pattern):

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Permits:
-    """What other partitions grant to this one."""
+    """Asks other partitions for grants to this one."""
 
     def __init__(self, number: int, stores: Sequence[Store], clock: Clock) -> None:
         """`stores`: of all partitions, in their order; `number`: ours."""

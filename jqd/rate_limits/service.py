@@ -41,7 +41,7 @@ TRIED_S = 1.0  # of evaluation; most expressions take a thousandth of that for a
 
 
 class Trial(Struct, frozen=True):
-    """What a constraint would match of the jobs that wait."""
+    """The result of a dry run: what a constraint would match of waiting jobs."""
 
     looked_at: int
     """Newest waiting jobs."""
@@ -224,7 +224,7 @@ def _counted(services: Services, name: str, key: str) -> str:
 
 
 def _failure(services: Services, name: str, view: JobView) -> str:
-    """What failed on this job, if the principal may see the constraint, which may have changed meanwhile."""
+    """Return what failed on this job, if the principal may see the constraint, which may have changed meanwhile."""
     error = (
         services.feature(Constraints).failure_of(name, job_of(view))
         if services.principal.can_see(tenant_of(name))

@@ -1,4 +1,5 @@
-"""Nothing is claimed from a store that may have forgotten what our journal knows.
+"""Brings this daemon through each life of the store: nothing is claimed from a store that may have forgotten what our
+journal knows.
 
 Each life of the store is entered by one pass:
 
@@ -83,7 +84,7 @@ class Recovery:
         self._log = get_logger("recovery")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Come through, and again after every disturbance. Raises JournalForked."""
+        """Bring this daemon through, again after every disturbance. Raises JournalForked."""
         task_status.started()
         while not self._membership.has_left:
             disturbed = self._membership.watch_disturbance()
@@ -180,7 +181,7 @@ class Recovery:
         self._log.info("recovery.joined", sysid=owner.sysid, epoch=owner.epoch)
 
     async def _still_good(self) -> Owner | None:
-        """Our last owner, if the store still knows it: then nobody took what we hold."""
+        """Return our last owner, if the store still knows it: then nobody took what we hold."""
         owner = self._membership.owner
         if owner is None:
             return None

@@ -193,7 +193,7 @@ class Isolation:
     def turn(
         self, request: object, losses: int, now_s: float, send_s: float, *, jobs: int = 1, group: int = 1
     ) -> float:
-        """0: the request may be sent now, within `send_s`. Else seconds after which to ask again, if not sooner.
+        """Return 0 when the request may be sent now, within `send_s`; else the seconds after which to ask again.
 
         `losses`: of its `jobs`; 0 when they are no suspects. `group`: so many such jobs may be at work at once.
         """

@@ -1,4 +1,4 @@
-"""What is claimed next, and for which worker. Pure: time is given.
+"""Decides what is claimed next, and for which worker. Pure: time is given.
 
 Demand          what all free workers together would take, in as few ranges as possible:
 

@@ -105,7 +105,8 @@ class WorkerRegistry(Presence):
         return self._is_former(worker, known)
 
     def _secrets(self, worker_id: str, url: str | None) -> Sequence[str]:
-        """What a worker gave before that says nothing of secrets now, also if it was silent for longer than its ttl.
+        """Return the secrets that a worker gave before, if its new registration has none; also if it was silent for
+        longer than its ttl.
 
         Unsigned requests would be refused by a worker that verifies them, and its jobs would fail for good.
         Another server than they were given for gets none: it could pass on what is signed as if the daemon had sent it.
@@ -116,7 +117,8 @@ class WorkerRegistry(Presence):
         return known.secrets if known and is_same else ()
 
     def _is_former(self, worker: Worker, known: Worker) -> bool:
-        """Whether it is what the one that holds took the place of, with other options, and that one is still said.
+        """Return whether a registration is an older one that the present one replaced, while the present one is still
+        repeated.
 
         Behind one URL an old program and its new version repeat themselves until the deploy is through: each would
         undo the other's. The newer one holds until it was silent here for its `ttl`.

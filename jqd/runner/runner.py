@@ -208,7 +208,7 @@ class Runner:
         return self._in_flight.at_work > 0
 
     def get_stopped_jobs(self, limit: int) -> Stopped:
-        """Up to `limit` outcomes and as many jobs handed back; each once. They stay in hand until `forget`."""
+        """Up to `limit` outcomes and as many jobs handed back; each once. They stay in flight until `forget`."""
         backlogged = self._is_backlogged()
         stopped = self._in_flight.get_stopped(limit)
         if backlogged and not self._is_backlogged():

@@ -77,7 +77,7 @@ Heartbeat = Annotated[
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker says of itself."""
+    """A worker's registration, as it was given."""
 
     name: Name
     id: Name | None = msgspec.field(default=None, name="worker_id")

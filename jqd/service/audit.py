@@ -1,5 +1,4 @@
-"""Audit notes, written before an act is done: what cannot be noted is not done. What was done without a token is
-not."""
+"""Audit notes, written before an act is done: what cannot be noted is not done. Acts without a token are not noted."""
 
 import json
 from typing import Any

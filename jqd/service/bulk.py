@@ -165,7 +165,7 @@ async def clean(services: Services, wanted: Clean) -> Tally:
 
 @contextmanager
 def _telling(tally: Tally) -> Iterator[None]:
-    """Turn an error half-way into Interrupted, which names what was done before.
+    """Turn an error half-way into Interrupted, which names the changes so far.
 
     The same request goes on: changed jobs no longer match.
     """

@@ -67,8 +67,8 @@ async def cancel(services: Services, given: str) -> State:
 
 
 async def record_cancels(services: Services, found: Sequence[JobView | Coming]) -> dict[str, int] | None:
-    """Journal cancels. Returns up to which generation of each they are meant, when the store is known to hold them:
-    then none of these will start that is not running. None: it is not known to hold them.
+    """Journal cancels. Returns up to which generation of each job they count, once the store has them: then none of
+    these jobs starts any more. None: it is not known to have them.
 
     A job under its pusher's id may have a replacement that is acknowledged and not in the store: all that was
     acknowledged before now is meant.

@@ -1,4 +1,4 @@
-"""What happens to one job, for who follows it: what is new since they looked last. Pure.
+"""The events of one job for its listeners: what is new since each looked last. Pure.
 
 state ──▶ progress, log lines ──▶ … ──▶ end
 
@@ -41,7 +41,7 @@ START = Seen()
 
 
 def read_seen(text: str) -> Seen | None:
-    """None: it is nothing that was told here."""
+    """Read how far a listener has seen; None: it is nothing that was sent here."""
     found = _SEEN.fullmatch(text)
     return None if found is None else Seen(found[1], *map(int, found.groups()[1:]))
 
@@ -53,7 +53,7 @@ class Missed(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """What it printed."""
+    """The lines that a job printed."""
 
     lines: list[str]
     start: int
@@ -71,7 +71,7 @@ class News(NamedTuple):
 
 
 def news_of(watched: Watched, seen: Seen) -> list[News]:
-    """What is new, in its order."""
+    """Return what is new, in order."""
     found: list[News] = []
     view, log = watched.view, watched.log
     state, attempts = (State.WAITING, 0) if view is None else (view.state, view.attempts)
@@ -92,7 +92,7 @@ def news_of(watched: Watched, seen: Seen) -> list[News]:
 
 
 def read_progress(packed: bytes) -> Progress | None:
-    """What is read back from the store may be anything."""
+    """Read progress from the store, whatever lies there."""
     try:
         return msgspec.msgpack.decode(packed, type=Progress)
     except fields.DECODE_ERRORS:

@@ -44,7 +44,7 @@ def check_room(services: Services) -> None:
 def watching(
     services: Services, job_id: str, view: JobView | None, *, named: bool
 ) -> Iterator[tuple[Watched, Callable[[], trio.Event]]]:
-    """What is known of the job while it is watched, and what gives the next bell. Raises as `check_room`."""
+    """Give what is known of the job while it is watched, and the source of its next bell. Raises as `check_room`."""
     check_room(services)
     watched = services.watched.setdefault(job_id, Watched(job_id, view, named=named))
     tenant = services.principal.tenant if services.principal.is_bound else None
@@ -102,7 +102,7 @@ async def look(services: Services, some: list[Watched]) -> None:
 
 
 async def _take(services: Services, watched: Watched, view: JobView | OnItsWay | None) -> bool:
-    """Whether the job is another than it was."""
+    """Take a new view of the job. Returns whether it differs."""
     before = watched.view
     if isinstance(view, JobView):
         watched.view = view

@@ -50,7 +50,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Lines(NamedTuple):
-    """What a job printed."""
+    """The lines that a job printed."""
 
     start: int
     """How many bytes its attempt printed before."""

@@ -1,7 +1,8 @@
 """Jobtypes whose jobs only the server may push or change: their handler is `server_only`, or the options that a worker
 registered for them (`registered_options.py`).
 
-The server is who has the master key, and jobs and schedules themselves. Dates of schedules are not checked again
+The server means callers with the master key, and jobs and schedules themselves. Dates of schedules are not checked
+again
 (`cron/firing.py`): that was done when the schedule was saved.
 """
 

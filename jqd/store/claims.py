@@ -32,7 +32,7 @@ class ClaimMethods(ScriptMethods):
     async def get_waiting_jobtypes(
         self, wanted: Sequence[Wanted], limit: int, *, period_ms: int = 0
     ) -> list[WaitingType]:
-        """Wanted jobtypes with jobs ready, each once with the best of these; best first, at most `limit`.
+        """Return wanted jobtypes with jobs ready, each once with the best of these; best first, at most `limit`.
 
         Others cost nothing and hide nothing, however many jobs wait. `period_ms`: in which jobs gain a step of
         priority."""
@@ -158,7 +158,7 @@ class ClaimMethods(ScriptMethods):
     async def reassert(
         self, owner: Owner, holds: Mapping[str, int], generations: Mapping[str, int] = NO_CHANGES
     ) -> list[str]:
-        """After the store forgot: claim what we hold (id → fence). Returns ids that we do not hold any more.
+        """Claim again what we hold (id → fence), after the store forgot it. Returns ids that we do not hold any more.
         StaleOwner.
 
         `generations`: of changed contents; no success of an older one ends these jobs.

@@ -70,7 +70,7 @@ _PLACED = {fate: fate.value for fate in Fate} | {Fate.FAILED: Fate.DEAD.value}
 
 
 class Unreadable(StoreRefused):
-    """Something under one of our keys is not what we put there. The message names the key and the field."""
+    """A value under one of our keys is not what we put there. The message names the key and the field."""
 
 
 def encode_job(job: Job) -> bytes:
@@ -79,7 +79,7 @@ def encode_job(job: Job) -> bytes:
 
 
 def encode_header(job: Job) -> bytes:
-    """What comes in a row before the argument."""
+    """Encode the header of a row, before the argument."""
     timeout: float = int(job.timeout) if job.timeout.is_integer() else job.timeout  # one byte instead of nine
     created = job.created_at_ms - _id_ms(job.id[:TIME_LENGTH])
     fields = (ROW_VERSION, job.jobtype, job.priority, job.max_retry, timeout, job.keep_result, created)
@@ -188,7 +188,7 @@ def lines_of(log: str) -> bytes:
 
 
 def decode_log(keys: Keys, job_id: str, row: object) -> Log:
-    """What `logs` has of a job. Raises Unreadable."""
+    """Decode a job's row of `logs`. Raises Unreadable."""
     data = _bytes(row)
     if not data.startswith(LOG_HEAD):
         return Log(0, 0, data)

@@ -151,7 +151,7 @@ class Connection:
 
     @contextmanager
     def _refusing_others(self) -> Iterator[None]:
-        """Once another store answered, nothing is sent before the next look. Raises StoreChanged."""
+        """Send nothing before the next look, once another store answered. Raises StoreChanged."""
         accepted = self._accepted
         if accepted.changed:
             raise StoreChanged(accepted.changed)

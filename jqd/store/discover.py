@@ -190,7 +190,7 @@ def _seed(text: str, kind: str) -> Address:
 
 
 def _split_options(query: str) -> tuple[str, dict[str, str]]:
-    """Options for every connection, and those for sentinels only."""
+    """Split a query into options for every connection, and those for sentinels only."""
     pairs = parse_qsl(query, keep_blank_values=True)
     own = {name: value for name, value in pairs if name in ("sentinel_username", "sentinel_password")}
     return urlencode([pair for pair in pairs if pair[0] not in own]), own

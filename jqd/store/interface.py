@@ -64,7 +64,8 @@ class EdgeStore(Protocol):
     async def confirm_names(
         self, journaled: Sequence[NameJournaled], written: tuple[str, int] | None = None
     ) -> list[NameStanding]:
-        """Their jobs are in a journal: from now on the same push is a duplicate, on all daemons. Raises StoreChanged.
+        """Note that these jobs are in a journal: from now on the same push is a duplicate, on all daemons. Raises
+        StoreChanged.
 
         `written`: in which journal, and the position behind their frame: a job that came from there, and was deleted
         since, gets no name. One that does not stand must not be acknowledged. Without this call a name is taken for
@@ -130,7 +131,8 @@ class EdgeStore(Protocol):
         *,
         row_bytes: int = 0,
     ) -> Page:
-        """Up to `limit` jobs that match, newest first; in exact order if all fit in one page and few lie in each place.
+        """Return up to `limit` jobs that match, newest first; in exact order if all fit in one page and few lie in each
+        place.
 
         `tenant`: None: of all tenants, with each one's jobtype of that name. `row_bytes`: jobs with larger rows come
         without their argument. A page may be short and have a cursor: then many jobs were looked at that did not match.
@@ -174,13 +176,14 @@ class EdgeStore(Protocol):
         ...
 
     async def watch_logs(self, known: Sequence[tuple[str, int, int]], watch_ms: int) -> list[Log | None]:
-        """Of each job, given as (id, fence, how many bytes of that attempt are known), what is kept of its log behind
-        them, or the whole log of another attempt; None for nothing new. For so long their workers are told that
-        somebody watches. StoreChanged in another life."""
+        """Return, for each job given as (id, fence, known bytes of that attempt), the rest of its log, or the whole log
+        of another attempt; None: nothing new. For `watch_ms` its worker learns that the log is watched. StoreChanged in
+        another life."""
         ...
 
     async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:
-        """Workers give jobs back untried; returns the ids that they held. StoreChanged in another life.
+        """Give jobs back untried that workers held by themselves; returns the ids that they held. StoreChanged in
+        another life.
 
         `how`: UNSENT, or UNGET of those that their worker may have begun. One whose cancel was asked ends as cancelled.
         """

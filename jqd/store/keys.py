@@ -41,11 +41,11 @@ class Keys:
         return self._stem + name
 
     def ready(self, jobtype: str) -> str:
-        """Jobs of a type that wait."""
+        """Return the key of a type's ready jobs."""
         return f"{self['ready']}:{jobtype}"
 
     def held(self, sysid: str) -> str:
-        """Jobs in flight at a daemon."""
+        """Return the key of jobs in flight at a daemon."""
         return f"{self['held']}:{sysid}"
 
 

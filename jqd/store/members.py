@@ -10,7 +10,7 @@ _SYSID = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # it ends a key and is part of log
 
 
 class MemberMethods(ScriptMethods):
-    """Heartbeats go over a connection of their own."""
+    """Methods on members; heartbeats go over a connection of their own."""
 
     _renewals = 0
     _heard = False

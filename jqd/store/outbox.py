@@ -33,7 +33,7 @@ class OutboxMethods(ScriptMethods):
     async def get_outbox(
         self, limit: int, bytes_max: int, *, age_s: float = 0.0, since_ms: int = 0, skip: int = 0
     ) -> Waiting:
-        """Up to `limit` entries of at least that age, since that date, oldest first, after the first `skip`.
+        """Return up to `limit` entries of at least that age, since that date, oldest first, after the first `skip`.
 
         Stops behind `bytes_max`, but gives one at least."""
         answer = await self._caller.call("get_outbox", round(age_s * 1000), since_ms, skip, limit, bytes_max)
@@ -85,7 +85,7 @@ class OutboxMethods(ScriptMethods):
         return [one == 1 for one in self._wholes("shelf", answer)]
 
     async def list_shelves(self, limit: int) -> dict[str, Shelf]:
-        """Up to `limit` tenants with entries that wait for their quotas."""
+        """Return up to `limit` tenants with entries that wait for their quotas."""
         flat = self._list("shelves", await self._caller.call("list_shelves", limit))
         rows = in_rows(flat, 3)
         return {

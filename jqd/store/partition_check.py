@@ -1,4 +1,4 @@
-"""Whether a server has those partitions of the store, and only those, that the configuration puts there.
+"""Checks that a server has exactly the partitions that the configuration puts there.
 
 Where a job lies follows from the number of partitions and the order of the servers. Each partition notes at its first
 look which one of how many it is; a server with another note is not used, for jobs would be looked for in vain.

@@ -112,7 +112,8 @@ class PermitMethods(ScriptMethods):
         return [Report(partition, *row) for row in in_rows(numbers, 4)]
 
     async def grant_rates(self, wanted: Sequence[tuple[RateWanted, int]]) -> list[RateGranted]:
-        """Spend of rates whose home this is; grants must be used within those µs after they were asked for."""
+        """Return grants of rates whose home this is, spent at once; they must be used within those µs after they
+        were asked for."""
         flat = (value for one, lasting_us in wanted for value in (one.bucket, one.starts, one.least, lasting_us))
         answer = await self._caller.call("grant_rates", self._caller.identity, *flat)
         rows = zip(*(self._wholes("permits", answer)[at::3] for at in range(3)), strict=True)

@@ -264,7 +264,7 @@ class Pipeline:
             self.close()
 
     def close(self) -> None:
-        """No call may be in flight."""
+        """Close the connection; no call may be in flight."""
         if self._wire is not None:
             self._wire.close(redis.ConnectionError("the store was closed"))
             self._wire = None

@@ -236,8 +236,10 @@ class QueryMethods(ScriptMethods):
         return self._texts("jobs", answer)
 
     async def get_ends(self, job_ids: Sequence[str]) -> Ends:
-        """Outcomes of those jobs that ended, and the cancels that wait for a job in flight. StoreChanged in another
-        life."""
+        """Return outcomes of those jobs that ended, and the cancels that wait for a job in flight.
+
+        StoreChanged in another life.
+        """
         found = Ends([], {}, [])
         for at in range(0, len(job_ids), VIEWS):
             answer = await self._caller.call("get_ends", self._caller.identity, *job_ids[at : at + VIEWS])

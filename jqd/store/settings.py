@@ -26,7 +26,8 @@ class SettingMethods(ScriptMethods):
     async def follow_settings(
         self, rules_at: int, signs_at: int, alive: Sequence[str] = (), said: Sequence[Setting] = ()
     ) -> Followed:
-        """What is new since the numbers of an earlier answer, 0 at first: settings, and workers that gave signs of
+        """Return what is new since the numbers of an earlier answer, 0 at first: settings, and workers that gave signs
+        of
         life.
 
         `alive`: ids of at most CALL_JOBS_MAX workers that gave the caller a sign of life; `said`: settings that are in

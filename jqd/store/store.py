@@ -40,7 +40,7 @@ class Store(
 
     @abstractmethod
     async def new_life(self, identity: str) -> None:
-        """Positions went back although the identity is the same: change it, so that everybody notices."""
+        """Give the store a new life after positions went back under the same identity, so that all daemons notice."""
 
     @abstractmethod
     async def wait_durable(

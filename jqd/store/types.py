@@ -161,7 +161,7 @@ class Log(NamedTuple):
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Return the log as text, for people."""
         return self.data.decode("utf-8", "replace").removesuffix("\n")
 
 

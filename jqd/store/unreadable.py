@@ -21,7 +21,7 @@ class _Met(NamedTuple):
 
 
 class UnreadableJobs:
-    """Of one partition."""
+    """The unreadable jobs that were met in one partition."""
 
     def __init__(self, keys: Keys, caller: ScriptCaller) -> None:
         self._keys = keys

@@ -30,7 +30,7 @@ GRACE_S = 0.25  # past its timeout a task has so long to be cancelled: what take
 
 
 class AsyncioLoop:
-    """All methods are for the trio thread that made it."""
+    """An asyncio loop in a thread. Its methods are for the trio thread that made it."""
 
     def __init__(self, attempts: Attempts, *, tasks: int, clock: Clock, outbox: Outbox) -> None:
         self._attempts, self._tasks, self._clock, self._outbox = attempts, tasks, clock, outbox

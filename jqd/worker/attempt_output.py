@@ -35,7 +35,7 @@ class Output:
                 self._bytes -= self._lines.popleft()[1]
 
     def skip(self, size: int) -> None:
-        """So many bytes were printed that nobody has any more."""
+        """Note that so many bytes were printed and are kept nowhere."""
         if size:
             with self._lock:
                 self._lines.clear()

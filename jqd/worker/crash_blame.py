@@ -27,7 +27,7 @@ class Suspects:
         return job_id in self._ids
 
     def add(self, ids: Iterable[str]) -> None:
-        """Remember these, and of all the newest SUSPECTS_MAX."""
+        """Remember these ids; of all ids only the newest SUSPECTS_MAX."""
         self._ids.update(dict.fromkeys(ids))
         while len(self._ids) > SUSPECTS_MAX:
             del self._ids[next(iter(self._ids))]

@@ -23,7 +23,7 @@ def add(numbers: list[int | float], /) -> int | float:
 
 @app.job(timeout=3600)
 async def sleep(seconds: float, /) -> float:
-    """Sleep so many seconds, as a task: hundreds of these need no threads."""
+    """Sleep so many seconds as a task, without a thread."""
     await trio.sleep(seconds)
     return seconds
 

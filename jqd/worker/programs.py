@@ -1,4 +1,4 @@
-"""Programs that jobs have started: what they print, and an end to those that a job leaves behind.
+"""Reads what programs print that jobs have started, and ends those that a job leaves behind.
 
 In a process of `--processes` descriptors 1 and 2 lead to the front, which reads them: the process itself may be stuck,
 or about to die, and what it says then tells most. All of it goes on to where the worker's own log goes. What comes

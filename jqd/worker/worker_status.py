@@ -102,7 +102,7 @@ class ProgressReporter:
 
 
 def _lines(voice: AttemptOutput) -> tuple[int, str] | None:
-    """What those who watch it do not know yet; None: nobody watches, or there is nothing new."""
+    """Return the lines that listeners do not know yet; None: nobody listens, or nothing is new."""
     if voice.log_end is None or voice.output is None:
         return None
     lines = voice.output.since(voice.log_end)
@@ -110,7 +110,7 @@ def _lines(voice: AttemptOutput) -> tuple[int, str] | None:
 
 
 def _log_end(body: bytes) -> int | None:
-    """None as well for an answer that cannot be read, or of a daemon that knows nothing of it."""
+    """Return how much of the log the daemon has; None also for an unreadable answer, or a daemon that does not say."""
     try:
         return msgspec.msgpack.decode(body, type=_Beaten).log_end
     except msgspec.MsgspecError:

@@ -69,7 +69,7 @@ class LightWorker(msgspec.Struct):
 
 
 class AnyQuery(msgspec.Struct, frozen=True):
-    """What stands in a query is passed over."""
+    """A query of which nothing is read."""
 
 
 class Polling(msgspec.Struct, frozen=True):

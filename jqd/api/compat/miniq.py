@@ -59,7 +59,7 @@ class Adding(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Added(Struct, frozen=True):
-    """What was taken."""
+    """The answer to miniq's pushes."""
 
     count: int
     ids: list[str]
@@ -84,7 +84,7 @@ class MiniqOptions(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class MiniqHandler(Struct, frozen=True, forbid_unknown_fields=True):
-    """What runs a jobtype."""
+    """A handler, as miniq sets it."""
 
     body: Body
     """The URL of a line runner, or code."""
@@ -105,7 +105,7 @@ class AddedHandler(Struct, frozen=True):
 
 
 class GoneHandler(Struct, frozen=True):
-    """It is deleted with all its versions."""
+    """The answer to a deleted handler."""
 
     ok: bool = True
 

@@ -75,7 +75,7 @@ class _Teller:
         self._services, self._watched, self._seen = services, watched, seen
 
     async def tell(self, write: Write, next_bell: Any) -> None:
-        """Until the job has ended, or nobody listens."""
+        """Send events until the job has ended, or the client leaves."""
         quiet_s = trio.current_time() + QUIET_S
         while True:
             bell = next_bell()
@@ -89,7 +89,7 @@ class _Teller:
                 await bell.wait()
 
     def _news(self) -> bytes:
-        """What is new, as it goes out; made once for all who have seen the same."""
+        """Return the new events as bytes; made once for all listeners that have seen the same."""
         told, seen = self._watched.told, self._seen
         if seen not in told:
             news = news_of(self._watched, seen)
@@ -102,7 +102,7 @@ class _Teller:
         return piece
 
     def _end(self) -> bytes:
-        """Why there is no more, if there is none."""
+        """Return why the stream ends; None while it goes on."""
         services, watched = self._services, self._watched
         view = watched.view
         if services.tokens.ended(services.principal.token):

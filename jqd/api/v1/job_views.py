@@ -22,8 +22,10 @@ BRIEF_MESSAGE_LENGTH_MAX = 300  # of a job among many: the end of a traceback sa
 
 
 def job_body(services: Services, view: JobView | Coming, named: str = "", *, whole: bool = False) -> Job:
-    """v1/jobs/{id}`./Return the body of `GET /v1/jobs/{id}`. /v1/jobs/{id}`. `named`: the id it was asked by; `whole`:
-    with its argument, however large."""
+    """Return the body of `GET /v1/jobs/{id}`.
+
+    `named`: the id it was asked by; `whole`: with its argument, however large.
+    """
     if isinstance(view, Coming):
         # Its content is still on its way: priority and max_retry are left out, for they are not nothing.
         created_at = iso(view.created_at_ms)

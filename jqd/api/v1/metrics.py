@@ -1,6 +1,4 @@
-"""v1/stats, and health, as Prometheus reads them. Nothing is counted for it alone./GET /metrics: every number of
-/v1/stats, and health, for Prometheus. Nothing is counted for it alone. /v1/stats, and health, as Prometheus reads them.
-Nothing is counted for it alone."""
+"""GET /metrics: every number of /v1/stats, and health, for Prometheus. Nothing is counted for it alone."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""What may be deleted from the journal and the store, and when."""
+"""Deletes from the journal what nobody needs any more."""

@@ -1,4 +1,4 @@
-"""What retention knows of a piece of the journal that it copies to the end."""
+"""Notes what retention has copied of a piece of the journal to its end."""
 
 from dataclasses import dataclass, field
 

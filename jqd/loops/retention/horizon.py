@@ -1,4 +1,4 @@
-"""Which endings in our journal nobody needs any more, as far as one partition of the store goes. Pure.
+"""Finds up to where endings in our journal are needed no more, for one partition of the store. Pure.
 
 An ending is needed as long as the job it ends may be applied again, from whichever journal. A frame of jobs is written,
 and copied, while they are unfinished. So an ending that the store had before another journal wrote its oldest job ends

@@ -1,4 +1,4 @@
-"""What retention asks of a partition of the store before it deletes what that may need.
+"""Asks a partition of the store what retention may delete.
 
 Outcomes whose followers wait for a tenant's quota may be needed for days, and pin no journal: such an outcome is
 written once more at the end (docs/adr/0047). What waits moves between outbox and shelf, so both are asked at once.
@@ -51,9 +51,10 @@ async def has_shelves(stores: Iterable[Store]) -> bool:
 
 
 async def still_waiting(stores: Sequence[Store], outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Those of these whose followers are not pushed yet, without their results: these were applied before.
+    """Return the outcomes whose followers are not pushed yet, without their results; all were applied before.
 
-    Raises JournalDamaged for followers that cannot be decoded."""
+    Raises JournalDamaged for followers that cannot be decoded.
+    """
     owed: list[Outcome] = []
     groups: dict[tuple[int, str], list[tuple[bytes, Outcome]]] = {}
     for outcome in outcomes:

@@ -260,7 +260,7 @@ class Retention:
         return True
 
     async def _find_kept(self, start: int, end: int) -> tuple[set[str], int]:
-        """Ids of unfinished and dead jobs, and the bytes to copy. Gives up early when these are too many."""
+        """Return the ids of unfinished and dead jobs, and the bytes to copy. Gives up early when these are too many."""
         found: set[str] = set()
         sizes: dict[str, int] = {}  # of the jobs to be asked for next
         async with aclosing(self._rules_in(start, end)) as frames:
@@ -304,7 +304,7 @@ class Retention:
         return [one for n, its in self._by_partition(ids) for one in await stores[n].unfinished(its, dead=True)]
 
     async def _expect_remembered(self, states: Sequence[AppliedState]) -> None:
-        """All answers of the store hold only if it has forgotten nothing since. Raises StoreAway.
+        """Check that the store has forgotten nothing since it answered. Raises StoreAway.
 
         An emptied store answers "not there" of every job before anybody noticed; or all was applied again since."""
         for partition, known in zip(self._partitions, states, strict=True):

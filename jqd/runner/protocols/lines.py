@@ -106,7 +106,7 @@ class _Lines:
         return [*last, *self._release()]
 
     def _read(self, line: bytes) -> Iterator[Answer]:
-        """What a line says of jobs; a success when the next one shows that nothing more follows it."""
+        """Read what one line says of jobs; a success is complete when the next line shows that nothing follows it."""
         if job_lines.is_job(line):
             self._follow(line)
             return

@@ -37,7 +37,7 @@ _reading = trio.CapacityLimiter(1)  # more threads of Python would only take tur
 
 
 class Listener(Protocol):
-    """Told what happens while jobs are carried; never waits."""
+    """Receives what happens while jobs are posted; never waits."""
 
     def sending(self) -> bool:
         """Called before the first byte goes to the worker. Returns False: do not send."""

@@ -13,6 +13,6 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
     help = "Run the project's tasks. It takes all options of `jqd worker`: --processes 4, --concurrency, --drain, …"
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Django's own options hold for this process; what they do not know is for `jqd worker`."""
+        """Split the options: Django's own hold for this process, all others are for `jqd worker`."""
         _, others = self.create_parser(argv[0], argv[1]).parse_known_args(argv[2:])
         sys.exit(run(["worker", "jqd.contrib.django.worker", *others]))
