@@ -25,6 +25,7 @@ from jqd.domain.joblog import JobLog, named
 from jqd.domain.log import get_logger, logging_with
 from jqd.domain.pauses import DRAIN, Pauses
 from jqd.domain.record import Lane, split_cancel
+from jqd.domain.results import PIECE_BYTES
 from jqd.journal import Journal
 from jqd.loops.ageing import Ageing
 from jqd.loops.backoff import LoopBackoff
@@ -302,6 +303,7 @@ class Partition:
                 lambda outcome: outcome.content_bytes + RECORD_BYTES,
                 self._ended,
                 (lambda outcome: mine(outcome.job_id)) if some else None,
+                is_alone=lambda outcome: len(outcome.result) > PIECE_BYTES,
             ),
             Lane.CANCELS: LaneRules(
                 store.apply_cancels, lambda _: RECORD_BYTES, self._cancelled, mine if some else None
@@ -342,12 +344,14 @@ class Partition:
 
     async def _apply_outcomes(
         self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]
-    ) -> list[str] | None:
+    ) -> tuple[Sequence[Outcome], list[str] | None]:
+        """Returns them as they were applied: of a result that the store had no room for they say so."""
         journal = self._shared.journal
         if end <= journal.retired:  # their followers were journaled before that, and may have ended and be forgotten
             outcomes = [replace(one, follows=b"") if one.follows else one for one in outcomes]
         old = start < journal.opened_at
-        return await self.store.apply_outcomes(journal_id, start, end, outcomes, old=old)
+        outcomes = await self.store.put_results(journal_id, start, outcomes)
+        return outcomes, await self.store.apply_outcomes(journal_id, start, end, outcomes, old=old)
 
     # ------------------------------------------------------------ after records are applied
 
@@ -355,8 +359,11 @@ class Partition:
         self.claims.wake()
         self._shared.joblog.write("ingested", (named(job.id, job.jobtype, job.tags) for job in jobs))
 
-    def _ended(self, outcomes: Sequence[Outcome], void: Collection[str] | None) -> None:
+    def _ended(
+        self, outcomes: Sequence[Outcome], answer: tuple[Sequence[Outcome], Collection[str] | None] | None
+    ) -> None:
         shared = self._shared
+        outcomes, void = answer or (outcomes, None)
         owner = self.membership.owner
         epoch = owner.epoch if owner is not None else 0
         self.runner.forget(((outcome.job_id, outcome.fence) for outcome in outcomes), epoch, void)

@@ -83,6 +83,7 @@ class Api:
         self._large = LargeBodyQueue()
         self._lists = ListLimit()
         self._bodies = BodyBudget(parts.config.bodies_bytes_max, self._whose_body, self._large.others.ask)
+        parts.bodies = self._bodies
         self._log = get_logger("api")
         self._second = self._looked = 0
         self._take_keys(parts.config)

@@ -105,7 +105,7 @@ def push(
         with _known([job_id]):
             if wait or result:
                 info = _waited(client, job_id)
-                return _show_result(info, common.output) if result else _show_end(info, common.output)
+                return _show_result(client, info, common.output) if result else _show_end(info, common.output)
             show(job_id if common.output == "table" else {"job_id": job_id}, common.output)
             return Exit.DONE
 
@@ -135,8 +135,8 @@ def get(
     wait_s = duration(wait, "--wait")
     with common.client() as client:
         info = client.get(checked_id(job_id), wait=wait_s or None, whole=whole)
-    if result:
-        return _show_result(info, common.output)
+        if result:
+            return _show_result(client, info, common.output)
     if common.output == "table" and info.argument is None and (info.argument_bytes or 0) > 1:
         print(f"jqd: its argument has {info.argument_bytes} bytes and is not shown; --whole does", file=sys.stderr)
     show(_said_once(info) if common.output == "table" else info, common.output)
@@ -220,7 +220,7 @@ def _show_end(info: JobInfo, output: Output) -> Exit:
     return _ended(info)
 
 
-def _show_result(info: JobInfo, output: Output) -> Exit:
+def _show_result(client: Client, info: JobInfo, output: Output) -> Exit:
     code = _ended(info)
     if code is not Exit.DONE:
         why = info.message or info.error or "no reason was given"
@@ -228,10 +228,12 @@ def _show_result(info: JobInfo, output: Output) -> Exit:
     elif info.result is None and info.message:  # of a success it says nothing else than that its result was dropped
         print(f"jqd: job {info.job_id} ({info.name}) has succeeded; {info.message}", file=sys.stderr)
         return Exit.FAILED
-    elif isinstance(info.result, str) and output == "table":
-        print(info.result)
     else:
-        show(info.result, "jsonl" if output == "table" else output)
+        result = client.result(info.job_id) if info.result_bytes else info.result
+        if isinstance(result, str) and output == "table":
+            print(result)
+        else:
+            show(result, "jsonl" if output == "table" else output)
     return code
 
 

@@ -200,7 +200,7 @@ class _Target:
                 await self._apply_retries(batch)
                 ending = [outcome for outcome in records if outcome.fate is not Fate.RETRY]
                 if ending:
-                    await self._apply(lane, self._store.apply_outcomes, ending)
+                    await self._apply(lane, self._end, ending)
 
     async def _apply(
         self, lane: Lane, method: Callable[[str, int, int, Sequence[T]], Awaitable[object]], records: Sequence[T]
@@ -208,6 +208,10 @@ class _Target:
         start = self._calls[lane]
         await self._patiently(lambda: method(self._id, start, start + 1, records))
         self._calls[lane] = start + 1
+
+    async def _end(self, name: str, start: int, end: int, outcomes: Sequence[Outcome]) -> None:
+        outcomes = await self._store.put_results(name, start, outcomes)
+        await self._store.apply_outcomes(name, start, end, outcomes)
 
     async def _apply_retries(self, batch: Batch) -> None:
         assert batch.segment.header is not None

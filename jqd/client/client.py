@@ -8,6 +8,7 @@ with Client("http://127.0.0.1:7420") as client:
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, Unpack
 from uuid import uuid4
@@ -227,7 +228,7 @@ class Client(Manage):
                 raise JqdClientError(f"job {job_id}: {error}", status=answer.status) from error
             now_s = self._clock.mono_s()
             if info.ended or now_s >= until_s:
-                return info, "result" in answer.body
+                return info, not answer.body.keys().isdisjoint(("result", "result_bytes"))
             if now_s - asked_s < POLL_S_MIN:
                 # The daemon should have waited. If it does not, this keeps us from asking in a tight loop.
                 self._http.pause(min(POLL_S_MIN, until_s - now_s))
@@ -254,13 +255,14 @@ class Client(Manage):
             )
         if info.result is None and info.message:  # of a success it says nothing else
             raise NoResult(f"{_named(info)} has succeeded; {info.message}")
-        if consume and info.result is not None:
-            try:
+        result = info.result
+        if info.result_bytes:
+            result = self._http.told(f"the result of {job_id}", "GET", f"{job_path(job_id)}/result")["result"]
+        if consume and result is not None:
+            # We have the result. A daemon that did not get this request drops it by itself after a while.
+            with suppress(Unreachable, TimedOut, Unavailable):
                 self._http.call("GET", f"{job_path(job_id)}/result", params=query(consume=True))
-            except (Unreachable, TimedOut, Unavailable):
-                # We have the result. A daemon that did not get this request drops it by itself after a while.
-                return info.result
-        return info.result
+        return result
 
     def wait(self, job_ids: Iterable[str], timeout: float | None = None) -> list[JobInfo]:
         """Wait until all jobs have ended; answers them in the same order. `timeout`: seconds for all, None for ever.

@@ -89,7 +89,10 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     message: str | None = None
     """The last attempt's message, for people; a traceback perhaps. Of a success: that its result was dropped."""
     result: Any = None
-    """Only of a job pushed with keep_result, and only until it is dropped."""
+    """Only of a job pushed with keep_result, and only until it is dropped. None, too, where it is large: `result_bytes`
+    tells, and `Client.result` has it."""
+    result_bytes: int | None = None
+    """The length of a large result as MessagePack."""
     history: Sequence[Mapping[str, Any]] = ()
     """The failed attempts, oldest first."""
     tags: Sequence[str] = ()

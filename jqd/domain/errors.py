@@ -66,6 +66,10 @@ class StoreAway(StoreError):
     """The store does not answer, or answers that it cannot serve now. Try again later; nothing was promised."""
 
 
+class StoreFull(StoreAway):
+    """The server has no memory for what it was to keep. Something must be deleted first, or its `maxmemory` raised."""
+
+
 class StoreChanged(StoreAway):
     """Another store, or another life of it, answers. Nothing was sent to it: `look` at it first."""
 

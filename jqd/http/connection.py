@@ -241,7 +241,7 @@ class Connection:
             self._linger = not exchange.gone
             return not exchange.closes and not exchange.gone and failed is None
         if exchange.sent:
-            log_event(self._house.log.warning, "http.answer_cut", peer=self.client[0], id=fault)
+            log_event(self._house.log.warning, "http.answer_cut", peer=self.client[0], id=fault, why=exchange.stopped)
         elif exchange.refusal is not None:
             self._say(exchange.refusal.status, exchange.refusal.detail)
         elif exchange.cut:

@@ -113,6 +113,8 @@ class Exchange(Request):
     sent = False
     """Whether the client may have seen something of the answer."""
     complete = False
+    stopped: str | None = None
+    """Why the answer was not written to its end."""
     gone = False
     """Whether nobody is there to listen."""
     left = False
@@ -229,14 +231,15 @@ class Exchange(Request):
         self.begin(answer.status, answer.fields())
         try:
             if answer.stream is not None:
-                await self._stream(answer.stream)
-            await self.send(answer.body, more=False)
+                self.stopped = await self._stream(answer.stream)
+            if not self.stopped:
+                await self.send(answer.body, more=False)
         finally:
             if self.gone or not self.complete:
                 for tell in answer.lost:
                     tell()
 
-    async def _stream(self, stream: Stream) -> None:
+    async def _stream(self, stream: Stream) -> str | None:
         """Write the pieces of a streamed body, and notice when the client leaves."""
 
         async def write(piece: bytes) -> bool:
@@ -247,8 +250,9 @@ class Exchange(Request):
         await self.send(b"", more=True)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.wait_left)
-            await stream(write)
+            why = await stream(write)
             nursery.cancel_scope.cancel()
+        return why
 
     def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Begin the response, header names in lower case; it goes out with the first piece of its body.

@@ -181,7 +181,8 @@ def too_large(bytes_max: int) -> Refused:
 
 Write = Callable[[bytes], Awaitable[bool]]
 """Sends a piece of a body, nothing perhaps; whether more of it is wanted: the client listens, and the door is open."""
-Stream = Callable[[Write], Awaitable[None]]
+Stream = Callable[[Write], Awaitable[str | None]]
+"""Writes a body. Why it could not be written to its end: the connection ends then, so that the client notices."""
 
 
 class Response(Struct, gc=False):

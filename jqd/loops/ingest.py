@@ -66,6 +66,9 @@ class LaneRules(NamedTuple, Generic[Record]):
     """Called after the store applied records, with the answer of `apply`, if known."""
     mine: Callable[[Record], bool] | None = None
     """Which records belong to this partition; None: all. The others are read and passed over."""
+    is_alone: Callable[[Record], bool] | None = None
+    """Which records take several calls of the store: the next chunk is sent when they were applied, so as not to
+    overtake them."""
     gather_s: float = 0.0
     """How long after a call that was not full the next one is sent. A call for each of 2,000 single pushes a second
     would cost the event loop as much as the pushes do."""
@@ -305,6 +308,9 @@ class Ingest(Generic[Record]):
         self._sent_end = max(self._sent_end, flight.end)
         nursery.start_soon(self._send_flight, flight)
         await trio.lowlevel.checkpoint()  # so that it is on its way before the next
+        if (is_alone := self._settings.is_alone) is not None and any(map(is_alone, flight.records)):
+            while not flight.is_done and flight.error is None:
+                await self._moved.wait()
 
     async def _send_flight(self, flight: Flight[Record]) -> None:
         try:

@@ -22,6 +22,7 @@ from msgspec import Meta
 from jqd.domain.backoff import Backoff
 from jqd.domain.followers import named
 from jqd.domain.job import BACKOFF_S_MAX, INTERRUPTED, NIL, SNOOZE, Exit, Fate, Held, Outcome, bytes_of
+from jqd.domain.results import RESULT_DROPPED
 
 INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read
 SNOOZE_STATUS = 102
@@ -30,7 +31,6 @@ SNOOZE_S_MIN = 1.0  # shorter ones would be a busy loop through store and journa
 MAX_INTERRUPTIONS = 20  # of a job at work when worker or daemon is stopped: it is dead at one more
 INVALID_JOBS = "INVALID_JOBS"  # begins the message of a success whose followers cannot be pushed
 NO_RESPONSE = "NO_RESPONSE"  # begins the message of an attempt that a complete answer does not speak of
-RESULT_DROPPED = "RESULT_DROPPED"  # begins the message of a success whose result is too large to be kept
 MESSAGE_LENGTH_MAX = 16_384  # characters kept of a message, its last ones: the end of a long traceback tells most
 LOG_BYTES_MAX = 65_536  # kept of what an attempt printed, its last ones; it lives in the store's memory
 SUCCESS_LOG_BYTES_MAX = 8_192  # the same of a success: they are many, and each log goes through the journal

@@ -5,7 +5,7 @@ one loop for each partition asks the store which of the awaited jobs are unfinis
 events of the others. Each waiter then looks its job up itself; an event that was set for nothing costs one look-up.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from jqd.domain.errors import NotFound, NotYet, StoreAway, StoreRefused, StoreUn
 from jqd.domain.job import Fate, State, is_name
 from jqd.domain.jobid import IdParts, parse_id, partition_of_name
 from jqd.domain.record import Lane
+from jqd.domain.results import LargeResult
 from jqd.domain.tenant import bare
 from jqd.service.services import Services
 from jqd.store import JobView, OnItsWay
@@ -226,15 +227,29 @@ async def _wait_shown(services: Services, job_id: str) -> bool:
     return await services.control.wait_caught_up(Lane.OUTCOMES, services.journal.end, services.config.find_s, where)
 
 
-async def take_result(services: Services, view: JobView | Coming, *, consume: bool) -> bytes | None:
+async def take_result(services: Services, view: JobView | Coming, *, consume: bool) -> bytes | LargeResult | None:
     """Return the result of a job; None when there is none, not yet or no longer.
 
-    `consume`: drop it. Raises StoreAway, StoreRefused.
+    `consume`: drop it, unless it is large: then it is read first. Raises StoreAway, StoreRefused.
     """
     result = view.result if isinstance(view, JobView) else None
-    if result is not None and consume:
+    if isinstance(result, bytes) and consume:
         await services.store.drop_result(view.id)
     return result
+
+
+async def read_pieces(services: Services, large: LargeResult) -> AsyncIterator[bytes]:
+    """A large result, piece by piece. Raises NotFound where it is dropped meanwhile, StoreAway, StoreRefused."""
+    for at in range(large.pieces):
+        piece = await services.store.get_piece(large, at)
+        if piece is None:
+            raise NotFound(f"the result of job {large.job_id} was dropped while it was read")
+        yield piece
+
+
+async def drop_result(services: Services, large: LargeResult) -> None:
+    """Raises StoreAway, StoreRefused."""
+    await services.store.drop_result(large.job_id)
 
 
 async def watch(

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from jqd.domain.errors import StoreRefused, SysidRefused
 from jqd.domain.job import NIL, Fate, Held, Job, Keep, Outcome, lease_claim
 from jqd.domain.jobid import ID_LENGTH, TIME_LENGTH, parse_id
+from jqd.domain.results import LargeResult
 from jqd.store.keys import Keys
 from jqd.store.types import SEATS_MAX, Log, Member, OnItsWay
 
@@ -29,6 +30,7 @@ _LENGTH_BYTES = 4  # of the numbers in a `tries` row
 _PAIR = b"\x92"  # MessagePack: an array of two; put before a row it makes header and argument one value
 
 _GENERATION = re.compile(rb"(\d{1,16}):(\d{1,16})(!?)")
+_LARGE = re.compile(rb"\xc1([!-~]+) (\d{1,16}) (\d{1,6})")  # its first byte begins no MessagePack
 _MEMBER = re.compile(rb"(\d{1,16}):(\d{1,16}):(.*)", re.DOTALL)
 _LOG = re.compile(rb"\x01(\d{1,16}) (\d{1,16}) (.*)", re.DOTALL)
 LOG_HEAD, LINE_END = b"\x01", "\n"
@@ -212,6 +214,18 @@ def decode_value(keys: Keys, name: str, job_id: str, row: object) -> bytes | Non
         return None if row is None else bytes(_value_decoder.decode(_bytes(row)))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise _unreadable(keys[name], job_id, str(error)) from error
+
+
+def encode_large(large: LargeResult) -> bytes:
+    """The row of a large result: see lua/include/results.lua."""
+    return b"\xc1%b %d %d" % (large.named.encode(), large.bytes, large.pieces)
+
+
+def decode_result(keys: Keys, job_id: str, row: object) -> bytes | LargeResult | None:
+    """A kept result. Raises Unreadable."""
+    if isinstance(row, bytes) and (large := _LARGE.fullmatch(row)):
+        return LargeResult(large[1].decode(), int(large[2]), int(large[3]))
+    return decode_value(keys, "result", job_id, row)
 
 
 def decode_told_lease(keys: Keys, flat: Sequence[object]) -> Outcome:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from jqd.domain.job import State
+from jqd.domain.results import LargeResult
 from jqd.store.counts import TypeView
 from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameWanted
 from jqd.store.types import (
@@ -99,6 +100,10 @@ class EdgeStore(Protocol):
 
     async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
         """Return what waits before a job; None when it is not ready to run. `period_ms`: where jobs age."""
+        ...
+
+    async def get_piece(self, large: LargeResult, at: int) -> bytes | None:
+        """A piece of a large result, by its number from 0 on; None when that was dropped meanwhile."""
         ...
 
     async def drop_result(self, job_id: str) -> None: ...

@@ -7,6 +7,7 @@ from functools import partial
 from jqd.domain.job import Change, ChangeKind, Job, Outcome
 from jqd.domain.jobid import journal_number
 from jqd.domain.record import Lane
+from jqd.domain.results import PIECE_BYTES
 from jqd.store import codec
 from jqd.store.keys import lane_field, last_field
 from jqd.store.methods import BYTES_MAX, ScriptMethods, bound, milliseconds
@@ -104,8 +105,9 @@ class JobMethods(ScriptMethods):
 
         It counts when the job is held under that fence; a success of an older fence counts while the job has not ended.
         For a job not seen yet it is kept until that comes. `old`: an earlier process wrote them, and may have died
-        before a worker got its answer."""
+        before a worker got its answer. Large results were put before (`put_results`)."""
         bound(outcomes)
+        assert all(len(one.result) <= PIECE_BYTES for one in outcomes if one.keep_result), "a large result was not put"
         limits = (milliseconds(self._config.result_ttl_s), self._config.history_max, int(old))
         lane = self._lane(journal_id, Lane.OUTCOMES, start, end)
         answer = await self._caller.call_behind("apply_outcomes", *lane, *limits, *codec.grouped(outcomes))

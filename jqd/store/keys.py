@@ -16,11 +16,13 @@ _SPELLED = """
     asked:hash deaths:hash rules:hash backlog:zset page:list paged:hash heads:zset leases:hash beats:zset ruled:zset
     alive:zset logs:hash logged:zset counts:hash outbox:zset keyed:hash queues:zset parked:hash aside:zset
     limits:hash due:zset again:zset spent:list busy:zset limited:hash expiring:zset permits:hash aged:zset
-    shelf:zset shelves:zset loose:zset kept:hash watched:zset
+    shelf:zset shelves:zset loose:zset kept:hash watched:zset pieces:hash large:hash spare:zset
 """
 KINDS = dict(pair.split(":") for pair in _SPELLED.split())
 NAMES = tuple(KINDS)
-STEMS = frozenset({"ready", "held", "backlog", "page", "beats", "queues", "aside", "spent", "busy", "shelf", "loose"})
+STEMS = frozenset(
+    {"ready", "held", "backlog", "page", "beats", "queues", "aside", "spent", "busy", "shelf", "loose", "pieces"}
+)
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 

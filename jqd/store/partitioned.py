@@ -15,6 +15,7 @@ import trio
 from jqd.domain.errors import StoreError
 from jqd.domain.job import State
 from jqd.domain.jobid import partition_of, partition_of_name
+from jqd.domain.results import LargeResult
 from jqd.store.counts import TypeView, added
 from jqd.store.interface import EdgeStore
 from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameWanted
@@ -109,6 +110,9 @@ class PartitionedStore:
     async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
         """See EdgeStore. Of its own partition: the others are claimed from independently."""
         return await self._one(self._of(job_id), lambda store: store.queue_place(job_id, period_ms))
+
+    async def get_piece(self, large: LargeResult, at: int) -> bytes | None:
+        return await self._one(self._of(large.job_id), lambda store: store.get_piece(large, at))
 
     async def drop_result(self, job_id: str) -> None:
         await self._one(self._of(job_id), lambda store: store.drop_result(job_id))

@@ -298,9 +298,6 @@ class QueryMethods(ScriptMethods):
 
     # ------------------------------------------------------------ cleaning
 
-    async def drop_result(self, job_id: str) -> None:
-        await self._caller.call("drop_result", job_id)
-
     async def purge(self, limit: int) -> int:
         """Delete up to `limit` each of old ended jobs, old results and old notes; returns how many rows went."""
         config = self._config

@@ -18,6 +18,7 @@ from jqd.domain.errors import (
     StoreAway,
     StoreChanged,
     StoreError,
+    StoreFull,
     StoreMisplaced,
     StoreRefused,
     StoreUnsettled,
@@ -123,7 +124,7 @@ def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
         # This node has lost the others, or nobody serves some slots. Another may have taken its place meanwhile.
         return StoreChanged(f"the cluster, or this node of it, cannot serve now: {error}")
     if code in WEATHER:
-        return StoreAway(f"the store cannot serve now: {code} {error}")
+        return (StoreFull if code == "OOM" else StoreAway)(f"the store cannot serve now: {code} {error}")
     return StoreRefused(f"the store refuses {call}: {error}")
 
 

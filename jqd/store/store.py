@@ -14,6 +14,7 @@ from jqd.store.members import MemberMethods
 from jqd.store.outbox import OutboxMethods
 from jqd.store.permits import PermitMethods
 from jqd.store.queries import QueryMethods
+from jqd.store.results import ResultMethods
 from jqd.store.settings import SettingMethods
 from jqd.store.types import StoreLook
 
@@ -22,6 +23,7 @@ class Store(
     JobMethods,
     ClaimMethods,
     QueryMethods,
+    ResultMethods,
     OutboxMethods,
     PermitMethods,
     SettingMethods,

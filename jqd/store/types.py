@@ -4,6 +4,7 @@ import enum
 from typing import NamedTuple
 
 from jqd.domain.job import Held, Job, Outcome, State
+from jqd.domain.results import LargeResult
 from jqd.domain.settings import Setting
 from jqd.store.counts import Counts
 
@@ -305,7 +306,7 @@ class JobView(Job, frozen=True, kw_only=True, gc=False):
     history: list[Outcome]
     """Failed attempts, oldest first; only the last few are kept."""
     cancel_asked: bool
-    result: bytes | None
+    result: bytes | LargeResult | None
     """One MessagePack value; None when it was not kept, or is dropped."""
     revision: int = 0
     """Grows with every change; 0 for a job that is as it was pushed under an id of ours."""

@@ -47,7 +47,7 @@ def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object]) -> 
         daemon=daemon if worker is None else "",
         worker="" if worker is None else codec.text(keys, "leases", worker),
         cancel_asked=asked is not None,
-        result=codec.decode_value(keys, "result", job_id, result),
+        result=codec.decode_result(keys, job_id, result),
         progress=progress if isinstance(progress, bytes) else None,
         log="" if log is None else codec.decode_log(keys, job_id, log).text,
     )

@@ -1,7 +1,7 @@
 """A store, its clock, and a journal that only knows how to count."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -68,8 +68,11 @@ class StoreBench:
         other: Store | None = None,
         wipe: Callable[[], object] = lambda: pytest.fail("this bench cannot wipe its store"),
         recount: Recount | None = None,
+        keys: Callable[[], Iterable[bytes]] = lambda: pytest.fail("this bench does not know its keys"),
     ) -> None:
-        """`other`: what a second daemon would open. `wipe`: FLUSHALL. `recount`: it looks after each call."""
+        """`other`: what a second daemon would open. `wipe`: FLUSHALL. `recount`: it looks after each call. `keys`: all
+        that there are."""
+        self.keys = keys
         self.recount = recount
         self.store = store
         self.other = other or store

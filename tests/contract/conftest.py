@@ -61,7 +61,7 @@ async def store_bench(store_url: str) -> AsyncIterator[StoreBench]:
                 recount.watch(store)
                 recount.watch(other)
                 await store.look(fresh=True)
-                yield StoreBench(store, clock, other=other, wipe=client.flushall, recount=recount)
+                yield StoreBench(store, clock, other=other, wipe=client.flushall, recount=recount, keys=client.keys)
     else:
         fake = FakeStore(clock, config)
         another = fake.another_client()
@@ -69,4 +69,5 @@ async def store_bench(store_url: str) -> AsyncIterator[StoreBench]:
         recount.watch(fake)
         recount.watch(another)
         await fake.look(fresh=True)
-        yield StoreBench(fake, clock, other=another, wipe=fake.wipe, recount=recount)
+        keys = lambda: fake.server.keyspace.keys  # noqa: E731
+        yield StoreBench(fake, clock, other=another, wipe=fake.wipe, recount=recount, keys=keys)

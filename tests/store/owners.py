@@ -92,6 +92,7 @@ QUOTA = "jobs that follow, and are in no journal yet"
 JOURNAL = "a journal"
 LOGS = "the newest 1,000 successes, and 1,000 others"
 WATCHED = "who is watched"
+PIECES = "a large result"
 LIMIT = "a constraint and its window"
 RULE = "a setting"
 SEAT = "a daemon's membership"
@@ -129,6 +130,9 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "outcome": (HERE, lambda of: _ends(of, "outcome")),
     "result": (HERE, lambda of: _ends(of, "result") | of.ids("result") ^ of.ids("results")),
     "results": (HERE, lambda of: _ends(of, "results")),
+    "large": (HERE, lambda of: of.ids("large") - of.ids("result")),
+    "pieces": (PIECES, lambda of: of.of("pieces").keys() - set(of.rows("large").values()) - of.ids("spare")),
+    "spare": (PIECES, lambda of: of.ids("spare") - of.of("pieces").keys()),
     "logs": (LOGS, lambda of: of.ids("logs") ^ of.ids("logged")),
     "logged": (LOGS, lambda of: of.ids("logged") - of.here - of.note(b"sdcr")),
     "watched": (WATCHED, lambda of: ()),

@@ -10,11 +10,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import redis
 import trio
 
 from jqd.domain.job import ChangeKind, Fate, Held, Job, lease_claim
 from jqd.domain.record import Lane, cancel_of
+from jqd.domain.results import PIECE_BYTES
 from jqd.store import Ages, Log, NameJournaled, NameWanted, Owner, Release, StoreConfig, open_store
 from jqd.store.keys import Keys
 from jqd.store.types import SEATS_SOON_S
@@ -26,6 +28,7 @@ from tests.valkey import Valkey
 
 PART = 200  # jobs of one kind in one go
 DAY_S = 86_400.0
+LARGE = msgspec.msgpack.encode(bytes(PIECE_BYTES))
 KEYS = Keys("jqd")
 
 
@@ -76,6 +79,16 @@ class Round:
         jobs = await self.pushed(count, keep_result=True)
         await self.end(await self.taken(), result=b"\x01")
         await self.store.drop_result(jobs[0].id)
+
+    async def kept_apart(self, count: int) -> None:
+        """Large results: of some the outcome comes too late, or never."""
+        await self.pushed(count, keep_result=True)
+        held = await self.taken()
+        for _ in range(2):
+            given = [outcome(one, Fate.SUCCEEDED, result=LARGE) for one in held]
+            given = [*await self.store.put_results(JOURNAL, self.bench.at[Lane.OUTCOMES], given)]
+            await self.bench.settle(*given[:-1])
+        await self.end(held[-1:])
 
     async def dated(self, count: int) -> None:
         await self.pushed(count, eligible_at_ms=self.bench.clock.wall_ms() + 5_000)
@@ -223,7 +236,8 @@ class Round:
     async def all(self, count: int) -> int:
         """So many of each kind, or more; how many were pushed in all."""
         kinds: list[Callable[[int], Awaitable[None]]] = [
-            *(self.plain, self.of_many_types, self.of_tenants, self.kept, self.dated, self.aged, self.expiring),
+            *(self.plain, self.of_many_types, self.of_tenants, self.kept, self.kept_apart),
+            *(self.dated, self.aged, self.expiring),
             *(self.ends_before_it_expires, self.failed, self.tried_anew, self.cancelled, self.never_came),
             *(self.followed, self.limited, self.named, self.lent, self.crashed),
             self.gone_before_they_were_through,

@@ -12,6 +12,7 @@ import trio
 from jqd.domain.errors import StoreAway, StoreChanged, StoreRefused
 from jqd.domain.jobid import partition_of
 from jqd.domain.record import Lane
+from jqd.domain.results import LargeResult
 from jqd.store import (
     EdgeStore,
     JobView,
@@ -103,6 +104,7 @@ ASK: dict[str, Callable[[Cluster, str], Awaitable[object]]] = {
     "get_job": lambda cluster, job_id: cluster.spread.get_job(job_id),
     "unfinished": lambda cluster, job_id: cluster.spread.unfinished([cluster.pushed[0], job_id]),
     "delete_dead": lambda cluster, job_id: cluster.spread.delete_dead([cluster.pushed[0], job_id]),
+    "get_piece": lambda cluster, job_id: cluster.spread.get_piece(LargeResult(f"{job_id}:x", 1, 1), 0),
     "drop_result": lambda cluster, job_id: cluster.spread.drop_result(job_id),
     "queue_place": lambda cluster, job_id: cluster.spread.queue_place(job_id),
     "reserve_change": lambda cluster, job_id: cluster.spread.reserve_change(job_id),

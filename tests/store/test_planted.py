@@ -1,7 +1,7 @@
 """Something else wrote one of our keys. Every method, at every key: it does without that key, or refuses before its
 first write and says which key it is."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from msgspec import Raw
 from jqd.domain.errors import StoreRefused, StoreUnsettled
 from jqd.domain.job import Change, ChangeKind, Fate, Held, Job, Outcome, Wanted, lease_claim
 from jqd.domain.record import Lane
+from jqd.domain.results import PIECE_BYTES, LargeResult
 from jqd.domain.settings import Setting
 from jqd.store import (
     Ages,
@@ -30,6 +31,7 @@ from jqd.store import (
     StoreConfig,
     open_store,
 )
+from jqd.store.codec import decode_result
 from jqd.store.keys import KINDS, STEMS, Keys
 from jqd.testing.clock import ManualClock
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome, setting
@@ -49,6 +51,8 @@ class Furnished:
         self.owner = Owner("", 0)
         self.held: list[Held] = []
         self.lent = Held(Job("", ""), 0, 1)
+        self.late = outcome(self.lent, Fate.SUCCEEDED)
+        self.pieces = LargeResult("", 0, 0)
         self.other = Member(0, 0, False)
         self.ended = self.named = Job("", "")
         self._rows: dict[bytes, bytes] = {}
@@ -96,9 +100,21 @@ class Furnished:
         (chain,) = await bench.claim(self.owner, "chain", version="7")
         await bench.settle(outcome(chain, Fate.SUCCEEDED, follows=b"\x90"))
         await bench.cancel(asked.job.id, bench.make().id)
+        await bench.push("large", keep_result=True)
+        await self._put(await bench.claim(self.owner, "large", version="7"))
         bench.clock.advance(1)
         await bench.add(*(bench.make() for _ in range(PAGE_MAX - 1)))
         self.client.hset(KEYS["permits"], "hone\x1d", "1 1 0:0:0:1")  # of one partition it writes none
+
+    async def _put(self, held: Sequence[Held]) -> None:
+        """A large result that is kept, and another whose outcome is on its way."""
+        store, told = self.bench.store, outcome(held[0], Fate.SUCCEEDED, result=LARGE)
+        await self.bench.settle(*await store.put_results(JOURNAL, self.bench.at[Lane.OUTCOMES], [told]))
+        self.late = told
+        (late,) = await store.put_results(JOURNAL, LATE_AT, [told])
+        large = decode_result(KEYS, told.job_id, late.result)
+        assert isinstance(large, LargeResult)
+        self.pieces = large
 
     async def _limit(self) -> None:
         """Jobs of constraints: one that is in a hand, one that waits for it, one that is free."""
@@ -158,6 +174,7 @@ class Furnished:
             "queues": f"{KEYS['queues']}:mail",
             "loose": f"{KEYS['loose']}:mail",
             "shelf": f"{KEYS['shelf']}:acme",
+            "pieces": f"{KEYS['pieces']}:{self.pieces.named}",
         }.get(name, KEYS[name])
 
     def rows(self) -> dict[bytes, bytes]:
@@ -173,6 +190,8 @@ class Furnished:
         return found
 
 
+LARGE = msgspec.msgpack.encode(bytes(PIECE_BYTES))
+LATE_AT = 1 << 40  # a position of no other outcome
 BUCKETS = {
     "aside",
     "spent",
@@ -246,6 +265,8 @@ CALLS: dict[str, Call] = {
     "reap": lambda here: here.bench.store.reap("one", here.seat(), 9),
     "get_job": lambda here: here.bench.view(here.held[0].job),
     "get_job, ended": lambda here: here.bench.view(here.ended),
+    "put_results": lambda here: here.bench.store.put_results(JOURNAL, LATE_AT, [here.late]),
+    "get_piece": lambda here: here.bench.store.get_piece(here.pieces, 0),
     "drop_result": lambda here: here.bench.store.drop_result(here.ended.id),
     "purge": lambda here: here.bench.store.purge(10),
     "stats": lambda here: here.bench.store.stats(),
@@ -335,7 +356,7 @@ def test_every_method_is_here() -> None:
 
 async def test_every_key_holds_something(here: Furnished) -> None:
     assert [name for name in PLANTED if not here.client.exists(here.key_of(name))] == []
-    assert {"ready", "held", "backlog", "page", "beats", "queues", "loose", "shelf", *BUCKETS} == STEMS, (
+    assert {"ready", "held", "backlog", "page", "beats", "queues", "loose", "shelf", "pieces", *BUCKETS} == STEMS, (
         "`key_of` knows how they are spelled"
     )
 

@@ -18,7 +18,7 @@ import redis
 import trio
 import trio.testing
 
-from jqd.domain.errors import StoreAway, StoreChanged, StoreError, StoreRefused
+from jqd.domain.errors import StoreAway, StoreChanged, StoreError, StoreFull, StoreRefused
 from jqd.domain.job import Fate, Held, Job, Outcome, State
 from jqd.domain.record import Head, Lane, encode_cancels, encode_jobs
 from jqd.journal import JournalConfig, open_journal
@@ -36,7 +36,7 @@ ERRORS: dict[str, type[StoreError] | None] = {
     "LOADING the server is loading its data": StoreAway,
     "READONLY You can't write against a read only replica.": StoreChanged,
     "MISCONF the server cannot save to disk": StoreAway,
-    "OOM command not allowed when used memory > 'maxmemory'.": StoreAway,
+    "OOM command not allowed when used memory > 'maxmemory'.": StoreFull,
     "BUSY a script is running. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.": StoreAway,
     "NOSCRIPT No matching script.": None,
     "CLUSTERDOWN Hash slot not served": StoreChanged,

@@ -14,6 +14,7 @@ from jqd.domain.errors import (
     StaleOwner,
     StoreAway,
     StoreChanged,
+    StoreFull,
     StoreRefused,
     SysidTaken,
 )
@@ -45,8 +46,9 @@ def test_scripts_that_free_memory_run_on_a_full_server() -> None:
     first = {path.stem: path.read_text().splitlines()[0] for path in FILES}
     plain = {name for name, line in first.items() if line == "#!lua"}
     reading = {name for name, line in first.items() if line == "#!lua flags=no-writes"}
-    assert plain == {"apply_jobs", "reserve_edit", "reserve_names"}
+    assert plain == {"apply_jobs", "put_piece", "reserve_edit", "reserve_names"}
     looking = {"allowed", "get_ends", "get_held", "get_jobs", "get_outbox", "is_owed", "resolve", "unfinished"}
+    looking.add("get_piece")
     assert reading == looking | {
         "get_waiting_jobtypes",
         "list_ids",
@@ -64,6 +66,7 @@ def test_every_script_has_a_method_or_helps_one() -> None:
     helpers = {
         "allowed",
         "bury",
+        "drop_pieces",
         "get_aged_jobtypes",
         "get_jobs",
         "give_back",
@@ -71,6 +74,7 @@ def test_every_script_has_a_method_or_helps_one() -> None:
         "list_members",
         "list_ready",
         "mark",
+        "put_piece",
     }
     assert {path.stem for path in FILES} - helpers <= set(dir(RedisStore))
 
@@ -135,7 +139,7 @@ def test_a_bad_include_is_a_mistake(tmp_path: Path, line: str) -> None:
         (redis.TimeoutError("no answer"), StoreAway),
         (redis.BusyLoadingError("loading", status_code="LOADING"), StoreAway),
         (redis.ReadOnlyError("a replica", status_code="READONLY"), StoreChanged),
-        (redis.OutOfMemoryError("full", status_code="OOM"), StoreAway),
+        (redis.OutOfMemoryError("full", status_code="OOM"), StoreFull),
         (redis.ResponseError("MISCONF errors writing to the AOF file"), StoreAway),
         (redis.ResponseError("BUSY running a script"), StoreAway),
         (redis.ResponseError("NOREPLICAS not enough"), StoreAway),

@@ -4,6 +4,7 @@ MessagePack unless the client says JSON. Its statuses are fewer than ours: whate
 Where it has no word for what is not wrong with the request, HTTP's own are said: 429 for a quota, 503 and 507 for us.
 """
 
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -12,6 +13,7 @@ from msgspec import UNSET, Raw, UnsetType
 from jqd.api.context import ApiContext
 from jqd.api.decode import Seconds, instant_in, read_body, read_query, unpack
 from jqd.api.large_bodies import answer_with, packed_body
+from jqd.api.large_results import render
 from jqd.api.message import answer, problem_answer
 from jqd.api.problems import Problem, as_problem
 from jqd.domain import errors as ours
@@ -19,6 +21,7 @@ from jqd.domain.dates import iso
 from jqd.domain.errors import Conflict, Denied, Invalid, JqdError, StoreAway
 from jqd.domain.job import NIL, Name, Priority, State
 from jqd.domain.job_spec import Retries, Timeout, Value, nothing
+from jqd.domain.results import LargeResult
 from jqd.domain.tenant import bare
 from jqd.http import Request, Response
 from jqd.runner import Report, WorkerSpec
@@ -143,7 +146,7 @@ async def push_job(parts: ApiContext, request: Request) -> Response:
 async def get_job(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`GET /job/{job_id}`: how the job stands."""
     view = await wait_final(parts.services, job_id, 0.0)
-    return await answer_with(parts, 200, _body(parts.services, view), _language(request))
+    return await _answer(parts, request, view)
 
 
 async def delete_job(parts: ApiContext, request: Request, job_id: str) -> Response:
@@ -165,7 +168,15 @@ async def poll_job(parts: ApiContext, request: Request, job_id: str) -> Response
     view = await wait_final(parts.services, job_id, wait_s)
     if not view.state.is_final:
         raise Problem(408, f"job {job_id} is still {_status(view)} after {wait_s:g} s")
-    return await answer_with(parts, 200, _body(parts.services, view), _language(request))
+    return await _answer(parts, request, view)
+
+
+async def _answer(parts: ApiContext, request: Request, view: JobView | Coming) -> Response:
+    """How the job stands, its result with it."""
+    services, result = parts.services, view.result if isinstance(view, JobView) else None
+    if isinstance(result, LargeResult):
+        return await render(parts, request, result, partial(_body, services, view), _language(request))
+    return await answer_with(parts, 200, _body(services, view, result or NIL), _language(request))
 
 
 def _polling_s(request: Request, max_s: float) -> float:
@@ -256,14 +267,14 @@ def _status(view: JobView | Coming) -> Literal["queued", "running", "retrying", 
     return "queued"
 
 
-def _body(services: Services, view: JobView | Coming) -> Status:
+def _body(services: Services, view: JobView | Coming, result: bytes) -> Status:
     if isinstance(view, Coming):
         return Status(_status(view))
     last = view.outcome
     return Status(
         _status(view),
         worker_id=worker_of(services, view),
-        result=Raw(view.result or NIL),
+        result=Raw(result),
         error=Raw(last.error) if last else nothing(),
         message="cancelled" if view.state is State.CANCELLED else last.message if last else "",
         retry_count=max(0, view.attempts - 1),

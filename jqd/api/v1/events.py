@@ -51,9 +51,10 @@ async def listen(parts: ApiContext, request: Request) -> Response:
         for_s=query.seconds,
     )
 
-    async def stream(write: Write) -> None:
+    async def stream(write: Write) -> str | None:
         await write(RETRY)
         await told(partial(_say, write))
+        return None
 
     return Response(200, content_type=SSE, headers={"cache-control": "no-store"}, stream=stream)
 

@@ -10,6 +10,7 @@ from jqd.api.v1.responses import Attempt, Job, JobBrief
 from jqd.domain import dates, fields
 from jqd.domain.job import NIL, Outcome, State
 from jqd.domain.job_spec import KEPT, NOTHING
+from jqd.domain.results import LargeResult
 from jqd.domain.tenant import bare
 from jqd.service import Coming, Services
 from jqd.service.find import worker_of
@@ -43,8 +44,17 @@ def job_body(services: Services, view: JobView | Coming, named: str = "", *, who
         note=_note(services, view),
         progress=_progress(view.progress) if view.progress else UNSET,
         log=view.log or UNSET,
-        result=Raw(view.result or NIL) if view.keep_result else UNSET,
+        **_result(view),
     )
+
+
+def _result(view: JobView) -> dict[str, Any]:
+    """A large one is left out: it may be hundreds of pages."""
+    if not view.keep_result:
+        return {}
+    if isinstance(view.result, LargeResult):
+        return {"result_bytes": view.result.bytes}
+    return {"result": Raw(view.result or NIL)}
 
 
 def job_brief(services: Services, view: JobView) -> JobBrief:

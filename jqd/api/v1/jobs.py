@@ -7,11 +7,13 @@ from msgspec import Raw
 from jqd.api.context import ApiContext
 from jqd.api.decode import YES, Flag, Seconds, read_query
 from jqd.api.large_bodies import answer_with
+from jqd.api.large_results import tell_result
 from jqd.api.message import answer
 from jqd.api.v1.job_views import job_body
 from jqd.api.v1.responses import RecordedJob, Result
 from jqd.domain.errors import Conflict, Denied
 from jqd.domain.job import NIL, State
+from jqd.domain.results import LargeResult
 from jqd.domain.tokens import Role
 from jqd.http import Request, Response
 from jqd.service.cancel import cancel, purge
@@ -62,8 +64,15 @@ async def get_result(parts: ApiContext, request: Request, job_id: str) -> Respon
     # A client that only listens on is answered anew, and what it took would be gone: what is taken is told at once.
     with trio.CancelScope(shield=consume):
         result = await take_result(parts.services, view, consume=consume)
-        response = await answer_with(parts, 200, Result(Raw(result or NIL)), request.answer_language())
+        if isinstance(result, LargeResult):
+            response = await tell_result(parts, request, result, _told, consume=consume)
+        else:
+            response = await answer_with(parts, 200, _told(result or NIL), request.answer_language())
     return response
+
+
+def _told(packed: bytes) -> Result:
+    return Result(Raw(packed))
 
 
 async def delete_job(parts: ApiContext, request: Request, job_id: str) -> Response:

@@ -116,6 +116,8 @@ class Job(JobState, kw_only=True, frozen=True):
     """The end of what the last attempt printed."""
     result: Value | UnsetType = UNSET
     """With `keep_result`; one too large was dropped: `message` says how large."""
+    result_bytes: Annotated[int, Meta(description="length of a large result")] | UnsetType = UNSET
+    """Left out above where it is large: `GET /v1/jobs/{id}/result` has it."""
 
 
 class Result(Struct, frozen=True):

@@ -5,7 +5,7 @@
 -- Returns  per id the jobtype of that job, "" of one that is not here; nil when these were applied before
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(ids · members · log jobs), and the bytes of their rows
---@include fail keys now counts order queues heads pages position holder move stands early tries change
+--@include fail keys now counts order queues heads pages position holder move stands early tries results change
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local FIRST = 5

@@ -8,13 +8,14 @@
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(changes · (members + log waiting)), and the bytes
---@include fail keys now counts order queues heads pages position holder move stands early gone tries permits limits parked change expire exchange
+--@include fail keys now counts order queues heads pages position holder move stands early gone tries permits limits parked results change expire exchange
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local history_max = number(ARGV[5], 'history_max')
 local FIRST, FIELDS = 6, 14
 
-expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'result', 'results', 'life', 'fence')
+results.expect()
+expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'life', 'fence')
 expect_held_keys()
 if not at_position(field, from, to) then
   return 0

@@ -9,12 +9,13 @@
 -- Returns  ids whose outcome came too late to change anything; nil when these were applied before: the answer was lost, and which they were
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
---@include fail keys now counts order queues heads pages position holder members move back stands early tries logs forgotten leases change permits limits parked outcomes hands
+--@include fail keys now counts order queues heads pages position holder members move back stands early tries logs forgotten leases results change permits limits parked outcomes hands
 local now_ms, now_us = clock(ARGV[1])
 local field, to = ARGV[2], ARGV[4]
 local history_max = number(ARGV[6], 'history_max')
 
-expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life', 'generation', 'asked', 'leases', 'logs', 'logged')
+expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'life', 'generation', 'asked', 'leases', 'logs', 'logged')
+results.expect()
 expect_held_keys()
 if not at_position(field, ARGV[3], to) then
   return false
@@ -70,8 +71,7 @@ do
     if one.fate ~= SUCCEEDED or one.result == '' then
       return one.date_ms
     end
-    redis.call('HSET', K.result, name or one.id, one.result)
-    redis.call('ZADD', K.results, one.date_ms + result_ttl_ms, name or one.id)
+    results.put(name or one.id, one.result, one.date_ms + result_ttl_ms)
     return one.date_ms + result_ttl_ms
   end
 
@@ -367,6 +367,9 @@ do
 end
 count_watched()
 for _, group in ipairs(groups) do
+  if group.pieces then
+    results.let_go(group.pieces)  -- of a large result that came too late
+  end
   moved(group.jobtype, 'running', group.fate == SUCCEEDED and 'succeeded' or 'failed', group.plain)
 end
 write_counts(now_ms)

@@ -5,7 +5,7 @@
 -- Returns  number deleted
 -- Errors   JQD_UNSETTLED while the store is told again what it forgot, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(limit · log ended)
---@include fail keys now counts order queues heads pages members settled holder move stands early tries change delete
+--@include fail keys now counts order queues heads pages members settled holder move stands early tries results change delete
 local now_ms = clock(ARGV[1])
 local before_ms, limit = number(ARGV[3], 'before_ms'), number(ARGV[4], 'limit')
 

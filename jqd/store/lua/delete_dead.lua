@@ -5,7 +5,7 @@
 -- Returns  those that were there and had ended
 -- Errors   JQD_UNSETTLED while the store is told again what it forgot, JQD_WRONG_TYPE; none after the first write
 -- Cost     O(ids · log ended)
---@include fail keys now counts order queues heads pages members settled holder move stands early tries change delete
+--@include fail keys now counts order queues heads pages members settled holder move stands early tries results change delete
 local now_ms, FIRST = clock(ARGV[1]), 3
 
 expect_deletable()

@@ -5,10 +5,10 @@
 -- Returns  1 when there was one
 -- Errors   JQD_WRONG_TYPE; none after the first write
 -- Cost     O(log results)
---@include fail keys
+--@include fail keys results
 local id = ARGV[2]
 
-expect('result', 'results')
-local dropped = redis.call('HDEL', K.result, id)
-redis.call('ZREM', K.results, id)
-return dropped
+results.expect()
+local is_there = redis.call('HEXISTS', K.result, id)
+results.drop({id})
+return is_there

@@ -11,7 +11,7 @@
 --          what is not there, and in place of a job that is not looked for
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(jobs · (members + log jobs)), and their bytes; of those that ended and are not looked for O(1) and the bytes of their outcome
---@include fail keys now counts order queues heads pages members holder move stands early life tries leases change
+--@include fail keys now counts order queues heads pages members holder move stands early life tries leases results change
 local row_bytes = number(ARGV[3], 'bytes')
 local brief = row_bytes > 0
 local wanted, of_each, how = ARGV[4], ARGV[5] == '1', ARGV[6]

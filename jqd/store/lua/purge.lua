@@ -1,16 +1,17 @@
 #!lua flags=allow-oom
--- Deletes what is past its keep time: results, ended jobs, notes of jobs that never came. Dead jobs stay. Results alone go while the store is told
--- again what it forgot.
+-- Deletes what is past its keep time: results, pieces of large ones that nobody refers to, ended jobs, notes of jobs that never came. Dead jobs stay.
+-- Results alone go while the store is told again what it forgot.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, limit of each kind, ended_keep_ms, ended_keep_jobs, tombstone_keep_ms
 -- Returns  number of rows deleted
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(limit · log rows)
---@include fail keys now counts order queues heads pages members settled holder move stands early tries change delete
+--@include fail keys now counts order queues heads pages members settled holder move stands early tries results change delete
 local now_ms, identity = clock(ARGV[1]), ARGV[2]
 local limit = number(ARGV[3], 'limit')
 local ended_keep_ms, ended_keep_jobs = number(ARGV[4], 'ended_keep_ms'), number(ARGV[5], 'ended_keep_jobs')
 local tombstone_keep_ms = number(ARGV[6], 'tombstone_keep_ms')
+local SPARE = 4  -- large results, of 16 MiB perhaps, which the server frees in a millisecond each at worst
 
 expect_deletable()
 expect('early', 'life', 'members', 'outbox', 'shelves', 'watched')
@@ -19,13 +20,20 @@ local function due(key, before_ms)
   return redis.call('ZRANGE', key, '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, limit)
 end
 
-local function drop_results()
-  local ids = due(K.results, now_ms)
-  if #ids > 0 then
-    redis.call('HDEL', K.result, unpack(ids))
-    redis.call('ZREM', K.results, unpack(ids))
+local function drop_due_results()
+  local owners = due(K.results, now_ms)
+  if #owners > 0 then
+    results.drop(owners)
   end
-  return #ids
+  return #owners
+end
+
+local function drop_spare()
+  local spare = redis.call('ZRANGE', K.spare, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, SPARE)
+  for _, named in ipairs(spare) do
+    results.drop_pieces(named)
+  end
+  return #spare
 end
 
 -- Nobody watches them any more.
@@ -92,7 +100,7 @@ local function drop_notes()
   return dropped
 end
 
-local rows = drop_results() + drop_watched()
+local rows = drop_due_results() + drop_spare() + drop_watched()
 if is_told(identity, now_ms) then
   rows = rows + drop_ended() + drop_notes()
 end

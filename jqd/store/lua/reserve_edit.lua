@@ -7,7 +7,7 @@
 -- Returns  revision and the life of the store that gave it; 0 when the job is another by now, or is just being changed
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(1)
---@include fail keys now order queues heads pages holder move early members life settled tries change
+--@include fail keys now order queues heads pages holder move early members life settled tries results change
 local now_ms, now_us = clock(ARGV[1])
 local identity, ttl_ms = ARGV[2], number(ARGV[3], 'ttl_ms')
 local id, seen = ARGV[4], number(ARGV[5], 'seen')

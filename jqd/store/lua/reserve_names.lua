@@ -10,7 +10,7 @@
 --          given back nothing
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(names)
---@include fail keys now order queues heads pages holder move early members life settled tries change
+--@include fail keys now order queues heads pages holder move early members life settled tries results change
 local now_ms, now_us = clock(ARGV[1])
 local identity, ttl_ms = ARGV[2], number(ARGV[3], 'ttl_ms')
 local FIRST, FIELDS = 4, 4

@@ -25,6 +25,7 @@ from jqd.domain.clock import SystemClock
 from jqd.domain.job import Held, Wanted
 from jqd.domain.jobid import IdSource
 from jqd.domain.record import Lane, decode_cancels, decode_jobs, decode_outcomes, decode_rules, encode_outcomes
+from jqd.domain.results import RESULT_BYTES_MAX
 from jqd.features import HOOKS
 from jqd.http import Request, RequestHead, Response
 from jqd.routes import ROUTES
@@ -42,7 +43,6 @@ NUMBER = 1  # of its journal
 JOURNAL_ID = f"{NUMBER:010x}" + "0" * 22
 NAME = "testing"  # of this daemon, and of the worker that its jobs are told to run at
 ANSWER_S = 30.0  # for anything it is asked: many times what a thousand jobs take; beyond it is an internal error
-RESULT_BYTES_MAX = 1 << 20  # as a daemon has it unless it is told otherwise
 OUTBOX_BYTES = 4 << 20  # more than one entry has
 PROMOTED_MAX = 1_000  # whose dates have come, in one call
 
@@ -128,6 +128,16 @@ class TrialDaemon:
 
     async def _answer(self, heading: RequestHead, body: bytes) -> Response | None:
         answer = await self._api(Whole(heading, "127.0.0.1", body))
+        if answer is not None and answer.stream is not None:
+            pieces = [answer.body]
+
+            async def write(piece: bytes) -> bool:
+                pieces.append(piece)
+                return True
+
+            why = await answer.stream(write)
+            assert why is None, why
+            answer.body, answer.stream = b"".join(pieces), None
         await self.apply()
         return answer
 
@@ -149,7 +159,8 @@ class TrialDaemon:
                 case Lane.RULES:
                     await store.apply_settings(*where, decode_rules(body))
                 case Lane.OUTCOMES:
-                    await store.apply_outcomes(*where, decode_outcomes(body))
+                    outcomes = await store.put_results(JOURNAL_ID, start, decode_outcomes(body))
+                    await store.apply_outcomes(*where, outcomes)
 
     async def _claim(self, names: Collection[str]) -> Held | None:
         while (await self._store.promote(PROMOTED_MAX)).moved:

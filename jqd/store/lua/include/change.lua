@@ -139,8 +139,7 @@ end
 -- Of a job, or of a note `z`.
 local function forget_end(id)
   redis.call('HDEL', K.outcome, id)
-  redis.call('HDEL', K.result, id)
-  redis.call('ZREM', K.results, id)
+  results.drop({id})
   redis.pcall('HDEL', K.leases, 'p' .. id)
 end
 

@@ -1,7 +1,8 @@
 -- Deleting jobs with all that is known of them. Needs keys, counts, move, stands, early, holder, change.
 -- Gives expect_deletable(), before the first write; deletable(ids, now_ms); delete_jobs(ids, now_ms).
 local function expect_deletable()
-  expect('jobs', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'names', 'generation', 'deaths', 'tomb', 'logs', 'logged')
+  results.expect()
+  expect('jobs', 'tries', 'ended', 'dead', 'outcome', 'names', 'generation', 'deaths', 'tomb', 'logs', 'logged')
 end
 
 -- A kept result was promised for its time; its job stays with it, however many ended since. A job whose next content is on
@@ -47,7 +48,8 @@ local function delete_jobs(ids, now_ms)
   end
   count_deleted(ids)
   drop_changes(ids, now_ms)
-  for _, name in ipairs({'tries', 'outcome', 'result', 'deaths', 'logs', 'jobs'}) do
+  results.drop(ids)
+  for _, name in ipairs({'tries', 'outcome', 'deaths', 'logs', 'jobs'}) do
     redis.call('HDEL', K[name], unpack(ids))
   end
   local told = {}
@@ -55,7 +57,6 @@ local function delete_jobs(ids, now_ms)
     told[at] = 'p' .. id
   end
   redis.pcall('HDEL', K.leases, unpack(told))
-  redis.call('ZREM', K.results, unpack(ids))
   redis.call('ZREM', K.logged, unpack(ids))
   redis.call('ZREM', K.dead, unpack(ids))
   redis.call('ZREM', K.ended, unpack(ids))

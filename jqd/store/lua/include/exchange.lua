@@ -36,11 +36,7 @@ local function meet_late_end(one, now_ms, history_max)
   end
   begin_anew(id, history_max)
   redis.call('HSET', K.outcome, id, row:sub(2))
-  local result, drop_at_ms = redis.call('HGET', K.result, note), redis.call('ZSCORE', K.results, note)
-  if result and drop_at_ms then
-    redis.call('HSET', K.result, id, result)
-    redis.call('ZADD', K.results, drop_at_ms, id)
-  end
+  results.hand(note, id)
   local set, other = K.ended, K.dead
   if row:sub(1, 1) == 'd' then
     set, other = other, set

@@ -2,17 +2,6 @@
 -- Gives K (name → key), ready_key(jobtype), held_key(sysid), shelf_key(tenant), and
 -- expect(name …): fails with JQD_WRONG_TYPE unless each of those keys is absent or of its type. Call it before writing.
 -- Spelled out, for this runs with every call.
-local KIND = {
-  jobs = 'hash', ready = 'zset', types = 'zset', later = 'zset', held = 'zset', fence = 'string', tries = 'hash',
-  ended = 'zset', dead = 'zset', outcome = 'hash', result = 'hash', results = 'zset', tomb = 'zset', applied = 'hash',
-  members = 'hash', life = 'hash', early = 'hash', names = 'hash', generation = 'hash', asked = 'hash', deaths = 'hash',
-  rules = 'hash', backlog = 'zset', page = 'list', paged = 'hash', heads = 'zset', leases = 'hash', beats = 'zset',
-  ruled = 'zset', alive = 'zset', logs = 'hash', logged = 'zset', counts = 'hash', outbox = 'zset',
-  keyed = 'hash', queues = 'zset', parked = 'hash',
-  aside = 'zset', limits = 'hash', due = 'zset', again = 'zset', spent = 'list', busy = 'zset', limited = 'hash',
-  expiring = 'zset', permits = 'hash', aged = 'zset', shelf = 'zset', shelves = 'zset', loose = 'zset', kept = 'hash',
-  watched = 'zset',
-}
 local K = {
   jobs = KEYS[1], ready = KEYS[2], types = KEYS[3], later = KEYS[4], held = KEYS[5], fence = KEYS[6], tries = KEYS[7],
   ended = KEYS[8], dead = KEYS[9], outcome = KEYS[10], result = KEYS[11], results = KEYS[12], tomb = KEYS[13],
@@ -23,30 +12,45 @@ local K = {
   keyed = KEYS[35], queues = KEYS[36], parked = KEYS[37], aside = KEYS[38],
   limits = KEYS[39], due = KEYS[40], again = KEYS[41], spent = KEYS[42], busy = KEYS[43], limited = KEYS[44],
   expiring = KEYS[45], permits = KEYS[46], aged = KEYS[47], shelf = KEYS[48], shelves = KEYS[49], loose = KEYS[50],
-  kept = KEYS[51], watched = KEYS[52],
+  kept = KEYS[51], watched = KEYS[52], pieces = KEYS[53], large = KEYS[54], spare = KEYS[55],
 }
 
 local function ready_key(jobtype) return K.ready .. jobtype end
 local function held_key(sysid) return K.held .. sysid end
 local function shelf_key(tenant) return K.shelf .. tenant end
 
--- The family of a key is named, never the key: it may end in a user's bytes.
--- What a script has looked at stays so: nobody else writes meanwhile.
-local expected = {}
-local function expect_kind(key, name)
-  if expected[key] then
-    return
-  end
-  local kind = redis.call('TYPE', key)['ok']
-  if kind ~= 'none' and kind ~= KIND[name] then
-    fail('JQD_WRONG_TYPE', name)
-  end
-  expected[key] = true
-  return kind
-end
+local expect_kind, expect
+do
+  local KIND = {
+    jobs = 'hash', ready = 'zset', types = 'zset', later = 'zset', held = 'zset', fence = 'string', tries = 'hash',
+    ended = 'zset', dead = 'zset', outcome = 'hash', result = 'hash', results = 'zset', tomb = 'zset', applied = 'hash',
+    members = 'hash', life = 'hash', early = 'hash', names = 'hash', generation = 'hash', asked = 'hash', deaths = 'hash',
+    rules = 'hash', backlog = 'zset', page = 'list', paged = 'hash', heads = 'zset', leases = 'hash', beats = 'zset',
+    ruled = 'zset', alive = 'zset', logs = 'hash', logged = 'zset', counts = 'hash', outbox = 'zset',
+    keyed = 'hash', queues = 'zset', parked = 'hash',
+    aside = 'zset', limits = 'hash', due = 'zset', again = 'zset', spent = 'list', busy = 'zset', limited = 'hash',
+    expiring = 'zset', permits = 'hash', aged = 'zset', shelf = 'zset', shelves = 'zset', loose = 'zset', kept = 'hash',
+    watched = 'zset', pieces = 'hash', large = 'hash', spare = 'zset',
+  }
 
-local function expect(...)
-  for _, name in ipairs({...}) do
-    expect_kind(K[name], name)
+  -- The family of a key is named, never the key: it may end in a user's bytes.
+  -- What a script has looked at stays so: nobody else writes meanwhile.
+  local expected = {}
+  function expect_kind(key, name)
+    if expected[key] then
+      return
+    end
+    local kind = redis.call('TYPE', key)['ok']
+    if kind ~= 'none' and kind ~= KIND[name] then
+      fail('JQD_WRONG_TYPE', name)
+    end
+    expected[key] = true
+    return kind
+  end
+
+  function expect(...)
+    for _, name in ipairs({...}) do
+      expect_kind(K[name], name)
+    end
   end
 end

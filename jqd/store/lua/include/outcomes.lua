@@ -1,4 +1,4 @@
--- Outcomes as apply_outcomes is told of them: groups of those that have something in common. Needs fail, keys, change.
+-- Outcomes as apply_outcomes is told of them: groups of those that have something in common. Needs fail, keys, results, change.
 -- Gives fates (job.Fate); read_outcomes(at): from the argument `at` on → outcomes, their ids, groups, whether jobs are handed over.
 -- In an outcome are id, packed, kept: as `outcome` keeps it, and what its group says: fate, fence, meant: the generation that it may be of at
 -- most, generation: as text, where one was named, jobtype, result, log and log_from, follows, plain: ids of those that end so and are as they were claimed;
@@ -56,6 +56,10 @@ do
       group.result = group.result:sub(sizes, first - 1)
     elseif group.fate ~= SUCCEEDED then
       read_log(group, group.result)
+    end
+    if group.fate == SUCCEEDED then
+      results.expect_pieces(results.pieces_in(group.result))
+      group.pieces = results.pieces_in(group.result)
     end
     return group
   end

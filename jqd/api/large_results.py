@@ -1,0 +1,85 @@
+"""Answers with a large result, which lies in the store in pieces.
+
+In MessagePack it is written as it is read, a piece at a time: a client that reads slowly keeps no more than that here.
+What has to be rendered around it, or as JSON, is made whole, and counted among the bodies of requests until it is sent.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import msgspec
+import trio
+from msgspec import Struct
+
+from jqd.api.context import ApiContext
+from jqd.api.large_bodies import answer_with
+from jqd.domain import media
+from jqd.domain.errors import NotFound, StoreError
+from jqd.domain.job import NIL
+from jqd.domain.media import Language
+from jqd.domain.results import LargeResult
+from jqd.http import Request, Response, Write
+from jqd.service import Services
+from jqd.service.find import drop_result, read_pieces
+
+HELD_TIMES = 4  # its length, while it is rendered: as it was read, as text, and as it is joined
+WRITE_BYTES = 256 << 10  # of a whole body at once; a client that reads has time for each
+
+
+async def tell_result(
+    parts: ApiContext, request: Request, large: LargeResult, made: Callable[[bytes], Struct], *, consume: bool
+) -> Response:
+    """A large result, in an answer of which it is the last field. `consume`: it is dropped once it was written."""
+    if request.answer_language() != "msgpack":
+        response = await render(parts, request, large, made, request.answer_language())
+        if consume:
+            await drop_result(parts.services, large)
+        return response
+    before = msgspec.msgpack.encode(made(NIL))[: -len(NIL)]
+    length = {"content-length": str(len(before) + large.bytes)}
+    stream = None if request.method == "HEAD" else partial(_write, parts.services, large, before, consume)
+    return Response(200, content_type=media.MSGPACK, headers=length, stream=stream)
+
+
+async def _write(services: Services, large: LargeResult, before: bytes, consume: bool, write: Write) -> str | None:
+    await write(before)
+    wanted = False
+    try:
+        async for piece in read_pieces(services, large):
+            wanted = await write(piece)
+    except (NotFound, StoreError) as error:
+        return f"the result of job {large.job_id} could not be read to its end: {error}"
+    if consume and wanted:
+        with suppress(StoreError):  # it was told; it goes with its time
+            await drop_result(services, large)
+    return None
+
+
+async def render(
+    parts: ApiContext, request: Request, large: LargeResult, made: Callable[[bytes], Struct], language: Language
+) -> Response:
+    """An answer with the whole result in it, as `made` has it. Raises Refused 503 when there is no room, StoreError."""
+    counted = Request(request.heading, request.peer)  # held longer than the request itself
+    bodies = parts.bodies
+    try:
+        bodies.take(counted, HELD_TIMES * large.bytes)
+        packed = b"".join([piece async for piece in read_pieces(parts.services, large)])
+        response = await answer_with(parts, 200, made(packed), language)
+    except BaseException:
+        bodies.release(counted)
+        raise
+    body, response.body = response.body, b""
+    response.headers = {"content-length": str(len(body))}
+
+    async def stream(write: Write) -> str | None:
+        try:
+            for at in range(0, len(body), WRITE_BYTES):
+                await write(body[at : at + WRITE_BYTES])
+                await trio.lowlevel.checkpoint()
+        finally:
+            bodies.release(counted)
+        return None
+
+    response.stream = stream
+    return response

@@ -1,0 +1,48 @@
+"""The store's methods for kept results. A large one lies apart from its job, in pieces; no call has more than one."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from jqd.domain.errors import StoreFull
+from jqd.domain.job import Fate, Outcome
+from jqd.domain.results import PIECE_BYTES, LargeResult, without_result
+from jqd.store import codec
+from jqd.store.methods import ScriptMethods, milliseconds
+
+SPARE_S = 3_600.0  # pieces wait so long for the outcome that names them, which is the next call: a stopped daemon's go
+
+
+class ResultMethods(ScriptMethods):
+    async def put_results(self, journal_id: str, start: int, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+        """The outcomes as `apply_outcomes` takes them: a large result is put into the store in pieces, and named.
+
+        A full store keeps no large result: then the outcome says so (`without_result`). Pieces are named by their
+        record (`start` as in `apply_outcomes`), so all may be repeated; what no outcome names is dropped by `purge`."""
+        given = outcomes
+        for at, one in enumerate(outcomes):
+            if len(one.result) > PIECE_BYTES and one.fate is Fate.SUCCEEDED and one.keep_result:
+                given = [*given]
+                given[at] = await self._put(f"{one.job_id}:{journal_id[:16]}.{start}.{at}", one)
+        return given
+
+    async def get_piece(self, large: LargeResult, at: int) -> bytes | None:
+        """The piece with that number, from 0 on; None when the result was dropped meanwhile."""
+        answer = await self._caller.call("get_piece", large.named, at)
+        return answer if isinstance(answer, bytes) else None
+
+    async def drop_result(self, job_id: str) -> None:
+        await self._caller.call("drop_result", job_id)
+
+    async def _put(self, named: str, outcome: Outcome) -> Outcome:
+        result = outcome.result
+        pieces = range(0, len(result), PIECE_BYTES)
+        try:
+            for at, begin in enumerate(pieces):
+                piece = result[begin : begin + PIECE_BYTES]
+                await self._caller.call("put_piece", named, milliseconds(SPARE_S), at, piece)
+        except StoreFull:
+            await self._caller.call("drop_pieces", named)
+            why = f"the store is full, and the result has {len(result)} bytes; raise its maxmemory, or store results"
+            return without_result(outcome, f"{why} elsewhere and return where")
+        return replace(outcome, result=codec.encode_large(LargeResult(named, len(result), len(pieces))))
