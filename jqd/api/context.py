@@ -24,8 +24,8 @@ class ApiContext:
     """Large bodies that are being read, one at a time, as below (v1/push.py)."""
     shown: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
     """Large answers that are being made, one at a time: each may take 300 MB as objects (large_bodies.py)."""
-    bodies: BodyBudget = field(init=False)
-    """That of the API, which sets it: answers count in it that are made whole and are large."""
+    bodies: BodyBudget = field(default_factory=lambda: BodyBudget(0, lambda _: ("", False), lambda: False))
+    """The budget of the API, which sets it: answers count in it that are made whole and are large."""
 
     def as_principal(self, principal: Principal) -> "ApiContext":
         """Return the same context, with the service acting for a principal."""

@@ -118,8 +118,10 @@ class _AsgiRequest(Request):
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch)
-            await stream(write)
+            why = await stream(write)
             nursery.cancel_scope.cancel()
+        if why:
+            raise RuntimeError(why)
 
     def _due_s(self) -> float:
         config, began_s = self._config, trio.current_time() if self._began_s is None else self._began_s
