@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from jqd.domain.job import Fate, Held
-from jqd.domain.results import PIECE_BYTES
+from jqd.domain.results import PIECE_BYTES, LargeResult
 from jqd.store import JobView
 from tests.api.edge import JSON, MSGPACK
 from tests.api.fakes import outcome
@@ -69,18 +69,18 @@ async def test_lightjq_tells_it_with_the_job() -> None:
         assert (told.status, told.body["status"], told.body["result"]) == (200, "done", VALUE)
 
 
-async def test_one_that_goes_while_it_is_read_is_cut_and_not_told_short() -> None:
+async def test_one_that_goes_while_it_is_read_is_cut_and_not_told_short(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, job_id = await ended()
     get_piece = whole.whole.get_piece
 
-    async def dropped(large, at):
+    async def dropped(large: LargeResult, at: int) -> bytes | None:
         if at == 1:
             await whole.whole.drop_result(job_id)
             while await whole.whole.purge(9):
                 continue
         return await get_piece(large, at)
 
-    whole.whole.get_piece = dropped
+    monkeypatch.setattr(whole.whole, "get_piece", dropped)
     with pytest.raises(RuntimeError, match=f"the result of job {job_id} could not be read to its end: .* was dropped"):
         await whole.call("GET", f"/v1/jobs/{job_id}/result", accept=MSGPACK)
 
