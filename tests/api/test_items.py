@@ -106,19 +106,19 @@ LARGE = {
     "MessagePack tags": (
         "/v1/jobs",
         MSGPACK,
-        "b'\\x91\\x82\\xa4name\\xa1a\\xa4tags\\xdd' + (8_000_000).to_bytes(4, 'big') + b'\\xa1b' * 8_000_000",
+        "b'\\x92\\x80\\x82\\xa4name\\xa1a\\xa4tags\\xdd' + (8_000_000).to_bytes(4, 'big') + b'\\xa1b' * 8_000_000",
         422,
     ),
     "MessagePack fields": (
         "/v1/jobs",
         MSGPACK,
-        "b'\\x91\\xdf' + (2_000_000).to_bytes(4, 'big')"
+        "b'\\x92\\x80\\xdf' + (2_000_000).to_bytes(4, 'big')"
         " + b''.join(b''.join(b'\\xa6%06x\\x01' % n for n in range(m, m + 1000)) for m in range(0, 2_000_000, 1000))",
         422,
     ),
     "JSON integers": ("/v1/jobs", JSON, "b'[' + b'1,' * 8_000_000 + b'1]'", 413),
     "JSON maps": ("/v1/jobs", JSON, "b'[' + b'{},' * 5_000_000 + b'1]'", 413),
-    "JSON in one job": ("/v1/jobs", JSON, "b'[' + b'[' + b'[],' * 5_000_000 + b'1]]'", 422),
+    "JSON in one job": ("/v1/jobs", JSON, "b'[{},' + b'[' + b'[],' * 5_000_000 + b'1]]'", 422),
     "JSON lines": ("/v1/jobs", "application/x-ndjson", "b'1\\n' * 8_000_000", 413),
     "a report in JSON": (
         "/done",
