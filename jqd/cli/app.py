@@ -12,7 +12,7 @@ from jqd import __version__
 from jqd.cli import constraints as restraints
 from jqd.cli import daemons as drains
 from jqd.cli import handlers as runs
-from jqd.cli import jobs, manage, screen, show
+from jqd.cli import jobs, logs, manage, screen, show
 from jqd.cli import quotas as limits
 from jqd.cli import schedules as dates
 from jqd.cli import tokens as secrets
@@ -70,7 +70,7 @@ app.command(
 )
 app.command("jqd.cli.doctor:doctor", group=DISK, help="Say what of a store's settings or of a disk would lose jobs.")
 GROUPED: Sequence[tuple[cyclopts.Group, Sequence[Callable[..., int]]]] = (
-    (ONE, (jobs.push, jobs.get, jobs.why)),
+    (ONE, (jobs.push, jobs.get, jobs.why, logs.logs)),
     (LOOK, (screen.status, screen.top, show.jobs, show.errors)),
     (MANY, (manage.cancel, manage.retry, manage.run_now, manage.delete, manage.clean)),
 )

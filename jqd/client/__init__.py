@@ -25,6 +25,7 @@ from jqd.client.errors import (
     WrongToken,
     WrongUrl,
 )
+from jqd.client.events import JobEvent, JobEvents
 from jqd.client.job_info import Ack, Cancel, JobInfo
 from jqd.client.manage import Changed
 from jqd.client.pending import Pending
@@ -43,6 +44,8 @@ __all__ = [
     "Forbidden",
     "Invalid",
     "ItemError",
+    "JobEvent",
+    "JobEvents",
     "JobFailed",
     "JobInfo",
     "JqdClientError",

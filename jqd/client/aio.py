@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from jqd.client.buffer import Buffer, Limits
 from jqd.client.client import TIMEOUT_S_DEFAULT, Client
+from jqd.client.events import JobEvent
 from jqd.client.http import CONNECTIONS_MAX
 
 P = ParamSpec("P")
@@ -114,7 +115,18 @@ class AsyncClient:
     set_handler = _call(Client.set_handler)
     delete_handler = _call(Client.delete_handler)
 
+    async def events(self, job_id: str) -> AsyncIterator[JobEvent]:
+        """As `Client.events`. A task that is cancelled leaves the thread that waits for the next event: it ends by
+        itself within 15 s."""
+        found = self.client.events(job_id)
+        try:
+            while (event := await self.in_thread(partial(next, found, None), abandon=True)) is not None:
+                yield event
+        finally:
+            found.close()
+
     get = _call(Client.get, looks=True)
+    log = _call(Client.log, looks=True)
     result = _call(Client.result, looks=True)
     wait = _call(Client.wait, looks=True)
     ready = _call(Client.ready, looks=True)

@@ -30,6 +30,7 @@ from jqd.client.errors import (
     Unavailable,
     Unreachable,
 )
+from jqd.client.events import JobEvents
 from jqd.client.http import TRIES_MAX, Answer, Http, encode, item_errors, job_path, odd, query
 from jqd.client.job_info import Ack, Cancel, JobInfo, PushedJob, job_info, job_map, listed_job
 from jqd.client.manage import Manage
@@ -288,6 +289,15 @@ class Client(Manage):
             message = f"{len(pending)} of {len(listed)} jobs have not ended after {timeout:g} s, {pending[0]} for one"
             raise TimedOut(message, pending=pending)
         return infos
+
+    def events(self, job_id: str) -> JobEvents:
+        """What happens to the job, as it happens: `state`, `progress`, `log` (the lines that it prints), and at last
+        `end`. It goes on at another daemon when one goes away. Raises NotFound, Unreachable."""
+        return JobEvents(self._http, job_id)
+
+    def log(self, job_id: str) -> str:
+        """The end of what the last attempt printed; of a running job what its worker sent so far. Raises NotFound."""
+        return str(self._http.told("a question for a log", "GET", f"{job_path(job_id)}/log").get("log", ""))
 
     def cancel(self, job_id: str) -> Cancel:
         """Cancel the job, if it has not ended. Raises NotFound."""

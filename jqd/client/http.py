@@ -3,7 +3,7 @@
 import os
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -170,6 +170,26 @@ class Http:
                     raise refused
                 self._leave(at)
         raise AssertionError("the last try answers or raises")
+
+    def lines(self, path: str, headers: Mapping[str, str], quiet_s: float) -> Iterator[str]:
+        """The lines of a stream, as they come, of the daemon that is asked first. Raises as `call`; TimedOut where it
+        is silent for `quiet_s`."""
+        url = self.url
+        timeout = httpx2.Timeout(self._timeout_s, read=quiet_s)
+        try:
+            with self._connections().stream("GET", url + path, headers=headers, timeout=timeout) as response:
+                if response.status_code == 200:
+                    yield from response.iter_lines()
+                    return
+                response.read()
+                raise error_of(response.status_code, self._decode(url, response), response.headers.get("retry-after"))
+        except httpx2.TransportError as error:
+            raise self._trouble("GET", url, error) from error
+
+    def leave(self, tried: int) -> None:
+        """Ask another daemon from now on, after a pause that grows with the tries."""
+        self._leave(self._at)
+        self._sleep(BACKOFF.delay_s(tried, self._source))
 
     def _leave(self, at: int) -> None:
         """Use the next daemon from now on, unless another thread has moved on already."""

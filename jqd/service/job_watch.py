@@ -72,17 +72,20 @@ async def watch(
 ) -> None:
     """Look at the watched jobs of one partition; runs as long as the daemon."""
     task_status.started()
-    is_closed = False
-    while True:
-        await trio.sleep(LOOK_S)
-        all_watched = list(services.watched.values())
-        some = [each for each in all_watched if partition_of(each.job_id, services.partitions) == partition]
-        for at in range(0, len(some), BRIEFS_MAX):
-            await look(services, some[at : at + BRIEFS_MAX])
-        if services.pulls.is_closed and not is_closed:
-            is_closed = True
-            for each in some:
-                await each.wake()  # to be told that the daemon shuts down
+    try:
+        while True:
+            await trio.sleep(LOOK_S)
+            some = _of(services, partition)
+            for at in range(0, len(some), BRIEFS_MAX):
+                await look(services, some[at : at + BRIEFS_MAX])
+    finally:
+        for each in _of(services, partition):
+            each.ring()  # who follows it is told that the daemon shuts down
+
+
+def _of(services: Services, partition: int) -> list[Watched]:
+    watched = services.watched.values()
+    return [each for each in watched if partition_of(each.job_id, services.partitions) == partition]
 
 
 async def look(services: Services, some: list[Watched]) -> None:

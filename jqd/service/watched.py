@@ -40,6 +40,11 @@ class Watched:
         self.log = part
         return True
 
+    def ring(self) -> None:
+        """Let all of them look, now."""
+        for bell in list(self.bells):
+            bell.set()
+
     async def wake(self) -> None:
         """Let all of them look."""
         self.told.clear()

@@ -1,6 +1,6 @@
 """A pushed job, as its pusher holds it; and the pushes of one block, sent in one request."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -8,7 +8,7 @@ from typing import Any, Generic, Self, TypeVar
 import anyio.to_thread
 import msgspec
 
-from jqd.client import Ack, Cancel, Client, JobInfo, LessSafe, NoResult, PartlyPushed, Pending
+from jqd.client import Ack, Cancel, Client, JobEvent, JobEvents, JobInfo, LessSafe, NoResult, PartlyPushed, Pending
 from jqd.domain.units import Duration, duration_s
 
 T = TypeVar("T")
@@ -77,6 +77,16 @@ class Ref(Generic[T]):
         except msgspec.ValidationError as error:
             raise TypeError(f"job {self.job_id} ({self.name}) returned what its function does not: {error}") from None
 
+    def events(self) -> JobEvents:
+        """What happens to the job, as it happens, until it has ended: see `Client.events`."""
+        self.confirm()
+        return self._client().events(self.job_id)
+
+    def log(self) -> str:
+        """The end of what its last attempt printed."""
+        self.confirm()
+        return self._client().log(self.job_id)
+
     def cancel(self) -> Cancel:
         """Cancel the job, if it has not ended."""
         self.confirm()
@@ -93,6 +103,15 @@ class Ref(Generic[T]):
     async def aresult(self, wait: Duration | None = None) -> T:
         """As `result`. Cancelled, it waits no longer."""
         return await anyio.to_thread.run_sync(self.result, wait, abandon_on_cancel=True)
+
+    async def aevents(self) -> AsyncIterator[JobEvent]:
+        """As `events`. Cancelled, it waits no longer."""
+        found = await anyio.to_thread.run_sync(self.events, abandon_on_cancel=True)
+        try:
+            while (event := await anyio.to_thread.run_sync(next, found, None, abandon_on_cancel=True)) is not None:
+                yield event
+        finally:
+            found.close()
 
     async def acancel(self) -> Cancel:
         """As `cancel`."""

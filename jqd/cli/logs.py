@@ -1,0 +1,72 @@
+"""What one job prints: its log, or all that happens to it, as it happens."""
+
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from jqd.cli.common import Common, checked_id
+from jqd.cli.exits import Exit
+from jqd.cli.render import CONTROLS, show
+from jqd.client import Client, JobEvent, NotFound
+
+
+def logs(
+    job_id: str,
+    /,
+    *,
+    follow: Annotated[bool, Parameter(name=("--follow", "-f"), negative="", show_default=False)] = False,
+    common: Common = Common(),
+) -> int:
+    """Print the end of what a job printed; with --follow each line as it comes, until the job has ended.
+
+    Parameters
+    ----------
+    job_id
+        The job's id.
+    follow
+        Go on until it has ended, and say on stderr how far it is; ends with 1 when it failed or was cancelled.
+    """
+    with common.client() as client:
+        if follow:
+            return _follow(client, checked_id(job_id), common)
+        log = client.log(checked_id(job_id))
+    if common.output != "table":
+        show({"job_id": job_id, "log": log}, common.output)
+    elif log:
+        _print(log.split("\n"))
+    return Exit.DONE
+
+
+def _follow(client: Client, job_id: str, common: Common) -> int:
+    state = ""
+    for event in client.events(job_id):
+        state = str(event.data.get("state", state))
+        if common.output != "table":
+            show({"event": event.kind, **event.data}, "jsonl")
+        elif event.kind == "log":
+            if event.data["dropped"]:
+                print(f"jqd: {event.data['dropped']} bytes before this are not kept", file=sys.stderr)
+            _print(event.data["lines"])
+        else:
+            print(f"jqd: {_said(event)}".translate(CONTROLS), file=sys.stderr)
+        if event.kind == "end" and event.data["reason"] != "ended":
+            raise NotFound(f"job {job_id} is not there any more: {event.data['reason']}", status=404)
+    return Exit.DONE if state == "succeeded" else Exit.FAILED
+
+
+def _said(event: JobEvent) -> str:
+    told = event.data
+    if event.kind == "progress":
+        done = "" if told["done"] is None else f"{told['done']:.0%} "
+        return f"{done}{told['message'] or ''}".strip()
+    if event.kind == "end":
+        return f"ended: {told.get('state', told['reason'])}"
+    attempts = f", attempt {told['attempts']}" if told["attempts"] else ""
+    return f"{told['state']}{attempts}" + (f": {told['message']}" if told.get("message") else "")
+
+
+def _print(lines: list[str]) -> None:
+    for line in lines:
+        print(line.translate(CONTROLS))
+    sys.stdout.flush()

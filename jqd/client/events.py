@@ -1,0 +1,86 @@
+"""The events of one job, as they come, from whichever daemon answers: nothing that is still known is missed or doubled.
+
+for event in client.events(job_id):
+    print(event.kind, event.data)
+"""
+
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from jqd.client.errors import JqdClientError, TimedOut, Unavailable, Unreachable
+from jqd.client.http import TRIES_MAX, Http, job_path
+
+QUIET_S = 45.0  # a daemon says every 15 s that it is there: of one that is silent for longer another one is asked
+EVENT_CHARS_MAX = 1 << 20  # a log has 64 KiB, and a letter takes up to six characters: what has more is no event
+
+
+class JobEvent(NamedTuple):
+    kind: str
+    """`state`, `progress`, `log` or `end`."""
+    data: dict[str, Any]
+
+
+class JobEvents(Iterator[JobEvent]):
+    """Ends behind `end`, which says whether the job has ended or was deleted. For one thread; `close` for any."""
+
+    def __init__(self, http: Http, job_id: str) -> None:
+        self._http, self._job_id = http, job_id
+        self._last = ""
+        self._closed = threading.Event()
+        self._events = self._follow()
+
+    def __next__(self) -> JobEvent:
+        return next(self._events)
+
+    def close(self) -> None:
+        """No more is wanted: who waits for the next event gets none, 15 s later at most."""
+        self._closed.set()
+
+    def _follow(self) -> Iterator[JobEvent]:
+        tried = 0
+        while not self._closed.is_set():
+            try:
+                for event in self._stream():
+                    if event.kind != "end":
+                        tried = 0
+                        yield event
+                    elif not event.data.get("reconnect"):
+                        yield event
+                        return
+                raise Unreachable(f"{self._http.url} ended the stream of job {self._job_id} before its end", sent=True)
+            except (Unreachable, TimedOut, Unavailable):
+                tried += 1
+                if self._closed.is_set():
+                    return
+                if tried > TRIES_MAX * len(self._http.urls):
+                    raise
+            self._http.leave(tried)
+
+    def _stream(self) -> Iterator[JobEvent]:
+        kind, data = "", list[str]()
+        headers = {"last-event-id": self._last} if self._last else {}
+        for line in self._http.lines(f"{job_path(self._job_id)}/events", headers, QUIET_S):
+            if self._closed.is_set():
+                return
+            field, _, value = line.partition(": ")
+            if field == "event":
+                kind = value
+            elif field == "id":
+                self._last = value
+            elif field == "data":
+                data.append(value)
+                if sum(map(len, data)) > EVENT_CHARS_MAX:
+                    raise JqdClientError(f"{self._http.url} sends an event above {EVENT_CHARS_MAX} characters")
+            elif not line and data:
+                yield JobEvent(kind, _read(data))
+                kind, data = "", []
+
+
+def _read(data: list[str]) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode("\n".join(data), type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise JqdClientError(f"an event cannot be read: {error}; is it a jqd daemon?") from error
