@@ -72,7 +72,7 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def row_bytes(self) -> int:
-        """See `EdgeStore.list_jobs`: arguments are read only for a search."""
+        """See `Store.list_jobs`: arguments are read only for a search."""
         return SEARCHED_BYTES_MAX if self.search else 0
 
     def step(self, jobs: int) -> int:

@@ -7,11 +7,10 @@ from jqd.store.connect import RedisStore, open_store
 from jqd.store.counts import TypeView
 from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded, server_binary
-from jqd.store.interface import EdgeStore
 from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameVerdict, NameWanted, Replace
 from jqd.store.outbox import Shelf, Waiting
 from jqd.store.partition_check import MISPLACED
-from jqd.store.partitioned import PartitionedStore
+from jqd.store.partitioned import EdgeStore, PartitionedStore
 from jqd.store.permits import Lack, Permit, RateGranted, RateWanted, Report, SlotsGranted, SlotsWanted
 from jqd.store.queries import BRIEFS_MAX
 from jqd.store.store import Store

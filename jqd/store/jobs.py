@@ -60,12 +60,21 @@ class JobMethods(ScriptMethods):
         await self._caller.call_behind("apply_changes", *flat)
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
+        """Give pushers' own ids to jobs. What is not applied in `name_reserve_s` is free again.
+
+        Raises StoreChanged, StoreUnsettled: the owner of an id may be in a journal only. Names in one call must differ.
+        The same content pushed again gets the same answer while nothing was applied.
+        """
         answer = await self._ask_names(wanted, milliseconds(self._config.name_reserve_s))
         life, names = self._caller.identity.partition(".")[2], iter(self._list("names", answer))
         text, whole = partial(codec.text, self._keys, "names"), partial(codec.whole, self._keys, "fence")
         return [NameGiven(NameVerdict(text(one)), text(next(names)), whole(next(names)), life) for one in names]
 
     async def free_names(self, wanted: Sequence[NameWanted]) -> None:
+        """Free names that `reserve_names` gave to a push that was then refused: no journal has its jobs.
+
+        Raises StoreChanged, StoreUnsettled: they are free by themselves in `name_reserve_s`.
+        """
         await self._ask_names(wanted, 0)
 
     async def _ask_names(self, wanted: Sequence[NameWanted], ttl_ms: int) -> object:
@@ -76,6 +85,13 @@ class JobMethods(ScriptMethods):
     async def confirm_names(
         self, journaled: Sequence[NameJournaled], written: tuple[str, int] | None = None
     ) -> list[NameStanding]:
+        """Note that these jobs are in a journal: from now on the same push is a duplicate, on all daemons. Raises
+        StoreChanged.
+
+        `written`: in which journal, and the position behind their frame: a job that came from there, and was deleted
+        since, gets no name. One that does not stand must not be acknowledged. Without this call a name is taken for
+        good when its job is applied.
+        """
         bound(journaled)
         flat = (value for one in journaled for value in (*one[:4], int(one.replaces)))
         ttl_ms = milliseconds(self._config.name_reserve_s)
@@ -85,10 +101,19 @@ class JobMethods(ScriptMethods):
         return [*map(NameStanding, self._wholes("names", answer))]
 
     async def reserve_change(self, job_id: str) -> int:
-        """See EdgeStore. All jobs of a partition share the numbers."""
+        """Return a number for a change of that job: later than any fence and any change so far.
+
+        It serves for other jobs of the same partition, too. Raises StoreChanged.
+
+        All jobs of a partition share the numbers.
+        """
         return self._whole("fence", await self._caller.call("reserve_change", self._caller.identity))
 
     async def reserve_edit(self, job_id: str, revision: int) -> EditGiven | None:
+        """Return a number for a change of the content of that revision; None when it is not the latest, or while
+        another
+        change is reserved, at most `name_reserve_s`. Raises StoreChanged, StoreUnsettled.
+        """
         ttl_ms = milliseconds(self._config.name_reserve_s)
         answer = await self._caller.call("reserve_edit", self._caller.identity, ttl_ms, job_id, revision)
         given, life = self._list("fence", answer)

@@ -19,6 +19,15 @@ class LeaseMethods(ScriptMethods):
         progress: bytes = b"",
         log: Log = NO_LOG,
     ) -> list[Entrusted]:
+        """The state of claims that workers name, as (id, fence), in their order; leases that stand are renewed.
+
+        Fence 0: whichever lease holds that job. A lease is all that a worker holds under one fence: naming one of its
+        jobs renews it. Without `renew` this only looks, and brings no jobs. `silence_s`: the worker timeout of these
+        leases from now on; 0: as before. `progress`: one MessagePack value to be shown with these jobs. `log`: what
+        their attempt printed, kept while somebody watches them. At most CALL_JOBS_MAX claims.
+
+        Raises StoreChanged, and StoreUnsettled when a claim does not stand and a journal may know better.
+        """
         bound(claims)
         flat = (value for claim in claims for value in claim)
         ask = self._caller.identity, int(renew), silence_s, progress, log.start, log.data
@@ -40,6 +49,10 @@ class LeaseMethods(ScriptMethods):
         return found
 
     async def watch_logs(self, known: Sequence[tuple[str, int, int]], watch_ms: int) -> list[Log | None]:
+        """Return, for each job given as (id, fence, known bytes of that attempt), the rest of its log, or the whole log
+        of another attempt; None: nothing new. For `watch_ms` its worker learns that the log is watched. StoreChanged in
+        another life.
+        """
         bound(known)
         flat = (value for each in known for value in each)
         answer = await self._caller.call("watch_logs", self._caller.identity, watch_ms, *flat)
@@ -47,6 +60,11 @@ class LeaseMethods(ScriptMethods):
         return [None if row is None else codec.decode_log(self._keys, job_id, row) for (job_id, *_), row in rows]
 
     async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:
+        """Give jobs back untried that workers held by themselves; returns the ids that they held. StoreChanged in
+        another life.
+
+        `how`: UNSENT, or UNGET of those that their worker may have begun. One whose cancel was asked ends as cancelled.
+        """
         bound(claims)
         flat = (value for claim in claims for value in claim)
         answer = await self._caller.call("release_entrusted", self._caller.identity, how.value, *flat)

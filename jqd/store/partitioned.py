@@ -17,8 +17,8 @@ from jqd.domain.job import State
 from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.domain.results import LargeResult
 from jqd.store.counts import TypeView, added
-from jqd.store.interface import EdgeStore
 from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameWanted
+from jqd.store.store import Store
 from jqd.store.types import (
     NO_LOG,
     EditGiven,
@@ -37,7 +37,7 @@ CURSOR_IDS = 200  # at most in a cursor, whatever the number of partitions: some
 
 S = TypeVar("S")
 T = TypeVar("T")
-Piece = Callable[[EdgeStore, list[S]], Awaitable[list[T]]]
+Piece = Callable[[Store, list[S]], Awaitable[list[T]]]
 """Asks one partition for those items that are its own."""
 Calls = Mapping[int, Callable[[], Awaitable[T]]]
 """Number of a partition → what to ask of it."""
@@ -48,9 +48,12 @@ _cursors = msgspec.msgpack.Decoder(
 
 
 class PartitionedStore:
-    """`EdgeStore` over several partitions."""
+    """`Store` over several partitions: what the API asks of one.
 
-    def __init__(self, stores: Sequence[EdgeStore], *, servers: int) -> None:
+    A partition that is away blocks its own jobs and names, and all lists: StoreAway names it.
+    """
+
+    def __init__(self, stores: Sequence[Store], *, servers: int) -> None:
         """`stores`: by the numbers of their partitions. `servers`: on how many they lie in turn (StoreConfig.parts)."""
         assert len(stores) > 1, "one store needs nobody before it"
         self._stores = stores
@@ -76,14 +79,14 @@ class PartitionedStore:
     # ------------------------------------------------------------ what the store agrees to before it is journaled
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
-        """See EdgeStore. All or none: names given while another partition is away are free again by themselves."""
+        """See Store. All or none: names given while another partition is away are free again by themselves."""
         homes = [self._of_name(one.name) for one in wanted]
         return await self._in_order(homes, wanted, lambda store, its: store.reserve_names(its))
 
     async def free_names(self, wanted: Sequence[NameWanted]) -> None:
         homes = [self._of_name(one.name) for one in wanted]
 
-        async def free(store: EdgeStore, its: Sequence[NameWanted]) -> list[None]:
+        async def free(store: Store, its: Sequence[NameWanted]) -> list[None]:
             await store.free_names(its)
             return [None] * len(its)
 
@@ -92,7 +95,7 @@ class PartitionedStore:
     async def confirm_names(
         self, journaled: Sequence[NameJournaled], written: tuple[str, int] | None = None
     ) -> list[NameStanding]:
-        """See EdgeStore. All reachable partitions are asked, even when others fail."""
+        """See Store. All reachable partitions are asked, even when others fail."""
         homes = [self._of_name(one.name) for one in journaled]
         return await self._in_order(homes, journaled, lambda store, its: store.confirm_names(its, written))
 
@@ -108,7 +111,7 @@ class PartitionedStore:
         return await self._one(self._of(job_id), lambda store: store.get_job(job_id))
 
     async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
-        """See EdgeStore. Of its own partition: the others are claimed from independently."""
+        """See Store. Of its own partition: the others are claimed from independently."""
         return await self._one(self._of(job_id), lambda store: store.queue_place(job_id, period_ms))
 
     async def get_piece(self, large: LargeResult, at: int) -> bytes | None:
@@ -176,7 +179,7 @@ class PartitionedStore:
         )
 
     async def list_types(self, partition: int | None = None) -> list[TypeView]:
-        """See EdgeStore. Jobs under names of their own lie elsewhere than the rest of their type."""
+        """See Store. Jobs under names of their own lie elsewhere than the rest of their type."""
         rows: dict[str, TypeView] = {}
         asked = range(len(self._stores)) if partition is None else (partition,)
         answered = await self._each(asked, lambda store: store.list_types())
@@ -186,14 +189,14 @@ class PartitionedStore:
         return sorted(rows.values())
 
     async def clean_ended(self, before_ms: int, limit: int) -> int:
-        """See EdgeStore. An error is raised only when nothing was deleted: a caller that repeats gets it then."""
+        """See Store. An error is raised only when nothing was deleted: a caller that repeats gets it then."""
         gone, failed = 0, None
         for number in range(len(self._stores)):
             left = limit - gone
             if left <= 0:
                 break
 
-            def clean(store: EdgeStore, left: int = left) -> Awaitable[int]:
+            def clean(store: Store, left: int = left) -> Awaitable[int]:
                 return store.clean_ended(before_ms, left)
 
             try:
@@ -256,13 +259,13 @@ class PartitionedStore:
     def _of_name(self, name: str) -> int:
         return partition_of_name(name, len(self._stores))
 
-    async def _one(self, number: int, call: Callable[[EdgeStore], Awaitable[T]]) -> T:
+    async def _one(self, number: int, call: Callable[[Store], Awaitable[T]]) -> T:
         try:
             return await call(self._stores[number])
         except StoreError as error:
             raise self._named(error, number) from error
 
-    async def _each(self, numbers: Iterable[int], call: Callable[[EdgeStore], Awaitable[T]]) -> list[T]:
+    async def _each(self, numbers: Iterable[int], call: Callable[[Store], Awaitable[T]]) -> list[T]:
         return list((await self._all({n: partial(call, self._stores[n]) for n in numbers})).values())
 
     async def _in_order(self, homes: Sequence[int], items: Sequence[S], call: Piece[S, T]) -> list[T]:
@@ -314,6 +317,10 @@ class PartitionedStore:
         named = type(error)(f"partition {number} of {len(self._stores)}: {error}")
         named.__cause__ = error
         return named
+
+
+EdgeStore = Store | PartitionedStore
+"""What the API asks, whatever the number of partitions."""
 
 
 class _Walk:

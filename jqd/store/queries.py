@@ -62,15 +62,21 @@ class QueryMethods(ScriptMethods):
     # ------------------------------------------------------------ jobs
 
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
+        """Return all about one job; None when no journal known to the store can have made that id.
+
+        Raises StoreChanged in another life than the one we looked at: an emptied store may not know it yet.
+        """
         (view,) = await self._views([job_id])
         return view
 
     async def get_briefs(self, job_ids: Sequence[str]) -> list[JobView | OnItsWay | None]:
+        """As `get_job` of each, without what may be large: argument, result and log. At most BRIEFS_MAX."""
         if len(job_ids) > BRIEFS_MAX:
             raise ValueError(f"{len(job_ids)} jobs in one call; {BRIEFS_MAX} at most")
         return await self._views(job_ids, brief=1)
 
     async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
+        """Return what waits before a job; None when it is not ready to run. `period_ms`: where jobs age."""
         found = self._list("ready", await self._caller.call("queue_place", job_id, PLACE_PAGES, PLACE_TYPES, period_ms))
         if not found:
             return None
@@ -91,6 +97,11 @@ class QueryMethods(ScriptMethods):
         )
 
     async def resolve(self, name: str, *, promised: bool = False) -> str | None:
+        """Return the id of the job under a pusher's own id; None when there is none. `promised`: nor where it is only
+        reserved.
+
+        Raises StoreChanged as `get_job`; StoreUnsettled when a journal may have it.
+        """
         answer = await self._caller.call("resolve", self._caller.identity, name, int(promised))
         return None if answer is None else self._text("names", answer)
 
@@ -105,6 +116,13 @@ class QueryMethods(ScriptMethods):
         *,
         row_bytes: int = 0,
     ) -> Page:
+        """Return up to `limit` jobs that match, newest first; in exact order if all fit in one page and few lie in each
+        place.
+
+        `tenant`: None: of all tenants, with each one's jobtype of that name. `row_bytes`: jobs with larger rows come
+        without their argument. A page may be short and have a cursor: then many jobs were looked at that did not match.
+        Raises ValueError for a cursor that this store did not give.
+        """
         walked = _decode_cursor(cursor)
         found: dict[str, JobView] = {}  # by id: a job that moves during the walk is seen in both places
         left, step, are_any = LIST_SCAN, VIEWS, False
@@ -229,6 +247,10 @@ class QueryMethods(ScriptMethods):
             return view
 
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
+        """Return those of at most CALL_JOBS_MAX jobs that exist and have not ended; `dead`: also those in the dead set.
+
+        StoreChanged in another life.
+        """
         bound(job_ids)
         if not job_ids:
             return []
@@ -260,6 +282,10 @@ class QueryMethods(ScriptMethods):
     # ------------------------------------------------------------ numbers
 
     async def list_types(self, partition: int | None = None) -> list[TypeView]:
+        """Return all jobtypes that have jobs, by name, with exact numbers, read in parts, so not of one moment.
+
+        `partition`: only its numbers.
+        """
         views: dict[str, TypeView] = {}
         place = "0"
         while True:
@@ -275,6 +301,7 @@ class QueryMethods(ScriptMethods):
                 return sorted(views.values())
 
     async def stats(self) -> StoreStats:
+        """Return the numbers of jobs. O(members). Partitions that do not answer are named; StoreAway when none does."""
         *numbers, row = self._list("jobs", await self._caller.call("stats"))
         total, later, running, ended, dead, types, now_ms = (self._whole("jobs", number) for number in numbers)
         memory = (await self._caller.info("memory")).get("used_memory", "")
@@ -309,6 +336,7 @@ class QueryMethods(ScriptMethods):
         )
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
+        """Delete jobs that have ended, dead ones too, for good; returns those that existed."""
         bound(job_ids)
         if not job_ids:
             return []
@@ -316,6 +344,7 @@ class QueryMethods(ScriptMethods):
         return self._texts("dead", answer)
 
     async def clean_ended(self, before_ms: int, limit: int) -> int:
+        """Delete up to `limit` jobs that ended before that date, except failed ones and kept results."""
         answer = await self._caller.call("clean_ended", self._caller.identity, before_ms, min(limit, CALL_JOBS_MAX))
         return self._whole("ended", answer)
 

@@ -1,7 +1,9 @@
 """One partition of the store: all its methods in one class.
 
-Each method says what it promises; those that the API asks are in `interface.py`. `tests/contract` checks the real store
-and the one in memory against it.
+Each method says what it promises; `tests/contract` checks the real store and the one in memory against it. Every
+method may be repeated after a lost answer, and may raise StoreAway (it does not answer, or cannot serve now: try again
+later; a call may have been applied although its answer was lost), StoreChanged (another store, or another life of it,
+answers: nothing is sent before `look`) and StoreRefused (trying again does not help: an operator looks).
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +33,7 @@ class Store(
     MemberMethods,
     ABC,
 ):
-    """An `EdgeStore`, and all that loops ask. Subclasses say which server it is, and how it is reached."""
+    """All that the API and the loops ask of one partition. Subclasses say which server it is, and how it is reached."""
 
     @abstractmethod
     async def look(self, *, fresh: bool) -> StoreLook:
@@ -48,9 +50,12 @@ class Store(
     async def wait_durable(
         self, replicas: int = 0, timeout_s: float = 5.0, where: Collection[int] | None = None
     ) -> bool:
-        """See EdgeStore."""
+        """Whether all that was applied before the call survives a crash of the server, and is on `replicas` others.
+
+        False when that could not be learned in time; `durability_rule` says how it is. `where`: only these partitions.
+        """
 
     @property
     @abstractmethod
     def durability_rule(self) -> str:
-        """See EdgeStore."""
+        """Return one sentence: when applied records count as safe with this server."""

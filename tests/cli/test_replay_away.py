@@ -89,7 +89,8 @@ def test_a_store_that_fails_while_it_is_asked_is_said(fresh_valkey: Valkey, tmp_
     told, files = Told(tmp_path), Files()
 
     async def work(store: Any) -> None:
+        refusing: Any = Failing(store, StoreRefused("no"), 1, "get_job")
         with pytest.raises(StoreRefused):
-            await count(files, snapshot(files, told.directory), Failing(store, StoreRefused("no"), 1, "get_job"))
+            await count(files, snapshot(files, told.directory), refusing)
 
     into(fresh_valkey.url, work)
