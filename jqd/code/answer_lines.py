@@ -2,15 +2,14 @@
 
 A line for each job, in order. The whole number that it begins with is the job's status: 2xx and 4xx end it, all others
 are tried again; what follows is its text. `#` begins a comment, `J: type|payload` or `#J: …` a new job, which follows
-the job whose line comes next. Too few lines: NO_RESPONSE for the rest. A line without a number: INVALID_RESPONSE for it
-and all after.
+the success whose line comes next, or the last one where none does. Too few lines: NO_RESPONSE for the
+rest. A line without a number: INVALID_RESPONSE for it and all after.
 
 Where a handler takes one job at a time (no `batch`), a line that begins with no status is its text, and then the exit
 code says how it went: 0 well, any other badly.
 """
 
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from jqd.code.outcome import INVALID_RESPONSE
@@ -29,31 +28,39 @@ class LineAnswer(NamedTuple):
     text: str
     follows: tuple[dict[str, str], ...] = ()
 
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
 
-def read_batch(printed: bytes, jobs: int, *, is_whole: bool) -> Iterator[LineAnswer]:
+
+def read_batch(printed: bytes, jobs: int, *, is_whole: bool) -> list[LineAnswer]:
     """The answers that are there, of so many jobs. `is_whole`: the process ended by itself, so a last line may lack its
     end."""
     *lines, last = printed.split(b"\n")
-    follows: list[dict[str, str]] = []
-    left = jobs
+    answers: list[LineAnswer] = []
+    follows: tuple[dict[str, str], ...] = ()
     for line in [*lines, last] if is_whole else lines:
         if is_job(line):
-            follows.append(job_of(line))
-        elif line.startswith(b"#") or not line.strip() or not left:
+            follows += (job_of(line),)
+        elif line.startswith(b"#") or not line.strip() or len(answers) == jobs:
             continue
         elif number := _STATUS.match(line):
-            left -= 1
             text = line[number.end() :].decode("utf-8", "replace").strip()
-            yield LineAnswer(min(int(number[1][:4]), STATUS_MAX), text, tuple(follows))
-            follows = []
+            answers.append(LineAnswer(min(int(number[1][:4]), STATUS_MAX), text))
+            if answers[-1].is_success:
+                answers[-1], follows = answers[-1]._replace(follows=follows), ()
         else:
             quoted = line[:QUOTE_BYTES].decode("utf-8", "replace")
             why = (
                 f"{INVALID_RESPONSE}: the code printed the line {quoted!r}, which begins with no status, so nobody"
                 " knows whose the next lines are; let each line begin with a number, as '200 ok'"
             )
-            yield from [LineAnswer(500, why)] * left
-            return
+            answers += [LineAnswer(500, why)] * (jobs - len(answers))
+    last_success = next((at for at in reversed(range(len(answers))) if answers[at].is_success), None)
+    if last_success is not None and follows:
+        answer = answers[last_success]
+        answers[last_success] = answer._replace(follows=answer.follows + follows)
+    return answers
 
 
 def read_one(printed: bytes, code: int, how: str) -> LineAnswer:

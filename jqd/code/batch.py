@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from jqd.code.definition import Definition
 from jqd.code.outcome import LeasedJob, Outcome, cancelled, failed, timed_out
+from jqd.code.output import JobOutput, Log
 from jqd.code.process import Process
 
 CANCELLED = "cancelled"  # why a process was killed: no job of it is to blame
@@ -38,6 +39,11 @@ class Batch:
         if self.process is not None and any(self._runs(job) for job in self.left if job.job_id == job_id):
             self.process.kill(CANCELLED)
 
+    def printed(self, job_id: str) -> JobOutput | None:
+        """What the job prints that is at work."""
+        is_at_work = self.process is not None and bool(self.left) and self.left[0].job_id == job_id
+        return self.process.output if self.process is not None and is_at_work else None
+
     def skip_unwanted(self) -> None:
         for job in list(self.left):
             if job.job_id in self._unwanted:
@@ -46,7 +52,7 @@ class Batch:
                 else:
                     self.end(cancelled(job))
 
-    def blame(self, process: Process, log: str, time: str = "") -> None:
+    def blame(self, process: Process, log: Log, time: str = "") -> None:
         """A process has ended with its first job that had not: of that job it says how, the others begin anew.
 
         `time`: what was over for all of them together; empty: that job's own."""

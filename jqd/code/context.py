@@ -18,7 +18,7 @@ from jqd.code import launch
 from jqd.code.batch import LATE, Batch
 from jqd.code.config import CodeConfig
 from jqd.code.definition import ContextKey, Definition
-from jqd.code.outcome import INVALID_RESPONSE, LeasedJob, Outcome, failed, result_of
+from jqd.code.outcome import INVALID_RESPONSE, LeasedJob, Outcome, failed, result_of, succeeded
 from jqd.code.output import JobOutput
 from jqd.code.process import Process
 from jqd.domain.log import get_logger
@@ -27,6 +27,7 @@ BEFORE_S = 60.0  # for `before`: it may load a large library
 EACH_S = 30.0  # for `beforeEach`, and for `afterEach`: as long as a job has by default
 ANSWER_BYTES_MAX = 17 << 20  # of one answer: the largest result that a daemon keeps, 16 MiB, and its frame
 READ_BYTES = 1 << 16
+TOLD_CHARS = 2_000  # of what a `before` printed that failed, its end
 
 COMMANDS: dict[str, Callable[[CodeConfig, int, int], list[str]]] = {
     "python": launch.python_command,
@@ -94,7 +95,7 @@ class Context:
         if why:
             self.process.kill("before failed")
             await self.process.wait_dead()
-            raise Broken("\n".join(filter(None, (self._output.log[-2_000:], why))))
+            raise Broken("\n".join(filter(None, (self._output.log.text[-TOLD_CHARS:], why))))
 
     async def run(self, batch: Batch) -> None:
         """Run its jobs until all have ended, or this context has."""
@@ -187,7 +188,7 @@ def _outcome(job: LeasedJob, answer: Answer, output: JobOutput) -> Outcome:
         result = result_of(bytes(answer.result))
     except ValueError as error:
         return failed(job, f"{INVALID_RESPONSE}: its result cannot be kept: {error}", output.log)
-    return Outcome(job_id=job.job_id, status=200, result=result, jobs=output.follows, log=output.log)
+    return succeeded(job, result, output.follows, output.log)
 
 
 async def start(

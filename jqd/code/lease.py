@@ -12,7 +12,8 @@ import msgspec
 import trio
 
 from jqd.code.batch import Batch
-from jqd.code.outcome import LeasedJob, Outcome, failed
+from jqd.code.outcome import INVALID_RESPONSE, LeasedJob, Outcome, failed
+from jqd.code.output import Log
 from jqd.domain.backoff import Backoff
 from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK
@@ -37,6 +38,8 @@ class _Reports(msgspec.Struct):
 
 class _Beat(msgspec.Struct):
     cancelled: bool = False
+    log_end: int | None = None
+    """Somebody follows the job, and has what it printed up to that byte."""
 
 
 _decode_reports = msgspec.msgpack.Decoder(_Reports).decode
@@ -60,6 +63,7 @@ class Lease:
         """What runs now."""
         self._ours = {job.job_id: job for job in jobs}  # those whose outcome is not taken yet
         self._ended: dict[str, Outcome] = {}
+        self._followed: dict[str, int] = {}  # by somebody who has what it printed up to that byte
         self._more, self._all = trio.Event(), trio.Event()
         self._lease_id, self._http, self._daemon, self._beat_s = lease_id, http, daemon, silence_s / BEATS
         self._source = random.Random()
@@ -131,7 +135,8 @@ class Lease:
             return False
         if row.status != 200 and row.status not in GONE and outcome.status is not None and outcome.status != 422:
             # What it says cannot be taken, and would not be next time. It has failed then, for good.
-            self.put(failed(self._ours[job_id], f"INVALID_RESPONSE: {row.detail}", outcome.log, status=422))
+            log = Log(outcome.log_from, outcome.log)
+            self.put(failed(self._ours[job_id], f"{INVALID_RESPONSE}: {row.detail}", log, status=422))
             return False
         if row.status != 200:
             self._log.warning("code.outcome_dropped", job_id=job_id, status=row.status, why=row.detail)
@@ -148,11 +153,15 @@ class Lease:
         try:
             with trio.fail_after(CALL_S):
                 path = f"/v1/jobs/{quote(job_id, safe='')}/heartbeat"
-                answer = await self._post(path, {"lease_id": self._lease_id}, CALL_S)
+                answer = await self._post(path, {"lease_id": self._lease_id} | self._lines(job_id), CALL_S)
             told = _decode_beat(answer.content) if answer.status_code == 200 else _Beat()
         except (httpx2.HTTPError, msgspec.MsgspecError, trio.TooSlowError) as error:
             self._log.debug("code.not_heard", job_id=job_id, daemon=self._daemon(), error=repr(error))
             return
+        if told.log_end is None:
+            self._followed.pop(job_id, None)
+        else:
+            self._followed[job_id] = told.log_end
         is_lost = answer.status_code in GONE
         if job_id not in self._ours or job_id in self._ended or not (is_lost or told.cancelled):
             return
@@ -162,6 +171,14 @@ class Lease:
             self.batch.stop(job_id)
         if is_lost:
             self._drop(job_id)
+
+    def _lines(self, job_id: str) -> dict[str, object]:
+        """What it has printed since those know it who follow it."""
+        output = self.batch.printed(job_id) if self.batch is not None and job_id in self._followed else None
+        if output is None:
+            return {}
+        log = output.since(self._followed[job_id])
+        return {"log": log.text, "log_from": log.start} if log.text else {}
 
     async def _post(self, path: str, body: object, timeout_s: float) -> httpx2.Response:
         headers = {"content-type": MSGPACK, "accept": MSGPACK}

@@ -1,10 +1,12 @@
 """Jobs as a lease brings them, and what is said of each at its end, as POST /v1/outcomes takes it. Pure."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
+from jqd.code.output import NO_LOG, Log
 from jqd.domain import json_ext
 
 MESSAGE_CHARS_MAX = 16_384  # of a message, its end: as much as a daemon keeps
@@ -56,6 +58,8 @@ class Outcome(msgspec.Struct, omit_defaults=True, kw_only=True):
     message: str = ""
     jobs: Any = ()
     log: str = ""
+    log_from: int = 0
+    """How many bytes were printed before that."""
 
 
 def refused(job: LeasedJob, why: str, *, begun: bool = False) -> Outcome:
@@ -66,13 +70,21 @@ def cancelled(job: LeasedJob) -> Outcome:
     return Outcome(job_id=job.job_id, status=CANCELLED, message="cancelled", error="cancelled")
 
 
-def failed(job: LeasedJob, message: str, log: str = "", *, status: int = 500) -> Outcome:
-    return Outcome(job_id=job.job_id, status=status, message=message[-MESSAGE_CHARS_MAX:], log=log)
+def failed(job: LeasedJob, message: str, log: Log = NO_LOG, *, status: int = 500) -> Outcome:
+    message = message[-MESSAGE_CHARS_MAX:]
+    return Outcome(job_id=job.job_id, status=status, message=message, log=log.text, log_from=log.start)
 
 
-def timed_out(job: LeasedJob, log: str, of: str = "") -> Outcome:
+def timed_out(job: LeasedJob, log: Log, of: str = "") -> Outcome:
+    """`of`: what its time was, where that is not its own."""
     message = f"{TIMEOUT}: it did not end within {of or f'{job.timeout:g} s'}, and was killed with all it had started"
-    return Outcome(job_id=job.job_id, status=504, reason="timeout", message=message, log=log)
+    told = failed(job, message, log, status=504)
+    told.reason = "timeout"
+    return told
+
+
+def succeeded(job: LeasedJob, result: Any, follows: Sequence[dict[str, str]], log: Log, status: int = 200) -> Outcome:
+    return Outcome(job_id=job.job_id, status=status, result=result, jobs=follows, log=log.text, log_from=log.start)
 
 
 def result_of(text: bytes) -> Raw:

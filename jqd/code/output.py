@@ -1,5 +1,7 @@
 """What one attempt prints: its end for the log, the jobs that it asks for, and whether it is too much."""
 
+from typing import NamedTuple
+
 from jqd.domain.job_lines import is_job, job_of
 
 LOG_BYTES_MAX = 65_536  # kept of an attempt, its last ones: as much as a daemon keeps
@@ -7,11 +9,20 @@ LINE_BYTES_MAX = 1 << 20  # of a line that asks for a job: as much as an outcome
 MARK = b"J: "  # in each such line: millions of others need not be looked at one by one
 
 
+class Log(NamedTuple):
+    start: int
+    """How many bytes were printed before it."""
+    text: str
+
+
+NO_LOG = Log(0, "")
+
+
 class JobOutput:
     def __init__(self, bytes_max: int) -> None:
         self.follows: list[dict[str, str]] = []
         """The jobs asked for."""
-        self._left = bytes_max
+        self._left, self._seen = bytes_max, 0
         self._log = bytearray()
         self._begun = bytearray()
 
@@ -33,13 +44,26 @@ class JobOutput:
     def complained(self, data: bytes) -> None:
         """From standard error, where a J: is none."""
         self._left -= len(data)
+        self._seen += len(data)
         self._log += data
         del self._log[:-LOG_BYTES_MAX]
 
     def end(self) -> None:
         """Nothing more comes; a last line may have no end."""
-        self.printed(b"\n" if self._begun else b"")
+        self.printed(b"" if self._log.endswith(b"\n") or not self._log else b"\n")
 
     @property
-    def log(self) -> str:
-        return self._log.decode("utf-8", "replace").rstrip("\n")
+    def log(self) -> Log:
+        return self.since(0)
+
+    def since(self, start: int) -> Log:
+        """The whole lines from that byte on, as far as they are kept, and how many bytes came before them. The end of
+        the last one is not told, and counts."""
+        kept_from = self._seen - len(self._log)
+        end = self._log.rfind(b"\n")
+        at = max(0, start - kept_from)
+        if kept_from > start and kept_from:
+            at = self._log.find(b"\n", at) + 1  # its first line is there in part only
+        if end < at:
+            return Log(kept_from + max(0, end + 1), "")
+        return Log(kept_from + at, self._log[at:end].decode("utf-8", "ignore"))

@@ -11,9 +11,9 @@ from jqd.code import launch
 from jqd.code.answer_lines import LineAnswer, read_batch, read_one
 from jqd.code.batch import LATE, Batch
 from jqd.code.config import CodeConfig
-from jqd.code.context import BEFORE_S, Broken
-from jqd.code.outcome import NO_RESPONSE, LeasedJob, Outcome, failed
-from jqd.code.output import JobOutput
+from jqd.code.context import BEFORE_S, TOLD_CHARS, Broken
+from jqd.code.outcome import NO_RESPONSE, LeasedJob, Outcome, failed, succeeded
+from jqd.code.output import JobOutput, Log
 from jqd.code.process import Process
 
 SHIM = launch.SHIMS / "batch.sh"
@@ -57,7 +57,7 @@ async def run(
         os.close(ready)
     output.end()
     if not is_ready and process.why_killed in ("", LATE):
-        raise Broken("\n".join(filter(None, (output.log[-2_000:], process.why_killed or process.how))))
+        raise Broken("\n".join(filter(None, (output.log.text[-TOLD_CHARS:], process.why_killed or process.how))))
     answers = await trio.to_thread.run_sync(_answers, definition.batch, bytes(printed), len(jobs), process)
     _settle(batch, jobs, answers, process, output.log)
 
@@ -88,11 +88,11 @@ def _answers(most: int, printed: bytes, jobs: int, process: Process) -> list[Lin
     """In a thread: there may be millions of lines."""
     is_own_end = not process.why_killed
     if most > 1:
-        return list(read_batch(printed, jobs, is_whole=is_own_end))
+        return read_batch(printed, jobs, is_whole=is_own_end)
     return [read_one(printed, process.code, process.how)] if is_own_end else []
 
 
-def _settle(batch: Batch, jobs: list[LeasedJob], answers: list[LineAnswer], process: Process, log: str) -> None:
+def _settle(batch: Batch, jobs: list[LeasedJob], answers: list[LineAnswer], process: Process, log: Log) -> None:
     for job, answer in zip(jobs, answers, strict=False):
         batch.end(_outcome(job, answer, log))
     batch.skip_unwanted()
@@ -103,10 +103,9 @@ def _settle(batch: Batch, jobs: list[LeasedJob], answers: list[LineAnswer], proc
         batch.blame(process, log, f"{sum(job.timeout for job in jobs):g} s")
 
 
-def _outcome(job: LeasedJob, answer: LineAnswer, log: str) -> Outcome:
-    if 200 <= answer.status < 300:
-        text = answer.text or None
-        return Outcome(job_id=job.job_id, status=answer.status, result=text, jobs=answer.follows, log=log)
+def _outcome(job: LeasedJob, answer: LineAnswer, log: Log) -> Outcome:
+    if answer.is_success:
+        return succeeded(job, answer.text or None, answer.follows, log, answer.status)
     return failed(job, answer.text, log, status=max(100, min(answer.status, 599)))
 
 

@@ -1,0 +1,1 @@
+"""Handlers that are code, without a daemon."""
