@@ -126,6 +126,8 @@ WORDS = {
     "Clean.before": "ended earlier than then",
     "JobSpec.expires_in": "dead unless begun so long after its date or push",
     "JobSpec.tags": "to find jobs by",
+    "JobSpec.on_parent_failure": "`run` it all the same, `cancel` it, or let it `fail`",
+    "JobSpec.group": "which jobs it is one of",
     "JobsQuery.error": "stands in the last attempt's message or error, in any case",
     "JobsQuery.search": "stands in jobtype, own id, tag, argument (up to some 16 KiB), message or error;"
     " or is an integer in the argument",

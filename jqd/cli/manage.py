@@ -53,7 +53,7 @@ def cancel(
     all_
         All jobs in that state, of that name, with that tag; says how many and asks, unless --yes is given.
     state
-        waiting, scheduled, running or retrying.
+        waiting, scheduled, blocked, running or retrying.
     """
     filters = _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run)
     if all_ and filters in ([], ["--dry-run"]):

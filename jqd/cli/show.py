@@ -84,7 +84,7 @@ def jobs(
     Parameters
     ----------
     state
-        waiting, scheduled, running, retrying, succeeded, failed or cancelled.
+        waiting, scheduled, blocked, running, retrying, succeeded, failed or cancelled.
     limit
         How many at most.
     watch
@@ -271,7 +271,15 @@ def _spelled(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
 
 
-STATES = ("waiting", "scheduled", "running", "retrying", "succeeded", "failed")  # cancelled ones only -o json has
+STATES = (
+    "waiting",
+    "scheduled",
+    "blocked",
+    "running",
+    "retrying",
+    "succeeded",
+    "failed",
+)  # cancelled ones only -o json has
 
 
 def type_table(rows: Sequence[dict[str, Any]]) -> Text:

@@ -16,6 +16,8 @@ FINAL_STATES = tuple(state.value for state in State if state.is_final)
 
 Ack = Literal["fsync", "memory", "store"]
 FIELDS = JobSpec.__struct_fields__
+NAMES = dict(zip(FIELDS, JobSpec.__struct_encode_fields__, strict=True))
+"""As they are sent: `while` is a word of Python's."""
 
 
 class Cancel(enum.Enum):
@@ -47,7 +49,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Its pusher's own id, where one was given."""
     name: str
     state: str
-    """`waiting`, `scheduled`, `running`, `retrying`, `succeeded`, `failed` or `cancelled`."""
+    """`waiting`, `scheduled`, `blocked`, `running`, `retrying`, `succeeded`, `failed` or `cancelled`."""
     argument: Any = None
     """None, too, where it is large: `argument_bytes` tells, and `get` with `whole` has it."""
     argument_bytes: int | None = None
@@ -135,7 +137,7 @@ def job_map(name: str, argument: Any = None, **options: Unpack[PushOptions]) -> 
         if field not in FIELDS:
             raise TypeError(f"a push has no option {field!r}{suggestion(field, FIELDS)}")
         if value is not None:
-            told[field] = plain_option(field, value)
+            told[NAMES[field]] = plain_option(field, value)
     return told
 
 

@@ -25,7 +25,7 @@ class Matching(TypedDict, total=False):
     """Which jobs are meant: all fields that are given must match."""
 
     state: str | None
-    """"waiting", "scheduled", "running", "retrying", "succeeded", "failed" or "cancelled"."""
+    """"waiting", "scheduled", "blocked", "running", "retrying", "succeeded", "failed" or "cancelled"."""
     name: str | None
     tag: str | None
     error: str | None

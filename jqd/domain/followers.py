@@ -64,6 +64,7 @@ def _named(item: dict[str, Raw], parent: str, generation: int, place: int, ended
     told: dict[str, object] = {**item}
     if _is_nil(item.get("job_id")):
         told["job_id"] = follower_id(parent, generation, place)
+    told["parent"] = parent
     delay = told.pop("delay", None)
     if isinstance(delay, Raw) and not _is_nil(delay):
         told["run_at"] = iso(ended_at_ms + round(_delay_decoder.decode(delay) * 1000))

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from jqd.domain.flow import Flow
 from jqd.domain.tenant import tenant_of
 
 NIL = b"\xc0"  # MessagePack nil: the default argument and the absent result
@@ -119,6 +120,8 @@ class Job(JobContent, frozen=True, kw_only=True, gc=False):
     """Seconds that one attempt may take."""
     backoff: float | tuple[float, ...] = ()
     """Seconds between its attempts, as `Backoff.asked_s` reads them. Empty: as the daemon has it."""
+    flow: Flow | None = None
+    """What it has to do with other jobs; None for most."""
 
     @property
     def tenant(self) -> str:
@@ -144,6 +147,7 @@ class State(enum.StrEnum):
 
     WAITING = "waiting"
     SCHEDULED = "scheduled"
+    BLOCKED = "blocked"
     RUNNING = "running"
     RETRYING = "retrying"
     SUCCEEDED = "succeeded"

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypedDict, Union, get_args, get_origin
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType, structs
 
+from jqd.domain.flow import AFTER_MAX, THEN_MAX, OnFailure, Until
 from jqd.domain.job import (
     BACKOFF_S_MAX,
     MAX_RETRY_MAX,
@@ -49,6 +50,11 @@ Expiry = Annotated[
 ]
 Delay = Annotated[float, Meta(ge=0, le=DELAY_S_MAX, description=f"a number of seconds, 0 to {DELAY_S_MAX:.0f}")]
 Tags = Annotated[tuple[Name, ...], Meta(max_length=TAGS_MAX, description=f"an array of at most {TAGS_MAX} tags")]
+Parents = Annotated[
+    tuple[Name, ...], Meta(max_length=AFTER_MAX, description=f"an array of at most {AFTER_MAX} ids of jobs")
+]
+Then = Annotated[Raw | UnsetType, Meta(description=f"a job, or an array of up to {THEN_MAX}")]
+Url = Annotated[str, Meta(max_length=2_000, description="a URL of up to 2000 characters")]
 Value = Annotated[Raw, Meta(description="any value")]
 Date = Annotated[str | float, Meta(description="an ISO 8601 date with a time zone, or a number of Unix seconds")]
 
@@ -129,6 +135,28 @@ class JobSpec(JobOptions, frozen=True, forbid_unknown_fields=True, gc=False, omi
     replace: bool = False
     tags: Tags = ()
     """Counted before they are read: a body of empty texts is a hundred times as large in memory."""
+    then: Then = UNSET
+    """What follows its success, with its result as argument."""
+    result_into: Name | None = None
+    """The field of its argument that gets the results of its parents."""
+    after: Parents = ()
+    """It is blocked until these have ended."""
+    on_parent_failure: OnFailure = "fail"
+    group: NewName | None = None
+    unique: NewName | None = None
+    """While a job with this key lives, another is a duplicate of it."""
+    while_: Until = msgspec.field(default="ended", name="while")
+    """How long `unique` holds: until the job begins, or until it has ended."""
+    debounce: Delay | None = None
+    """A duplicate puts the first job off by so long, and gives it its argument."""
+    callback: Url | None = None
+    """Is told how the job ended."""
+    parent: str | None = None
+    """Said by jqd alone: the job whose outcome made it."""
+
+
+LINKS = JobSpec.__struct_fields__[JobSpec.__struct_fields__.index("then") :]
+"""What ties a job to others: `Flow` has it. A new one goes to the end."""
 
 
 # ------------------------------------------------------------ in the journal
@@ -159,11 +187,17 @@ def default_of(field: structs.FieldInfo) -> Any:
 
 def _record_fields() -> Iterator[tuple[str, Any] | tuple[str, Any, Any]]:
     fields = {field.name: field for field in structs.fields(JobSpec)}
-    order = ("name", "argument", *FIELDS[:4], "job_id", "run_at", "delay", "replace", "tags", *FIELDS[4:])
-    assert {*order} == fields.keys()
-    for name in order:
-        hint = _unlimited(fields[name].type)
-        yield (name, hint) if fields[name].required else (name, hint, default_of(fields[name]))
+    first = ("name", "argument", *FIELDS[:4], "job_id", "run_at", "delay", "replace", "tags", *FIELDS[4:])
+    for name in (*first, *LINKS):
+        field, hint = fields[name], _unlimited(fields[name].type)
+        default = NOTHING if name == "then" else default_of(field)
+        if field.required:
+            yield name, hint
+        elif field.encode_name != name:
+            yield name, hint, msgspec.field(default=default, name=field.encode_name)
+        else:
+            yield name, hint, default
+    assert {*first, *LINKS} == fields.keys()
 
 
 JobRecord: Any = msgspec.defstruct(
@@ -245,6 +279,15 @@ class OnePush(JobOptionsDict, total=False):
     delay: Duration | None
     replace: bool | None
     tags: Sequence[str] | None
+    then: Any
+    result_into: str | None
+    after: Sequence[str] | None
+    on_parent_failure: OnFailure | None
+    group: str | None
+    unique: str | None
+    while_: Until | None
+    debounce: Duration | None
+    callback: str | None
 
 
 class PushOptions(OnePush, total=False):

@@ -14,6 +14,7 @@ refuse what is wrong, and an argument is never decoded nor encoded again.
 import enum
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -21,8 +22,9 @@ from msgspec import Raw
 
 from jqd.domain.array_split import MALFORMED, Steps, array_of, cut, skipped
 from jqd.domain.errors import JournalDamaged
+from jqd.domain.flow import BLOCKED_MS, Flow, as_array
 from jqd.domain.job import Change, ChangeKind, Job, Outcome
-from jqd.domain.job_spec import JobOptions, JobRecord, content_digest, date_digest, keyed_digest
+from jqd.domain.job_spec import NOTHING, JobOptions, JobRecord, content_digest, date_digest, keyed_digest
 from jqd.domain.jobid import IdRange, is_id, parse_id
 from jqd.domain.settings import Setting
 from jqd.domain.tenant import Tenant, annotate
@@ -78,6 +80,8 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unk
     names are compared by."""
     tenant: Tenant = ""
     """Whose jobs these are: the jobtypes and chosen ids among them are its own."""
+    released: dict[int, str] = {}
+    """Index in the batch → a parent that did not succeed, or nothing, of jobs that do not wait for parents any more."""
 
 
 class _Jobs(msgspec.Struct, Generic[T], frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -159,13 +163,18 @@ def _jobs(
 ) -> list[Job]:
     """Return jobs of a frame. `first`: the place of the first of these in the frame."""
     eligible, copied = head.eligible, head.copied
+    flows = [_flow(head, index, job) if _is_linked(job) else None for index, job in enumerate(records, first)]
     return [
         Job(
             job_id,
             job.name,
             bytes(job.argument),
             created_at_ms=head.at,
-            eligible_at_ms=eligible.get(index, 0) if eligible else 0,
+            eligible_at_ms=BLOCKED_MS
+            if flow is not None and flow.is_blocked
+            else eligible.get(index, 0)
+            if eligible
+            else 0,
             name=job.job_id or "",
             tags=job.tags,
             change=changes[index - first] if changes else None,
@@ -178,9 +187,33 @@ def _jobs(
             keep_result=job.keep_result,
             timeout=job.timeout,
             backoff=job.backoff,
+            flow=flow,
         )
-        for index, (job_id, job) in enumerate(zip(ids, records, strict=True), first)
+        for index, (job_id, job, flow) in enumerate(zip(ids, records, flows, strict=True), first)
     ]
+
+
+def _is_linked(job: JobRecord) -> bool:
+    has_then = job.then is not NOTHING and len(job.then) > 1
+    return bool(has_then or job.after or job.group or job.unique or job.parent or job.callback)
+
+
+def _flow(head: Head, index: int, job: JobRecord) -> Flow:
+    names = partial(annotate, head.tenant) if head.tenant else str
+    return Flow(
+        as_array(bytes(job.then)),
+        job.result_into or "",
+        tuple(map(names, job.after)),
+        job.on_parent_failure,
+        names(job.group) if job.group else "",
+        names(job.unique) if job.unique else "",
+        job.while_,
+        job.parent or "",
+        job.callback or "",
+        head.eligible.get(index, 0) if job.after else 0,
+        index in head.released,
+        head.released.get(index, ""),
+    )
 
 
 def job_ids(body: bytes) -> list[str]:
@@ -214,8 +247,19 @@ def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tu
         copied = first_at + first, position + first
         theirs = ((each, [index - first for index in indexes if not of or index in of]) for each, of in given_to)
         options = [(each, places) for each, places in theirs if places]
+        released = {index - first: head.released[index] for index in indexes if index in head.released}
         carried = Head(
-            given[first], head.at, eligible, changes, homes, head.life, options, copied, head.request, head.tenant
+            given[first],
+            head.at,
+            eligible,
+            changes,
+            homes,
+            head.life,
+            options,
+            copied,
+            head.request,
+            head.tenant,
+            released,
         )
         yield lane, len(indexes), encode_jobs(carried, jobs)
 

@@ -17,11 +17,12 @@ from email.utils import parsedate_to_datetime
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Raw
 
 from jqd.domain.backoff import Backoff
-from jqd.domain.followers import named
-from jqd.domain.job import BACKOFF_S_MAX, INTERRUPTED, NIL, SNOOZE, Exit, Fate, Held, Outcome, bytes_of
+from jqd.domain.flow import following
+from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, named
+from jqd.domain.job import BACKOFF_S_MAX, INTERRUPTED, NIL, SNOOZE, Exit, Fate, Held, Job, Outcome, bytes_of
 from jqd.domain.results import RESULT_DROPPED
 
 INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read
@@ -37,6 +38,9 @@ SUCCESS_LOG_BYTES_MAX = 8_192  # the same of a success: they are many, and each 
 ERROR_BYTES_MAX = 65_536  # of an error value; it lives in the store's memory with each failed attempt
 LOG_PLACE_MAX = 1 << 50  # bytes printed before: scripts of the store count exactly so far
 RETRY_AFTER_S_MAX = BACKOFF_S_MAX
+
+_items = msgspec.msgpack.Decoder(list[Raw]).decode
+_encoder = msgspec.msgpack.Encoder()
 
 Size = Annotated[int, Meta(ge=0, description="a number of bytes")]
 Printed = Annotated[int, Meta(ge=0, le=LOG_PLACE_MAX, description="a number of bytes that the attempt printed")]
@@ -103,10 +107,9 @@ def end_attempt(
     if report.reason:
         report = _bounded(held, report, max_interruptions)
     succeeds = 200 <= report.status < 300 and report.reason != SNOOZE
-    if succeeds and report.follows and (why := wrong(report.follows)):
-        # Final, as a required result that is too large is: it would say the same again.
-        message = f"{INVALID_JOBS}: it succeeded, but what is to follow is wrong: {why}"
-        report, succeeds = Report(status=422, message=message), False
+    if succeeds and (report.follows or job.flow is not None):
+        report = _followed(report, job, wrong)
+        succeeds = report.status < 300
     if succeeds:  # nearly all do, so nothing is looked at that only a failure may have
         is_large = report.result_bytes or len(report.result) > result_bytes_max
         dropped = _dropped(report, result_bytes_max) if job.keep_result and is_large else ""
@@ -174,6 +177,28 @@ def _follows(report: Report, held: Held, finished_at_ms: int) -> bytes:
     return named(report.follows, held.job.id, held.job.jobtype, held.generation, finished_at_ms)
 
 
+def _followed(report: Report, job: Job, wrong: Callable[[bytes], str]) -> Report:
+    """A success with all that is to follow it; a failure if that cannot. It is final: it would say the same again."""
+    if report.follows and (why := wrong(report.follows)):
+        return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow is wrong: {why}")
+    return with_then(report, job.flow.then) if job.flow is not None and job.flow.then else report
+
+
+def with_then(report: Report, then: bytes) -> Report:
+    """A success with the jobs that its pusher wants to follow, behind those of its worker; a failure if they cannot."""
+    if report.result_bytes or len(report.result) > FOLLOWERS_BYTES_MAX:
+        size = report.result_bytes or len(report.result)
+        why = f"its result has {size} bytes, at most {FOLLOWERS_BYTES_MAX} can be given to it; return where it is"
+    else:
+        jobs = [job for some in (report.follows, following(then, report.result)) if some for job in _items(some)]
+        follows = _encoder.encode(jobs)
+        if len(jobs) <= FOLLOWERS_MAX and len(follows) <= FOLLOWERS_BYTES_MAX:
+            return msgspec.structs.replace(report, follows=follows)
+        most = f"at most {FOLLOWERS_MAX} of {FOLLOWERS_BYTES_MAX} bytes can follow one job"
+        why = f"with its result they are {len(jobs)} jobs of {len(follows)} bytes, {most}"
+    return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow cannot: {why}")
+
+
 def _delay_s(report: Report, own_s: float) -> float:
     """Return the seconds until the next attempt. `own_s`: used where the worker names no wait."""
     delay_s = own_s if report.retry_after_s is None else min(max(0.0, report.retry_after_s), RETRY_AFTER_S_MAX)
@@ -188,8 +213,14 @@ def is_repeat(outcome: Outcome, report: Report) -> bool:
     return outcome.fate in fates and outcome.message == _within_limits(report).message
 
 
-def succeed_late(attempt: Outcome, report: Report, *, finished_at_ms: int, result_bytes_max: int) -> Outcome | None:
-    """Return the success of an attempt that was given up; None when its result is required and too large to be kept."""
+def succeed_late(
+    attempt: Outcome, report: Report, *, then: bytes, finished_at_ms: int, result_bytes_max: int
+) -> Outcome | None:
+    """The success of an attempt that was given up; None when its result is required, and too large to be kept.
+
+    `then`: of its job. What cannot follow for its size is left out: the job has failed for that already."""
+    if then and (with_all := with_then(report, then)).status < 300:
+        report = with_all
     dropped = _dropped(report, result_bytes_max) if attempt.keep_result else ""
     if dropped and attempt.keep_result == "required":
         return None

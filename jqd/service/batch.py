@@ -8,7 +8,7 @@ array is read a piece at a time.
 from collections.abc import Iterable, Sequence
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
 from jqd.domain import decode_errors
 from jqd.domain.array_split import MALFORMED, Steps, array_head, array_items, array_of, cut, finish
@@ -20,7 +20,6 @@ from jqd.service.job_limits import faults
 from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.store import Replace
 
-NOT_YET = {"then": "then is not supported yet; push the next job from the worker"}
 DETAIL_LENGTH_MAX = 300  # of what a decoder said
 LEVELS_MAX = NESTING_MAX + 2  # the array and the job's map stand around an argument
 SAID_MAX = (
@@ -142,9 +141,18 @@ def _longest_if_good(jobs: Sequence[JobSpec], bytes_max: int) -> tuple[int, bool
             and not job.replace
             and "@" not in job.name
             and " " not in job.name
+            and not job.after
+            and job.then is UNSET
+            and job.group is None
+            and job.unique is None
+            and job.callback is None
+            and job.result_into is None
+            and job.debounce is None
+            and job.parent is None
         ):
             continue
         plain = False
+        longest = max(longest, 0 if job.then is UNSET else len(job.then))
         if faults(job, bytes_max):
             return None
     return (longest, plain) if longest <= bytes_max else None
@@ -191,7 +199,7 @@ def _item_by_item(data: bytes, single: bool, config: ServiceConfig, said_max: in
         try:
             job = _job_decoder.decode(item)
         except DECODE_ERRORS:
-            found = faults_of(item, JobSpec, NOT_YET) if is_said else [Fault("", WRONG_TOO)]
+            found = faults_of(item, JobSpec) if is_said else [Fault("", WRONG_TOO)]
         else:
             found = faults(job, config.job_bytes_max)
             if not found:

@@ -217,7 +217,7 @@ class OutcomeBatch:
             self.answers[place] = _stale(each, f"what stands of it is: {_text_of(attempt)}")
         elif _has_ended(view, recent):
             self.answers[place] = _stale(each, f"it has ended before this report: {_text_of(attempt)}")
-        elif (outcome := self.services.runner.of(attempt.job_id).succeed_late(attempt, each.report)) is None:
+        elif (outcome := self._succeed_late(attempt, each.report, view)) is None:
             detail = "the result is required, and too large to be kept; store it elsewhere"
             self.answers[place] = TooLarge(detail)
         else:
@@ -257,6 +257,10 @@ class OutcomeBatch:
             if ended.fence == fence if fence else ended.worker == each.worker:
                 return RecentOutcome(ended, None)
         return None
+
+    def _succeed_late(self, attempt: Outcome, report: Report, view: JobView | Coming) -> Outcome | None:
+        then = view.flow.then if isinstance(view, JobView) and view.flow is not None else b""
+        return self.services.runner.of(attempt.job_id).succeed_late(attempt, report, then)
 
     def _count(self, place: int, outcome: Outcome) -> None:
         self.fresh[place] = self.claims[outcome.job_id, outcome.fence] = outcome

@@ -16,6 +16,7 @@ from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.domain.tenant import annotate
 from jqd.service.batch import Batch
 from jqd.service.concurrent_pushes import Turn
+from jqd.service.flow_checks import names_of
 from jqd.service.id_reservations import Changes, ReservedIds, confirm_ids, has_names, refusals, release_ids, reserve_ids
 from jqd.service.idempotency import expect_first, other_request, overtaken
 from jqd.service.job_limits import eligible_at_ms
@@ -73,7 +74,8 @@ async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic:
     pusher's id, which only the store knows: NotYet, StoreAway, StoreUnsettled, StoreRefused.
     """
     if not services.principal.is_server:
-        expect_allowed(services, map(services.qualified_name, {job.name for job in batch.jobs}))
+        names = {job.name for job in batch.jobs} if batch.plain else names_of(batch.jobs)
+        expect_allowed(services, map(services.qualified_name, names))
     if services.principal.scopes:
         batch = refuse_foreign(services, batch)
     if not batch.plain:

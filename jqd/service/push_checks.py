@@ -7,11 +7,12 @@ import msgspec
 import trio
 from msgspec import Raw, structs
 
-from jqd.domain.errors import Fault, JqdError, NotFound, NotYet
+from jqd.domain.errors import Denied, Fault, JqdError, NotFound, NotYet
 from jqd.domain.tenant import bare
 from jqd.runner.handler import Handler, is_version
 from jqd.service.batch import Batch, in_order
 from jqd.service.find import find, resolve
+from jqd.service.flow_checks import names_of
 from jqd.service.principal import EVERYBODY
 from jqd.service.server_only import may_change
 from jqd.service.services import Services
@@ -35,8 +36,12 @@ async def refuse_unset(services: Services, batch: Batch) -> Batch:
 
 
 def refuse_foreign(services: Services, batch: Batch) -> Batch:
-    """Return the batch without jobs of types outside the token's scopes."""
-    foreign = {job.name for job in batch.jobs if not services.principal.can_access(services.qualified_name(job.name))}
+    """The same without jobs of types that a token is not for. Raises Denied for such that are to follow."""
+    own = {job.name for job in batch.jobs}
+    for name in names_of(batch.jobs) - own:
+        if not services.principal.can_access(services.qualified_name(name)):
+            raise Denied(f"then: this token is not for jobs {name[:64]!r}; nothing was taken")
+    foreign = {name for name in own if not services.principal.can_access(services.qualified_name(name))}
     return _without(batch, {name: f"this token is not for jobs {name[:64]!r}" for name in foreign})
 
 

@@ -3,7 +3,8 @@
     row of a job    ┌ MessagePack array, read by scripts too ─────────────────────┬ argument, as it was pushed ┐
                     │ version, jobtype, priority, max_retry, timeout_s, keep, …   │ one MessagePack value      │
                     └─────────────────────────────────────────────────────────────┴────────────────────────────┘
-                     … created: ms after the time in its id; then, if needed: eligible_at_ms, name, tags, backoff, queue
+                     … created: ms after the time in its id; then, if needed: eligible_at_ms, name, tags, backoff,
+                     queue, expires_at_ms, flow
 
 An outcome is kept as the journal has it, less its result. `lua/include/tries.lua` draws a row of failed attempts.
 """
@@ -19,6 +20,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from jqd.domain.errors import StoreRefused, SysidRefused
+from jqd.domain.flow import Flow
 from jqd.domain.job import NIL, Fate, Held, Job, Keep, Outcome, lease_claim
 from jqd.domain.jobid import ID_LENGTH, TIME_LENGTH, parse_id
 from jqd.domain.results import LargeResult
@@ -50,6 +52,7 @@ class _Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
     backoff: float | tuple[float, ...] = ()
     queue: str = ""
     expires_at_ms: int = 0
+    flow: Flow | None = None
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -85,10 +88,11 @@ def encode_header(job: Job) -> bytes:
     timeout: float = int(job.timeout) if job.timeout.is_integer() else job.timeout  # one byte instead of nine
     created = job.created_at_ms - _id_ms(job.id[:TIME_LENGTH])
     fields = (ROW_VERSION, job.jobtype, job.priority, job.max_retry, timeout, job.keep_result, created)
-    if not (job.expires_at_ms or job.queue or job.backoff or job.eligible_at_ms or job.name or job.tags):
+    flow = job.flow
+    if not (job.expires_at_ms or job.queue or job.backoff or job.eligible_at_ms or job.name or job.tags or flow):
         return _encoder.encode(fields)  # as nearly all are
-    more = (job.eligible_at_ms, job.name, job.tags, job.backoff, job.queue, job.expires_at_ms)
-    needed = 6 if job.expires_at_ms else 5 if job.queue else 4 if job.backoff else 3
+    more = (job.eligible_at_ms, job.name, job.tags, job.backoff, job.queue, job.expires_at_ms, flow)
+    needed = 7 if flow else 6 if job.expires_at_ms else 5 if job.queue else 4 if job.backoff else 3
     return _encoder.encode((*fields, *more[:needed]))
 
 
@@ -123,6 +127,7 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
         keep_result=header.keep_result,
         timeout=header.timeout,
         backoff=header.backoff,
+        flow=header.flow,
     )
 
 

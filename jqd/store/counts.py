@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 MINUTE_MS = 60_000
-NUMBERS = 16  # of a row
+NUMBERS = 17  # of a row; without jobs that wait for parents, as older rows are, one less
+STATES = 8  # of `Counts`
 
 
 class Counts(NamedTuple):
@@ -17,6 +18,7 @@ class Counts(NamedTuple):
     succeeded: int = 0
     failed: int = 0
     cancelled: int = 0
+    blocked: int = 0
     pushed_a_minute: float = 0.0
     started_a_minute: float = 0.0
     """Attempts."""
@@ -27,15 +29,15 @@ class Counts(NamedTuple):
     @property
     def numbers(self) -> "Counts":
         """Return the counts without the rates."""
-        return Counts(*map(int, self[:7]))
+        return Counts(*map(int, self[:STATES]))
 
     @property
     def queued(self) -> int:
-        return self.waiting + self.scheduled + self.retrying
+        return self.waiting + self.scheduled + self.retrying + self.blocked
 
     @property
     def jobs(self) -> int:
-        return int(sum(self[:7]))
+        return int(sum(self[:STATES]))
 
 
 class TypeView(NamedTuple):
@@ -55,16 +57,18 @@ def decode_counts(row: bytes, now_ms: int) -> Counts:
     if not row:
         return Counts()
     numbers = [int(number) for number in row.split()]
+    if len(numbers) == NUMBERS - 1:
+        numbers.append(0)
     if len(numbers) != NUMBERS or min(numbers) < 0:
         raise ValueError(f"{len(numbers)} numbers instead of {NUMBERS}, or one below 0")
-    minute, present, before = numbers[7], numbers[8:12], numbers[12:]
+    minute, present, before = numbers[7], numbers[8:12], numbers[12:16]
     past = now_ms // MINUTE_MS - minute
     if past:
         before = present if past == 1 else [0] * 4
         present = [0] * 4
     part = 1 - now_ms % MINUTE_MS / MINUTE_MS
     rates = (round(new + old * part, 3) for new, old in zip(present, before, strict=True))
-    return Counts(*numbers[:7], *rates)
+    return Counts._make((*numbers[:7], numbers[16], *rates))
 
 
 def added(all_of_them: Iterable[Counts]) -> Counts:

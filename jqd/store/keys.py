@@ -17,12 +17,13 @@ _SPELLED = """
     alive:zset logs:hash logged:zset counts:hash outbox:zset keyed:hash queues:zset parked:hash aside:zset
     limits:hash due:zset again:zset spent:list busy:zset limited:hash expiring:zset permits:hash aged:zset
     shelf:zset shelves:zset loose:zset kept:hash watched:zset pieces:hash large:hash spare:zset
+    links:zset linked:zset children:zset parents:hash groups:zset
+    grouped:zset unique:hash
 """
 KINDS = dict(pair.split(":") for pair in _SPELLED.split())
 NAMES = tuple(KINDS)
-STEMS = frozenset(
-    {"ready", "held", "backlog", "page", "beats", "queues", "aside", "spent", "busy", "shelf", "loose", "pieces"}
-)
+_STEMS = "ready held backlog page beats queues aside spent busy shelf loose pieces children parents grouped"
+STEMS = frozenset(_STEMS.split())
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 import msgspec
 
 from jqd.domain.errors import StoreAway
+from jqd.domain.flow import BLOCKED_MS
 from jqd.domain.job import State
 from jqd.domain.jobid import parse_id
 from jqd.domain.queue_name import BETWEEN, WITHIN
@@ -33,6 +34,7 @@ TYPES_PART = 1_000  # jobtypes in one call: some 100 KiB
 PLACES = {
     State.WAITING: ("ready",),
     State.SCHEDULED: ("later",),
+    State.BLOCKED: ("later",),
     State.RETRYING: ("later", "ready"),
     State.RUNNING: ("held",),
     State.SUCCEEDED: ("ended",),
@@ -130,7 +132,8 @@ class QueryMethods(ScriptMethods):
         sources = await self._sources(state, jobtype, tenant)
         for at in range(0, len(sources), LIST_SOURCES):
             group = [
-                _Source(*place, walked.get(":".join(place), (0.0, ""))) for place in sources[at : at + LIST_SOURCES]
+                _Source(*place, walked.get(":".join(place), _begin(state, place[0])))
+                for place in sources[at : at + LIST_SOURCES]
             ]
             while len(found) < limit and left > 0:
                 rows = await self._newest(group, min(step if step > VIEWS else limit - len(found), step, left))
@@ -359,6 +362,11 @@ def _is_of(its: str, jobtype: str | None, tenant: str | None) -> bool:
     if tenant is None:
         return jobtype is None or jobtype in (its, bare(its))
     return tenant_of(its) == tenant and (jobtype is None or its == jobtype)
+
+
+def _begin(state: State | None, place: str) -> tuple[float, str]:
+    """Score and id before which to look: those that wait for a date lie before all that are blocked."""
+    return (BLOCKED_MS, "!") if place == "later" and state in (State.SCHEDULED, State.RETRYING) else (0.0, "")
 
 
 def _encode_cursor(walked: dict[str, tuple[float, str]]) -> str:

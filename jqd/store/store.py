@@ -12,6 +12,7 @@ from collections.abc import Collection
 from jqd.store.claims import ClaimMethods
 from jqd.store.jobs import JobMethods
 from jqd.store.leases import LeaseMethods
+from jqd.store.links import LinkMethods
 from jqd.store.members import MemberMethods
 from jqd.store.outbox import OutboxMethods
 from jqd.store.permits import PermitMethods
@@ -30,6 +31,7 @@ class Store(
     PermitMethods,
     SettingMethods,
     LeaseMethods,
+    LinkMethods,
     MemberMethods,
     ABC,
 ):

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
+from jqd.domain.flow import BLOCKED_MS
 from jqd.domain.job import NIL, Fate, Job, Outcome, State
 from jqd.store import codec
 from jqd.store.codec import decode_generation, decode_outcome, whole
@@ -104,6 +105,8 @@ def job_view(
     fields = structs.asdict(job)
     if place == "later":
         fields["eligible_at_ms"] = score
+        if score >= BLOCKED_MS and state is State.SCHEDULED:
+            state = State.BLOCKED
     return JobView(
         **fields,
         state=state,

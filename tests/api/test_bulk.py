@@ -87,7 +87,7 @@ async def test_filters_hold_together(edge, wanted, left, kind):
 @pytest.mark.parametrize(
     ("call", "state", "may"),
     [
-        ("cancel", "succeeded", "waiting, scheduled, running, retrying"),
+        ("cancel", "succeeded", "waiting, scheduled, blocked, running, retrying"),
         ("retry", "waiting", "failed, cancelled"),
         ("delete", "waiting", "succeeded, failed, cancelled"),
         ("delete", "retrying", "succeeded, failed, cancelled"),

@@ -93,7 +93,7 @@ async def test_without_the_store_nobody_can_tell(edge, path):
 async def test_types_that_have_work(edge):
     now_ms = edge.clock.wall_ms()
     edge.store.types = [
-        TypeView("mail", Counts(3, 4, 2, 1, 7, 6, 5, 60.0, 30.0, 15.0, 1.5), now_ms - 1_500),
+        TypeView("mail", Counts(3, 4, 2, 1, 7, 6, 5, 8, 60.0, 30.0, 15.0, 1.5), now_ms - 1_500),
         TypeView("pdf", Counts(running=1)),
         TypeView("x", Counts(waiting=1), now_ms + 9),
     ]
@@ -108,6 +108,7 @@ async def test_types_that_have_work(edge):
         "succeeded": 7,
         "failed": 6,
         "cancelled": 5,
+        "blocked": 8,
         "per_minute": {"pushed": 60, "started": 30, "ended": 15, "failed": 1.5},
         "oldest_at": "2027-01-15T07:59:58.500Z",
         "oldest_s": 1.5,

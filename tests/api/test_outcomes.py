@@ -40,7 +40,8 @@ async def test_outcomes_count_each_for_itself(edge: Whole) -> None:
     assert "jobs: jobs/0/priority: " in told[5][1]
     assert await report(edge, {**more, "type": "success", "jobs": [{"name": "next"}]}) == [(200, "")]
     success, failure, followed = journaled(edge)
-    assert msgspec.msgpack.decode(followed.follows) == ["", [{"name": "next", "job_id": f"{more['job_id']}.0"}]]
+    next_job = {"name": "next", "job_id": f"{more['job_id']}.0", "parent": more["job_id"]}
+    assert msgspec.msgpack.decode(followed.follows) == ["", [next_job]]
     assert (success.fate, success.result, success.worker) == (Fate.SUCCEEDED, msgspec.msgpack.encode([1]), "puller")
     assert (failure.fate, failure.status, failure.message) == (Fate.FAILED, 422, "no such address")
     assert (success.told_at_ms, failure.told_at_ms) == (1_893_456_000_000, None)

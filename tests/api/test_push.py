@@ -236,14 +236,6 @@ async def test_nothing_is_journaled_when_nothing_is_good(edge, jobs):
     assert edge.journal.frames == []
 
 
-@pytest.mark.parametrize("kind", [MSGPACK, JSON])
-async def test_fields_to_come_are_refused_by_name(edge, kind):
-    told = await edge.call("POST", "/v1/jobs", {"name": "a", "then": {"name": "b"}}, kind=kind)
-    assert told.status == 422
-    assert told.body["errors"][0]["pointer"] == "/then"
-    assert "not supported yet" in told.body["detail"]
-
-
 # ------------------------------------------------------------ not understood
 
 

@@ -82,7 +82,7 @@ async def test_a_minute_is_told(store_bench: StoreBench) -> None:
     async def rates() -> tuple[float, ...]:
         (view,) = await store_bench.store.list_types()
         assert (await store_bench.store.stats()).counts == view.counts, "the only type"
-        return view.counts[7:]
+        return view.counts[8:]
 
     assert await rates() == (30.0, 20.0, 18.0, 6.0)
     store_bench.clock.advance(75.0)

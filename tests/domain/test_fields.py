@@ -76,7 +76,7 @@ class Odd(msgspec.Struct):
         (JobSpec, 3, "", "a map is wanted, not 3"),
         (JobSpec, {1: 2, "name": "a"}, "", "one of its keys is no text"),
         (Odd, {"kind": "c"}, "/kind", "kind must be one of a, b, not 'c'"),
-        (Odd, {"state": "lost"}, "/state", "state must be one of waiting, scheduled, running, retrying, "),
+        (Odd, {"state": "lost"}, "/state", "state must be one of waiting, scheduled, blocked, running, "),
         (Odd, {"words": 3}, "/words", "words must be an array or text, not 3"),
         (Odd, {"words": [3]}, "/words/0", "words/0 must be text, not 3"),
         (Odd, {"flag": None}, "/flag", "flag must be true or false, not null"),

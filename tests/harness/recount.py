@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from contextlib import suppress
 
+from jqd.domain.flow import BLOCKED_MS
 from jqd.domain.job import Fate, State
 from jqd.store import codec
 from jqd.store.counts import Counts, decode_counts
@@ -60,6 +61,10 @@ class _Rows:
         rows = self._keyspace.keys.get(key.encode())
         return set(rows.scores) if isinstance(rows, SortedSet) else set()
 
+    def _is_blocked(self, job_id: bytes) -> bool:
+        rows = self._keyspace.keys.get(self._keys["later"].encode())
+        return isinstance(rows, SortedSet) and rows.scores.get(job_id, 0) >= BLOCKED_MS
+
     def stands(self, job_id: bytes, row: bytes) -> tuple[str, State]:
         name = job_id.decode()
         try:
@@ -87,4 +92,6 @@ class _Rows:
         failed = codec.failed_attempts(self._keys, name, self.hash("tries").get(job_id))
         if failed:
             return State.RETRYING
+        if self._is_blocked(job_id):
+            return State.BLOCKED
         return State.SCHEDULED if job_id in self._later else State.WAITING

@@ -77,12 +77,12 @@ async def test_a_success_of_an_attempt_that_was_given_up(open_house: OpenHouse) 
         (outcome,) = await house.run_to_end(held)
         assert (outcome.fate, outcome.status, outcome.reason) == (Fate.RETRY, 504, "timeout")
         assert house.runner.ended(held[0].job.id) == outcome, "until the store knows it: it may be reported late"
-        late = house.runner.succeed_late(outcome, Report(result=b"\x01"))
+        late = house.runner.succeed_late(outcome, Report(result=b"\x01"), b"")
         assert late is not None
         assert (late.fate, late.fence, late.attempt) == (Fate.SUCCEEDED, outcome.fence, outcome.attempt)
         kept = msgspec.structs.replace(outcome, keep_result=True)
-        late = house.runner.succeed_late(kept, Report(result_bytes=1 << 30))
+        late = house.runner.succeed_late(kept, Report(result_bytes=1 << 30), b"")
         assert late is not None
         assert (late.fate, late.message[:14]) == (Fate.SUCCEEDED, "RESULT_DROPPED")
         required = msgspec.structs.replace(outcome, keep_result="required")
-        assert house.runner.succeed_late(required, Report(result_bytes=1 << 30)) is None
+        assert house.runner.succeed_late(required, Report(result_bytes=1 << 30), b"") is None

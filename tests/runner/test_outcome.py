@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 
 from jqd.domain.backoff import Backoff
 from jqd.domain.dates import iso
+from jqd.domain.flow import Flow
+from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
 from jqd.domain.job import INTERRUPTED, NIL, SNOOZE, Fate, Held, Job, Keep, Outcome
 from jqd.runner.outcome import (
     ERROR_BYTES_MAX,
+    INVALID_JOBS,
     LOG_BYTES_MAX,
     MESSAGE_LENGTH_MAX,
     RETRY_AFTER_S_MAX,
@@ -41,10 +44,11 @@ def end(
     snoozes: int = 0,
     interruptions: int = 0,
     wrong: str = "",
+    flow: Flow | None = None,
 ) -> Outcome:
     return end_attempt(
         Held(
-            Job("A", "mail", max_retry=max_retry, keep_result=keep, priority=4, backoff=waits),
+            Job("A", "mail", max_retry=max_retry, keep_result=keep, priority=4, backoff=waits, flow=flow),
             9,
             attempt,
             snoozes=snoozes,
@@ -83,14 +87,62 @@ def test_fates(report: Report, fate: Fate) -> None:
     assert end(report).fate is fate
 
 
+def ended_with_then(then: list[dict[str, Any]], **said: Any) -> Outcome:
+    return end(Report(**said), flow=Flow(then=msgpack.packb(then)))
+
+
+def test_what_the_pusher_wants_to_follow_gets_the_result() -> None:
+    then: list[dict[str, Any]] = [
+        {"name": "b"},
+        {"name": "c", "argument": 7},
+        {"name": "d", "argument": {"x": 1}, "result_into": "y"},
+        {"name": "e", "result_into": "y"},
+    ]
+    won = ended_with_then(then, result=msgpack.packb([1, 2]), follows=msgpack.packb([{"name": "own"}]))
+    _, jobs = msgpack.unpackb(won.follows)
+    assert [(job["name"], job["job_id"], job.get("argument")) for job in jobs] == [
+        ("own", "A.0", None),
+        ("b", "A.1", [1, 2]),
+        ("c", "A.2", 7),
+        ("d", "A.3", {"x": 1, "y": [1, 2]}),
+        ("e", "A.4", {"y": [1, 2]}),
+    ]
+    assert not any("result_into" in job for job in jobs)
+    assert ended_with_then(then, status=500).follows == b""
+    late = succeed_late(
+        end(Report(status=504)), Report(), then=msgpack.packb([{"name": "b"}]), finished_at_ms=9, result_bytes_max=9
+    )
+    assert late is not None
+    assert late.follows
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"result": msgpack.packb(b"x" * FOLLOWERS_BYTES_MAX)},
+        {"result_bytes": 5_000_000},
+        {"result": msgpack.packb(b"x" * (FOLLOWERS_BYTES_MAX // 2)), "follows": msgpack.packb([{"name": "own"}])},
+        {"follows": msgpack.packb([{"name": "own"}] * FOLLOWERS_MAX)},
+    ],
+)
+def test_a_success_that_nothing_can_follow_for_its_size_fails_by_name(said: dict[str, Any]) -> None:
+    lost = ended_with_then([{"name": "b"}, {"name": "c"}], **said)
+    assert (lost.fate, lost.follows, lost.message.split(":")[0]) == (Fate.FAILED, b"", INVALID_JOBS)
+
+
 def test_what_follows_a_success_is_part_of_it_and_of_nothing_else() -> None:
     follows = msgpack.packb([{"name": "next"}, {"name": "b", "job_id": "own", "delay": 2, "run_at": None}])
     won = end(Report(follows=follows))
     assert msgpack.unpackb(won.follows) == [
         "",
-        [{"name": "next", "job_id": "A.0"}, {"name": "b", "job_id": "own", "run_at": iso(NOW_MS + 2005)}],
+        [
+            {"name": "next", "job_id": "A.0", "parent": "A"},
+            {"name": "b", "job_id": "own", "parent": "A", "run_at": iso(NOW_MS + 2005)},
+        ],
     ]
-    late = succeed_late(end(Report(status=504)), Report(follows=follows), finished_at_ms=NOW_MS + 5, result_bytes_max=9)
+    late = succeed_late(
+        end(Report(status=504)), Report(follows=follows), then=b"", finished_at_ms=NOW_MS + 5, result_bytes_max=9
+    )
     assert late is not None
     assert late.follows == won.follows
     for report in (Report(status=500, follows=follows), Report(reason=SNOOZE, follows=follows)):

@@ -305,7 +305,8 @@ async def test_jobs_that_follow_are_part_of_the_outcome_and_of_what_its_workers_
             return
         assert (first.fate, second.fate, second.follows) == (Fate.SUCCEEDED, Fate.SUCCEEDED, b"")
         tenant, (told,) = msgpack.unpackb(first.follows)
-        assert (tenant, told) == ("", {"name": "next", "argument": [1.5, "a"], "job_id": f"{first.job_id}.0"})
+        its = {"name": "next", "argument": [1.5, "a"], "job_id": f"{first.job_id}.0", "parent": first.job_id}
+        assert (tenant, told) == ("", its)
 
 
 async def test_connections_are_kept(open_house: OpenHouse) -> None:

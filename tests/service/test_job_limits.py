@@ -11,7 +11,7 @@ from jqd.domain.fields import FAULTS_MAX
 from jqd.domain.job import MAX_RETRY_MAX, TIMEOUT_S_MAX
 from jqd.domain.job_spec import DELAY_S_MAX, JobRecord, JobSpec, default_of
 from jqd.service import ServiceConfig
-from jqd.service.batch import NOT_YET, read_array
+from jqd.service.batch import read_array
 from jqd.service.job_limits import eligible_at_ms
 
 MIB = 1 << 20
@@ -118,8 +118,32 @@ def test_all_that_is_wrong_with_a_job_is_told_at_once_up_to_a_bound():
     assert len(faults(tags=[""] * 100_000)) == 1
 
 
-def test_a_field_to_come_is_refused_by_its_name():
-    assert faults(then={"name": "b"}) == [Fault("/then", NOT_YET["then"], 1)]
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"then": 5}, "/then"),
+        ({"then": "b"}, "/then"),
+        ({"then": {"name": ""}}, "/then/name"),
+        ({"then": [{"name": "b"}, {"nam": "c"}]}, "/then/1/nam"),
+        ({"then": [{"name": "b", "then": {"name": "c", "priority": "x"}}]}, "/then/0/then/priority"),
+        ({"then": {"name": "b", "replace": True, "job_id": "x"}}, "/then/replace"),
+        ({"then": {"name": "b", "after": ["x"]}}, "/then/after"),
+        ({"then": [{"name": "b", "job_id": "x"}, {"name": "c", "job_id": "x"}]}, "/then/1/job_id"),
+        ({"then": [{"name": "b"}] * 501}, "/then"),
+        ({"parent": "x"}, "/parent"),
+        ({"after": ["x", "x"]}, "/after"),
+        ({"after": ["x"], "job_id": "x"}, "/after"),
+        ({"after": ["x"], "on_parent_failure": "ignore"}, "/on_parent_failure"),
+        ({"group": "a/b"}, "/group"),
+        ({"unique": " x"}, "/unique"),
+        ({"unique": "x", "job_id": "y"}, "/unique"),
+        ({"debounce": 1}, "/debounce"),
+        ({"unique": "x", "debounce": 1}, "/debounce"),
+        ({"result_into": "a", "argument": [1]}, "/result_into"),
+    ],
+)
+def test_what_ties_a_job_to_others_is_checked(fields, pointer):
+    assert faults(**fields)[0].pointer == pointer
 
 
 @pytest.mark.parametrize(

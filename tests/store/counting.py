@@ -98,15 +98,15 @@ def mirror(client: Any, keys: Keys) -> Keyspace:
     with client.pipeline(transaction=True) as pipeline:
         for name in names:
             if name.rpartition(":")[2] in ("later", "ended", "dead") or name.startswith(keys["held"]):
-                pipeline.zrange(name, 0, -1)
+                pipeline.zrange(name, 0, -1, withscores=True)
             else:
                 pipeline.hgetall(name)
         found = pipeline.execute()
     for name, rows in zip(names, found, strict=True):
         if isinstance(rows, list):
             value = SortedSet()
-            for member in rows:
-                value.put(member, 0)
+            for member, score in rows:
+                value.put(member, score)
             copy.keys[name.encode()] = value
         elif rows:
             copy.keys[name.encode()] = rows

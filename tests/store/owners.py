@@ -40,6 +40,7 @@ class Found:
         self.noted = {letter: set[bytes]() for letter in LETTERS}
         for note in self.ids("tomb"):
             self.noted[note[0]].add(note[1:])
+        self.unique = {row.split(b" ")[0] for row in self.rows("unique").values()}
         self.fences = {b"%d" % score for score in self._rows["held"].get(b"*", {}).values()}
 
     def of(self, name: str) -> dict[bytes, Rows]:
@@ -96,6 +97,7 @@ PIECES = "a large result"
 LIMIT = "a constraint and its window"
 RULE = "a setting"
 SEAT = "a daemon's membership"
+LINK = "jobs that have to do with others"
 
 # Name of the key → what bounds it, and which of its fields have no owner.
 OWNERS: dict[str, tuple[str, Unowned]] = {
@@ -160,7 +162,11 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "tomb": (NOTE, lambda of: {note for note in of.ids("tomb") if note[0] not in LETTERS}),
     "counts": (
         HERE,
-        lambda of: {each for each, row in of.rows("counts").items() if each != b"all" and row.startswith(b"0 " * 7)},
+        lambda of: {
+            each
+            for each, row in of.rows("counts").items()
+            if each != b"all" and row.startswith(b"0 " * 7) and row.endswith(b" 0")
+        },
     ),
     "outbox": (QUOTA, lambda of: ()),
     "shelf": (QUOTA, lambda of: of.of("shelf").keys() - of.rows("shelves").keys()),
@@ -181,6 +187,13 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "members": (SEAT, lambda of: ()),
     "applied": (JOURNAL, lambda of: ()),
     "kept": (JOURNAL, lambda of: ()),
+    "links": (LINK, lambda of: {each for each in of.ids("links") if each[1:] not in of.here | of.ids("linked")}),
+    "linked": (LINK, lambda of: of.ids("linked") - of.here - of.unique),
+    "children": (LINK, lambda of: of.of("children").keys() - of.ids("linked")),
+    "parents": (LINK, lambda of: of.of("parents").keys() - of.ids("linked")),
+    "groups": (LINK, lambda of: of.ids("groups") ^ of.of("grouped").keys()),
+    "grouped": (LINK, lambda of: ()),
+    "unique": (LINK, lambda of: of.unique - of.ids("linked")),
 }
 
 

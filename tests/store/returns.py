@@ -14,11 +14,13 @@ import msgspec
 import redis
 import trio
 
+from jqd.domain.flow import BLOCKED_MS, Flow
 from jqd.domain.job import ChangeKind, Fate, Held, Job, lease_claim
 from jqd.domain.record import Lane, cancel_of
 from jqd.domain.results import PIECE_BYTES
 from jqd.store import Ages, Log, NameJournaled, NameWanted, Owner, Release, StoreConfig, open_store
 from jqd.store.keys import Keys
+from jqd.store.links import Joined, Standing, UniqueWanted
 from jqd.store.types import SEATS_SOON_S
 from jqd.testing.clock import ManualClock
 from tests.contract.bench import JOURNAL, StoreBench, changed, holds, outcome, setting
@@ -163,6 +165,29 @@ class Round:
         if entries[: count // 2]:
             await self.store.drop_outbox(entries[: count // 2], tenant="acme")
 
+    async def linked(self, count: int) -> None:
+        """Each waits for one that ends; all are members of groups, and have unique keys."""
+        store = self.store
+        for _ in range(count):
+            (parent,) = await self.pushed(1)
+            child = self.bench.make(flow=Flow(after=(parent.id,), unique=f"k{parent.id}"), eligible_at_ms=BLOCKED_MS)
+            assert await store.join_group(f"g{parent.id}", [parent.id, child.id]) is Joined.MEMBERS
+            assert await store.reserve_unique([UniqueWanted(f"k{parent.id}", child.id, "ended")]) == [child.id]
+            await self.bench.add(child)
+            await store.watch_parents(child.id, "", [(parent.id, "")])
+            await store.note_parents([(child.id, parent.id, "")], size=1)
+            await self.end(await self.taken())
+            (given,) = (await store.take_links(9, 9, 0)).ended
+            told = await store.note_parents([(child.id, parent.id, given.how)])
+            assert told == {child.id: Standing(True, "")}
+            assert await store.drop_links(given.entry, [child.id])
+            edit = await store.reserve_edit(child.id, 0)
+            assert edit is not None
+            await self.bench.add(changed(child, edit.revision, ChangeKind.EDIT, eligible_at_ms=0))
+            await store.link_children([(parent.id, child.id)])
+            await self.end(await self.taken())
+            await store.take_links(9, 9, 0)
+
     async def limited(self, count: int) -> None:
         """A key each; of one key some have to wait."""
         keyed = [KEYED + item("r", 1, f"={at // 3}") + item("c") for at in range(count)]
@@ -239,7 +264,7 @@ class Round:
             *(self.plain, self.of_many_types, self.of_tenants, self.kept, self.kept_apart),
             *(self.dated, self.aged, self.expiring),
             *(self.ends_before_it_expires, self.failed, self.tried_anew, self.cancelled, self.never_came),
-            *(self.followed, self.limited, self.named, self.lent, self.crashed),
+            *(self.followed, self.linked, self.limited, self.named, self.lent, self.crashed),
             self.gone_before_they_were_through,
         ]
         await self.limit()

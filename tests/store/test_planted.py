@@ -12,6 +12,7 @@ import redis
 from msgspec import Raw
 
 from jqd.domain.errors import StoreRefused, StoreUnsettled
+from jqd.domain.flow import BLOCKED_MS, Flow
 from jqd.domain.job import Change, ChangeKind, Fate, Held, Job, Outcome, Wanted, lease_claim
 from jqd.domain.record import Lane
 from jqd.domain.results import PIECE_BYTES, LargeResult
@@ -32,6 +33,7 @@ from jqd.store import (
 )
 from jqd.store.codec import decode_result
 from jqd.store.keys import KINDS, STEMS, Keys
+from jqd.store.links import UniqueWanted
 from jqd.testing.clock import ManualClock
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome, setting
 from tests.store.places import PAGE_MAX, short_pages
@@ -53,7 +55,7 @@ class Furnished:
         self.late = outcome(self.lent, Fate.SUCCEEDED)
         self.pieces = LargeResult("", 0, 0)
         self.other = Member(0, 0, False)
-        self.ended = self.named = Job("", "")
+        self.ended = self.named = self.parent = self.child = Job("", "")
         self._rows: dict[bytes, bytes] = {}
         self._pages: list[bytes] = []
 
@@ -98,6 +100,7 @@ class Furnished:
         await bench.push("chain")
         (chain,) = await bench.claim(self.owner, "chain", version="7")
         await bench.settle(outcome(chain, Fate.SUCCEEDED, follows=b"\x90"))
+        await self._link()
         await bench.cancel(asked.job.id, bench.make().id)
         await bench.push("large", keep_result=True)
         await self._put(await bench.claim(self.owner, "large", version="7"))
@@ -142,6 +145,17 @@ class Furnished:
         assert two.epoch
         self.other = (await self.bench.members(self.owner))["two"]
 
+    async def _link(self) -> None:
+        """A job that waits for another, both in a group; and one with a unique key."""
+        store = self.bench.store
+        self.parent = await self.bench.push("linked")
+        self.child = self.bench.make("linked", flow=Flow(after=(self.parent.id,)), eligible_at_ms=BLOCKED_MS)
+        await self.bench.add(self.child)
+        await store.watch_parents(self.child.id, "", [(self.parent.id, "")])
+        await store.note_parents([(self.child.id, self.parent.id, "")], new=True)
+        await store.join_group("crowd", [self.parent.id, self.child.id])
+        await store.reserve_unique([UniqueWanted("key", self.parent.id, "ended")])
+
     async def _name(self) -> None:
         self.named = job = self.bench.make(name="mine")
         (given,) = await self.bench.store.reserve_names([NameWanted("mine", job.id, "d1", False)])
@@ -174,6 +188,9 @@ class Furnished:
             "loose": f"{KEYS['loose']}:mail",
             "shelf": f"{KEYS['shelf']}:acme",
             "pieces": f"{KEYS['pieces']}:{self.pieces.named}",
+            "children": f"{KEYS['children']}:{self.parent.id}",
+            "parents": f"{KEYS['parents']}:{self.child.id}",
+            "grouped": f"{KEYS['grouped']}:crowd",
         }.get(name, KEYS[name])
 
     def rows(self) -> dict[bytes, bytes]:
@@ -214,6 +231,16 @@ CALLS: dict[str, Call] = {
     "get_shelf": lambda here: here.bench.store.get_shelf(9, 999, 1),
     "list_shelves": lambda here: here.bench.store.list_shelves(9),
     "drop_outbox": lambda here: here.bench.store.drop_outbox([b"none"]),
+    "take_links": lambda here: here.bench.store.take_links(9, 9, 1),
+    "watch_parents": lambda here: here.bench.store.watch_parents(here.child.id, "", [(here.parent.id, "")]),
+    "note_parents": lambda here: here.bench.store.note_parents([(here.child.id, here.parent.id, "failed")]),
+    "drop_links": lambda here: here.bench.store.drop_links(f"e{here.parent.id}", [here.child.id]),
+    "link_children": lambda here: here.bench.store.link_children([(here.parent.id, here.child.id)]),
+    "list_links": lambda here: here.bench.store.list_links([here.parent.id], 9),
+    "join_group": lambda here: here.bench.store.join_group("crowd", [here.ended.id]),
+    "close_group": lambda here: here.bench.store.close_group("crowd"),
+    "get_group": lambda here: here.bench.store.get_group("crowd"),
+    "reserve_unique": lambda here: here.bench.store.reserve_unique([UniqueWanted("key", here.child.id, "ended")]),
     "reserve_change": lambda here: here.bench.store.reserve_change(here.named.id),
     "reserve_edit": lambda here: here.bench.store.reserve_edit(here.held[0].job.id, 0),
     "apply_jobs": lambda here: here.bench.store.apply_jobs(JOURNAL, *at(here, Lane.JOBS), [here.bench.make()]),
@@ -355,9 +382,21 @@ def test_every_method_is_here() -> None:
 
 async def test_every_key_holds_something(here: Furnished) -> None:
     assert [name for name in PLANTED if not here.client.exists(here.key_of(name))] == []
-    assert {"ready", "held", "backlog", "page", "beats", "queues", "loose", "shelf", "pieces", *BUCKETS} == STEMS, (
-        "`key_of` knows how they are spelled"
-    )
+    assert {
+        "ready",
+        "held",
+        "backlog",
+        "page",
+        "beats",
+        "queues",
+        "loose",
+        "shelf",
+        "pieces",
+        "children",
+        "parents",
+        "grouped",
+        *BUCKETS,
+    } == STEMS, "`key_of` knows how they are spelled"
 
 
 @pytest.mark.parametrize("name", CALLS)

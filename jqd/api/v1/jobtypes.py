@@ -32,7 +32,7 @@ class PerMinute(Struct, frozen=True):
 
 
 class Jobtype(Struct, frozen=True):
-    """A jobtype that has jobs, or is paused. Each job counts in one of the seven states."""
+    """A jobtype that has jobs, or is paused. Each job counts in one of the eight states."""
 
     name: str
     waiting: int = 0
@@ -42,6 +42,7 @@ class Jobtype(Struct, frozen=True):
     succeeded: int = 0
     failed: int = 0
     cancelled: int = 0
+    blocked: int = 0
     per_minute: PerMinute = PerMinute()
     oldest_at: Instant | None = None
     """When the next job was pushed; null: none is ready."""

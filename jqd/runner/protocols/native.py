@@ -106,7 +106,7 @@ def batch_jobs(held: Sequence[Held], sent_at_ms: int, language: Format = "msgpac
             h.attempt,
             h.job.max_retry,
             h.job.timeout,
-            bool(h.job.keep_result),
+            bool(h.job.keep_result) or h.job.flow is not None,
             date(h.job.created_at_ms),
             date(sent_at_ms + round(h.job.timeout * 1000)),
             trace_of(h),

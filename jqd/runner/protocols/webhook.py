@@ -72,7 +72,7 @@ class WebHook(WorkerProtocol):
 
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
         (only,) = sending.held
-        return _Body(bool(only.job.keep_result), content_type, value_bytes_max, status)
+        return _Body(bool(only.job.keep_result) or only.job.flow is not None, content_type, value_bytes_max, status)
 
 
 @dataclass(slots=True)

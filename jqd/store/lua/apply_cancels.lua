@@ -42,7 +42,7 @@ local function cancel(id, to, row)
   end
   local jobtype, priority = header(row)
   local is_later = redis.call('ZSCORE', K.later, id)
-  moved(jobtype or '', waits(id, is_later and 'scheduled' or 'waiting'), 'cancelled', id)
+  moved(jobtype or '', waits(id, is_later and blocked.stands(is_later) or 'waiting'), 'cancelled', id)
   end_cancelled(id, now_ms)
   if is_later then
     redis.call('ZREM', K.later, id)

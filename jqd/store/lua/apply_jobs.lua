@@ -108,9 +108,10 @@ local function place(group, id, ready, later, new)
     ready[#ready + 1] = id
   else
     later[#later + 1], later[#later + 2] = eligible_at_ms, id
+    blocked.note(id, eligible_at_ms, now_ms)
   end
   if not retry_at_ms then
-    table.insert(is_due and new.waiting or new.scheduled, id)
+    table.insert(is_due and new.waiting or new[blocked.stands(eligible_at_ms)], id)
   end
   return true
 end
@@ -130,7 +131,7 @@ local rows, filled = {}, 0
 met = 0
 keyed.gather()
 for _, group in ipairs(groups) do
-  local ready, later, new = {}, {}, {waiting = {}, scheduled = {}}
+  local ready, later, new = {}, {}, {waiting = {}, scheduled = {}, blocked = {}}
   local is_plain = not has_early and not has_notes and group.eligible_at_ms <= now_ms  -- as nearly all are
   if is_plain then
     new.waiting = ready

@@ -118,10 +118,11 @@ do
       end
       if due_ms > now_ms then
         redis.call('ZADD', K.later, due_ms, one.id)
+        blocked.note(one.id, due_ms, now_ms)
       else
         add_ready(jobtype, priority, one.id, date_ms)
       end
-      how = failures > 0 and 'retrying' or due_ms > now_ms and 'scheduled' or 'waiting'
+      how = failures > 0 and 'retrying' or due_ms > now_ms and blocked.stands(due_ms) or 'waiting'
     end
     if one.is_plain then
       moved(one.jobtype, 'running', how, one.id)

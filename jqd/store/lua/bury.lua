@@ -43,7 +43,7 @@ for at = FIRST, #ARGV, FIELDS do
   one.queue = jobtype ~= '' and jobtype or known
   if not sysid then
     local is_later = redis.call('ZSCORE', K.later, id)
-    one.how = waits(id, is_later and 'scheduled' or 'waiting')
+    one.how = waits(id, is_later and blocked.stands(is_later) or 'waiting')
     if not is_later then
       one.queue, one.priority = waits_in(id)
     end

@@ -14,7 +14,7 @@ local tombstone_keep_ms = number(ARGV[6], 'tombstone_keep_ms')
 local SPARE = 4  -- large results, of 16 MiB perhaps, which the server frees in a millisecond each at worst
 
 expect_deletable()
-expect('early', 'life', 'members', 'outbox', 'shelves', 'watched')
+expect('early', 'life', 'members', 'outbox', 'shelves', 'watched', 'groups')
 
 local function due(key, before_ms)
   return redis.call('ZRANGE', key, '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, limit)
@@ -100,7 +100,17 @@ local function drop_notes()
   return dropped
 end
 
-local rows = drop_due_results() + drop_spare() + drop_watched()
+local function drop_groups()
+  local GROUP_KEEP_MS = 7 * 86400000  -- after it was touched last
+  local groups = due(K.groups, now_ms - GROUP_KEEP_MS)
+  for _, group in ipairs(groups) do
+    redis.call('UNLINK', K.grouped .. group)
+    redis.call('ZREM', K.groups, group)
+  end
+  return #groups
+end
+
+local rows = drop_due_results() + drop_spare() + drop_watched() + drop_groups()
 if is_told(identity, now_ms) then
   rows = rows + drop_ended() + drop_notes()
 end

@@ -47,12 +47,13 @@ local function leave_places(id, fence)
     return
   end
   local jobtype, priority = header(row)
-  local was_later = redis.call('ZREM', K.later, id) == 1
+  local was_later = redis.call('ZSCORE', K.later, id)
+  redis.call('ZREM', K.later, id)
   if not was_later then
     drop_waiting(jobtype, priority, id)
   end
   limits.take_hold(jobtype, id, fence)
-  moved(jobtype, waits(id, was_later and 'scheduled' or 'waiting'), 'running', id)
+  moved(jobtype, waits(id, was_later and blocked.stands(was_later) or 'waiting'), 'running', id)
 end
 
 for position, id in ipairs(ids) do

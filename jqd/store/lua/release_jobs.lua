@@ -34,7 +34,7 @@ for at = FIRST, #ARGV, FIELDS do
     elseif here and how == 'retry' and delay_ms > 0 and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
       local jobtype, _, eligible_at_ms = header(redis.call('HGET', K.jobs, id))
       redis.call('ZADD', K.later, math.max(now_ms + delay_ms, eligible_at_ms or 0), id)
-      moved(jobtype or '', 'running', waits(id, 'scheduled'), id)
+      moved(jobtype or '', 'running', waits(id, blocked.stands(eligible_at_ms or 0)), id)
     else
       local row = redis.call('HGET', K.jobs, id)
       if how ~= 'unsent' then

@@ -53,7 +53,8 @@ do
       return 'failed', jobtype
     elseif eligible_at_ms > now_ms then
       redis.call('ZADD', K.later, eligible_at_ms, id)
-      return still('scheduled'), jobtype, true
+      blocked.note(id, eligible_at_ms, now_ms)
+      return still(blocked.stands(eligible_at_ms)), jobtype, true
     end
     expect_kind(ready_key(jobtype), 'ready')
     add_ready(jobtype, priority, id, eligible_at_ms)

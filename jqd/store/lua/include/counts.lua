@@ -9,8 +9,33 @@
 -- Numbers of jobs by how they stand; then minute, and of it and of the last one before it: pushed, started, ended, failed.
 local NUMBERS = {
   waiting = 1, scheduled = 2, running = 3, retrying = 4, succeeded = 5, failed = 6, cancelled = 7,
-  minute = 8, pushed = 9, started = 10, ended = 11, failures = 12, before = 4, all = 16,
+  minute = 8, pushed = 9, started = 10, ended = 11, failures = 12, before = 4, blocked = 17, all = 17,
 }
+-- Jobs that wait for parents (links.lua): MS, the date that they have (domain/flow.py); stands(at_ms): how a job stands that has this date;
+-- note(id, at_ms, now_ms): its parents are to be asked, if that is it; note_ends(ids, now_ms): children are to be told.
+local blocked = {MS = 253402300799000}
+expect('linked', 'links')
+
+function blocked.stands(at_ms)
+  return tonumber(at_ms) >= blocked.MS and 'blocked' or 'scheduled'
+end
+
+function blocked.note(id, at_ms, now_ms)
+  if at_ms >= blocked.MS then
+    redis.call('ZADD', K.links, now_ms, 'w' .. id)
+  end
+end
+
+function blocked.note_ends(ids, now_ms)
+  if redis.call('EXISTS', K.linked) == 1 then
+    for at, is_linked in ipairs(redis.call('ZMSCORE', K.linked, unpack(ids))) do
+      if is_linked then
+        redis.call('ZADD', K.links, now_ms, 'e' .. ids[at])
+      end
+    end
+  end
+end
+
 local moved, have_failed, waits, write_counts
 do
   local MS, ENDED, moves, over = 60000, {succeeded = true, failed = true, cancelled = true}, {}, {}
@@ -89,12 +114,15 @@ do
     for at = 1, NUMBERS.cancelled do
       jobs = jobs + numbers[at]
     end
-    return numbers, jobs
+    return numbers, jobs + numbers[NUMBERS.blocked]
   end
 
   function write_counts(now_ms)
     if #over > 0 and redis.call('EXISTS', K.expiring) == 1 then
       pcall(redis.call, 'ZREM', K.expiring, unpack(over))
+    end
+    if #over > 0 then
+      blocked.note_ends(over, now_ms)
     end
     over = {}
     if #moves == 0 then

@@ -2,7 +2,7 @@
 -- Gives expect_deletable(), before the first write; deletable(ids, now_ms); delete_jobs(ids, now_ms).
 local function expect_deletable()
   results.expect()
-  expect('jobs', 'tries', 'ended', 'dead', 'outcome', 'names', 'generation', 'deaths', 'tomb', 'logs', 'logged')
+  expect('jobs', 'tries', 'ended', 'dead', 'outcome', 'names', 'generation', 'deaths', 'tomb', 'logs', 'logged', 'unique')
 end
 
 -- A kept result was promised for its time; its job stays with it, however many ended since. A job whose next content is on
@@ -41,6 +41,30 @@ local function count_deleted(ids)
   end
 end
 
+-- A job's unique key is its own until another has it.
+local function free_unique(id)
+  local FLOW = 14  -- place in a row's header
+  local good, _, fields = pcall(cmsgpack.unpack_limit, redis.call('HGET', K.jobs, id) or '', 1, 0)
+  local flow = good and type(fields) == 'table' and fields[FLOW]
+  local key = type(flow) == 'table' and flow.unique or ''
+  if key ~= '' and (redis.call('HGET', K.unique, key) or ''):match('^%S+') == id then
+    redis.call('HDEL', K.unique, key)
+  end
+end
+
+local function forget_links(ids)
+  if redis.call('EXISTS', K.linked) == 0 then
+    return
+  end
+  for at, is_linked in ipairs(redis.call('ZMSCORE', K.linked, unpack(ids))) do
+    if is_linked then
+      free_unique(ids[at])
+      redis.call('UNLINK', K.children .. ids[at], K.parents .. ids[at])
+    end
+  end
+  redis.call('ZREM', K.linked, unpack(ids))
+end
+
 -- The sets that list the jobs come last: if the script were cut short, the next call would find the jobs again.
 local function delete_jobs(ids, now_ms)
   if #ids == 0 then
@@ -49,6 +73,7 @@ local function delete_jobs(ids, now_ms)
   count_deleted(ids)
   drop_changes(ids, now_ms)
   results.drop(ids)
+  forget_links(ids)
   for _, name in ipairs({'tries', 'outcome', 'deaths', 'logs', 'jobs'}) do
     redis.call('HDEL', K[name], unpack(ids))
   end

@@ -10,6 +10,7 @@ local function place_change(one, now_ms, retry_ms)
   local due_ms = math.max(one.eligible_at_ms, retry_ms or 0)  -- an edit after that attempt says the date itself
   if due_ms > now_ms then
     redis.call('ZADD', K.later, due_ms, one.id)
+    blocked.note(one.id, due_ms, now_ms)
     return 'later'
   end
   add_ready(one.jobtype, one.priority, one.id, one.eligible_at_ms, one.generation)

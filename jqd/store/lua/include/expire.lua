@@ -49,7 +49,7 @@ do
     else
       drop_waiting(queue, priority, id)
     end
-    moved(queue, is_later and 'scheduled' or 'waiting', 'failed', id)
+    moved(queue, is_later and blocked.stands(is_later) or 'waiting', 'failed', id)
     return true
   end
 

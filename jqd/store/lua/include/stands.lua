@@ -28,8 +28,10 @@ do
     if is_dead or redis.call('ZSCORE', K.ended, id) then
       local how, its = ended_as(redis.call('HGET', K.outcome, id))
       return jobtype ~= '' and jobtype or its or '', is_dead and 'failed' or how or 'succeeded'
-    elseif redis.call('ZSCORE', K.later, id) then
-      return jobtype, waits(id, 'scheduled')
+    end
+    local at_ms = redis.call('ZSCORE', K.later, id)
+    if at_ms then
+      return jobtype, waits(id, blocked.stands(at_ms))
     elseif holder(id) or redis.call('ZSCORE', held_key(WORKERS), id) then  -- that hand may be new
       return jobtype, 'running'
     end

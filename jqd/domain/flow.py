@@ -1,0 +1,86 @@
+"""What a job has to do with others: what follows it, what it waits for, and which group it belongs to.
+
+then      on success its jobs go into the outcome, and from there through the outbox (followers.py)
+after     the job is `blocked`: its date is BLOCKED until the loop `flows` has seen all of its parents end
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw
+
+BLOCKED_MS = 253_402_300_799_000  # the last second of the year 9999: the date of a job that waits for parents
+AFTER_MAX = 10_000  # parents of one job: some 300 kB of ids
+THEN_MAX = 500  # jobs in one `then`: as many as may follow one success (followers.FOLLOWERS_MAX)
+
+NIL = b"\xc0"  # in MessagePack
+OnFailure = Literal["run", "cancel", "fail"]
+Until = Literal["waiting", "ended"]
+
+_items_decoder = msgspec.msgpack.Decoder(list[dict[str, Raw]])
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The part of a job that most jobs have not; a row of the store has it as it stands here."""
+
+    then: bytes = b""
+    """A MessagePack array of the jobs that follow its success."""
+    result_into: str = ""
+    """The field of its argument that gets the results of its parents. Empty: they are its argument if it has none."""
+    after: tuple[str, ...] = ()
+    """Its parents: ids of jqd's, or pushers' own with their tenant before them."""
+    on_parent_failure: OnFailure = "fail"
+    group: str = ""
+    """Its tenant before it."""
+    unique: str = ""
+    """Its tenant before it."""
+    until: Until = "ended"
+    """How long `unique` holds."""
+    parent: str = ""
+    """The job whose outcome made it."""
+    callback: str = ""
+    """The URL that is told how its parents ended: it is such a message itself."""
+    not_before_ms: int = 0
+    """The date it may begin once its parents have ended; 0: at once."""
+    released: bool = False
+    """Its parents have ended, or it does not wait for them any more."""
+    failed: str = ""
+    """A parent that did not succeed, for which the job fails without being run."""
+
+    @property
+    def is_blocked(self) -> bool:
+        return bool(self.after) and not self.released
+
+
+def as_array(then: bytes) -> bytes:
+    """`then` as a MessagePack array: of one job, or as it stands. Empty for nil."""
+    if then in (b"", NIL):
+        return b""
+    is_map = 0x80 <= then[0] <= 0x8F or then[0] in (0xDE, 0xDF)
+    return b"\x91" + then if is_map else then
+
+
+def following(then: bytes, result: bytes) -> bytes:
+    """The jobs of a `then` once their parent has succeeded with this result, as a MessagePack array."""
+    items = _items_decoder.decode(then)
+    return _encoder.encode([with_result(item, result) for item in items])
+
+
+def with_result(item: Mapping[str, Raw], result: bytes) -> dict[str, Any]:
+    """A job with that result as its argument if it has none of its own, or in the field that it names."""
+    job: dict[str, Any] = {**item}
+    into = job.pop("result_into", None)
+    argument = bytes(item.get("argument", NIL))
+    if into is not None and bytes(into) != NIL:
+        job["argument"] = put_into(argument, msgspec.msgpack.decode(into, type=str), result)
+    elif argument == NIL:
+        job["argument"] = Raw(result)
+    return job
+
+
+def put_into(argument: bytes, field: str, value: bytes) -> Raw:
+    """A map, or nil for an empty one, with this field. Raises msgspec.ValidationError for anything else."""
+    fields = {} if argument == NIL else msgspec.msgpack.decode(argument, type=dict[str, Raw])
+    return Raw(_encoder.encode({**fields, field: Raw(value)}))

@@ -1,0 +1,127 @@
+"""What is wrong with what ties a job to others; pure and quick."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+from msgspec import UNSET
+
+from jqd.domain.errors import Fault
+from jqd.domain.fields import DECODE_ERRORS, faults_of
+from jqd.domain.flow import THEN_MAX, as_array
+from jqd.domain.job import NIL, has_bare_ends
+from jqd.domain.job_spec import JobSpec
+
+PARENT = "parent is said by jqd alone, of jobs that follow an outcome"
+REPLACE = "a job that follows another cannot replace one: pushed again after a loss it would undo what came since"
+
+Faults = Callable[[JobSpec, int], Iterator[Fault]]
+
+_job_decoder = msgspec.msgpack.Decoder(JobSpec)
+_jobs_decoder = msgspec.msgpack.Decoder(list[JobSpec])
+_items_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_map_decoder = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+
+
+def is_linked(job: JobSpec) -> bool:
+    """Whether anything ties a job to others."""
+    return bool(
+        job.after
+        or job.group is not None
+        or job.unique is not None
+        or job.callback is not None
+        or job.result_into is not None
+        or job.debounce is not None
+        or job.parent is not None
+        or job.then is not UNSET
+    )
+
+
+def link_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault]:
+    """`faults`: what is wrong with a job, for those of its `then`."""
+    for field, said in (("after", job.after), ("group", job.group), ("unique", job.unique), ("callback", job.callback)):
+        if said:
+            yield Fault(f"/{field}", f"{field} is not supported yet")
+    if job.parent is not None:
+        yield Fault("/parent", PARENT)
+    for field in ("group", "unique"):
+        name = getattr(job, field)
+        if name is not None and not (name.isprintable() and has_bare_ends(name)):
+            yield Fault(f"/{field}", f"it has printable characters and no blank at its ends, this one is {name!r}")
+    if job.group is not None and "/" in job.group:
+        yield Fault("/group", "a group stands in URLs: no / in its name")
+    if job.debounce is not None and job.unique is None:
+        yield Fault("/debounce", "debounce puts off the job with the same unique key; give a unique key")
+    if job.debounce is not None and job.while_ != "waiting":
+        yield Fault("/debounce", 'a job that has begun cannot be put off; say "while": "waiting"')
+    if job.unique is not None and job.job_id is not None:
+        yield Fault("/unique", "unique and job_id exclude each other: a job_id is unique already")
+    if len(set(job.after)) < len(job.after):
+        yield Fault("/after", "a parent stands there twice")
+    if job.job_id is not None and job.job_id in job.after:
+        yield Fault("/after", "a job cannot wait for itself")
+    if job.result_into is not None and not _is_map(bytes(job.argument)):
+        yield Fault("/result_into", "result_into names a field of the argument, which has to be a map, or left out")
+    yield from _then_faults(job, bytes_max, faults)
+
+
+def _is_map(argument: bytes) -> bool:
+    if argument == NIL:
+        return True
+    try:
+        _map_decoder.decode(argument)
+    except DECODE_ERRORS:
+        return False
+    return True
+
+
+def _then_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault]:
+    then = b"" if job.then is UNSET else bytes(job.then)
+    array = as_array(then)
+    if not array:
+        return
+    if len(then) == 1:
+        if then != b"\x90":
+            yield Fault("/then", "then is a job (a map) or an array of jobs")
+        return
+    if len(then) > bytes_max:
+        yield Fault("/then", f"then has at most {bytes_max} bytes, this one {len(then)}")
+        return
+    try:
+        items = _items_decoder.decode(array)
+    except DECODE_ERRORS:
+        yield Fault("/then", "then is a job (a map) or an array of jobs")
+        return
+    if len(items) > THEN_MAX:
+        yield Fault("/then", f"at most {THEN_MAX} jobs can follow one, these are {len(items)}")
+    chosen = set[str]()
+    for place, item in enumerate(items[:THEN_MAX]):
+        at = f"/then/{place}" if array is then else "/then"
+        try:
+            one = _job_decoder.decode(item)
+        except DECODE_ERRORS:
+            yield from (fault._replace(pointer=at + fault.pointer) for fault in faults_of(item, JobSpec))
+            continue
+        if one.replace:
+            yield Fault(f"{at}/replace", REPLACE)
+        if one.after:
+            yield Fault(f"{at}/after", "a job of then waits for its parent alone; push it by itself with after")
+        if one.job_id is not None and one.job_id in chosen:
+            yield Fault(f"{at}/job_id", "two of them have the same job_id")
+        chosen.add(one.job_id or "")
+        yield from (fault._replace(pointer=at + fault.pointer) for fault in faults(one, bytes_max))
+
+
+def names_of(jobs: Sequence[JobSpec]) -> set[str]:
+    """The jobtypes of checked jobs, and of all that is to follow them."""
+    names = {job.name for job in jobs}
+    left = [array for job in jobs if (array := then_of(job))]
+    while left:
+        following = _jobs_decoder.decode(left.pop())
+        names |= {job.name for job in following}
+        left += (array for job in following if (array := then_of(job)))
+    return names
+
+
+def then_of(job: JobSpec) -> bytes:
+    """What follows it, as an array; nothing for most."""
+    return b"" if job.then is UNSET else as_array(bytes(job.then))

@@ -1,0 +1,197 @@
+"""The store's methods on jobs that wait for others (`lua/include/links.lua` draws their keys)."""
+
+import enum
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jqd.domain.job import Job
+from jqd.store import codec
+from jqd.store.methods import STEP_JOBS, ScriptMethods, in_steps
+
+NEW, ALL = "new", "all"
+GROUP_MAX = 10_000  # members: one job may wait for all of them
+UNIQUE_S = 600.0  # a job that got a key and is not in the store: on its way there, or its push failed
+
+
+class Blocked(NamedTuple):
+    """A job whose parents are to be asked."""
+
+    entry: str
+    job: Job
+
+
+class Parent(NamedTuple):
+    """A job that ended, and some of its children that were not told yet."""
+
+    entry: str
+    id: str
+    how: str
+    """"succeeded", "failed", "cancelled"; "gone": it was deleted since."""
+    children: list[str]
+
+
+class Due(NamedTuple):
+    """What is to be done now."""
+
+    wait_s: float | None
+    """Until more is due; None: there is nothing more."""
+    blocked: list[Blocked]
+    ended: list[Parent]
+
+
+class Watched(NamedTuple):
+    """What is known of a parent."""
+
+    id: str
+    """Empty: nobody has that own id."""
+    how: str | None
+    """As it ended; "" while it has not; None: no such job of that tenant is here."""
+    last_id: str
+    """The last one applied of the journal that made it."""
+
+
+class Standing(NamedTuple):
+    """What is known of the parents of a job."""
+
+    is_done: bool
+    """All of them have ended."""
+    failed: str
+    """The first that did not succeed."""
+
+
+class Linked(NamedTuple):
+    """A job among those that it has to do with."""
+
+    job: Job
+    state: str
+    failures: int
+    children: int
+    listed: list[str]
+    """Some of its children."""
+
+
+class Joined(enum.IntEnum):
+    """What became of jobs that were to be members."""
+
+    CLOSED = 0
+    MEMBERS = 1
+    FULL = 2
+
+
+class Group(NamedTuple):
+    closed_at_ms: int
+    """0: it is open."""
+    job_ids: list[str]
+
+
+class UniqueWanted(NamedTuple):
+    key: str
+    job_id: str
+    until: str
+    """"waiting": a job that has begun has it no more; "ended"."""
+
+
+class LinkMethods(ScriptMethods):
+    async def take_links(self, limit: int, children_max: int, rest_s: float) -> Due:
+        """What is due; others get it only after `rest_s`, unless `drop_links` comes before."""
+        answer = await self._caller.call("take_links", limit, children_max, round(rest_s * 1000))
+        wait_ms, *rows = self._list("links", answer)
+        due = Due(None if wait_ms == b"" else self._whole("links", wait_ms) / 1000, [], [])
+        for row in rows:
+            entry, what, *more = self._list("links", row)
+            name = self._text("links", entry)
+            if name[:1] == "w":
+                due.blocked.append(Blocked(name, codec.decode_job(self._keys, name[1:], what)))
+            else:
+                children = [self._text("children", one) for one in more[1:]]
+                due.ended.append(Parent(name, name[1:], self._text("outcome", what), children))
+        return due
+
+    async def watch_parents(self, child: str, tenant: str, parents: Sequence[tuple[str, str]]) -> list[Watched]:
+        """From now on the ends of these parents are told to `child`. `parents`: an id, or "=" and an own one, and the
+        last field of its journal."""
+        found: list[Watched] = []
+        for some in in_steps(parents, STEP_JOBS):
+            flat = [one for pair in some for one in pair]
+            answer = await self._caller.call("watch_parents", self._caller.identity, child, tenant, *flat)
+            for given, how, last in self._rows("children", answer, 3):
+                said = self._text("outcome", how)
+                found.append(
+                    Watched(self._text("names", given), None if said == "?" else said, self._text("applied", last))
+                )
+        return found
+
+    async def note_parents(
+        self, notes: Sequence[tuple[str, str, str]], *, new: bool = False, size: int | None = None
+    ) -> dict[str, Standing]:
+        """What became of parents, as (child, parent or "", how it ended or ""): child → how it stands then.
+
+        `new`: what was noted of these children before is void; `size`: they have so many parents, and all are noted."""
+        standing: dict[str, Standing] = {}
+        what = NEW if new else ALL if size is not None else ""
+        for some in in_steps(notes, STEP_JOBS):
+            flat = [one for note in some for one in note]
+            answer = await self._caller.call("note_parents", what, "" if size is None else size, *flat)
+            for child, done, failed in self._rows("parents", answer, 3):
+                standing[self._text("parents", child)] = Standing(done == 1, self._text("parents", failed))
+        return standing
+
+    async def drop_links(self, entry: str, children: Sequence[str] = ()) -> bool:
+        """It is done, and these children were told. Returns whether nothing is left of it."""
+        return await self._caller.call("drop_links", entry, *children) == 1
+
+    async def link_children(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """(parent, child) of jobs that outcomes made."""
+        for some in in_steps(pairs, STEP_JOBS):
+            await self._caller.call("link_children", *(one for pair in some for one in pair))
+
+    async def list_links(self, job_ids: Sequence[str], most: int, skip: int = 0) -> list[Linked | None]:
+        """Up to `most` children of each, after the first `skip`; None for what is not here."""
+        found: list[Linked | None] = []
+        for some in in_steps(job_ids, STEP_JOBS):
+            answer = self._list("jobs", await self._caller.call("list_links", self._caller.identity, most, skip, *some))
+            for job_id, row in zip(some, answer, strict=True):
+                if row is None:
+                    found.append(None)
+                    continue
+                header, how, failures, children, listed = codec.fields(self._keys, "jobs", row, 5)
+                found.append(
+                    Linked(
+                        codec.decode_job(self._keys, job_id, header),
+                        self._text("outcome", how),
+                        self._whole("tries", failures),
+                        self._whole("children", children),
+                        self._texts("children", listed),
+                    )
+                )
+        return found
+
+    # ------------------------------------------------------------ groups and unique keys
+
+    async def join_group(self, group: str, job_ids: Sequence[str]) -> Joined:
+        """Jobs become its members, before they are journaled."""
+        for some in in_steps(job_ids, STEP_JOBS):
+            answer = await self._caller.call("join_group", group, GROUP_MAX, *some)
+            joined = Joined(self._whole("grouped", answer))
+            if joined is not Joined.MEMBERS:
+                return joined
+        return Joined.MEMBERS
+
+    async def close_group(self, group: str) -> list[str]:
+        """Nobody joins it any more. Returns its members."""
+        return self._texts("grouped", await self._caller.call("close_group", group))
+
+    async def get_group(self, group: str) -> Group | None:
+        answer = await self._caller.call("get_group", group)
+        if answer is None:
+            return None
+        closed, *ids = self._texts("grouped", answer)
+        return Group(self._whole("grouped", closed.encode()) if closed else 0, ids)
+
+    async def reserve_unique(self, wanted: Sequence[UniqueWanted]) -> list[str]:
+        """The id of the job that has each key: the one that wants it, or one that lives."""
+        given: list[str] = []
+        for some in in_steps(wanted, STEP_JOBS):
+            flat = [one for each in some for one in each]
+            given += self._texts("unique", await self._caller.call("reserve_unique", round(UNIQUE_S * 1000), *flat))
+        return given

@@ -1,0 +1,21 @@
+#!lua flags=no-writes
+-- The members of a group.
+-- KEYS     all (include/keys.lua)
+-- ARGV     now_ms, group
+-- Returns  when it was closed (ms) or nothing, then the ids of its members in the order in which they came; nil when there is no such group
+-- Errors   JQD_WRONG_TYPE
+-- Cost     O(members)
+--@include fail keys
+local key, CLOSED = K.grouped .. ARGV[2], '!'
+
+expect_kind(key, 'grouped')
+if redis.call('EXISTS', key) == 0 then
+  return false
+end
+local answer = {redis.call('ZSCORE', key, CLOSED) or ''}
+for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+  if id ~= CLOSED then
+    answer[#answer + 1] = id
+  end
+end
+return answer
