@@ -107,6 +107,13 @@ async def test_code_goes_by_the_same_rules_as_on_the_native_surface(edge):
         assert (await call(edge, tokens[who], "POST", DEL)).status == 403
 
 
+@pytest.mark.parametrize("kind", ["text/plain", None, "application/x-www-form-urlencoded"])
+async def test_code_does_not_come_as_what_pages_can_send(edge, kind):
+    told = await ask(allow(edge), "POST", f"{ADD}?method=python", b"print(200)", 415, kind=kind)
+    assert "any web page can send" in told["detail"]
+    assert edge.journal.frames == []
+
+
 @pytest.mark.parametrize(
     ("path", "body", "kind", "status", "pointer"),
     [
@@ -162,7 +169,8 @@ async def test_no_page_switches_a_daemon_by_a_get(edge, path):
 async def test_where_nobody_tells_that_it_is_a_page_only_a_token_makes_a_get_count(edge, path):
     parts, host = edge.api._parts, {"host": "10.0.0.1"}
     parts.guard = Guard(loopback=False)
-    assert (await edge.call("GET", path, headers=host)).status == 403
+    for said in ({}, {"authorization": "Basic dXNlcjpwYXNz"}, {"authorization": "bearer"}):
+        assert (await edge.call("GET", path, headers=host | said)).status == 403
     assert (await edge.call("POST", path, headers=host)).status == 200
     parts.auth = parts.auth._replace(required=True, root=ROOT)
     operator, tenant = [(await make(edge, "operator", **said))["token"] for said in ({}, OF_ACME)]

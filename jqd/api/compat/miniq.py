@@ -27,6 +27,7 @@ from jqd.domain.array_split import finish
 from jqd.domain.dates import iso
 from jqd.domain.errors import Fault, Invalid, Unreadable
 from jqd.domain.job_spec import JobOptions
+from jqd.domain.media import JSON
 from jqd.domain.tenant import IN_WORDS, bare, is_tenant
 from jqd.http import SOME_BYTES, Request, Response
 from jqd.runner.handler import Body, Definition, HandlerOptions, Lang, Source, Version, id_of, is_version
@@ -133,15 +134,18 @@ async def add_for(parts: ApiContext, request: Request, client: str, jobtype: str
 
 
 async def add_handler(parts: ApiContext, request: Request, client: str, jobtype: str) -> Response:
-    """`POST /{client}/handler/add/{type}/add?method=`: a new version of what runs a jobtype: its body alone as text, or
-    a map → 200 {ok, id}."""
+    """`POST /{client}/handler/add/{type}/add?method=`: a new version of what runs a jobtype: a URL alone as text, or a
+    map → 200 {ok, id}."""
     asked = read_query(request, AddingHandler)
     parts = _for_client(parts, client)
     told = _read_handler(request)
     if asked.method is not None and told.lang not in (None, asked.method):
         why = f"lang is {told.lang}, and method in the query {asked.method}: leave one of them out"
         raise Invalid(why, [Fault("/lang", why)])
-    definition = _definition(told, told.lang or asked.method or "http")
+    lang = told.lang or asked.method or "http"
+    if lang != "http" and request.media_type() == TEXT:
+        raise Problem(415, f"code is not taken as text, which any web page can send: send a map with body, as {JSON}")
+    definition = _definition(told, lang)
     expect_allowed(parts.services, [parts.services.qualified_name(jobtype)])
     version = await handlers.put(parts.services, jobtype, definition, peer=request.peer)
     return answer(200, AddedHandler(id_of(jobtype, version.number)), request.answer_language())
@@ -196,7 +200,8 @@ def _expect_program(parts: ApiContext, request: Request) -> None:
     """Raises Problem 403 for a GET that a web page may have sent: of those that ask for an image, say, browsers tell
     nothing but to addresses that they trust, as loopback."""
     is_told = parts.guard.loopback and not BY_PAGES & request.headers.keys()
-    if not is_told and AUTHORIZATION not in request.headers:
+    has_token = request.headers.get(AUTHORIZATION, "").lower().startswith("bearer ")  # no page adds one unasked
+    if not is_told and not has_token:
         raise Problem(403, f"it changes what the daemon does, and any web page can send a GET: POST {request.path}")
 
 
