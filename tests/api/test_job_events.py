@@ -32,7 +32,7 @@ def edge() -> Edge:
     return Edge()
 
 
-def read(raw: bytes) -> Told:
+def read_told(raw: bytes) -> Told:
     """Kind, id and data of each."""
     told = []
     for block in raw.decode().removeprefix("retry: 2000\n\n").split("\n\n")[:-1]:
@@ -66,7 +66,7 @@ async def follow(
                 gone.set()
         looking.cancel_scope.cancel()
     assert edge.api._parts.services.watched == {}
-    return answers[0], read(answers[0].raw)
+    return answers[0], read_told(answers[0].raw)
 
 
 def failure(job_id: str, attempt: int) -> Outcome:
@@ -241,6 +241,31 @@ async def test_a_thousand_are_woken_a_few_at_a_time_and_asked_for_once(edge, aut
                 most, before = max(most, heard.total() - before), heard.total()
     assert (list(heard.values()), edge.store.briefs) == ([1_000], 1)
     assert most <= 4 * WAKEN, "others have their turns between"
+
+
+async def test_who_reads_slowly_is_told_what_is_not_there_any_more(edge, autojump_clock):
+    job_id = edge.add(State.RUNNING, attempts=1)
+    services = edge.api._parts.services
+    read: list[bytes] = []
+
+    async def write_slowly(piece: bytes) -> bool:
+        read.append(piece)
+        await trio.sleep(2)
+        return True
+
+    with job_watch.watching(services, job_id, edge.store.views[job_id], named=False) as (watched, next_bell):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_Teller(services, watched, START).tell, write_slowly, next_bell)
+            for number in range(3):  # each pushes out what was before, and takes less time than to read one
+                await trio.sleep(0.5)
+                edge.store.logs[job_id] = Log(9, number * 70_000, b"%d\n" % number)
+                await job_watch.look(services, [watched])
+            edge.move(job_id, State.SUCCEEDED)
+            await job_watch.look(services, [watched])
+    told = read_told(b"".join(read))
+    lines = [data for kind, _, data in told if kind == "log"]
+    assert lines == [{"lines": ["2"], "start": 140_000, "dropped": 140_000}]
+    assert [data["state"] for kind, _, data in told if kind == "state"] == ["running", "succeeded"]
 
 
 def test_what_is_missing_in_between_is_known_to_be_missing() -> None:

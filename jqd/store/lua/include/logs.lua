@@ -51,10 +51,13 @@ do
     local score = has_succeeded and -one.date_ms or one.date_ms
     if one.log then
       logs.add(one.id, one.fence, one.log_from, one.log, score)
-    elseif has_logs and log_of(one.id, one.fence) then
-      redis.call('ZADD', K.logged, score, one.id)
     elseif has_logs then
-      drop({one.id})
+      local row = redis.call('HGET', K.logs, one.id)
+      if row and row:find('\1' .. digits(one.fence) .. ' ', 1, true) == 1 then
+        redis.call('ZADD', K.logged, score, one.id)
+      elseif row then
+        drop({one.id})
+      end
     end
   end
 
