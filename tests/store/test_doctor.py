@@ -21,7 +21,8 @@ from jqd.domain.diagnostic import Diagnostic, Severity, refusals
 from jqd.domain.errors import StoreAway
 from jqd.domain.job import Job
 from jqd.store import CALL_JOBS_MAX, RedisStore, StoreConfig, open_embedded, open_store
-from jqd.store.doctor import CLOCKS_APART_MS, Facts, examine, judge
+from jqd.store.checks import CLOCKS_APART_MS, Facts, judge
+from jqd.store.doctor import examine
 from jqd.store.scripts import load_scripts
 from jqd.store.server_versions import FLOORS, FROZEN, judge_version, named
 from jqd.testing.clock import ManualClock
