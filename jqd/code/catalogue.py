@@ -12,7 +12,7 @@ import httpx2
 import msgspec
 import trio
 
-from jqd.code.definition import ContextKey, Definition, Share
+from jqd.code.definition import ContextKey, Definition, VersionRow
 from jqd.domain.clock import Clock
 from jqd.domain.dates import iso
 from jqd.domain.log import get_logger
@@ -60,12 +60,12 @@ class Catalogue:
         """`daemon`: whom to ask. `changed`: told when `jobtypes` or `trouble` have."""
         self.jobtypes: tuple[str, ...] = ()
         """Those that this worker takes: names, and names with versions."""
-        self._shares: dict[str, tuple[Share, ...]] = {}
+        self._versions: dict[str, tuple[VersionRow, ...]] = {}
         self._known: dict[tuple[str, int], Definition] = {}
         self._faults: dict[ContextKey, Fault] = {}
         self._http, self._daemon, self._tenant, self._clock, self._changed = http, daemon, tenant, clock, changed
         self._more = trio.Event()
-        self._told = ""
+        self._told, self._trouble_told = "", ""
         self._log = get_logger("code")
 
     async def run(self) -> None:
@@ -79,11 +79,11 @@ class Catalogue:
         await self._more.wait()
 
     def find(self, jobtype: str) -> Definition | None:
-        """What runs such jobs now: the newest version in code that gets any, or the one that is named."""
-        for share in reversed(self._shares.get(jobtype, ())):
-            found = self._known.get((jobtype, share.version))
-            if share.share > 0 and found is not None and found.is_code:
-                return found
+        """What runs such jobs now: the newest version, or the one that is named; None: no code does."""
+        newest = next((one for one in reversed(self._versions.get(jobtype, ())) if not one.out), None)
+        if newest is not None:
+            found = self._known.get((jobtype, newest.version))
+            return found if found is not None and found.is_code else None
         name, _, number = jobtype.rpartition("@")
         pinned = self._known.get((name, int(number))) if number.isdecimal() else None
         return pinned if pinned is not None and pinned.is_code else None
@@ -123,7 +123,7 @@ class Catalogue:
         code = [each for each in self._known.values() if each.is_code]
         self._faults = {key: fault for key, fault in self._faults.items() if key in {each.key for each in code}}
         rest = {key for key, fault in self._faults.items() if fault.until_s > now_s}
-        current = [(name, self.find(name)) for name in self._shares]
+        current = [(name, self.find(name)) for name in self._versions]
         plain = [name for name, each in current if each is not None and each.key not in rest]
         pinned = [each.called for each in code if each.key not in rest]
         jobtypes, trouble = tuple([*plain, *pinned][:JOBTYPES_MAX]), self.trouble
@@ -137,7 +137,7 @@ class Catalogue:
         """Ask for all of them. What cannot be asked for stays as it was."""
         try:
             rows = [row async for row in self._rows() if row.tenant == self._tenant]
-            self._shares = {row.name: row.versions for row in rows}
+            self._versions = {row.name: row.versions for row in rows}
             kept = {(row.name, one.version) for row in rows for one in row.versions}
             self._known = {at: each for at, each in self._known.items() if at in kept}
             self._known |= {(row.name, row.version): row for row in rows}
@@ -146,7 +146,9 @@ class Catalogue:
                 path = f"/v1/handlers/{quote(name, safe='')}"
                 self._known[name, number] = _decode_one(await self._get(path, {"version": str(number)}))
         except (httpx2.HTTPError, msgspec.MsgspecError, trio.TooSlowError) as error:
-            self._log.debug("code.handlers_unknown", daemon=self._daemon(), error=repr(error))
+            if repr(error) != self._trouble_told:
+                self._log.warning("code.handlers_unknown", daemon=self._daemon(), error=repr(error))
+            self._trouble_told = repr(error)
 
     async def _rows(self) -> AsyncIterator[Definition]:
         cursor = ""

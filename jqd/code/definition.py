@@ -23,9 +23,10 @@ class Options(msgspec.Struct, frozen=True):
     batch: int | None = None
 
 
-class Share(msgspec.Struct, frozen=True):
+class VersionRow(msgspec.Struct, frozen=True):
     version: int
-    share: float
+    out: str | None = None
+    """Why it gets no jobs any more."""
 
 
 class Definition(
@@ -42,7 +43,7 @@ class Definition(
     before_each: str | None = None
     after_each: str | None = None
     options: Options = Options()
-    versions: tuple[Share, ...] = ()
+    versions: tuple[VersionRow, ...] = ()
     tenant: str = ""
 
     @property
