@@ -28,6 +28,7 @@ from jqd.http import Guard
 from jqd.journal import JournalConfig
 from jqd.loops.backpressure import BackpressureConfig
 from jqd.loops.systemd import Manager
+from jqd.notify.config import NotifyConfig
 from jqd.runner import RunnerConfig
 from jqd.runner.in_flight import TAKE_BYTES_MAX
 from jqd.scheduler import SchedulerConfig
@@ -154,6 +155,7 @@ class Config:
     job: JobConfig = field(default_factory=JobConfig)
     retry: Backoff = field(default_factory=Backoff)
     log: LogConfig = field(default_factory=LogConfig)
+    notify: NotifyConfig = field(default_factory=NotifyConfig)
     manager: Manager = field(default=Manager(), metadata={INTERNAL: True})
 
     @property

@@ -27,6 +27,7 @@ from jqd.journal.disk import examine_room
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.backpressure import Backpressure
 from jqd.loops.watch import watch_disk, watch_nothing
+from jqd.notify.loop import make_notices
 from jqd.partition import Partition, Shared
 from jqd.reload import Reload
 from jqd.runner import Runners, WorkerHealth
@@ -63,6 +64,8 @@ class Control:
         self._had = [shared.journal.opened_at] * len(partitions)  # of the journal, by each partition
         stores = [partition.store for partition in partitions]
         self.pressure = Backpressure(shared.config.pressure, stores, self._behind_bytes, shared.source)
+        to = shared.config.notify
+        self.notices = make_notices(to, stores=stores, sysid=self.sysid, clock=shared.clock, source=shared.source)
 
     @property
     def sysid(self) -> str:
@@ -74,8 +77,8 @@ class Control:
         self._disk = watch_disk(partial(examine_room, directory), *looks)
 
     def loops(self) -> Sequence[Callable[..., Awaitable[None]]]:
-        """Return the loops of the whole daemon that only watch."""
-        return self.pressure.run, self._disk.run
+        """Return the loops of the whole daemon that only watch, or tell the administrator."""
+        return self.pressure.run, self._disk.run, *([self.notices.run] if self.notices else ())
 
     def push_ready(self) -> str | None:
         """None when pushes are accepted, else why not."""
@@ -124,6 +127,7 @@ class Control:
             *((pressed,) if (pressed := self.pressure.reason) else ()),
             *(self.schedules.complaints() if self.schedules else ()),
             *(self.quotas.complaints() if self.quotas else ()),
+            *(self.notices.complaints() if self.notices else ()),
             *(f"the jobs of partition {number} of the store wait: {reason}" for number, reason in waiting),
             *(f"worker {worker.name!r} ({worker.id}) says: {worker.trouble}" for worker in sick[:SICK_SHOWN_MAX]),
         ]
@@ -270,6 +274,7 @@ class Control:
             "pressure": self.pressure.stats(),
             "schedules": self.schedules.stats() if self.schedules else {},
             "shelves": self._shelves(),
+            **({"notices": self.notices.counts} if self.notices else {}),
             "log": {"dropped_lines": dropped_lines()},
             **({"partitions": [{"partition": number, **row} for number, row in enumerate(rows)]} if rows[1:] else {}),
         }

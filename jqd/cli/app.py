@@ -30,6 +30,7 @@ GROUPS = (
     "daemons",
     "handlers",
     "journal",
+    "mail",
     "quotas",
     "schedules",
     "tokens",
@@ -122,6 +123,9 @@ journal.command("jqd.cli.journal:verify", help="Check every byte; ends with 1 if
 journal.command("jqd.cli.journal:repair", help="Mend it without losing a good frame. Not while a daemon lives there.")
 journal.command("jqd.cli.journal:replay", help="Bring what it holds into a store.")
 app.command(journal)
+mail = cyclopts.App(name="mail", group=DISK, help="Try the mail to the administrator.")
+mail.command("jqd.cli.mail:test", help="Send a mail as a daemon would; say what is wrong if it cannot.")
+app.command(mail)
 config = cyclopts.App(name="config", group=DISK, help="Show what a daemon here would be told, by whom; check it.")
 config.command("jqd.cli.config:show", help="Show every setting, its unit, and what it is for.")
 config.command("jqd.cli.config:check", help="Say whether a daemon could start with this; ends with 1 if not.")

@@ -18,7 +18,7 @@ _SPELLED = """
     limits:hash due:zset again:zset spent:list busy:zset limited:hash expiring:zset permits:hash aged:zset
     shelf:zset shelves:zset loose:zset kept:hash watched:zset pieces:hash large:hash spare:zset
     links:zset linked:zset children:zset parents:hash groups:zset
-    grouped:zset unique:hash
+    grouped:zset unique:hash notices:string
 """
 KINDS = dict(pair.split(":") for pair in _SPELLED.split())
 NAMES = tuple(KINDS)

@@ -14,6 +14,7 @@ from jqd.store.jobs import JobMethods
 from jqd.store.leases import LeaseMethods
 from jqd.store.links import LinkMethods
 from jqd.store.members import MemberMethods
+from jqd.store.notices import NoticeMethods
 from jqd.store.outbox import OutboxMethods
 from jqd.store.permits import PermitMethods
 from jqd.store.queries import QueryMethods
@@ -25,6 +26,7 @@ from jqd.store.types import StoreLook
 class Store(
     JobMethods,
     ClaimMethods,
+    NoticeMethods,
     QueryMethods,
     ResultMethods,
     OutboxMethods,

@@ -194,6 +194,7 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "groups": (LINK, lambda of: of.ids("groups") ^ of.of("grouped").keys()),
     "grouped": (LINK, lambda of: ()),
     "unique": (LINK, lambda of: of.unique - of.ids("linked")),
+    "notices": ("what is told the administrator", lambda of: ()),
 }
 
 

@@ -52,6 +52,7 @@ def test_scripts_that_free_memory_run_on_a_full_server() -> None:
     assert reading == looking | {
         "get_group",
         "get_waiting_jobtypes",
+        "list_failed",
         "list_ids",
         "list_links",
         "list_members",

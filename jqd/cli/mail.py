@@ -1,0 +1,40 @@
+"""`jqd mail test`: whether the administrator would get mail, and what is wrong if not."""
+
+import secrets
+import sys
+from pathlib import Path
+
+from jqd.cli.common import worded
+from jqd.cli.config import daemon_settings
+from jqd.cli.exits import Exit
+from jqd.domain.clock import SystemClock
+from jqd.domain.errors import ConfigError
+from jqd.notify.mail import deliver, trial_mail
+from jqd.notify.smtp import MailError
+
+
+async def test(*, config: Path | None = None) -> int:
+    """Send a mail to the administrator, as a daemon with these settings would, and say what is wrong if it cannot.
+
+    Ends with 0 when the mail server took it for everybody, 1 when it did not, 2 when no mail server is named.
+
+    Parameters
+    ----------
+    config
+        TOML file with settings; else JQD_CONFIG.
+    """
+    notify = daemon_settings(config, None, None).notify
+    with worded():
+        if not notify.smtp_host:
+            raise ConfigError("no mail server is named: set notify.smtp_host, notify.mail_from and notify.mail_to")
+    mail = trial_mail(notify, secrets.token_hex(12), SystemClock().wall_ms())
+    try:
+        _, trouble = await deliver(notify, mail, [*notify.mail_to])
+    except MailError as error:
+        trouble = str(error)
+    if trouble:
+        print(f"jqd: {trouble}", file=sys.stderr)
+        return Exit.FAILED
+    where = f"{notify.smtp_host} port {notify.smtp_port}"
+    print(f"jqd: the mail server {where} took a mail to {', '.join(notify.mail_to)}; look there", file=sys.stderr)
+    return Exit.DONE

@@ -1,0 +1,165 @@
+"""What is known of failures and was told of them: one state for all daemons, in the store (docs/adr/0080).
+
+Board    who acts for all, up to when failures were read
+  └ Channel   mail, or the web hook: each is told apart from the other
+      ├ Group    jobs of one type of one tenant that failed with the same line
+      └ Notice   what is being told now: one at a time
+"""
+
+from collections import Counter
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from jqd.domain.tenant import annotate, bare, tenant_of
+
+# Error lines may be as many as jobs, where they hold an id. What is beyond these is counted together.
+LINES_MAX = 20  # of a jobtype
+TENANT_GROUPS_MAX = 60  # of a tenant
+GROUPS_MAX = 300  # of all: 200 KB, read and written by one daemon at each look that finds something new
+OTHERS = ""  # in place of a line, or of a jobtype: all others
+ALL_OTHERS = ("\x1e", OTHERS)  # of all tenants: no jobtype can have that name
+
+Key = tuple[str, str]
+
+
+class Failure(NamedTuple):
+    """A job that failed for good."""
+
+    jobtype: str
+    line: str
+    """The line that tells why, as `GET /v1/errors` has it."""
+    at_ms: int
+    """By the store's clock, as all instants here."""
+    job_id: str
+    may_be_known: bool = False
+    """Whether it lies where failures were read before."""
+
+
+class Group(Struct, omit_defaults=True):
+    """Failures that are told together, until nothing fails so any more."""
+
+    jobtype: str
+    line: str
+    since_ms: int
+    """When the first of them failed, and the last."""
+    latest_ms: int
+    known_ms: int
+    """When the first of them was read."""
+    job_id: str
+    """The last of them."""
+    count: int = 0
+    told: int = 0
+    """How many the last notice told; 0: none told of it."""
+    told_ms: int = 0
+
+    @property
+    def key(self) -> Key:
+        return self.jobtype, self.line
+
+
+class Row(Struct, frozen=True, omit_defaults=True):
+    """A group, as a notice tells it."""
+
+    jobtype: str
+    line: str
+    since_ms: int
+    latest_ms: int
+    count: int
+    new: int
+    """How many of them were not told before."""
+    job_id: str
+    is_known: bool = False
+    """Whether an earlier notice told of it."""
+    is_over: bool = False
+
+    @property
+    def key(self) -> Key:
+        return self.jobtype, self.line
+
+
+class Notice(Struct, omit_defaults=True):
+    """What is told now, until somebody has it. Its rows stay as they are: it may arrive twice, and is the same then."""
+
+    id: str
+    at_ms: int
+    rows: list[Row]
+    held_since_ms: int = 0
+    """Since when notices were held back, for there had been too many; 0: none was."""
+    is_last_until_ms: int = 0
+    """It is the last that there may be until then; 0: others may follow."""
+    done: list[str] = []
+    """Recipients that need not be told again: once there are any, somebody has it."""
+    tries: int = 0
+    next_ms: int = 0
+    """Not sent before."""
+    is_out: bool = False
+    """It was sent, and whether it arrived is not known."""
+
+
+class Channel(Struct, omit_defaults=True):
+    """One way to the administrator."""
+
+    groups: list[Group] = []
+    sent_ms: list[int] = []
+    """Of the last hour."""
+    held_since_ms: int = 0
+    """Since when something is due that may not be told yet."""
+    rest_until_ms: int = 0
+    """Nothing is begun before: the last notice was refused for good."""
+    trouble: str = ""
+    """What is wrong with the way, for health."""
+    notice: Notice | None = None
+
+
+class Board(Struct, omit_defaults=True):
+    holder: str = ""
+    """The daemon that acts."""
+    looked_ms: dict[int, int] = {}
+    """Of each partition: all failures up to then are counted."""
+    channels: dict[str, Channel] = {}
+
+
+class Groups:
+    """The groups of a channel by key, while failures are counted."""
+
+    def __init__(self, groups: list[Group]) -> None:
+        self._known = {group.key: group for group in groups}
+        self._lines = Counter(group.jobtype for group in groups)
+        self._of_tenant = Counter(tenant_of(group.jobtype) for group in groups)
+
+    def home(self, failure: Failure, now_ms: int) -> Group:
+        """The group that counts it: its own, or one of others where there would be too many."""
+        key = self._key(failure)
+        group = self._known.get(key)
+        if group is None:
+            at_ms = failure.at_ms
+            group = self._known[key] = Group(*key, at_ms, at_ms, known_ms=now_ms, job_id=failure.job_id)
+            self._lines[group.jobtype] += 1
+            self._of_tenant[tenant_of(group.jobtype)] += 1
+        return group
+
+    def all(self) -> list[Group]:
+        return [*self._known.values()]
+
+    def _key(self, failure: Failure) -> Key:
+        own, of_type = (failure.jobtype, failure.line), (failure.jobtype, OTHERS)
+        tenant = tenant_of(failure.jobtype)
+        of_tenant = annotate(tenant, OTHERS), OTHERS
+        has_room = len(self._known) < GROUPS_MAX
+        for_tenant = has_room and self._of_tenant[tenant] < TENANT_GROUPS_MAX
+        if own in self._known or (for_tenant and self._lines[failure.jobtype] < LINES_MAX):
+            return own
+        if of_type in self._known or for_tenant:
+            return of_type
+        return of_tenant if of_tenant in self._known or has_room else ALL_OTHERS
+
+
+def name_of(row: Row | Group) -> tuple[str, str]:
+    """Tenant and jobtype for people; the latter "" for others."""
+    return ("", OTHERS) if row.key == ALL_OTHERS else (tenant_of(row.jobtype), bare(row.jobtype))
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(Board).decode

@@ -1,0 +1,269 @@
+"""Reads what failed, counts it, and tells the administrator: one daemon for all, each notice once (docs/adr/0080).
+
+    every LOOK_S   the state of the store ─▶ failures since ─▶ rule.py ─▶ the state is exchanged ─▶ what is out is sent
+
+Whoever exchanges the state acts next; who finds it exchanged begins again from what stands there. So no failure is
+counted twice or lost, and a notice is noted in the store before it is sent. The others watch: when the state stands
+still for HOLD_S on their own clocks, one of them takes over.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+import msgspec
+import trio
+from msgspec import structs
+
+from jqd.domain.clock import Clock
+from jqd.domain.errors import StoreAway, StoreChanged, StoreRefused
+from jqd.domain.log import get_logger
+from jqd.loops.backoff import LoopBackoff
+from jqd.notify import rule
+from jqd.notify.board import Board, Channel, Failure, Notice, decode, encode
+from jqd.notify.config import NotifyConfig
+from jqd.notify.hook import HookSender
+from jqd.notify.mail import MailSender
+from jqd.notify.rule import Fate, Result
+from jqd.service.job_filter import last_line
+from jqd.store import JobView, Store
+
+LOOK_S = 2.0  # between looks: a call of the store, and one of each partition
+HOLD_S = 60.0  # so long the state stands still before another daemon acts: twice as long as a notice may be sent
+BEAT_S = 15.0  # so often who acts shows it, by writing up to when all is counted
+PAGES = 10  # of a hundred failures each, in a row: some 50 ms
+BUSY_S = 0.1  # between looks while there are more: some 5,000 failures a second are read
+AGAIN_MS = 10_000  # of failures behind the last look that are looked at again: the store's clock may be set back as far
+AGAIN_FIRST_MS = 500_000  # and by who begins to act, or finds another life of the store: outcomes may have been late
+
+_threads = trio.CapacityLimiter(1)
+
+
+class Sender(Protocol):
+    """One way to the administrator."""
+
+    async def send(self, notice: Notice) -> Result:
+        """Within 30 s, whatever answers or does not."""
+        ...
+
+
+class Reading:
+    """Up to where the failures of one partition are read, by this daemon."""
+
+    def __init__(self, counted_ms: int) -> None:
+        self.counted_ms = counted_ms
+        """Up to here all are counted; what lies before it may be known."""
+        self.now_ms = counted_ms
+        """When it was looked last, by the store's clock."""
+        self.place = max(0, counted_ms - AGAIN_FIRST_MS), ""
+        self.is_behind = True
+
+
+class NoticeLoop:
+    def __init__(
+        self,
+        config: NotifyConfig,
+        *,
+        stores: Sequence[Store],
+        senders: Mapping[str, Sender],
+        sysid: str,
+        clock: Clock,
+        source: random.Random,
+    ) -> None:
+        """`stores`: of all partitions; the first has the state. `senders`: by the name of their channel."""
+        self.backoff = LoopBackoff("notices", source=source)
+        self.counts = {name: {fate.name.lower(): 0 for fate in Fate} for name in senders}
+        """What became of what this daemon sent, by channel."""
+        self._config, self._stores, self._senders = config, stores, senders
+        self._sysid, self._clock, self._source = sysid, clock, source
+        self._version, self._packed = 0, b""
+        self._stands_since_s = clock.mono_s()  # the state that is known here
+        self._written_at_s = float("-inf")
+        self._acts = False
+        self._readings: dict[int, Reading] = {}
+        self._results: dict[str, tuple[str, Result]] = {}  # channel → which notice, and what became of it
+        self._stuck = ""
+        self._troubles: list[str] = []
+        self._log = get_logger("notices")
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        while True:
+            try:
+                rest_s = await self.act()
+            except StoreChanged as error:  # `recovery` finds out who answers there now
+                self._readings.clear()
+                self._log.debug("notices.store_changed", error=str(error))
+                rest_s = LOOK_S
+            except (StoreAway, StoreRefused) as error:
+                self._readings.clear()  # the state may have been exchanged, and the answer was lost
+                self._stuck = str(error) if isinstance(error, StoreRefused) else ""
+                await self.backoff.wait_after_failure(error)
+                continue
+            self.backoff.succeeded()
+            await trio.sleep(rest_s)
+
+    def complaints(self) -> list[str]:
+        """What keeps the administrator from being told, as the state says, at every daemon."""
+        return [f"notices: {trouble}" for trouble in ([self._stuck] if self._stuck else self._troubles)]
+
+    async def act(self) -> float:
+        """One look. Returns how long to rest. Raises StoreAway, StoreChanged, StoreRefused."""
+        found = await self._stores[0].swap_notices(self._version)
+        if found.state is not None:
+            self._take(found.version, found.state)
+        try:
+            board = decode(self._packed) if self._packed else Board()
+        except msgspec.MsgspecError as error:
+            self._stuck = f"the state in the store is not understood ({error}); is another daemon newer than this one?"
+            return LOOK_S
+        self._stuck = ""
+        self._troubles = [one.trouble for one in board.channels.values() if one.trouble]
+        if not self._may_act(board):
+            self._acts = False
+            return LOOK_S
+        self._hold(board)
+        now_ms = found.now_ms
+        # What was sent is noted before anything that takes long: others would take it for cut off, and send it again.
+        is_behind = self._settle(board, now_ms) or await self._count(board, now_ms)
+        out = self._tell(board, now_ms)
+        if not await self._exchange(board):
+            return 0.0
+        for partition, reading in self._readings.items():
+            reading.counted_ms = max(reading.counted_ms, board.looked_ms[partition])
+        if out:
+            await self._send(out)
+            return 0.0
+        return BUSY_S if is_behind else LOOK_S
+
+    def _take(self, version: int, state: bytes) -> None:
+        """Another daemon exchanged the state, or it is another life's: what was read here may not be counted there."""
+        self._readings.clear()
+        self._version, self._packed, self._stands_since_s = version, state, self._clock.mono_s()
+
+    def _may_act(self, board: Board) -> bool:
+        """Who acts goes on, also after a restart; another one when it is silent."""
+        is_silent = self._clock.mono_s() - self._stands_since_s > HOLD_S
+        return board.holder in ("", self._sysid) or is_silent
+
+    def _hold(self, board: Board) -> None:
+        if not self._acts:
+            self._log.info("notices.acts", before=board.holder)
+            for channel in board.channels.values():
+                rule.resume(channel)
+        self._acts, board.holder = True, self._sysid
+        for name in self._senders:
+            board.channels.setdefault(name, Channel())
+
+    def _settle(self, board: Board, now_ms: int) -> bool:
+        """Note what became of what was sent. Returns whether there was any."""
+        for name, (notice_id, result) in self._results.items():
+            channel = board.channels.get(name)
+            if channel is not None and channel.notice is not None and channel.notice.id == notice_id:
+                rule.settle(channel, result, now_ms)
+        return bool(self._results)
+
+    async def _count(self, board: Board, now_ms: int) -> bool:
+        """Count what failed since the last look. Returns whether there is more."""
+        is_behind = False
+        for partition, store in enumerate(self._stores):
+            reading = self._readings.get(partition)
+            if reading is None:
+                reading = self._readings[partition] = Reading(board.looked_ms.get(partition, 0))
+            try:
+                failures = await self._read(store, reading)
+            except (StoreAway, StoreRefused) as error:  # it is read when it is back, and holds up no other
+                del self._readings[partition]
+                self._log.debug("notices.partition_away", partition=partition, error=str(error))
+                continue
+            for channel in board.channels.values():  # also where another daemon only knows the way
+                rule.count(channel, failures, now_ms)
+            # More of the very last instant may come.
+            board.looked_ms[partition] = (reading.place[0] if reading.is_behind else reading.now_ms) - 1
+            is_behind = is_behind or reading.is_behind
+        return is_behind
+
+    async def _read(self, store: Store, reading: Reading) -> list[Failure]:
+        failures: list[Failure] = []
+        place = reading.place
+        for _ in range(PAGES):
+            page = await store.list_failed(*place)
+            if page.now_ms < reading.now_ms:  # the clock was set back: what failed since lies before the place
+                reading.now_ms, reading.place = page.now_ms, (max(0, page.now_ms - AGAIN_FIRST_MS), "")
+                reading.is_behind = True
+                return failures
+            views = [one.job for one in page.jobs]
+            lines = await trio.to_thread.run_sync(partial(_lines, views), limiter=_threads)
+            failures += (
+                Failure(one.job.jobtype, line, one.at_ms, one.job.id, one.at_ms <= reading.counted_ms)
+                for one, line in zip(page.jobs, lines, strict=True)
+            )
+            if page.last is None:
+                reading.now_ms, reading.is_behind = page.now_ms, False
+                reading.place = max(0, page.now_ms - AGAIN_MS), ""
+                return failures
+            place = page.last
+        reading.place, reading.is_behind = place, True
+        return failures
+
+    def _tell(self, board: Board, now_ms: int) -> dict[str, Notice]:
+        """The notices to be sent now, which are noted."""
+        out: dict[str, Notice] = {}
+        seen_ms = min(board.looked_ms.get(partition, 0) for partition in range(len(self._stores)))
+        for name in self._senders:
+            channel = board.channels[name]
+            rule.compose(channel, self._config, self._new_id, now_ms, seen_ms)
+            if notice := rule.begin(channel, self._config, now_ms):
+                out[name] = notice
+        return out
+
+    def _new_id(self) -> str:
+        return f"{self._source.getrandbits(96):024x}"
+
+    async def _exchange(self, board: Board) -> bool:
+        """Write the state, if there is news or to show that somebody acts. Returns whether it is ours now."""
+        packed, before = encode(board), decode(self._packed) if self._packed else None
+        is_news = before is None or packed != encode(structs.replace(before, looked_ms=board.looked_ms))
+        if not is_news and self._clock.mono_s() - self._written_at_s < BEAT_S:
+            return True
+        done = await self._stores[0].swap_notices(self._version, packed)
+        if done.state is not None:
+            self._take(done.version, done.state)
+            return False
+        self._results.clear()
+        self._version, self._packed = done.version, packed
+        self._stands_since_s = self._written_at_s = self._clock.mono_s()
+        return True
+
+    async def _send(self, out: Mapping[str, Notice]) -> None:
+        async def send(name: str, notice: Notice) -> None:
+            result = await self._senders[name].send(notice)
+            self._results[name] = notice.id, result
+            self.counts[name][result.fate.name.lower()] += 1
+            note = self._log.info if result.fate is Fate.SENT else self._log.warning
+            told = {"trouble": result.trouble} if result.trouble else {}
+            note("notices.sent", channel=name, fate=result.fate.name.lower(), groups=len(notice.rows), **told)
+
+        async with trio.open_nursery() as nursery:
+            for name, notice in out.items():
+                nursery.start_soon(send, name, notice)
+
+
+def _lines(views: Sequence[JobView]) -> list[str]:
+    lines = (last_line(view.outcome) if view.outcome else "no reason is known" for view in views)
+    return [line.encode("utf-8", "replace").decode() for line in lines]
+
+
+def make_notices(
+    config: NotifyConfig, *, stores: Sequence[Store], sysid: str, clock: Clock, source: random.Random
+) -> NoticeLoop | None:
+    """None where nobody is to be told."""
+    senders: dict[str, Sender] = {}
+    if config.smtp_host:
+        senders["mail"] = MailSender(config)
+    if config.hook_url:
+        senders["hook"] = HookSender(config, clock)
+    if not senders:
+        return None
+    return NoticeLoop(config, stores=stores, senders=senders, sysid=sysid, clock=clock, source=source)

@@ -1,0 +1,196 @@
+"""When what is told. Pure: a channel, what failed, and the time of the store.
+
+    failure ─▶ group, untold ──first_s──▶ told ──nothing for resolved_s──▶ over, told, forgotten
+                                          │  ▲
+                                          └──┘ ten times as many: after change_s; more: after repeat_s
+
+A notice tells of all groups that are due. There is one at a time: what comes while it cannot be sent is told by the
+next. Groups count as told when it arrived, so a notice that is given up loses nothing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, auto
+from typing import NamedTuple
+
+from jqd.notify.board import Channel, Failure, Group, Groups, Key, Notice, Row
+from jqd.notify.config import NotifyConfig
+
+TENFOLD = 10  # a change that is told before the next repetition: a flood of a million is told seven times
+HOUR_MS = 3_600_000
+# Until a notice that a server did not take is tried again; twice as long each time, an hour at most: greylisting takes
+# minutes, a server that is away hours.
+AGAIN_MS = 60_000
+
+
+class Fate(Enum):
+    """What became of a notice that was sent."""
+
+    SENT = auto()
+    LATER = auto()
+    """Not taken now: nothing arrived."""
+    UNKNOWN = auto()
+    """The line broke where it may have arrived."""
+    REFUSED = auto()
+    """Not taken, and the same again would not be either."""
+
+
+class Result(NamedTuple):
+    fate: Fate
+    trouble: str = ""
+    """What is wrong, in words for the administrator; of what was sent, too: some recipients did not get it."""
+    done: Sequence[str] = ()
+    """Recipients that need not be told again."""
+
+
+def count(channel: Channel, failures: Iterable[Failure], now_ms: int) -> None:
+    """Count failures in their groups. Of what was read before only what comes after its group's last is new."""
+    _set_back(channel, now_ms)
+    groups = Groups(channel.groups)
+    for failure in failures:
+        group = groups.home(failure, now_ms)
+        if group.count and failure.may_be_known and failure.at_ms <= group.latest_ms:
+            continue
+        group.count += 1
+        group.since_ms = min(group.since_ms, failure.at_ms)
+        if failure.at_ms >= group.latest_ms:
+            group.latest_ms, group.job_id = failure.at_ms, failure.job_id
+    channel.groups = groups.all()
+
+
+def due_ms(group: Group, config: NotifyConfig, seen_ms: int) -> int | None:
+    """When it is to be told; None: not while nothing more of it is known. `seen_ms`: up to when failures were read."""
+    if not group.told:
+        return group.known_ms + _ms(config.first_s)
+    if group.count >= TENFOLD * group.told or _is_over(group, config, seen_ms):
+        return group.told_ms + _ms(config.change_s)
+    return group.told_ms + _ms(config.repeat_s) if group.count > group.told else None
+
+
+def compose(channel: Channel, config: NotifyConfig, new_id: Callable[[], str], now_ms: int, seen_ms: int) -> None:
+    """Begin a notice of all that is due, if there is any and one more may be sent."""
+    if channel.notice is not None or now_ms < channel.rest_until_ms:
+        return
+    each = [(group, due_ms(group, config, seen_ms)) for group in channel.groups]
+    if not any(at_ms is not None and at_ms <= now_ms for _, at_ms in each):
+        return
+    if (left := _left(channel, config, now_ms)) < 1:
+        channel.held_since_ms = channel.held_since_ms or now_ms
+        return
+    told = [group for group, at_ms in each if at_ms is not None and (at_ms <= now_ms or not group.told)]
+    rows = [_row(group, config, seen_ms) for group in told]
+    free_ms = channel.sent_ms[0] + HOUR_MS if channel.sent_ms else now_ms + HOUR_MS
+    channel.notice = Notice(
+        new_id(),
+        now_ms,
+        _sorted(rows),
+        held_since_ms=channel.held_since_ms,
+        is_last_until_ms=free_ms if left == 1 else 0,
+    )
+    channel.held_since_ms = 0
+
+
+def begin(channel: Channel, config: NotifyConfig, now_ms: int) -> Notice | None:
+    """The notice to be sent now, which is noted; None: there is none, or not yet.
+
+    One that is out already was cut off, by the end of its daemon perhaps. It may have arrived, so it counts as sent,
+    and is sent again as the same."""
+    notice = channel.notice
+    if notice is None:
+        return None
+    if notice.is_out:
+        _note_sent(channel, now_ms)
+        notice.is_out = False
+    if now_ms < notice.next_ms or _left(channel, config, now_ms) < 1:
+        return None
+    notice.is_out = True
+    notice.tries += 1
+    return notice
+
+
+def settle(channel: Channel, result: Result, now_ms: int) -> None:
+    """What became of the notice that is out."""
+    notice = channel.notice
+    assert notice is not None, "there is a result, and no notice is out"
+    channel.trouble, notice.is_out = result.trouble, False
+    if result.fate in (Fate.SENT, Fate.UNKNOWN) or result.done:
+        _note_sent(channel, now_ms)
+    notice.done = [*notice.done, *result.done]
+    match Fate.SENT if result.fate is Fate.REFUSED and notice.done else result.fate:
+        case Fate.SENT:
+            _mark_told(channel, notice, now_ms)
+            channel.notice, channel.rest_until_ms = None, 0
+        case Fate.LATER | Fate.UNKNOWN:
+            notice.next_ms = now_ms + min(AGAIN_MS << min(notice.tries - 1, 10), HOUR_MS)
+        case Fate.REFUSED:  # its groups are due as before: the next notice tells all that there is by then
+            channel.notice, channel.rest_until_ms = None, now_ms + HOUR_MS
+
+
+def resume(channel: Channel) -> None:
+    """A daemon begins to act: settings may have been mended, so what was put off is tried now."""
+    channel.rest_until_ms = 0
+    if channel.notice is not None:
+        channel.notice.next_ms = 0
+
+
+def _left(channel: Channel, config: NotifyConfig, now_ms: int) -> int:
+    """How many more may be sent now."""
+    channel.sent_ms = [at_ms for at_ms in channel.sent_ms if at_ms > now_ms - HOUR_MS]
+    return config.hourly_max - len(channel.sent_ms)
+
+
+def _note_sent(channel: Channel, now_ms: int) -> None:
+    channel.sent_ms = [*channel.sent_ms, now_ms]
+
+
+def _mark_told(channel: Channel, notice: Notice, now_ms: int) -> None:
+    rows: dict[Key, Row] = {row.key: row for row in notice.rows}
+    for group in channel.groups:
+        if row := rows.get(group.key):
+            group.told, group.told_ms = row.count, now_ms
+    over = {row.key: row.count for row in notice.rows if row.is_over}
+    channel.groups = [group for group in channel.groups if over.get(group.key) != group.count]
+
+
+def _row(group: Group, config: NotifyConfig, seen_ms: int) -> Row:
+    return Row(
+        group.jobtype,
+        group.line,
+        group.since_ms,
+        group.latest_ms,
+        group.count,
+        group.count - group.told,
+        group.job_id,
+        is_known=group.told > 0,
+        is_over=_is_over(group, config, seen_ms),
+    )
+
+
+def _is_over(group: Group, config: NotifyConfig, seen_ms: int) -> bool:
+    return seen_ms - group.latest_ms >= _ms(config.resolved_s)
+
+
+def _sorted(rows: Sequence[Row]) -> list[Row]:
+    """Those that go on first, and of each jobtype its largest group first, so that one with many hides no other."""
+    places = Counter[str]()
+    found = []
+    for row in sorted(rows, key=lambda row: (row.is_over, -row.new, row.key)):
+        found.append((row.is_over, places[row.jobtype], row))
+        places[row.jobtype] += 1
+    return [row for *_, row in sorted(found, key=lambda one: one[:2])]
+
+
+def _set_back(channel: Channel, now_ms: int) -> None:
+    """Where the store's clock was set back nothing happened after now: else it would be waited for."""
+    for group in channel.groups:
+        group.known_ms, group.told_ms = min(group.known_ms, now_ms), min(group.told_ms, now_ms)
+        group.since_ms, group.latest_ms = min(group.since_ms, now_ms), min(group.latest_ms, now_ms)
+    channel.sent_ms = [min(at_ms, now_ms) for at_ms in channel.sent_ms]
+    channel.held_since_ms = min(channel.held_since_ms, now_ms)
+    channel.rest_until_ms = min(channel.rest_until_ms, now_ms + HOUR_MS)
+    if channel.notice is not None:
+        channel.notice.next_ms = min(channel.notice.next_ms, now_ms + HOUR_MS)
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,133 @@
+"""A notice in words: subject, text, and the body of the web hook. Pure; the same notice gives the same bytes.
+
+What workers wrote is one printable line here, however it was written: it ends no header and forges no line. Arguments
+of jobs are in none of it.
+"""
+
+import shlex
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import msgspec
+
+from jqd.domain.dates import iso
+from jqd.notify.board import OTHERS, Notice, Row, name_of
+
+SHOWN_MAX = 50  # groups of one notice: a screen or two; the rest is counted
+SUBJECT_LENGTH_MAX = 120  # characters of what failed: mail programs show less
+TROUBLE_LENGTH_MAX = 300  # of what a server answered
+
+# What a test sends: `jqd mail test`.
+TEST = ("[jqd] This is a test", "jqd can send mail to you: it will tell of jobs that fail for good.\n")
+
+
+def one_line(text: str, most: int) -> str:
+    """Without line ends, control characters and what turns text around."""
+    line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def subject(notice: Notice) -> str:
+    """Of a mail: the most important group, and how many others there are."""
+    first, others = notice.rows[0], len(notice.rows) - 1
+    more = f" and {others} more" if others else ""
+    if first.is_over and first.is_known:
+        return f"[jqd] Over: {one_line(_what(first), SUBJECT_LENGTH_MAX)}{more}"
+    count = first.new if first.is_known else first.count
+    return f"[jqd] Failed: {count} × {one_line(_what(first), SUBJECT_LENGTH_MAX)}{more}"
+
+
+def text(notice: Notice, link: str) -> str:
+    """Of a mail."""
+    return "\n".join(_lines(notice, link)) + "\n"
+
+
+def body(notice: Notice, link: str) -> bytes:
+    """Of the web hook, as JSON."""
+    told = {
+        "type": "jobs.failed",
+        "timestamp": iso(notice.at_ms),
+        "data": {
+            "summary": subject(notice),
+            "groups": [_group(row, link) for row in notice.rows[:SHOWN_MAX]],
+            "more_groups": len(notice.rows[SHOWN_MAX:]),
+            "more_failures": sum(row.new for row in notice.rows[SHOWN_MAX:]),
+            "held_back_since": iso(notice.held_since_ms) if notice.held_since_ms else None,
+            "last_until": iso(notice.is_last_until_ms) if notice.is_last_until_ms else None,
+        },
+    }
+    return msgspec.json.encode(told)
+
+
+def _lines(notice: Notice, link: str) -> Iterator[str]:
+    if notice.held_since_ms:
+        new = sum(row.new for row in notice.rows)
+        yield f"Held back since {iso(notice.held_since_ms)}, for the notices of an hour had been sent: all that is told"
+        yield f"here, {len(notice.rows)} groups with {new} failures.\n"
+    for row in notice.rows[:SHOWN_MAX]:
+        yield from _told(row, link)
+    if rest := notice.rows[SHOWN_MAX:]:
+        new = sum(row.new for row in rest)
+        yield f"And {len(rest)} more groups, with {new} new failures: `jqd errors` shows all.\n"
+    if notice.is_last_until_ms:
+        yield f"This is the last notice that may be sent before {iso(notice.is_last_until_ms)}: what fails until then"
+        yield "is held back and told together (notify.hourly_max)."
+
+
+def _told(row: Row, link: str) -> Iterator[str]:
+    yield one_line(_what(row), 500)
+    new = f", {row.new} of them since the last notice" if row.is_known else ""
+    yield f"  {row.count} failed{new}: the first {iso(row.since_ms)}, the last {iso(row.latest_ms)}"
+    if row.is_over:
+        yield "  It is over: nothing failed so since then."
+    if row.key[0] and row.line != OTHERS:
+        yield f"  look:   {_command(row, 'get')}"
+    if command := _command(row, "retry"):
+        yield f"  retry:  {command}"
+    if url := _link(row, link):
+        yield f"  {url}"
+    yield ""
+
+
+def _what(row: Row) -> str:
+    tenant, name = name_of(row)
+    of = f" of tenant {tenant}" if tenant else ""
+    if row.line:
+        return f"{name}{of}: {row.line}"
+    return f"{name}{of}: with other errors" if name else f"other jobtypes{of or ' of all tenants'}"
+
+
+def _command(row: Row, act: str) -> str:
+    """For a shell. Empty where there is none that means just these jobs: what cannot be typed cannot be given."""
+    tenant, name = name_of(row)
+    words = ["jqd", *(["--tenant", tenant] if tenant else []), act]
+    if not name or not (name + row.line).isprintable():
+        return ""
+    if act == "get":
+        return shlex.join([*words, row.job_id])
+    error = [f"--error-is={row.line}"] if row.line else []
+    return shlex.join([*words, "--all", f"--name={name}", *error])
+
+
+def _link(row: Row, link: str) -> str:
+    tenant, name = name_of(row)
+    asked = {"tenant": tenant, "name": name, "error_is": row.line}
+    query = urlencode({key: value for key, value in asked.items() if value}, errors="replace")
+    return f"{link}{'&' if '?' in link else '?'}{query}" if link else ""
+
+
+def _group(row: Row, link: str) -> dict[str, object]:
+    tenant, name = name_of(row)
+    return {
+        "tenant": tenant,
+        "name": one_line(name, 200),
+        "error": one_line(row.line, 500),
+        "state": "over" if row.is_over else "failing",
+        "failures": row.count,
+        "new_failures": row.new,
+        "first": iso(row.since_ms),
+        "last": iso(row.latest_ms),
+        "job_id": row.job_id,
+        "retry": _command(row, "retry"),
+        "link": _link(row, link),
+    }

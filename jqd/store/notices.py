@@ -1,0 +1,50 @@
+"""The store's methods on what is told the administrator: which jobs failed, and what was told of them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jqd.store.queries import VIEWS, QueryMethods
+from jqd.store.types import JobView
+
+
+class Failed(NamedTuple):
+    """A job among the dead, and since when (ms)."""
+
+    at_ms: int
+    job: JobView
+
+
+class FailedPage(NamedTuple):
+    now_ms: int
+    """By the store's clock."""
+    jobs: Sequence[Failed]
+    """What failed first first; what is gone by now is left out."""
+    last: tuple[int, str] | None
+    """Behind which the next page begins; None when that was all by now."""
+
+
+class NoticesState(NamedTuple):
+    now_ms: int
+    version: int
+    state: bytes | None
+    """None: the caller's is the present one."""
+
+
+class NoticeMethods(QueryMethods):
+    async def list_failed(self, from_ms: int, from_id: str = "") -> FailedPage:
+        """Jobs that failed then or later, or behind that job; without their arguments. Raises StoreChanged."""
+        answer = await self._caller.call("list_failed", self._caller.identity, from_ms, from_id, VIEWS)
+        now, flat = self._list("dead", answer)
+        rows = [(self._text("dead", job_id), self._whole("dead", at)) for job_id, at in self._rows("dead", flat, 2)]
+        views = await self._views([job_id for job_id, _ in rows], brief=1) if rows else []
+        pairs = zip(rows, views, strict=True)
+        jobs = [Failed(at_ms, view) for (_, at_ms), view in pairs if isinstance(view, JobView)]
+        last = (rows[-1][1], rows[-1][0]) if len(rows) == VIEWS else None
+        return FailedPage(self._whole("dead", now), jobs, last)
+
+    async def swap_notices(self, version: int, later: bytes = b"") -> NoticesState:
+        """The state if it is another version; `later` takes its place if it is that one. Raises StoreChanged."""
+        answer = await self._caller.call("swap_notices", self._caller.identity, version, later)
+        now, its, state = self._list("notices", answer)
+        packed = state if isinstance(state, bytes) else None
+        return NoticesState(self._whole("notices", now), self._whole("notices", its), packed)

@@ -1,0 +1,291 @@
+"""Mail over a real server: what it refuses and how, what never ends, and what stands in the mail."""
+
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trustme
+
+from jqd.domain.errors import ConfigError
+from jqd.notify import mail as mails
+from jqd.notify import smtp
+from jqd.notify.board import Notice, Row
+from jqd.notify.config import NotifyConfig
+from jqd.notify.mail import MailSender, mail_of
+from jqd.notify.rule import Fate
+from tests.notify.server import Postbox, free_port, mail_server
+
+AT_MS = 1_800_000_000_000
+PLAIN: dict[str, Any] = {
+    "smtp_host": "127.0.0.1",
+    "smtp_security": "none",
+    "mail_from": "jqd@example.org",
+    "mail_to": ("ops@example.org",),
+}
+
+
+def row(jobtype: str = "mail", line: str = "no route to host", **fields: Any) -> Row:
+    common: dict[str, Any] = {"count": 3, "new": 3, "job_id": "01JOB"}
+    return Row(jobtype, line, AT_MS - 60_000, AT_MS, **common | fields)
+
+
+def notice(*rows: Row, **fields: Any) -> Notice:
+    return Notice("n1", AT_MS, [*rows] or [row()], **fields)
+
+
+def config(port: int, **fields: Any) -> NotifyConfig:
+    return NotifyConfig(**PLAIN | {"smtp_port": port} | fields)
+
+
+@pytest.fixture
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> trustme.CA:
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    return ca
+
+
+def tls_of(ca: trustme.CA, name: str = "127.0.0.1") -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert(name).configure_cert(context)
+    return context
+
+
+async def test_a_mail_is_taken_and_says_who_made_it() -> None:
+    with mail_server() as (box, port):
+        result = await MailSender(config(port)).send(notice())
+    assert (result.fate, result.trouble, [*result.done]) == (Fate.SENT, "", ["ops@example.org"])
+    (mail,) = box.mails
+    assert (box.envelopes[0].mail_from, box.envelopes[0].rcpt_tos) == ("jqd@example.org", ["ops@example.org"])
+    assert mail["Subject"] == "[jqd] Failed: 3 × mail: no route to host"
+    assert (mail["From"], mail["To"]) == ("jqd <jqd@example.org>", "ops@example.org")
+    assert (mail["Auto-Submitted"], mail["X-Auto-Response-Suppress"]) == ("auto-generated", "All")
+    assert mail["Message-ID"] == "<n1@example.org>"
+    text = mail.get_content()
+    assert "3 failed: the first 2027-01-15T07:59:00.000Z, the last 2027-01-15T08:00:00.000Z" in text
+    assert "jqd retry --all --name=mail '--error-is=no route to host'" in text
+
+
+async def test_a_group_is_one_thread_and_a_notice_the_same_mail() -> None:
+    one, other = mail_of(notice(), config(25)), mail_of(notice(row(count=9)), config(25))
+    assert one["References"] == other["References"] == one["In-Reply-To"]
+    assert re.fullmatch(r"<[0-9a-f]{24}@example\.org>", one["References"])
+    assert one.as_bytes() == mail_of(notice(), config(25)).as_bytes()
+    many = mail_of(notice(*(row(line=f"error {n}") for n in range(30))), config(25))
+    assert len(many["References"].split()) == 10
+    assert many["Subject"] == "[jqd] Failed: 3 × mail: error 0 and 29 more"
+
+
+@pytest.mark.parametrize(
+    "line", ["x\r\nBcc: evil@example.org\r\n\r\nbody", "a\x0b\x1b[31m\u2028b\u202ec", "\ud800", "." * 400]
+)
+async def test_no_error_ends_a_header_or_forges_a_line(line: str) -> None:
+    bad = row(line=line), row(jobtype=f"acme\x1f{line[:100]}", line=line)
+    with mail_server() as (box, port):
+        result = await MailSender(config(port)).send(notice(*bad))
+        assert result.fate is Fate.SENT
+    (mail,) = box.mails
+    assert mail.keys() == mail_of(notice(), config(25)).keys()
+    assert mail["Bcc"] is None
+    assert len(mail["Subject"]) < 200
+    lines = mail.get_content().splitlines()
+    assert not any(each.startswith(("Bcc", "body")) for each in lines)
+    assert all(each.isprintable() for each in lines)
+    assert max(map(len, box.raw[0].split(b"\r\n"))) <= 998
+
+
+async def test_lines_that_begin_with_a_dot_arrive_and_end_nothing() -> None:
+    with mail_server() as (box, port):
+        many = notice(*(row(line=f"{'.' * n}") for n in range(1, 20)))
+        assert (await MailSender(config(port)).send(many)).fate is Fate.SENT
+        wanted = mail_of(many, config(port)).get_content()
+    assert box.mails[0].get_content().replace("\r\n", "\n") == wanted.replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    ("answer", "fate"),
+    [("451 greylisted", Fate.LATER), ("452 full", Fate.LATER), ("550 spam", Fate.REFUSED), ("554 no", Fate.REFUSED)],
+)
+async def test_what_the_server_says_to_the_text(answer: str, fate: Fate) -> None:
+    with mail_server() as (box, port):
+        box.answers = [answer]
+        sender = MailSender(config(port))
+        result = await sender.send(notice())
+        assert (result.fate, answer in result.trouble) == (fate, True)
+        assert (await sender.send(notice())).fate is Fate.SENT, "the next time"
+    assert len(box.mails) == 1
+
+
+async def test_a_recipient_that_is_refused_takes_the_mail_from_no_other() -> None:
+    to = ("a@example.org", "b@example.org", "c@example.org")
+    with mail_server() as (box, port):
+        box.refused = {"b@example.org": "550 no such user", "c@example.org": "451 greylisted"}
+        sender, told = MailSender(config(port, mail_to=to)), notice()
+        first = await sender.send(told)
+        assert (first.fate, sorted(first.done)) == (Fate.LATER, ["a@example.org", "b@example.org"])
+        assert "b@example.org: 550 no such user" in first.trouble
+        told.done = [*first.done]
+        del box.refused["c@example.org"]
+        assert (await sender.send(told)).fate is Fate.SENT
+    assert [envelope.rcpt_tos for envelope in box.envelopes] == [["a@example.org"], ["c@example.org"]]
+
+
+async def test_refused_recipients_and_senders_say_what_to_mend() -> None:
+    with mail_server() as (box, port):
+        box.refused = {"ops@example.org": "550 no such user"}
+        result = await MailSender(config(port)).send(notice())
+        assert (result.fate, result.done) == (Fate.REFUSED, ())
+        assert result.trouble.endswith("to ops@example.org: 550 no such user; mend notify.mail_to")
+        box.refused_senders = {"jqd@example.org": "553 not yours"}
+        result = await MailSender(config(port)).send(notice())
+        assert result.fate is Fate.REFUSED
+        assert "does not take mail from jqd@example.org: 553 not yours; mend notify.mail_from" in result.trouble
+
+
+async def test_nothing_goes_out_without_starttls(authority: trustme.CA) -> None:
+    with mail_server() as (box, port):
+        result = await MailSender(config(port, smtp_security="starttls")).send(notice())
+        assert result.fate is Fate.REFUSED
+        assert "offers no STARTTLS" in result.trouble
+    assert not box.envelopes
+
+
+@pytest.mark.parametrize("wrapped", [True, False], ids=["tls", "starttls"])
+async def test_over_tls_with_a_login(authority: trustme.CA, wrapped: bool) -> None:
+    how: dict[str, Any] = {"smtp_security": "tls" if wrapped else "starttls", "smtp_login": "jqd"}
+    with mail_server(tls=tls_of(authority), wrapped=wrapped, login=True) as (box, port):
+        assert (await MailSender(config(port, smtp_password="secret", **how)).send(notice())).fate is Fate.SENT
+        result = await MailSender(config(port, smtp_password="guess", **how)).send(notice())
+        assert result.fate is Fate.REFUSED
+        assert "does not take the login: 535" in result.trouble
+        assert "guess" not in result.trouble
+    assert len(box.mails) == 1
+
+
+async def test_a_certificate_that_nobody_vouches_for(authority: trustme.CA) -> None:
+    for context in (tls_of(trustme.CA()), tls_of(authority, "other.example.org")):
+        with mail_server(tls=context) as (box, port):
+            result = await MailSender(config(port, smtp_security="starttls")).send(notice())
+            assert result.fate is Fate.LATER
+            assert "is not trusted" in result.trouble
+        assert not box.envelopes
+
+
+async def test_tls_where_none_is_spoken(authority: trustme.CA) -> None:
+    with mail_server() as (_, port):
+        result = await MailSender(config(port, smtp_security="tls")).send(notice())
+    assert (result.fate, "does not speak TLS as we do" in result.trouble) == (Fate.LATER, True)
+
+
+async def test_nobody_is_there() -> None:
+    result = await MailSender(config(free_port())).send(notice())
+    assert (result.fate, "Connection refused" in result.trouble) == (Fate.LATER, True)
+    result = await MailSender(config(25, smtp_host="nobody.invalid")).send(notice())
+    assert (result.fate, "cannot be looked up" in result.trouble) == (Fate.LATER, True)
+
+
+@contextmanager
+def answering(*answers: bytes, drips: bool = False) -> Iterator[int]:
+    """A server that says these, one for each line that comes, and then nothing. `drips`: a byte at a time, for ever."""
+    over = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        line, _ = listener.accept()
+        with line:
+            for answer in answers:
+                line.sendall(answer)
+                line.recv(65_536)
+            while drips and not over.wait(0.05):
+                try:
+                    line.sendall(b"2")
+                except OSError:
+                    return
+            over.wait(20)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=[listener])
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            over.set()
+            thread.join(10)
+
+
+HELLO = (b"220 hello\r\n", b"250 hello\r\n")
+
+
+async def test_a_silent_server_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smtp, "STEP_S", 0.2)
+    with answering() as port:
+        result = await MailSender(config(port)).send(notice())
+    assert (result.fate, "does not answer within" in result.trouble) == (Fate.LATER, True)
+
+
+async def test_one_that_is_silent_behind_the_text_may_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smtp, "STEP_S", 0.2)
+    with answering(*HELLO, b"250 ok\r\n", b"250 ok\r\n", b"354 go\r\n") as port:
+        assert (await MailSender(config(port)).send(notice())).fate is Fate.UNKNOWN
+
+
+async def test_what_a_server_says_after_it_took_the_mail_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smtp, "STEP_S", 0.2)
+    with answering(*HELLO, b"250 ok\r\n", b"250 ok\r\n", b"354 go\r\n", b"250 taken\r\n") as port:
+        assert (await MailSender(config(port)).send(notice())).fate is Fate.SENT
+
+
+async def test_one_that_drips_is_cut_and_keeps_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mails, "SEND_S", 0.3)
+    with answering(drips=True) as port:
+        result = await MailSender(config(port)).send(notice())
+        assert (result.fate, "took longer than" in result.trouble) == (Fate.LATER, True)
+    with trio.fail_after(10), mail_server() as (box, port):
+        monkeypatch.setattr(mails, "SEND_S", 10)
+        assert (await MailSender(config(port)).send(notice())).fate is Fate.SENT, "the thread is free"
+    assert len(box.mails) == 1
+
+
+async def test_what_a_server_says_is_one_line_of_bounded_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smtp, "STEP_S", 0.2)
+    with answering(b"554-" + b"\x1b[2J" * 200 + b"\r\n554 " + b"x" * 3_000 + b"\r\n") as port:
+        result = await MailSender(config(port)).send(notice())
+    assert result.fate is Fate.REFUSED
+    assert result.trouble.isprintable()
+    assert len(result.trouble) < 500
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"mail_to": ()}, "mail_to is empty"),
+        ({"mail_to": ("ops",)}, "mail_to = 'ops' is no address"),
+        ({"mail_to": ("a@b.c\r\nBcc: d@e.f",)}, "is no address"),
+        ({"mail_to": ("a@b.c\n",)}, "is no address"),
+        ({"mail_from": ""}, "mail_from = '' is no address"),
+        ({"mail_to": tuple(f"a{n}@b.c" for n in range(21))}, "20 at most"),
+        ({"smtp_login": "jqd"}, "go together"),
+        ({"smtp_host": ""}, "smtp_host is missing"),
+        ({"smtp_host": "a b"}, "is no name of a server"),
+        ({"smtp_host": "mail.example.org", "smtp_login": "a", "smtp_password": "b"}, "readable through the network"),
+        ({"hook_url": "ftp://x"}, "hook_url does not start with"),
+        ({"hook_secret": "whsec_" + "A" * 40}, "set hook_url, too"),
+        ({"hook_url": "http://x", "hook_secret": "secret"}, "hook_secret: a secret is"),
+        ({"link": "jqd.example.org"}, "is no URL"),
+        ({"change_s": 7_200}, "must not be below change_s"),
+    ],
+)
+def test_settings_that_cannot_be_say_what_to_do(fields: dict[str, Any], why: str) -> None:
+    with pytest.raises((ValueError, ConfigError), match=re.escape(why)):
+        NotifyConfig(**PLAIN | fields)
+
+
+def test_nobody_is_told_unless_somebody_is_named() -> None:
+    assert not NotifyConfig().is_on
+    assert Postbox().mails == []
