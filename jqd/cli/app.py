@@ -124,7 +124,7 @@ journal.command("jqd.cli.journal:repair", help="Mend it without losing a good fr
 journal.command("jqd.cli.journal:replay", help="Bring what it holds into a store.")
 app.command(journal)
 mail = cyclopts.App(name="mail", group=DISK, help="Try the mail to the administrator.")
-mail.command("jqd.cli.mail:test", help="Send a mail as a daemon would; say what is wrong if it cannot.")
+mail.command("jqd.cli.mail:trial", name="test", help="Send a mail as a daemon would; say what is wrong if it cannot.")
 app.command(mail)
 config = cyclopts.App(name="config", group=DISK, help="Show what a daemon here would be told, by whom; check it.")
 config.command("jqd.cli.config:show", help="Show every setting, its unit, and what it is for.")

@@ -13,7 +13,7 @@ from jqd.notify.mail import deliver, trial_mail
 from jqd.notify.smtp import MailError
 
 
-async def test(*, config: Path | None = None) -> int:
+async def trial(*, config: Path | None = None) -> int:
     """Send a mail to the administrator, as a daemon with these settings would, and say what is wrong if it cannot.
 
     Ends with 0 when the mail server took it for everybody, 1 when it did not, 2 when no mail server is named.

@@ -22,6 +22,9 @@ OTHERS = ""  # in place of a line, or of a jobtype: all others
 ALL_OTHERS = ("\x1e", OTHERS)  # of all tenants: no jobtype can have that name
 
 Key = tuple[str, str]
+Place = tuple[int, str]
+"""Among failures: when one failed, and its id. Those of that instant lie behind no id."""
+NOWHERE: Place = (0, "")
 
 
 class Failure(NamedTuple):
@@ -116,8 +119,8 @@ class Channel(Struct, omit_defaults=True):
 class Board(Struct, omit_defaults=True):
     holder: str = ""
     """The daemon that acts."""
-    looked_ms: dict[int, int] = {}
-    """Of each partition: all failures up to then are counted."""
+    counted: dict[int, Place] = {}
+    """Of each partition: all failures up to there are counted."""
     channels: dict[str, Channel] = {}
 
 

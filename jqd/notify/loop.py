@@ -21,7 +21,7 @@ from jqd.domain.errors import StoreAway, StoreChanged, StoreRefused
 from jqd.domain.log import get_logger
 from jqd.loops.backoff import LoopBackoff
 from jqd.notify import rule
-from jqd.notify.board import Board, Channel, Failure, Notice, decode, encode
+from jqd.notify.board import NOWHERE, Board, Channel, Failure, Notice, Place, decode, encode
 from jqd.notify.config import NotifyConfig
 from jqd.notify.hook import HookSender
 from jqd.notify.mail import MailSender
@@ -51,12 +51,12 @@ class Sender(Protocol):
 class Reading:
     """Up to where the failures of one partition are read, by this daemon."""
 
-    def __init__(self, counted_ms: int) -> None:
-        self.counted_ms = counted_ms
+    def __init__(self, counted: Place) -> None:
+        self.counted = counted
         """Up to here all are counted; what lies before it may be known."""
-        self.now_ms = counted_ms
+        self.now_ms = counted[0]
         """When it was looked last, by the store's clock."""
-        self.place = max(0, counted_ms - AGAIN_FIRST_MS), ""
+        self.place: Place = max(0, self.now_ms - AGAIN_FIRST_MS), ""
         self.is_behind = True
 
 
@@ -131,7 +131,7 @@ class NoticeLoop:
         if not await self._exchange(board):
             return 0.0
         for partition, reading in self._readings.items():
-            reading.counted_ms = max(reading.counted_ms, board.looked_ms[partition])
+            reading.counted = max(reading.counted, board.counted[partition])
         if out:
             await self._send(out)
             return 0.0
@@ -170,7 +170,7 @@ class NoticeLoop:
         for partition, store in enumerate(self._stores):
             reading = self._readings.get(partition)
             if reading is None:
-                reading = self._readings[partition] = Reading(board.looked_ms.get(partition, 0))
+                reading = self._readings[partition] = Reading(board.counted.get(partition, NOWHERE))
             try:
                 failures = await self._read(store, reading)
             except (StoreAway, StoreRefused) as error:  # it is read when it is back, and holds up no other
@@ -179,8 +179,8 @@ class NoticeLoop:
                 continue
             for channel in board.channels.values():  # also where another daemon only knows the way
                 rule.count(channel, failures, now_ms)
-            # More of the very last instant may come.
-            board.looked_ms[partition] = (reading.place[0] if reading.is_behind else reading.now_ms) - 1
+            # At the end all are counted that failed before this instant: more of it may come.
+            board.counted[partition] = reading.place if reading.is_behind else (reading.now_ms, "")
             is_behind = is_behind or reading.is_behind
         return is_behind
 
@@ -196,7 +196,7 @@ class NoticeLoop:
             views = [one.job for one in page.jobs]
             lines = await trio.to_thread.run_sync(partial(_lines, views), limiter=_threads)
             failures += (
-                Failure(one.job.jobtype, line, one.at_ms, one.job.id, one.at_ms <= reading.counted_ms)
+                Failure(one.job.jobtype, line, one.at_ms, one.job.id, (one.at_ms, one.job.id) <= reading.counted)
                 for one, line in zip(page.jobs, lines, strict=True)
             )
             if page.last is None:
@@ -210,7 +210,7 @@ class NoticeLoop:
     def _tell(self, board: Board, now_ms: int) -> dict[str, Notice]:
         """The notices to be sent now, which are noted."""
         out: dict[str, Notice] = {}
-        seen_ms = min(board.looked_ms.get(partition, 0) for partition in range(len(self._stores)))
+        seen_ms = min(board.counted.get(partition, NOWHERE)[0] for partition in range(len(self._stores)))
         for name in self._senders:
             channel = board.channels[name]
             rule.compose(channel, self._config, self._new_id, now_ms, seen_ms)
@@ -224,7 +224,7 @@ class NoticeLoop:
     async def _exchange(self, board: Board) -> bool:
         """Write the state, if there is news or to show that somebody acts. Returns whether it is ours now."""
         packed, before = encode(board), decode(self._packed) if self._packed else None
-        is_news = before is None or packed != encode(structs.replace(before, looked_ms=board.looked_ms))
+        is_news = before is None or packed != encode(structs.replace(before, counted=board.counted))
         if not is_news and self._clock.mono_s() - self._written_at_s < BEAT_S:
             return True
         done = await self._stores[0].swap_notices(self._version, packed)
