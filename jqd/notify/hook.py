@@ -9,8 +9,8 @@ from jqd import __version__
 from jqd.domain.clock import Clock
 from jqd.notify.board import Notice
 from jqd.notify.config import NotifyConfig
+from jqd.notify.render import TROUBLE_LENGTH_MAX, body, one_line
 from jqd.notify.rule import Fate, Result
-from jqd.notify.words import TROUBLE_LENGTH_MAX, body, one_line
 from jqd.runner import SsrfGuard
 from jqd.runner.endpoint import host_of, server_of
 from jqd.runner.protocols.protocol import Request

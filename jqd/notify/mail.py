@@ -12,9 +12,9 @@ import trio
 from jqd import __version__
 from jqd.notify.board import Notice, Row
 from jqd.notify.config import NotifyConfig
+from jqd.notify.render import TEST, subject, text
 from jqd.notify.rule import Fate, Result
 from jqd.notify.smtp import MailError, Session
-from jqd.notify.words import TEST, subject, text
 
 SEND_S = 30.0  # for all of it: a daemon that sends must act again before others take over (loop.HOLD_S)
 REFERENCES_MAX = 10  # groups that one mail is filed under

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from jqd.domain.errors import JqdError
 from jqd.notify.config import NotifyConfig
-from jqd.notify.words import TROUBLE_LENGTH_MAX, one_line
+from jqd.notify.render import TROUBLE_LENGTH_MAX, one_line
 
 STEP_S = 10.0  # for one answer, or to be connected: RFC 5321 lets servers take minutes, but others take over by then
 _DOT = re.compile(rb"^\.", re.MULTILINE)

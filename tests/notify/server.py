@@ -70,12 +70,17 @@ def _allows(server: SMTP, session: Any, envelope: Any, mechanism: str, auth_data
 
 @contextmanager
 def mail_server(
-    postbox: Postbox | None = None, *, tls: ssl.SSLContext | None = None, wrapped: bool = False, login: bool = False
+    postbox: Postbox | None = None,
+    *,
+    tls: ssl.SSLContext | None = None,
+    wrapped: bool = False,
+    login: bool = False,
+    port: int = 0,
 ) -> Iterator[tuple[Postbox, int]]:
     """What came there, and its port. `tls`: it offers STARTTLS, or speaks TLS from the first byte if `wrapped`.
 
-    `login`: only to user `jqd`, password `secret`."""
-    box, port = postbox or Postbox(), free_port()
+    `login`: only to user `jqd`, password `secret`. `port`: 0: any."""
+    box, port = postbox or Postbox(), port or free_port()
     fields: dict[str, Any] = {}
     if login:
         fields = {"authenticator": _allows, "auth_required": True, "auth_require_tls": False}
