@@ -17,8 +17,6 @@ from jqd.domain.setting_text import text_of
 DOCS = Path(__file__).parent
 PAGE = DOCS / "operate" / "SETTINGS.md"
 HEAD = "setting | default | allowed | what it is for, and when to change it\n---|---|---|---\n"
-PLAIN = {"above 0", "1 or more", "true or false", "a path"}
-"""What may be is not said where the default shows it: any number above 0, a truth value, a path."""
 _TABLE = re.compile(re.escape(HEAD) + r"(`([a-z_.]+)` \| .*\n)+")
 _LINK = re.compile(r"\b([A-Z]+\.md)(#[\w-]+)?")
 
@@ -52,7 +50,6 @@ def _rows(section: str) -> Iterator[str]:
             continue
         why, _, may_be = texts_of(kind)[name].partition("\nAllowed: ")
         may_be = may_be or _allowed(hints[name])
-        may_be = "" if may_be in PLAIN else may_be
         default = _default(getattr(holder, name), name)
         yield f"`{key}` | {default} | {' '.join(may_be.split())} | {_linked(' '.join(why.split()))}"
 

@@ -116,7 +116,7 @@ class HttpConfig:
 
     @property
     def guard(self) -> Guard:
-        """The guard that decides which requests are let through."""
+        """Return the guard, which refuses requests that foreign web pages may have sent."""
         return Guard(self.is_loopback, tuple(name.lower() for name in self.hosts))
 
 

@@ -39,7 +39,7 @@ async def _run(config: CodeConfig, base: Path, lifeline: int) -> None:
 
 
 async def _end_with(lifeline: int, base: Path) -> None:
-    """When our supervisor is dead, so are we, with all that we have started: its jobs run again elsewhere."""
+    """End this process, and all that it has started, when the supervisor is dead: the jobs run again elsewhere."""
     await trio.lowlevel.wait_readable(lifeline)
     for _ in range(SWEEPS_MAX):
         if not end_strays():

@@ -1,4 +1,4 @@
-"""What a batch in sh answers, by node-miniq's rules. Pure.
+"""Reads the answers of a batch in sh, by node-miniq's rules. Pure.
 
 A line for each job, in order. The whole number that it begins with is the job's status: 2xx and 4xx end it, all others
 are tried again; what follows is its text. `#` begins a comment, `J: type|payload` or `#J: …` a new job, which follows
@@ -22,7 +22,7 @@ _ONE_STATUS = re.compile(rb"([1-5][0-9][0-9])(?:\s+|$)")
 
 
 class LineAnswer(NamedTuple):
-    """Of one job."""
+    """The answer to one job."""
 
     status: int
     text: str
@@ -64,7 +64,7 @@ def read_batch(printed: bytes, jobs: int, *, is_whole: bool) -> list[LineAnswer]
 
 
 def read_one(printed: bytes, code: int, how: str) -> LineAnswer:
-    """The answer of a process that has ended with that exit code, of its one job. `how`: the same in words."""
+    """Return the answer to the only job of a process, from its exit code. `how`: the same in words."""
     lines = printed.split(b"\n")
     follows = tuple(job_of(line) for line in lines if is_job(line))
     said = [line for line in lines if line.strip() and not line.startswith(b"#") and not is_job(line)]

@@ -1,4 +1,4 @@
-"""Jobs of one lease that are run together, for what runs them."""
+"""Jobs of one lease that run together."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -20,8 +20,10 @@ class Batch:
         settle: Callable[[Outcome], None],
         unwanted: Mapping[str, bool] | None = None,
     ) -> None:
-        """`settle`: told of each outcome. `unwanted`: jobs that nobody waits for any more: whether their lease is lost;
-        else they were cancelled."""
+        """`settle`: called with each outcome.
+
+        `unwanted`: jobs that nobody waits for any more, each with whether its lease is lost; else it was cancelled.
+        """
         self.definition = definition
         self.left = list(jobs)
         """Those that have not ended, in order: the first is at work, or the next."""
@@ -35,7 +37,7 @@ class Batch:
         self._settle(outcome)
 
     def stop(self, job_id: str) -> None:
-        """It is unwanted from now on: what is at work on it is killed."""
+        """Note that a job is unwanted: the process that runs it is killed."""
         if self.process is not None and any(self._runs(job) for job in self.left if job.job_id == job_id):
             self.process.kill(CANCELLED)
 
@@ -55,7 +57,8 @@ class Batch:
     def blame(self, process: Process, log: Log, time: str = "") -> None:
         """A process has ended with its first job that had not: of that job it says how, the others begin anew.
 
-        `time`: what was over for all of them together; empty: that job's own."""
+        `time`: the time limit that was over for all of them; empty: it was that job's own.
+        """
         why = process.why_killed
         if why in (CANCELLED, STOPPING) or not self.left:
             return
@@ -67,5 +70,5 @@ class Batch:
             self.end(failed(job, told, log))
 
     def _runs(self, job: LeasedJob) -> bool:
-        """A process of sh has all of them at once."""
+        """Return whether the process runs that job now. A process of sh has all jobs at once."""
         return self.definition.lang == "sh" or job is self.left[0]

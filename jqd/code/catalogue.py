@@ -1,4 +1,4 @@
-"""The handlers of one store that are code: looked at every second, so that a new version counts from the next batch on.
+"""The handlers in code of one store: read every second, so that a new version counts from the next batch on.
 
 A handler whose `before` fails is broken: its jobs wait, untried, and the worker takes none of them until a new version
 comes or some time is over. It says so of itself (`trouble`), and `why` of such a job does.
@@ -57,7 +57,7 @@ class Catalogue:
         clock: Clock,
         changed: Callable[[], None],
     ) -> None:
-        """`daemon`: whom to ask. `changed`: told when `jobtypes` or `trouble` have."""
+        """`daemon`: returns the URL to ask. `changed`: called when `jobtypes` or `trouble` have changed."""
         self.jobtypes: tuple[str, ...] = ()
         """Those that this worker takes: names, and names with versions."""
         self._versions: dict[str, tuple[VersionRow, ...]] = {}
@@ -89,12 +89,12 @@ class Catalogue:
         return pinned if pinned is not None and pinned.is_code else None
 
     def is_resting(self, definition: Definition) -> bool:
-        """Whether it is broken, and not tried now."""
+        """Return whether it is broken, and not tried now."""
         fault = self._faults.get(definition.key)
         return fault is not None and fault.until_s > trio.current_time()
 
     def broke(self, definition: Definition, why: str) -> None:
-        """Its `before` failed. Nobody's job has."""
+        """Note that its `before` failed. No job is blamed."""
         known = self._faults.get(definition.key)
         since_ms = known.since_ms if known else self._clock.wall_ms()
         until_s = trio.current_time() + BROKEN_S
@@ -103,14 +103,14 @@ class Catalogue:
         self.name_jobtypes()
 
     def mended(self, definition: Definition) -> None:
-        """A batch of it ran."""
+        """Note that a batch of it ran."""
         if self._faults.pop(definition.key, None) is not None:
             self._log.info("code.handler_mended", handler=definition.called)
             self.name_jobtypes()
 
     @property
     def trouble(self) -> str:
-        """What is broken, in words; empty: nothing is."""
+        """Return the broken handlers, in words; empty: none."""
         lines = [
             f"handler {fault.called} is broken since {iso(fault.since_ms)}, its before failed: {_end(fault.why)}"
             for fault in self._faults.values()
@@ -118,7 +118,7 @@ class Catalogue:
         return "; ".join(lines)[:TROUBLES_CHARS_MAX]
 
     def name_jobtypes(self) -> None:
-        """Say anew which jobtypes are taken."""
+        """Compute anew which jobtypes are taken."""
         now_s = trio.current_time()
         code = [each for each in self._known.values() if each.is_code]
         self._faults = {key: fault for key, fault in self._faults.items() if key in {each.key for each in code}}
@@ -134,7 +134,7 @@ class Catalogue:
             self._more = trio.Event()
 
     async def _look(self) -> None:
-        """Ask for all of them. What cannot be asked for stays as it was."""
+        """Read all handlers. If that fails they stay as they were."""
         try:
             rows = [row async for row in self._rows() if row.tenant == self._tenant]
             self._versions = {row.name: row.versions for row in rows}
@@ -168,6 +168,6 @@ class Catalogue:
 
 
 def _end(why: str) -> str:
-    """In one line."""
+    """Return the end of an error on one line."""
     text = "".join(one if one.isprintable() else " " for one in why)
     return " ".join(text.split())[-TROUBLE_CHARS_MAX:]

@@ -1,4 +1,4 @@
-"""What a code worker may be told: where it asks for jobs, and what the code may use of the machine."""
+"""Settings of a code worker: where it asks for jobs, and what the code may use of the machine."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ SILENCE_S_MIN = 2.0  # of a worker that beats three times in it
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one context: its process, with all that this has started."""
+    """Limits of one context: its process, with all descendants."""
 
     memory_mib: int = 512
     """Resident, of all its processes together; and address space of each, but for node, which reserves far more."""
@@ -34,7 +34,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CodeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a whole code worker. The token is not here: what is here stands in a command line that others can read."""
+    """Settings of a code worker. The token is not among them: they stand on a command line, which others can read."""
 
     daemons: list[str]
     concurrency: int = 4

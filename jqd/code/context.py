@@ -41,11 +41,11 @@ class Broken(Exception):
 
 
 class _Dead(Exception):
-    """The process has ended."""
+    """The process of the context has ended."""
 
 
 class Answer(msgspec.Struct):
-    """What a shim says."""
+    """One answer of a shim."""
 
     status: int
     result: Raw = Raw(b"null")
@@ -98,7 +98,7 @@ class Context:
             raise Broken("\n".join(filter(None, (self._output.log.text[-TOLD_CHARS:], why))))
 
     async def run(self, batch: Batch) -> None:
-        """Run its jobs until all have ended, or this context has."""
+        """Run a batch until all its jobs have ended, or the context has."""
         self.batches += 1
         batch.process = self.process
         try:
@@ -130,7 +130,7 @@ class Context:
             self._log.warning("code.after_each_failed", handler=definition.called, error=after.error)
 
     async def _ask(self, told: Mapping[str, object], timeout_s: float) -> Answer:
-        """The shim's answer. What is printed meanwhile is in `_output`. Raises _Dead: it was late, or has ended."""
+        """Send a request to the shim, and return its answer. Raises _Dead: it was late, or has ended."""
         self._output = self.process.output = JobOutput(self._config.limits.output_mib << 20)
         answer: Answer | None = None
         if self.is_usable:
@@ -198,7 +198,10 @@ async def start(
     live: Callable[[Process, "Context"], None],
     gone: Callable[[], None],
 ) -> Context:
-    """A context whose `before` has run. `live`: has it heard and looked after. Raises Broken, launch.NotStarted."""
+    """Return a context whose `before` has run.
+
+    `live`: reads from its process and looks after it. Raises Broken, launch.NotStarted.
+    """
     jobs, to = os.pipe()
     answers, answered = os.pipe()
     ends = (to, answers)

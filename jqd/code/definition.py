@@ -1,4 +1,4 @@
-"""A handler that is code, as GET /v1/handlers shows it, and which of them may share a process. Pure."""
+"""A handler in code, as GET /v1/handlers shows it, and which handlers may share a process. Pure."""
 
 import hashlib
 from typing import Literal, NamedTuple
@@ -9,7 +9,7 @@ Lang = Literal["python", "node", "sh"]
 
 
 class ContextKey(NamedTuple):
-    """What may run in one process together."""
+    """Handlers with equal keys may run in one process."""
 
     engine: str
     """The `eid`; a handler without one shares with nobody, nor with its own other versions."""
@@ -32,7 +32,7 @@ class VersionRow(msgspec.Struct, frozen=True):
 class Definition(
     msgspec.Struct, frozen=True, kw_only=True, rename={"before_each": "beforeEach", "after_each": "afterEach"}
 ):
-    """One version. Fields that are not named here are passed over."""
+    """One version of a handler. Other fields are ignored."""
 
     name: str
     version: int
@@ -48,12 +48,12 @@ class Definition(
 
     @property
     def called(self) -> str:
-        """How people and tracebacks call this version."""
+        """Return the version's name, for people and tracebacks."""
         return f"{self.name}@{self.version}"
 
     @property
     def batch(self) -> int:
-        """Jobs that are run together, between one `beforeEach` and one `afterEach`."""
+        """Return how many jobs run together, between one `beforeEach` and one `afterEach`."""
         return self.options.batch or 1
 
     @property

@@ -1,4 +1,4 @@
-"""What a context has started, and an end to all of it, however it was started (Linux).
+"""Finds all descendants of a context, and ends them, however they were started (Linux).
 
 A context's first process adopts what its descendants leave behind (PR_SET_CHILD_SUBREAPER), as the worker does, and
 whoever supervises that. So all of it hangs below one of them, also what called setsid or forked twice.
@@ -20,7 +20,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Usage(NamedTuple):
-    """Of a process with all below it."""
+    """What a process uses, with all below it."""
 
     processes: int
     memory_bytes: int
@@ -28,15 +28,15 @@ class Usage(NamedTuple):
 
 
 def guard_this_process() -> None:
-    """Adopt what our descendants leave behind, and let nobody of our own user read our memory and environment, for the
-    worker's token is there."""
+    """Adopt orphaned descendants, and keep other processes of our user from reading our memory and environment,
+    where the worker's token is."""
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def usage(leaders: Iterable[int]) -> dict[int, Usage]:
-    """What each of them uses now."""
+    """Return what each of them uses now."""
     of = children()
     found: dict[int, Usage] = {}
     for leader in leaders:
@@ -46,10 +46,8 @@ def usage(leaders: Iterable[int]) -> dict[int, Usage]:
 
 
 def kill_with_descendants(*leaders: int) -> None:
-    """Kill children of ours and all below them: first all are stopped, so that none starts another meanwhile.
-
-    They are not waited for: until they are, their numbers are nobody else's.
-    """
+    """Kill children of ours and all below them: all are stopped first, so that none starts another. They are not reaped
+    here, so their process ids stay taken."""
     stopped: dict[int, None] = {}
     for _ in range(LOOKS_MAX):
         of = children()
@@ -65,7 +63,10 @@ def kill_with_descendants(*leaders: int) -> None:
 
 
 def end_strays(known: Collection[int] = ()) -> int:
-    """Kill what we adopted, and reap it: every child of ours but those that are `known`. How many are left, dying."""
+    """Kill and reap what we adopted: every child of ours but those that are `known`.
+
+    Returns how many are left, dying.
+    """
     strays = [pid for pid in _own_children() if pid not in known]
     if strays:
         kill_with_descendants(*strays)
@@ -75,7 +76,7 @@ def end_strays(known: Collection[int] = ()) -> int:
 
 
 def _own_children() -> list[int]:
-    """Without a look at every process of the machine, where the kernel tells it."""
+    """Return our children, without looking at every process of the machine where the kernel lists them."""
     try:
         texts = [file.read_text() for file in Path("/proc/self/task").glob("*/children")]
     except OSError:

@@ -28,7 +28,7 @@ PROCESSES_MAX = 4_096  # of the whole user, where that is not root: it ends a fo
 
 
 class Launched(NamedTuple):
-    """A process that has begun."""
+    """A process that was started."""
 
     child: "subprocess.Popen[bytes]"
     home: Path
@@ -107,7 +107,10 @@ def remove(home: Path) -> None:
 
 
 def _prepared(limits: Limits, lang: str, *, own_privileges: bool) -> Callable[[], None]:
-    """What the new process does before it becomes the program. `own_privileges`: a sandbox sees to these itself."""
+    """Return what the new process does before it becomes the program.
+
+    `own_privileges`: a sandbox drops privileges itself.
+    """
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
     bounds = [
         (resource.RLIMIT_CORE, 0),

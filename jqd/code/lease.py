@@ -1,4 +1,4 @@
-"""One lease: jobs of one type in this worker's hand. Renewed until the outcome of each is taken by a daemon.
+"""One lease of jobs of one type. It is renewed until a daemon has taken the outcome of each.
 
 An outcome that is not taken is sent again, for as long as it takes: the job is ours until a daemon says otherwise.
 """
@@ -55,7 +55,10 @@ class Lease:
         daemon: Callable[[], str],
         silence_s: float,
     ) -> None:
-        """`daemon`: whom to tell; any of its store will do. `silence_s`: after which the lease is lost."""
+        """`daemon`: returns the URL to report to; any of its store will do.
+
+        `silence_s`: after which the lease is lost.
+        """
         self.jobs = list(jobs)
         self.unwanted: dict[str, bool] = {}
         """Jobs that are not to be begun any more: whether their lease is lost; else they were cancelled."""
@@ -70,19 +73,19 @@ class Lease:
         self._log = get_logger("code")
 
     def put(self, outcome: Outcome) -> None:
-        """A job has ended, or goes back. Nothing is said of one that is not ours any more."""
+        """Take the outcome of a job, or that it goes back. A job that is not ours any more is ignored."""
         if outcome.job_id in self._ours:
             outcome.lease_id = self._lease_id
             self._ended[outcome.job_id] = outcome
             self._more.set()
 
     async def wait_taken(self) -> None:
-        """Until the outcomes of all jobs are taken, or these are not ours any more."""
+        """Wait until the outcomes of all jobs are taken, or the jobs are not ours any more."""
         if self._ours:
             await self._all.wait()
 
     async def beat(self) -> None:
-        """Renew it, and hear what was cancelled."""
+        """Renew the lease, and learn of cancelled jobs."""
         while True:
             await trio.sleep(self._beat_s)
             for job_id in list(self._ours):
@@ -103,7 +106,7 @@ class Lease:
                 failures += 1
 
     def _some(self) -> list[Outcome]:
-        """As many as one report may have, at least one."""
+        """Return outcomes for one report: as many as it may have, at least one."""
         some: list[Outcome] = []
         size = 0
         for outcome in self._ended.values():
@@ -114,7 +117,7 @@ class Lease:
         return some
 
     async def _send(self, outcomes: Sequence[Outcome]) -> bool:
-        """False: not all of them were taken, for now."""
+        """Report outcomes. Returns False: not all of them were taken, for now."""
         try:
             with trio.fail_after(REPORT_S):
                 answer = await self._post("/v1/outcomes", outcomes, REPORT_S)

@@ -1,4 +1,4 @@
-"""Jobs as a lease brings them, and what is said of each at its end, as POST /v1/outcomes takes it. Pure."""
+"""Jobs as a lease brings them, and their outcomes as POST /v1/outcomes takes them. Pure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class LeasedJob(msgspec.Struct, frozen=True):
-    """Fields that are not named here are passed over."""
+    """A job of a lease. Other fields are ignored."""
 
     job_id: str
     name: str
@@ -37,7 +37,8 @@ class LeasedJob(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> bytes:
-        """As miniq's line runners get it: a text of one line as it stands, anything else as JSON."""
+        """Return its argument as miniq's line runners get it: a text of one line as it stands, anything else as
+        JSON."""
         text = self.argument_json
         value = json_ext.decode(text) if text.startswith(b'"') else "\n"
         return (value.encode() if not {"\n", "\r"} & set(value) else text) + b"\n"
@@ -88,5 +89,5 @@ def succeeded(job: LeasedJob, result: Any, follows: Sequence[dict[str, str]], lo
 
 
 def result_of(text: bytes) -> Raw:
-    """A value in JSON as MessagePack. Raises ValueError."""
+    """Return a JSON value as MessagePack. Raises ValueError."""
     return Raw(_encode(json_ext.decode(text)))

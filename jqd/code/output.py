@@ -1,4 +1,4 @@
-"""What one attempt prints: its end for the log, the jobs that it asks for, and whether it is too much."""
+"""The output of one attempt: its end for the log, the jobs that it asks for, and whether it is too much."""
 
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ class JobOutput:
         return self._left < 0
 
     def printed(self, data: bytes) -> None:
-        """From standard output."""
+        """Take data from standard output."""
         self.complained(data)
         self._begun += data
         if MARK in self._begun:
@@ -42,7 +42,7 @@ class JobOutput:
         del self._begun[LINE_BYTES_MAX:]
 
     def complained(self, data: bytes) -> None:
-        """From standard error, where a J: is none."""
+        """Take data from standard error, where `J:` lines ask for no jobs."""
         self._left -= len(data)
         self._seen += len(data)
         self._log += data

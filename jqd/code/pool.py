@@ -1,4 +1,4 @@
-"""The contexts of a worker: who runs a batch, warm ones first, and an end to those that are old, idle or too large."""
+"""The contexts of a worker: chooses one for a batch, warm ones first, and ends old, idle and too large ones."""
 
 from pathlib import Path
 
@@ -30,9 +30,10 @@ class Pool:
         return frozenset(each.key for each in self._idle if each.is_usable)
 
     async def run(self, batch: Batch) -> None:
-        """Run its jobs, in as many contexts as it takes. Raises Broken, NotStarted: those that are left were not begun.
+        """Run a batch, in as many contexts as it takes.
 
-        Jobs are left without an error when the pool stops.
+        Raises Broken, NotStarted: the jobs left in it were not begun. When the pool stops jobs are left without an
+        error.
         """
         while batch.left and not self._is_stopping:
             if batch.definition.lang == "sh":
@@ -41,13 +42,13 @@ class Pool:
                 await self._run_warm(batch)
 
     def stop(self) -> None:
-        """Kill all that runs, and start nothing more."""
+        """Kill all contexts, and start nothing more."""
         self._is_stopping = True
         for process in list(self._living):
             process.kill(STOPPING)
 
     async def watch(self) -> None:
-        """End what uses too much, or is of no use any more."""
+        """End contexts that use too much, or are no longer needed, repeatedly."""
         while True:
             await trio.sleep(LOOK_S)
             self.look()
@@ -95,7 +96,7 @@ class Pool:
         warm.process.kill(STOPPING)
 
     def _begin(self, process: Process, warm: Context | None = None) -> None:
-        """Look after a process that has just been started."""
+        """Look after a process that was just started."""
         self._living[process] = warm
         self._nursery.start_soon(self._keep, process, warm)
 

@@ -1,4 +1,4 @@
-"""The first process of a context, as the worker sees it: what it prints, how it ends, and an end to all below it."""
+"""The first process of a context, seen from the worker: reads its output, notes how it ends, and ends all below it."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ _SIGNALS = {one.value: one.name for one in signal.Signals}
 
 class Process:
     def __init__(self, launched: Launched, gone: Callable[[], None] = lambda: None) -> None:
-        """`gone`: told when it is dead, so that what it left behind is looked for."""
+        """`gone`: called when it is dead, so that its descendants are looked for."""
         self.pid = launched.child.pid
         self.why_killed = ""
         """In words for its job; empty: nobody of us killed it."""
@@ -32,7 +32,7 @@ class Process:
         self._open = {self._prints, self._complains}
 
     async def live(self) -> None:
-        """As long as it does; then nothing is left of it."""
+        """Read its output until it has ended and nothing is left of it."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._hear, self._prints)
@@ -58,7 +58,7 @@ class Process:
 
     @property
     def how(self) -> str:
-        """How it ended by itself."""
+        """Return how it ended by itself, in words."""
         code = self._child.returncode
         if code is None:
             return "it did not end"
@@ -66,7 +66,7 @@ class Process:
 
     @property
     def code(self) -> int:
-        """What it exited with, or less than 0: the signal."""
+        """Return its exit code; below 0: the signal."""
         return -signal.SIGKILL if self._child.returncode is None else self._child.returncode
 
     async def wait_dead(self) -> None:

@@ -33,7 +33,7 @@ def sandboxed(command: Sequence[str], config: CodeConfig, home: Path) -> list[st
 
 
 def expect_sandbox(config: CodeConfig, base: Path) -> None:
-    """Start one that does nothing. Raises ConfigError where it does not come about."""
+    """Start a sandboxed process that does nothing. Raises ConfigError where that fails."""
     if config.sandbox == "none":
         return
     try:

@@ -26,9 +26,10 @@ async def run(
     live: Callable[[Process], None],
     gone: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run its jobs in one process. Those that it did not come to, as it was killed for another, are left.
+    """Run a batch in one process.
 
-    `live`: has it heard, and looked after. Raises Broken, launch.NotStarted.
+    Jobs that it did not reach, as it was killed for another, are left. `live`: reads from it, and looks after it.
+    Raises Broken, launch.NotStarted.
     """
     jobs, definition = list(batch.left), batch.definition
     texts = [definition.before, definition.before_each, definition.body, definition.after_each]
@@ -63,7 +64,7 @@ async def run(
 
 
 async def _wait(process: Process, ready: int, timeout_s: float) -> bool:
-    """Until it is dead. Whether its `before` was through."""
+    """Wait until the process is dead. Returns whether its `before` was through."""
     is_ready = False
 
     async def hear() -> None:
@@ -85,7 +86,7 @@ async def _wait(process: Process, ready: int, timeout_s: float) -> bool:
 
 
 def _answers(most: int, printed: bytes, jobs: int, process: Process) -> list[LineAnswer]:
-    """In a thread: there may be millions of lines."""
+    """Read the answers in a thread: there may be millions of lines."""
     is_own_end = not process.why_killed
     if most > 1:
         return read_batch(printed, jobs, is_whole=is_own_end)
@@ -111,7 +112,7 @@ def _outcome(job: LeasedJob, answer: LineAnswer, log: Log) -> Outcome:
 
 @contextmanager
 def _files(*contents: bytes) -> Iterator[list[int]]:
-    """Files that have no name, one for each."""
+    """Give files without a name, one for each content."""
     fds: list[int] = []
     try:
         for content in contents:

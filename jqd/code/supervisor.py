@@ -1,4 +1,4 @@
-"""The process a code worker is started as: it starts the worker proper, and sees to it that it leaves nothing behind.
+"""The first process of a code worker: it starts the worker proper, and ends whatever that leaves behind.
 
     jqd worker --code  ──starts──▶  python -m jqd.code  ──starts──▶  contexts, and what these start
         ▲ ends what a dead worker leaves behind       │
@@ -34,10 +34,8 @@ SWEEPS_MAX, SWEEP_EVERY_S = 500, 0.02  # for killed processes to be gone: one th
 
 
 async def supervise(config: CodeConfig) -> int:
-    """Run a code worker until SIGTERM or SIGINT; a second one hands its jobs back at once. Its exit code.
-
-    For a process that does nothing else: whatever child it has that it does not know is killed. Raises ConfigError.
-    """
+    """Run a code worker until SIGTERM or SIGINT; a second signal hands its jobs back at once. Returns its exit code.
+    For a process that does nothing else: unknown children are killed. Raises ConfigError."""
     base = Path(tempfile.mkdtemp(prefix="jqd-code-"))
     try:
         expect_sandbox(config, base)
@@ -61,14 +59,14 @@ class _Worker:
         self._log = get_logger("code")
 
     async def forward(self, arriving: AsyncIterator[int]) -> None:
-        """What we are told, it is told, too."""
+        """Pass signals on to the worker."""
         async for number in arriving:
             self._stopping.set()
             if self._child is not None and self._child.poll() is None:
                 self._child.send_signal(number)
 
     async def keep(self) -> int:
-        """Start it, again where it dies by itself. How the last one ended."""
+        """Start the worker, again where it dies by itself. Returns how the last one ended."""
         in_a_row, source = 0, random.Random()
         while True:
             began_s = trio.current_time()
@@ -83,7 +81,7 @@ class _Worker:
                 return code
 
     async def _run(self) -> int:
-        """One of them, until it is dead and nothing is left of it."""
+        """Run one worker until it is dead and nothing is left of it."""
         child, lifeline = self._start()
         try:
             await _wait_dead(child)
@@ -98,7 +96,7 @@ class _Worker:
         return child.returncode
 
     def _start(self) -> "tuple[subprocess.Popen[bytes], int]":
-        """The process, and the end of the pipe that it lives as long as."""
+        """Start the worker. Returns it, and the end of the pipe that it lives as long as."""
         theirs, ours = os.pipe()
         told = msgspec.json.encode(self._config).decode()
         command = [sys.executable, "-m", "jqd.code", told, str(self._base), str(theirs)]
@@ -115,7 +113,7 @@ class _Worker:
 
 
 async def _sweep() -> None:
-    """Until nothing is left that it had started."""
+    """Kill until nothing is left that the worker had started."""
     for _ in range(SWEEPS_MAX):
         if not end_strays():
             return

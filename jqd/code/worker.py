@@ -57,7 +57,7 @@ _decode_leased = msgspec.msgpack.Decoder(_Leased).decode
 
 
 class Home:
-    """A daemon, or another of its store while that is away: where this worker is registered, and asks for jobs."""
+    """A daemon, or another of its store while that is away, where this worker is registered and asks for jobs."""
 
     def __init__(self, daemon: str, http: httpx2.AsyncClient, name: str, slots: Slots, worker_id: str) -> None:
         self.registration = Registration(
@@ -70,7 +70,7 @@ class Home:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is something to ask for."""
+        """Return whether there are handlers to ask jobs for."""
         return self.catalogue is not None and bool(self.catalogue.jobtypes) and not self.registration.is_away
 
     @property
@@ -78,7 +78,7 @@ class Home:
         return self.registration.daemon
 
     async def run(self, config: CodeConfig, stopping: trio.Event) -> None:
-        """Stay registered for what there is. Where it cannot be, all is stopped."""
+        """Stay registered for the present handlers. Where that cannot be, all is stopped."""
         tenant = await self._tenant()
         if tenant and config.sandbox == "none":
             self.wrong = f"the token is of tenant {tenant!r}, whose code runs in a sandbox only: add --sandbox bwrap"
@@ -111,7 +111,7 @@ class Home:
         return card | ({"trouble": self.catalogue.trouble} if self.catalogue.trouble else {})
 
     async def _tenant(self) -> str:
-        """Whose worker this is."""
+        """Return the tenant of this worker's token."""
         log, told = get_logger("code"), ""
         while True:
             try:
@@ -139,7 +139,7 @@ class Home:
         return Lease(leased.lease_id, leased.jobs, self._http, lambda: self.daemon, silence_s)
 
     async def lease(self, pool: Pool, config: CodeConfig) -> Lease | None:
-        """Jobs of one type, as soon as there are some; None: not now."""
+        """Ask for jobs of one type; None: there are none now."""
         assert self.catalogue is not None
         known = [(name, found) for name in self.catalogue.jobtypes if (found := self.catalogue.find(name)) is not None]
         warm = pool.warm
@@ -169,7 +169,7 @@ class Home:
 
 
 class Slot:
-    """One batch after the other."""
+    """Runs one batch after the other."""
 
     def __init__(
         self, number: int, config: CodeConfig, homes: Sequence[Home], pool: Pool, stopping: trio.Event
@@ -178,7 +178,7 @@ class Slot:
         self._log = get_logger("code")
 
     async def run(self) -> None:
-        """Until told to stop. A poll is never given up: jobs may be on their way to it."""
+        """Run until told to stop. A poll is never abandoned: jobs may be on their way to it."""
         while not self._stopping.is_set():
             self._turn += 1
             count = len(self._homes)
@@ -201,7 +201,10 @@ class Slot:
             await trio.sleep(REST_S)
 
     async def _run(self, home: Home, lease: Lease) -> bool:
-        """Run its jobs, batch by batch. False: some of them went back untried, as nothing can run them here now."""
+        """Run the jobs of a lease, batch by batch.
+
+        Returns False: some went back untried, as nothing can run them here now.
+        """
         assert home.catalogue is not None
         jobtype = lease.jobs[0].name
         definition = home.catalogue.find(jobtype)
@@ -268,7 +271,7 @@ async def serve(config: CodeConfig, base: Path, *, stopping: trio.Event, now: tr
 
 
 async def _drain(pool: Pool, nursery: trio.Nursery, stopping: trio.Event, now: trio.Event, drain_s: float) -> None:
-    """Once told to stop: let jobs at work end for a while, then kill them, so that they go back."""
+    """Let jobs at work end for a while, once told to stop; then kill them, so that they go back."""
     await stopping.wait()
     with trio.move_on_after(drain_s):
         await now.wait()

@@ -254,7 +254,7 @@ class Schedules:
         return {"count": len(self.known), "paused": paused, "late": late, **self.counts}
 
     def complaints(self) -> list[str]:
-        """Overdue schedules, for `/readyz`."""
+        """Return the overdue schedules, as sentences for `/readyz`."""
         late = [*self.overdue()]
         told = [
             f"schedule {bare(one.name)!r}{of_tenant(one.name)} was to be fired at {iso(since_ms)}, and was not: "

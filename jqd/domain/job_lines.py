@@ -11,7 +11,7 @@ def is_job(line: bytes) -> bool:
 
 
 def job_of(line: bytes) -> dict[str, str]:
-    """The job that such a line asks for, as `jobs` of an outcome has it; without a | it has no argument."""
+    """Return the job that such a line asks for, as `jobs` of an outcome has it; without a | it has no argument."""
     text = line.partition(b": ")[2].rstrip(b"\r\n").decode("utf-8", "replace")
     name, bar, payload = text.partition("|")
     return {"name": name.strip()} | ({"argument": payload} if bar else {})

@@ -87,7 +87,8 @@ class Claims:
         """`outdated`: called when the store has other settings than this daemon; `rules_at`: up to where we have
         them; `refresh_settings`: fetches new ones.
 
-        `drained`: why no job may be started, or None. `permits`: of other partitions, where there are some."""
+        `drained`: why no job may be started, or None. `permits`: gets permits of other partitions, where there are
+        several."""
         self.backoff = LoopBackoff("dispatch", source=source)
         self.reply_lost = False
         """The answer of a claim was lost: the store may hold jobs for us that we do not know of."""

@@ -86,7 +86,10 @@ class Ingest(Generic[Record]):
         rolled_back: Callable[[], None] = lambda: None,
         reader: int = 0,
     ) -> None:
-        """`rolled_back`: called when the store knows less than it said it had applied. `reader`: of the journal."""
+        """`rolled_back`: called when the store knows less than it said it had applied.
+
+        `reader`: the number of the journal's reader.
+        """
         self.lane = lane
         self.backoff = LoopBackoff("ingest", source=source)
         self._settings, self._journal, self._store = settings, journal, store

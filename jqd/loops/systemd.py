@@ -34,7 +34,7 @@ class Manager:
 
 class SystemdNotifier:
     def __init__(self, manager: Manager, rounds: Callable[[], int], status: Callable[[], str]) -> None:
-        """`rounds`: of the dispatcher so far; `status`: how the daemon does, in a line."""
+        """`rounds`: returns how many rounds the dispatcher has made; `status`: returns the daemon's state in a line."""
         self._manager, self._rounds, self._status = manager, rounds, status
         self._ready = False
         self._stopping = False

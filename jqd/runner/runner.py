@@ -56,7 +56,8 @@ class Runner:
         gates: Capacity,
         wrong: Callable[[bytes, Sequence[str]], str] = nothing_follows,
     ) -> None:
-        """`trusts`: whether our lease holds now. `backoff`: of failed attempts. `wrong`: see `DeliveryContext`.
+        """`trusts`: whether our lease holds now. `backoff`: the waits after failed attempts. `wrong`: see
+        `DeliveryContext`.
         `pool`, `gates`: of all partitions together, so that a worker gets no more from all than it takes.
         """
         self._config = config

@@ -29,7 +29,7 @@ class Listener:
         event: str | None = None,
         tag: str | None = None,
     ) -> None:
-        """A row must match all that is given. A row that names no jobtype or no tags, where these matter, is kept,
+        """Keep rows that match all that is given. A row that names no jobtype or no tags, where these matter, is kept,
         to be looked up. `can_access`: the jobtypes that exist for the listener; None: all.
         """
         self.can_access = can_access

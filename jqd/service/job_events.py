@@ -21,7 +21,7 @@ OVER = "end"  # what somebody has seen who was told of the end
 
 
 class Seen(NamedTuple):
-    """How far somebody has followed a job."""
+    """How far a listener has followed a job."""
 
     state: str = ""
     attempts: int = 0
@@ -47,7 +47,7 @@ def read_seen(text: str) -> Seen | None:
 
 
 class Missed(NamedTuple):
-    """An attempt that failed while nobody looked."""
+    """An attempt that failed while the listener was away."""
 
     outcome: Outcome
 
@@ -63,7 +63,7 @@ class Lines(NamedTuple):
 
 
 class News(NamedTuple):
-    """One thing that is new, and how far who hears it has seen."""
+    """One new event, and how far a listener of it has followed."""
 
     what: JobView | Missed | Progress | Lines | None
     """The job as it is, None while it is on its way into the store; or something of it."""
@@ -100,7 +100,7 @@ def read_progress(packed: bytes) -> Progress | None:
 
 
 def _missed(view: JobView, seen: Seen) -> list[Outcome]:
-    """The failed attempts between what was seen and what is, as far as they are kept."""
+    """Return the failed attempts between what was seen and now, as far as they are kept."""
     if not seen.state:
         return []
     told = seen.attempts - (seen.state == State.RUNNING.value)

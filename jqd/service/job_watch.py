@@ -1,4 +1,5 @@
-"""The jobs that somebody follows at this daemon, as they were seen last (service/job_events.py tells the changes).
+"""job_events.py tells the changes)./The jobs that listeners follow at this daemon, as the store showed them last
+(service/job_events.py has the changes)./job_events.py tells the changes).
 
 One loop for each partition asks the store about all of them, twice a second, however many watch: what a worker told
 another daemon is seen there. Nothing is asked, and nothing is noted anywhere, while nobody watches.
@@ -25,7 +26,7 @@ RETRY_S = 5  # until who was refused asks again: others leave as their jobs end
 
 
 def check_room(services: Services) -> None:
-    """Raises Closed, NotYet, Overloaded where nobody more may watch here."""
+    """Raise Closed, NotYet or Overloaded where no further listener may follow a job here."""
     if services.pulls.is_closed:
         raise Closed("this daemon is shutting down; ask another one", full=False)
     whose = [tenant for watched in services.watched.values() for tenant in watched.bells.values()]
@@ -89,7 +90,10 @@ def _of(services: Services, partition: int) -> list[Watched]:
 
 
 async def look(services: Services, some: list[Watched]) -> None:
-    """Ask the store about some jobs, and wake who watches what changed. While it is away all stays as it is."""
+    """Ask the store about some jobs, and wake the listeners of those that changed.
+
+    While it is away all stays as it is.
+    """
     known = [(each.job_id, each.log.fence, each.log.end) for each in some]
     try:
         views = await services.store.get_briefs([each.job_id for each in some])

@@ -15,7 +15,7 @@ class Watched:
     """One job, and who watches it."""
 
     def __init__(self, job_id: str, view: JobView | None, *, named: bool) -> None:
-        """`named`: by its pusher's own id it is known that there is such a job."""
+        """`named`: the job was found by its pusher's own id, so it exists."""
         self.job_id, self.named = job_id, named
         self.view = view
         """None: it is on its way into the store."""

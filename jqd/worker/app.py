@@ -76,9 +76,11 @@ class App:
         timeout: Duration = TIMEOUT_S_DEFAULT,
         loop: Loop = "trio",
     ) -> None:
-        """`url`: of several daemons of one store a list, or with commas. `token`: for those, else what `JQD_TOKEN` says
-        with `JQD_URL`. `timeout`: of a push or a look, for the daemon's answer. `loop`: what async functions run under,
-        unless their `@app.job` says otherwise. Raises ValueError."""
+        """`url`: of several daemons of one store a list, or with commas.
+
+        `token`: for those daemons, else `JQD_TOKEN` with `JQD_URL`. `timeout`: for the daemon's answer. `loop`: the
+        event loop of async functions, unless their `@app.job` names another. Raises ValueError.
+        """
         self.url = url if url is None or isinstance(url, str) else ",".join(url)
         self.loop = _loop(loop)
         self._token, self._timeout_s = token, duration_s(timeout)

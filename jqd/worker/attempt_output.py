@@ -13,7 +13,7 @@ SUCCESS_LOG_BYTES_MAX = (
 
 
 class Output:
-    """The last lines. Each counts with its end, so that every byte that was printed has its place."""
+    """The last lines that were printed. Each has its end, so that every printed byte has its place."""
 
     def __init__(self) -> None:
         self._lines: deque[tuple[str, int]] = deque()  # each with its bytes
@@ -46,7 +46,7 @@ class Output:
             return "\n".join(line for line, _ in self._lines)
 
     def since(self, start: int = 0, bytes_max: int = OUTPUT_BYTES_MAX) -> tuple[int, str]:
-        """The lines from that byte on, as far as they are here and the last of them, and where they begin."""
+        """Return the lines from that byte on, as far as they are kept, and where they begin."""
         with self._lock:
             at, lines = self._end, list[str]()
             for line, size in reversed(self._lines):
@@ -59,7 +59,7 @@ class Output:
             return at, "\n".join(reversed(lines))
 
     def fresh(self) -> tuple[int, str]:
-        """The lines that came since it was asked last, as far as they are here, and how many bytes before are not."""
+        """Return the lines since the last call, as far as they are kept, and how many bytes before them are not."""
         at, text = self.since(self._passed_on)
         missed, self._passed_on = at - self._passed_on, at + (len(text.encode()) + 1 if text else 0)
         return missed, text
@@ -88,7 +88,7 @@ class AttemptOutput:
         self._spoke, self._write = spoke, write
 
     def write(self, line: str, missed: int = 0) -> None:
-        """`missed`: bytes that were printed before, and are not here any more."""
+        """Add a line. `missed`: bytes that were printed before it and are kept nowhere."""
         if self.output is None:
             self.output = Output()
         self.output.skip(missed)
@@ -117,7 +117,7 @@ class AttemptOutput:
             self.over()
 
     def log(self, bytes_max: int = OUTPUT_BYTES_MAX) -> tuple[int, str]:
-        """The end of all it said, now that it is over; and how many bytes came before."""
+        """Return the end of all output of a finished attempt, and how many bytes came before."""
         self.over()
         return self.output.since(bytes_max=bytes_max) if self.output is not None else (0, "")
 

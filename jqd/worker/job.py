@@ -104,9 +104,9 @@ class Job(Generic[P, C, R]):
     def __init__(
         self, function: Callable[P, C], name: str, options: Mapping[str, Any], sender: Sender, loop: Loop = "trio"
     ) -> None:
-        """`options`: those that its declaration gives. `loop`: for an async function.
+        """`options`: those of its declaration.
 
-        Raises ValueError and TypeError for what can never work.
+        `loop`: for an async function. Raises ValueError and TypeError for a function that cannot be a job.
         """
         if not is_name(name):
             raise ValueError(f"a job's name has 1 to {NAME_LENGTH_MAX} printable characters; got {name!r}")

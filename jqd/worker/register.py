@@ -42,7 +42,7 @@ class Slots:
     """The slots of one worker, divided among the stores that it registers at."""
 
     def __init__(self, max_jobs: Callable[[], int], batch: int) -> None:
-        """`max_jobs`: in all; loading the code anew may change it."""
+        """`max_jobs`: returns the slots of the whole worker; loading the code anew may change it."""
         self._max_jobs, self._batch = max_jobs, batch
         self._places: list[Registration] = []
 

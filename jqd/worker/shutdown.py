@@ -17,9 +17,10 @@ class ShutdownSignals:
     """The signals so far: first, second, reload."""
 
     def __init__(self, first: trio.Event | None, *, reloads: bool, owns: bool) -> None:
-        """`first`: set by the first signal, or by who gave it. `reloads`: SIGHUP loads anew; else it stops, too.
+        """`first`: set by the first signal, or by the caller.
 
-        `owns`: what this process has started was started by jobs.
+        `reloads`: SIGHUP loads the code anew; else it stops, too. `owns`: programs that this process has started were
+        started by jobs, and are killed at the end.
         """
         self.first, self.owns = trio.Event() if first is None else first, owns
         self.now = trio.Event()

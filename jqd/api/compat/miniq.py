@@ -76,7 +76,7 @@ class AddingHandler(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MiniqOptions(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many jobs its runner gets at once, and what counts for these where nothing is said of it: node-miniq's."""
+    """Options of a handler: jobs in one batch, and node-miniq's defaults for jobs."""
 
     batch: bool | UnsetType = UNSET
     """Whether it gets several jobs at once; left out: code does."""
@@ -98,7 +98,7 @@ class MiniqHandler(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AddedHandler(Struct, frozen=True):
-    """The version that was made."""
+    """The answer to a new handler: its version."""
 
     id: str
     """By which it is found, and jobs are pushed for it alone."""
@@ -185,20 +185,20 @@ async def start(parts: ApiContext, request: Request) -> Response:
 
 
 async def get_stop(parts: ApiContext, request: Request) -> Response:
-    """`GET /stop`: the same as a POST, from programs."""
+    """`GET /stop`: as `POST /stop`, for programs that send no body."""
     _expect_program(parts, request)
     return await stop(parts, request)
 
 
 async def get_start(parts: ApiContext, request: Request) -> Response:
-    """`GET /start`: the same as a POST, from programs."""
+    """`GET /start`: as `POST /start`, for programs that send no body."""
     _expect_program(parts, request)
     return await start(parts, request)
 
 
 def _expect_program(parts: ApiContext, request: Request) -> None:
-    """Raises Problem 403 for a GET that a web page may have sent: of those that ask for an image, say, browsers tell
-    nothing but to addresses that they trust, as loopback."""
+    """Raise Problem 403 for a GET that a web page may have sent. Browsers mark such requests only on trusted addresses,
+    as loopback is."""
     is_told = parts.guard.loopback and not BY_PAGES & request.headers.keys()
     has_token = request.headers.get(AUTHORIZATION, "").lower().startswith("bearer ")  # no page adds one unasked
     if not is_told and not has_token:
@@ -225,7 +225,7 @@ async def _add(parts: ApiContext, request: Request, client: str | None, jobtype:
 
 
 def _for_client(parts: ApiContext, client: str) -> ApiContext:
-    """Raises Problem 403, 422."""
+    """Return the context for a client's tenant. Raises Problem 403, 422."""
     if client != NOBODYS and not is_tenant(client):
         raise Problem(422, f"a client is a tenant, {IN_WORDS}, or {NOBODYS} for none, not {client[:64]!r}")
     return parts.as_principal(speaking_for(parts.services.principal, "" if client == NOBODYS else client))
@@ -245,7 +245,7 @@ def _read(body: bytes, jobtype: str, config: ServiceConfig) -> Batch:
 
 
 def _read_handler(request: Request) -> MiniqHandler:
-    """Raises Invalid, Unreadable; Problem 415."""
+    """Read a handler, as text or as a map. Raises Invalid, Unreadable; Problem 415."""
     if request.media_type() != TEXT:
         return read_body(request, MiniqHandler)
     try:

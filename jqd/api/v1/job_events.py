@@ -1,4 +1,4 @@
-"""One job as it goes on: its events as a stream, and what it printed."""
+"""Follows one job: its events as a stream, and what it printed."""
 
 from functools import partial
 from typing import Any
@@ -69,7 +69,7 @@ async def get_log(parts: ApiContext, request: Request, job_id: str) -> Response:
 
 
 class _Teller:
-    """One stream."""
+    """One stream of events."""
 
     def __init__(self, services: Services, watched: Watched, seen: Seen) -> None:
         self._services, self._watched, self._seen = services, watched, seen
@@ -130,7 +130,7 @@ def _event(services: Services, watched: Watched, news: News) -> bytes:
 
 
 def _failed(watched: Watched, missed: Missed) -> dict[str, Any]:
-    """An attempt that failed, and that another one followed meanwhile."""
+    """An attempt that failed, and was followed by another one since."""
     last, view = missed.outcome, watched.view
     return {
         "job_id": watched.job_id if view is None else bare(view.name) or view.id,

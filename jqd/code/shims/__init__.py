@@ -1,1 +1,1 @@
-"""What runs in a context beside its code, one file a language. None of them imports anything of jqd."""
+"""Programs that run in a context beside its code, one file a language. None imports anything of jqd."""

@@ -23,11 +23,11 @@ from typing import Any
 
 
 class Failed(Exception):
-    """The job has failed for good, as its data is wrong, say."""
+    """Raised by code: the job can never succeed."""
 
 
 class Retry(Exception):
-    """The job could not be done now."""
+    """Raised by code: the job could not be done now."""
 
     def __init__(self, message: str = "", after: float | None = None) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class Retry(Exception):
 
 
 class Job:
-    """What is known of a job beside its argument."""
+    """A job beside its argument, as code sees it."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self.__dict__.update(facts)
@@ -64,7 +64,7 @@ class Context:
             exec(compile(text, shown(text, called), "exec"), self.space)  # noqa: S102 - that is what this is for
 
     def function(self, text: str, called: str) -> Callable[..., Any]:
-        """The body as a function: it may `return`, and its names are its own."""
+        """Return the body as a function: it may `return`, and has names of its own."""
         if (called, text) not in self.functions:
             module = ast.parse("def __jqd_body__(argument, payload, job):\n    pass", called)
             (made,) = module.body
@@ -82,7 +82,7 @@ class Context:
 
 
 def shown(text: str, called: str) -> str:
-    """The name under which a traceback finds the lines of that text."""
+    """Return the file name under which tracebacks find the lines of a text."""
     name = f"<{called}>"
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     return name
