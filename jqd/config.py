@@ -368,7 +368,7 @@ def _build(
 
 
 def _said_by(path: tuple[str, ...], message: str, origins: Mapping[tuple[str, ...], str]) -> str:
-    """Return where the values come from that a component refuses and names."""
+    """Return the sources of the settings that an error message of a component names."""
     named = [
         f"{'.'.join(place)} from {origin}"
         for place, origin in origins.items()

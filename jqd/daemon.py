@@ -61,7 +61,7 @@ FORK_RETRY_S = 1.0  # between looks at a partition that is away while the journa
 
 log = get_logger("daemon")
 
-TOLD_S = 2.0  # the door opens, and jobs are taken in hand, without what the others said: a store that is there tells
+TOLD_S = 2.0  # the door opens, and jobs are taken in flight, without what the others said: a store that is there tells
 # it in less than half a second
 
 E = TypeVar("E", bound=Exception)

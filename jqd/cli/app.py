@@ -66,7 +66,7 @@ app.command(
     "jqd.cli.worker:worker",
     group=RUN,
     help="Serve the jobs of a Python module over HTTP.\n\n"
-    "SIGTERM or Ctrl-C: take no more, wait for the jobs in hand, leave. The second: hand them back untried, now. "
+    "SIGTERM or Ctrl-C: take no more, wait for the jobs in flight, leave. The second: hand them back untried, now. "
     "SIGHUP, with --processes: load the code anew. All of it: docs/use/PYTHON.md.",
 )
 app.command("jqd.cli.doctor:doctor", group=DISK, help="Say what of a store's settings or of a disk would lose jobs.")

@@ -9,7 +9,7 @@ from jqd.cli.exits import Exit
 from jqd.cli.render import show
 from jqd.client import Client
 
-LOOK_S = 0.5  # between looks at what a daemon has in hand yet
+LOOK_S = 0.5  # between looks at what a daemon has in flight yet
 
 
 def drain(daemon: str = "this", /, *, wait: str = "0", common: Common = Common()) -> int:
@@ -20,7 +20,7 @@ def drain(daemon: str = "this", /, *, wait: str = "0", common: Common = Common()
     daemon
         As `jqd daemons` lists it; left out: the one that is asked.
     wait
-        Wait so long (30s, 5m) until it has nothing in hand; ends with 5 when it has.
+        Wait so long (30s, 5m) until it has nothing in flight; ends with 5 when it has.
     """
     looks = math.ceil(duration(wait, "--wait") / LOOK_S)
     with common.client() as client:
@@ -34,7 +34,7 @@ def drain(daemon: str = "this", /, *, wait: str = "0", common: Common = Common()
     if common.output != "table":
         show(told, common.output)
     else:
-        has = "has no job in hand" if left == 0 else f"has {'some jobs' if left is None else left} in hand yet"
+        has = "has no job in flight" if left == 0 else f"has {'some jobs' if left is None else left} in flight yet"
         name = told["daemon"]
         print(f"{name} is drained since {told['drained_at']}, and {has}; `jqd daemons resume {name}` ends it")
         sys.stdout.flush()

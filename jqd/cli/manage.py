@@ -177,7 +177,7 @@ def clean(*, older: str, dry_run: Flag = False, common: Common = Common()) -> in
 
 
 def forget(*worker_ids: str, common: Common = Common()) -> int:
-    """Forget workers everywhere; what they have in hand is still waited for.
+    """Forget workers everywhere; what they have in flight is still waited for.
 
     Parameters
     ----------

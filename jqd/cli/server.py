@@ -191,7 +191,7 @@ def _say_stopping(in_hand: int, settings: Config) -> None:
     """Print, after Ctrl-C, which jobs are waited for. Not between JSON lines: programs read those."""
     if settings.log.form == "json" or not sys.stderr.isatty():
         return
-    jobs = f"{in_hand} job{'' if in_hand == 1 else 's'} in hand, up to {settings.drain_s:g} s"
+    jobs = f"{in_hand} job{'' if in_hand == 1 else 's'} in flight, up to {settings.drain_s:g} s"
     print(f"jqd: stopping; waits for {jobs}. A second Ctrl-C ends it at once", file=sys.stderr, flush=True)
 
 

@@ -127,7 +127,7 @@ async def worker(
     priority_max
         Take only jobs of this priority number or smaller.
     drain
-        Time that jobs in hand may take to end after SIGTERM: 90, 30s, 5m.
+        Time that jobs in flight may take to end after SIGTERM: 90, 30s, 5m.
     jobs
         Serve only these jobs of the app: names with commas between them, or the option several times.
     reload

@@ -42,7 +42,7 @@ from jqd.domain.units import Duration, duration_s
 TIMEOUT_S_DEFAULT = 10.0  # for an answer: many times what a push takes, short enough to notice a dead daemon
 WAIT_S_MAX = 20.0  # one long poll: shorter than what proxies cut off
 WAITERS_MAX = 16  # requests of one `wait` at once
-TAKING_S = 0.2  # longer than a push takes: the pause before one is sent again that another daemon has in hand
+TAKING_S = 0.2  # longer than a push takes: the pause before one is sent again that another daemon has in flight
 POLL_S_MIN = 0.05  # between polls of a daemon that answers a long poll at once
 
 

@@ -162,7 +162,7 @@ class Manage(Constraints, Schedules, Tokens):
         return self._many("clean", before=_seconds("before", before), dry_run=dry_run)
 
     def unregister(self, worker_id: str) -> None:
-        """Forget a worker everywhere; what it has in hand is still waited for. Raises NotFound, Conflict."""
+        """Forget a worker everywhere; what it has in flight is still waited for. Raises NotFound, Conflict."""
         self._http.call("DELETE", f"/v1/workers/{quote(worker_id, safe='')}", repeatable=False)
 
     def handler(self, name: str, *, version: int | None = None) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class Manage(Constraints, Schedules, Tokens):
         )
 
     def delete_handler(self, name: str) -> None:
-        """Forget all versions of what runs a jobtype; what they have in hand is still waited for. Raises NotFound."""
+        """Forget all versions of what runs a jobtype; what they have in flight is still waited for. Raises NotFound."""
         self._http.call("DELETE", f"/v1/handlers/{quote(name, safe='')}", repeatable=False)
 
     def stats(self) -> dict[str, Any]:

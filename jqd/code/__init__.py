@@ -1,6 +1,6 @@
 """Handlers that are code: a pull worker that runs them in processes of their own (`jqd worker --code`).
 
-operate/SECURITY.md)./It contains faults of the operator's own code; it is no sandbox, unless configured with one (docs/operate/SECURITY.md)./operate/SECURITY.md).
+It contains faults of the operator's own code; it is no sandbox, unless configured with one (docs/operate/SECURITY.md).
 """
 
 from jqd.code.config import CodeConfig

@@ -45,7 +45,7 @@ class NotUnderstood(ValueError):
 
 
 class Expression:
-    """An expression that was understood."""
+    """A CEL expression that was checked and can be evaluated."""
 
     def __init__(self, text: str, types: tuple[str, ...]) -> None:
         """`types`: what it may evaluate to, as CEL names them. Raises NotUnderstood."""

@@ -196,7 +196,7 @@ def why_limited(services: Services, view: JobView, place: QueuePlace) -> WaitRea
     until = f" until about {iso(place.until_ms)}" if place.until_ms else ""
     name, _, key = place.limited_by.partition(WITHIN)
     held = place.holds if _may_know(services, name) else ()
-    holds = f", which counts {', '.join(held)} in a hand" if held else ""
+    holds = f", which counts {', '.join(held)} in flight" if held else ""
     by, until_ms, ahead, is_exact = bare(name), place.until_ms, place.ahead, place.exact
     if key == FAILED:
         text = (

@@ -1,6 +1,6 @@
 """Tells workers that a job in flight at them was cancelled; how, their protocol says.
 
-This is a courtesy. The job stays in hand until its worker answers for it or its time is over, and nothing is held
+This is a courtesy. The job stays in flight until its worker answers for it or its time is over, and nothing is held
 against a worker that knows no such call. The cancel travels on another connection than the job and may overtake it:
 a worker that does not know the job is told again, and so is one that could not be reached. It may also come so late
 that the job has ended, got other content and is at work there again. So it names what it means: from the store to the
@@ -20,7 +20,7 @@ TELL_S = 2.0  # for one request, from its connection to its answer: the worker h
 AGAIN_S = (0.25, 1.0)  # pauses before it is told again
 TELLERS = 32  # requests at once, to all workers together
 TELLERS_EACH = 4  # of these to one worker: one that does not answer them keeps none from the others
-ASKED_MAX = 1_000  # cancels remembered of jobs that are not in hand: the answer to their claim may be on its way
+ASKED_MAX = 1_000  # cancels remembered of jobs that are not in flight: the answer to their claim may be on its way
 
 log = get_logger("runner")
 

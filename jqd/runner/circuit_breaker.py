@@ -1,10 +1,10 @@
-"""How much one worker may have in hand, and when it gets nothing. Pure: time and randomness are given.
+"""How much one worker may have in flight, and when it gets nothing. Pure: time and randomness are given.
 
 Three limits meet here:
 
     slots     max_jobs at once, as registered. With `batch` above it, an adaptive window for each jobtype: a tenth of a
               second of the speed measured, so that quick jobs travel in large batches and slow ones do not pile up
-    AIMD      each back-off halves what may be in hand; each good answer gives a sixteenth of it back
+    AIMD      each back-off halves what may be in flight; each good answer gives a sixteenth of it back
     breaker   closed ──back-off──▶ open (nothing is sent) ──time──▶ one probe of one job ──good answer──▶ closed
                                      ▲──────────────────────── it failed too: wait longer ◀┘
 
@@ -14,7 +14,7 @@ a share is free there is room for at least one job of any type, so what is quick
 What another daemon heard of the worker holds here, too (`worker_health.py`): nothing is sent until then. The daemon
 that was told so tries it first; the others a moment later, with one job each, if that one says nothing.
 
-A probe is a job in hand. It is over when its worker answers or fails, and at the latest when the job leaves the hand:
+A probe is a job in flight. It is over when its worker answers or fails, and at the latest when the job leaves it:
 a probe that is withdrawn, dropped or cut off on its way does not keep the breaker waiting.
 
 None of this costs a job an attempt: what cannot be placed here waits in the store or goes to another worker.
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from jqd.domain.backoff import Backoff
 from jqd.runner.crash_site import Site
 
-WINDOW_S = 0.1  # of a jobtype's measured speed may be in hand: enough to hide a round trip, little to lose with it
+WINDOW_S = 0.1  # of a jobtype's measured speed may be in flight: enough to hide a round trip, little to lose with it
 SAMPLE_S = 0.05  # of busy time make one measurement of speed: shorter is noise, longer finds the top late
 SPEEDS_MAX = 256  # jobtypes whose speed is remembered: of more, those used last; others begin with `max_jobs` anew
 RECOVERY_STEPS = 16  # good answers after a halving until the full window is open again
@@ -101,7 +101,7 @@ class CircuitBreaker:
         self._source = source
         self._disproved_s = float("-inf")  # what others said up to then counts no more
         self._grace_s = 0.0
-        self._probes: set[str] = set()  # ids of jobs in hand that were given while the breaker was open
+        self._probes: set[str] = set()  # ids of jobs in flight that were given while the breaker was open
         self._share = 1.0  # of each window, by AIMD
         self._backed_off_at_s = float("-inf")
         self._speeds: dict[str, Speed] = {}  # by jobtype, the one used last at the end

@@ -144,7 +144,7 @@ class InFlightJobs:
         for each in held:
             known = self._entries.get(each.job.id)
             assert known is None or (known.phase is STOPPED and known.held.fence < each.fence), (
-                f"job {each.job.id} is in hand already (fence {known.held.fence}, now {each.fence})"
+                f"job {each.job.id} is in flight already (fence {known.held.fence}, now {each.fence})"
             )
             entry = self._entries[each.job.id] = InFlightJob(each, worker_id)
             entries.append(entry)

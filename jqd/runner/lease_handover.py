@@ -30,11 +30,11 @@ class LeaseHandover:
         pull.silence_s = shared.entrust(entries, pull.worker.id, pull.heartbeat_s)
 
     def arrived(self, claims: Iterable[Claim], epoch: int, void: Collection[str] | None) -> None:
-        """The store knows what became of these; those that are on no such way are passed over.
+        """Note that the store knows what became of these hand-overs; other claims are passed over.
 
-        A claim before `epoch` was of an earlier seat: whoever took us for dead gave the job to others since. Of `void`,
-        ids, the store said that the hand-over came too late: the job ended meanwhile, or is in another hand, also where
-        a store that was rolled back believes in our seat again. None: its answer was lost, so it may have said that.
+        A claim before `epoch` was of an earlier membership: others have the job since. `void`: ids of which the store
+        said that the hand-over came too late: the job ended, or another daemon or worker holds it, also in a store that
+        was rolled back. None: its answer was lost, so it may have said that.
         """
         for claim in claims if self._coming else ():
             if (pull := self._coming.pop(claim, None)) is None:

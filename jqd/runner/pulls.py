@@ -40,7 +40,7 @@ class Pull:
     """Whether jobs are being claimed for it, or are on their way to it, or came."""
     is_over: bool = False
     given: list[Held] = field(default_factory=list)
-    """Jobs of one claim that are in its worker's hand, as the store knows."""
+    """Jobs of one claim that its worker holds, as the store knows."""
     silence_s: int = 0
     """For how long the worker may be silent that has them."""
     handed_s: float = math.inf

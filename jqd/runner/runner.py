@@ -1,6 +1,6 @@
 """Runs claimed jobs on HTTP workers: offers their free slots, takes claimed jobs, gives back outcomes.
 
-Nothing here waits for the store or the journal, and nothing is decided about what runs next. A job is in hand from
+Nothing here waits for the store or the journal, and nothing is decided about what runs next. A job is in flight from
 `run_jobs` until `forget`; what cannot be delivered comes back untried.
 """
 
@@ -84,7 +84,7 @@ class Runner:
         self._nursery: trio.Nursery | None = None
         self._early: list[Delivery] = []
         self._teller = Teller(self._shared)
-        self._cancelled: dict[str, int] = {}  # fences of jobs that were not in hand when their cancel came
+        self._cancelled: dict[str, int] = {}  # fences of jobs that were not in flight when their cancel came
         self._linger = Linger()
         self._work = trio.Event()
         self._handing = LeaseHandover(self._shared)

@@ -62,7 +62,7 @@ def _running(services: Services, view: JobView) -> WaitReason:
     worker = worker_of(services, view)
     since_ms = (running.started_at_ms if running else 0) or view.started_at_ms
     where = f" at worker {worker}" if worker else ""
-    daemon = f" in the hand of daemon {view.daemon}" if view.daemon else ""
+    daemon = f" for daemon {view.daemon}" if view.daemon else ""
     asked = "; it was asked to stop" if view.cancel_asked else ""
     text = f"it runs since {iso(since_ms)}{where}{daemon}, attempt {view.attempts} of {view.max_retry + 1}{asked}"
     return WaitReason(Cause.RUNNING, text, since_ms=since_ms, by=worker)
@@ -95,8 +95,8 @@ def _in_turn(services: Services, view: JobView, place: QueuePlace | None, held_u
         return WaitReason(Cause.HELD_UP if held_up else Cause.NEXT, text)
     if place.suspect:
         text = (
-            f"it was in hand when {place.deaths} daemons died, so it runs alone: it waits until a daemon that comes to"
-            " it has nothing else in hand"
+            f"it was in flight when {place.deaths} daemons died, so it runs alone: it waits until a daemon that comes"
+            " to it has nothing else in flight"
         )
         return WaitReason(Cause.SUSPECT, text, deaths=place.deaths, ahead=place.ahead, is_exact=place.exact)
     if place.limited_by:

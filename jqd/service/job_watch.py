@@ -1,4 +1,5 @@
-"""job_events.py tells the changes)./The jobs that listeners follow at this daemon, as the store showed them last
+"""The jobs that listeners follow at this daemon, as the store showed them last (service/job_events.py has the
+changes)./The jobs that listeners follow at this daemon, as the store showed them last
 (service/job_events.py has the changes)./job_events.py tells the changes).
 
 One loop for each partition asks the store about all of them, twice a second, however many watch: what a worker told

@@ -65,7 +65,8 @@ class SlotsGranted(NamedTuple):
 
 
 class RateGranted(NamedTuple):
-    """The answer of a bucket's home: starts, whether there may be more at once, and when there are."""
+    """Starts that a bucket's home grants, whether a further question may bring more at once, and when there are
+    more."""
 
     starts: int
     more: bool

@@ -153,7 +153,7 @@ def decode_told_end(keys: Keys, job_id: str, row: object, changed: object) -> Ou
 
 def crashed(job_id: str, deaths: int) -> Outcome:
     """Return the outcome of a job that crashed daemons."""
-    message = f"{deaths} daemons died while this job was the only one in their hand; it is not run again by itself"
+    message = f"{deaths} daemons died while this job was the only one in flight; it is not run again by itself"
     return Outcome(job_id, 0, Fate.DEAD, "", 0, 0, status=500, reason="crash", message=message)
 
 

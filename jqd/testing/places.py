@@ -52,12 +52,12 @@ class Places:
         return {job_id.decode(): int(fence) for job_id, fence in self._set(self._keys.held(sysid)).scores.items()}
 
     def deaths(self) -> dict[str, tuple[int, int]]:
-        """Id → deaths that the job was in hand at, and those that it was alone at."""
+        """Id → deaths that the job was in flight at, and those that it was alone at."""
         rows = {field.decode(): row.decode() for field, row in self._hash("deaths").items() if field[:1] not in b"@#"}
         return {job_id: (int(both.split(":")[0]), int(both.split(":")[1])) for job_id, both in rows.items()}
 
     def runs_alone(self, sysid: str, now_ms: int) -> str | None:
-        """The job that this daemon runs alone, and has in hand."""
+        """The job that this daemon runs alone, and has in flight."""
         note = self._hash("deaths").get(b"@" + sysid.encode())
         if note is None:
             return None

@@ -79,7 +79,7 @@ class Child:
                     else:
                         self._where = message
             if self._items:
-                os._exit(1)  # a job in hand may not let itself be stopped, and nobody waits for it
+                os._exit(1)  # a job in flight may not let itself be stopped, and nobody waits for it
             nursery.cancel_scope.cancel()
 
     async def _read(self) -> bytes:

@@ -100,7 +100,7 @@ def _cancel(schema: dict[Any, Any]) -> dict[str, Any]:
     batch = {"jqd-batch-id": "the batch that it came in; without it, any"}
     return {
         "operationId": "cancel",
-        "summary": "Tell jobs in hand to stop",
+        "summary": "Tell jobs in flight to stop",
         "parameters": [which, *_headers(batch)],
         "responses": {
             "204": {"description": "They are told; their outcomes come in the answer to their batch."},

@@ -42,7 +42,7 @@ from jqd.worker.worker_status import ProgressReporter, WorkerStatus, slots_of
 
 DRAIN_S_DEFAULT = 30.0  # as long as a job may take by default
 BATCH_JOBS = 500  # one POST brings so many jobs at most: past that the cost per job no longer falls
-CLOSE_S = 1.0  # for connections to close: work in hand has ended before that, or is being handed back
+CLOSE_S = 1.0  # for connections to close: work in flight has ended before that, or is being handed back
 DRAINING_EVERY_S = 10.0  # between two lines that say what a stop waits for
 DRAINING = "a second signal, or Ctrl-C, hands these jobs back at once"
 HANDED_BACK = "their jobs go to other workers, or wait for this one; no attempt is counted"

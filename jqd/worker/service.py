@@ -4,7 +4,7 @@
            400 not understood · 408 body too slow · 413 too large · 415 other encoding
            503 + Retry-After come later: no room, stopping, too many threads are stuck, or not signed
     GET    200 {status: "ok", …}, or 503 when new batches are refused; /openapi.json all this for programs
-    DELETE ?job_id=…   204 the job is told to stop · 404 it is not in hand · 503 not signed
+    DELETE ?job_id=…   204 the job is told to stop · 404 it is not in flight · 503 not signed
 
 Plain functions run in threads, async ones as tasks, each under the limit of `concurrency`. Jobs that cannot begin at
 once wait, within bounds: past `queue_jobs` a batch, or the rest of one, is refused, and a job that has waited for
@@ -324,7 +324,7 @@ class Service:
         batches = [batch for batch in self._in_hand if batch_id is None or batch.batch_id in ("", batch_id)]
         found = [i for batch in batches for i in batch.items if i.job_id in wanted and not i.ended]
         if not found:
-            raise Refusal(404, "No such job", "it is not in this worker's hand; it ended, or never came")
+            raise Refusal(404, "No such job", "it is not in flight here; it ended, or never came")
         for item in found:
             item.cancelled = True
             if item.begin():  # nobody else will

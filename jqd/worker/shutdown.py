@@ -26,7 +26,7 @@ class ShutdownSignals:
         self.now = trio.Event()
         """Do not wait for jobs in hand."""
         self.close = trio.Event()
-        """Nothing is in hand: the server may close."""
+        """Nothing is in flight: the server may close."""
         self._reloads = reloads
         self._reload = trio.Event()
 
@@ -69,5 +69,5 @@ def forced() -> Iterator[Callable[[], None]]:
 
 
 def _exit() -> None:
-    get_logger("worker").warning("worker.left", why="a job in hand does not let itself be stopped")
+    get_logger("worker").warning("worker.left", why="a job in flight does not let itself be stopped")
     os._exit(0)

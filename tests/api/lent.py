@@ -1,4 +1,4 @@
-"""An API with a worker that asks for its jobs, what it has in hand, and what it says of that."""
+"""An API with a worker that asks for its jobs, what it has in flight, and what it says of that."""
 
 import itertools
 from typing import Any

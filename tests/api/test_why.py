@@ -148,7 +148,7 @@ async def test_no_worker_none_of_its_priority_or_all_down(edge: Edge) -> None:
             READY._replace(limited_by="slow", until_ms=1_800_000_000_000, holds=("j1", "j2"), ahead=9, exact=False),
             "no matter",
             "limited",
-            "it is limited by constraint 'slow' until about 2027-01-15T08:00:00.000Z, which counts j1, j2 in a hand",
+            "it is limited by constraint 'slow' until about 2027-01-15T08:00:00.000Z, which counts j1, j2 in flight",
         ),
         (
             READY._replace(limited_by=f"slow one{WITHIN}=acme"),
@@ -167,8 +167,8 @@ async def test_no_worker_none_of_its_priority_or_all_down(edge: Edge) -> None:
             READY._replace(suspect=True, deaths=2),
             "no matter",
             "suspect",
-            "it was in hand when 2 daemons died, so it runs alone: it waits until a daemon that comes to it has nothing"
-            " else in hand",
+            "it was in flight when 2 daemons died, so it runs alone: it waits until a daemon that comes to it has"
+            " nothing else in flight",
         ),
     ],
 )
@@ -189,13 +189,11 @@ async def test_running_here_there_or_at_a_worker_alone(edge: Edge) -> None:
     job_id = edge.add(State.RUNNING, daemon="d2", started_at_ms=1_000, attempts=2, cancel_asked=True)
     body = await why(edge, job_id)
     assert (body["reason"], body["since"], body["daemon"]) == ("running", "1970-01-01T00:00:01.000Z", "d2")
-    assert (
-        body["text"] == f"it runs since {body['since']} in the hand of daemon d2, attempt 2 of 6; it was asked to stop"
-    )
+    assert body["text"] == f"it runs since {body['since']} for daemon d2, attempt 2 of 6; it was asked to stop"
     edge.runner.at_work[job_id] = Running("w1", 2_000)
     body = await why(edge, job_id)
     assert (body["by"], body["since"]) == ("w1", "1970-01-01T00:00:02.000Z")
-    assert "at worker w1 in the hand of" in body["text"]
+    assert "at worker w1 for daemon" in body["text"]
     alone = await why(edge, edge.add(State.RUNNING, worker="w9", started_at_ms=1_000, attempts=1))
     assert alone["text"] == "it runs since 1970-01-01T00:00:01.000Z at worker w9, attempt 1 of 6"
 

@@ -92,7 +92,8 @@ def same_bytes(h: History) -> Iterator[str]:
 
 
 def duplicates_explained(h: History) -> Iterator[str]:
-    """C4: each further start of a job has a cause: it was in hand where a fault struck, or its worker asked for it."""
+    """C4: each further start of a job has a cause: it was in flight where a fault struck, or its worker asked for
+    it."""
     for job_id, runs in h.runs.items():
         for before, after in pairwise(runs):
             if before.outcome == "retry":
@@ -109,7 +110,7 @@ def duplicates_explained(h: History) -> Iterator[str]:
 
 
 def duplicates_bounded(h: History) -> Iterator[str]:
-    """C5: a fault makes at most those run twice that were in hand where it struck."""
+    """C5: a fault makes at most those run twice that were in flight where it struck."""
     duplicates = Counter(h.dups)
     for fault in h.faults:
         if not duplicates[fault.id]:
@@ -122,7 +123,7 @@ def duplicates_bounded(h: History) -> Iterator[str]:
             held += len({id(run.claim) for run in early if in_hand(h, fault, run)})
         if duplicates[fault.id] > held:
             what = f"{fault.kind} of {fault.target} at {fault.t0:.3f}"
-            yield f"{what}: {duplicates[fault.id]} starts too many, but only {held} jobs in hand there"
+            yield f"{what}: {duplicates[fault.id]} starts too many, but only {held} jobs in flight there"
 
 
 def no_overlap(h: History) -> Iterator[str]:

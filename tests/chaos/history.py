@@ -76,7 +76,7 @@ class Run:
 
 @dataclass
 class Claim:
-    """A daemon took a job in hand under a fence, until its outcome was applied."""
+    """A daemon took a job in flight under a fence, until its outcome was applied."""
 
     job: str
     daemon: str

@@ -1,4 +1,4 @@
-"""Jobs that were in hand when daemons died, and what is given back without an outcome."""
+"""Jobs that were in flight when daemons died, and what is given back without an outcome."""
 
 import pytest
 
@@ -17,7 +17,7 @@ async def store_bench(store_bench: StoreBench) -> StoreBench:
     return store_bench
 
 
-# ---------------------------------------------------------------- deaths in hand
+# ---------------------------------------------------------------- deaths in flight
 
 
 async def die(bench: StoreBench, sysid: str, step: int = 100) -> list[int]:
@@ -185,7 +185,7 @@ async def test_jobs_are_given_back_in_all_ways(store_bench: StoreBench, how: Rel
 @pytest.mark.parametrize("limit", [1, 10, 500])
 @pytest.mark.parametrize("keyed", [False, True], ids=["plain", "keyed"])
 async def test_any_number_of_suspects_hides_no_healthy_job(store_bench: StoreBench, limit: int, keyed: bool) -> None:
-    """Two daemons died with much in hand: that stops no jobtype until the suspects have run one by one."""
+    """Two daemons died with much in flight: that stops no jobtype until the suspects have run one by one."""
     await setting(store_bench, "r", concurrency=10_000)
     queue = KEYED + item("r") if keyed else ""
     suspects = [store_bench.make(queue=queue) for _ in range(SUSPECTS)]

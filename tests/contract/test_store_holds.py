@@ -37,7 +37,7 @@ async def test_the_store_arbitrates_what_we_hold(store_bench: StoreBench) -> Non
     mine = {jobs[name].id: 1_000 + at for at, name in enumerate(("ready", "later", "ours"))}
     assert await store.get_held(one) == mine
     assert await store.get_held(two) == holds([held["theirs"]])
-    assert await store.get_waiting_jobtypes([Wanted()], 9) == [], "what is in hand again waits nowhere else"
+    assert await store.get_waiting_jobtypes([Wanted()], 9) == [], "what is in flight again waits nowhere else"
     assert (await store.promote(9)).next_due_ms is None
     ready = Held(jobs["ready"], mine[jobs["ready"].id], 1)
     assert await store_bench.settle(outcome(ready, Fate.SUCCEEDED)) == [], "under the fence that was said"

@@ -280,7 +280,7 @@ async def test_purge_of_notes_spares_running_jobs(store_bench: StoreBench) -> No
 async def test_a_job_that_moves_while_it_is_listed_stands_once(
     store_bench: StoreBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With more queues than are walked side by side, the ended are walked when all in hand is looked at already."""
+    """With more queues than are walked side by side, the ended are walked when all in flight is looked at already."""
     owner = await store_bench.join()
     job = await store_bench.push()
     held = await store_bench.claim_one(owner)

@@ -40,7 +40,7 @@ async def settle(bench: StoreBench, *outcomes: Outcome) -> list[str]:
 
 
 async def claim(bench: StoreBench, **fields: Any) -> Held:
-    """A job in hand that keeps its result."""
+    """A job in flight that keeps its result."""
     owner = await bench.join()
     await bench.push(**{"keep_result": True, **fields})
     return await bench.claim_one(owner)
@@ -206,7 +206,7 @@ async def test_the_ending_of_a_later_content_brings_its_large_result(store_bench
 
 @pytest.fixture
 async def full(fresh_valkey: Valkey) -> AsyncIterator[tuple[StoreBench, "redis.Redis"]]:
-    """A job in hand at a server that takes no memory for a result of some pieces."""
+    """A job in flight at a server that takes no memory for a result of some pieces."""
     with redis.Redis.from_url(fresh_valkey.url) as client:
         clock = ManualClock()
         async with open_store(StoreConfig(url=fresh_valkey.url), now_ms=clock.wall_ms) as store:

@@ -22,7 +22,7 @@ async def store_bench(store_bench: StoreBench) -> StoreBench:
     return store_bench
 
 
-@pytest.mark.parametrize("when", ["ready", "in hand", "ended"])
+@pytest.mark.parametrize("when", ["ready", "in flight", "ended"])
 async def test_a_replacement_that_comes_late_runs_though_the_older_content_was_claimed_after_it(
     store_bench: StoreBench, when: str
 ) -> None:
@@ -38,7 +38,7 @@ async def test_a_replacement_that_comes_late_runs_though_the_older_content_was_c
         if when == "ended":
             await store_bench.settle(outcome(old, Fate.SUCCEEDED))
         await store_bench.add(replacement)
-        if when == "in hand":
+        if when == "in flight":
             assert await store_bench.settle(outcome(old, Fate.SUCCEEDED)) == [job.id], "that was of the old content"
     else:
         await store_bench.add(replacement)

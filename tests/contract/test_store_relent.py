@@ -117,7 +117,7 @@ async def test_a_hand_over_told_again_to_its_daemon_means_nothing_when_a_later_c
 async def test_what_was_told_again_and_never_heard_of_is_given_back_untried(
     store_bench: StoreBench, in_hand: bool
 ) -> None:
-    """The simulation found a job dead by an attempt that no worker began, where its daemon had it in hand still."""
+    """The simulation found a job dead by an attempt that no worker began, where its daemon had it in flight still."""
     _, (held, unseen) = await lend(store_bench, 2)
     owner = await forget(store_bench)
     await store_bench.add(held.job)

@@ -187,7 +187,7 @@ async def test_a_job_that_ran_ended_as_it_did_though_its_name_is_another_s_by_no
         assert await store_bench.state(first) is State.SUCCEEDED, order
 
 
-@pytest.mark.parametrize("when", ["in hand", "ended"])
+@pytest.mark.parametrize("when", ["in flight", "ended"])
 async def test_an_earlier_attempt_that_is_told_late_shows_no_more_than_are_allowed(
     store_bench: StoreBench, when: str
 ) -> None:
@@ -199,7 +199,7 @@ async def test_an_earlier_attempt_that_is_told_late_shows_no_more_than_are_allow
     owner = await store_bench.join()
     for fate in (Fate.RETRY, Fate.RETRY, Fate.DEAD):
         held = await store_bench.claim_one(owner)
-        if fate is Fate.DEAD and when == "in hand":
+        if fate is Fate.DEAD and when == "in flight":
             await store_bench.settle(early)
             assert (await store_bench.view(job)).attempts == 3
         await store_bench.settle(outcome(held, fate))

@@ -73,5 +73,5 @@ def test_ctrl_c_in_a_terminal_says_what_is_waited_for_but_not_among_json_lines(f
             os.close(theirs)
             child.kill()
             child.communicate(timeout=60)
-    line = b"jqd: stopping; waits for 0 jobs in hand, up to 25 s. A second Ctrl-C ends it at once\r\n"
+    line = b"jqd: stopping; waits for 0 jobs in flight, up to 25 s. A second Ctrl-C ends it at once\r\n"
     assert (line in told) == (form == "auto")

@@ -10,7 +10,7 @@ import trio
 
 from tests.live.harness import Daemon, Worker, short_directory, wait_for
 
-END_S = 10.0  # a stop with nothing in hand: listeners hold nobody up
+END_S = 10.0  # a stop with nothing in flight: listeners hold nobody up
 
 
 class Ear(threading.Thread):

@@ -58,7 +58,7 @@ class HandRunner:
         self.stops = 0
         self.lost: list[str] = []
         self.cancelled: list[str] = []
-        self.over: set[str] = set()  # of those in hand: the store has not heard of it
+        self.over: set[str] = set()  # of those in flight: the store has not heard of it
         self.take_note: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self._in_hand: dict[str, int] = {}
         self._bell = trio.Event()

@@ -343,7 +343,8 @@ async def test_a_suspect_has_the_hand_of_all_partitions_for_itself(autojump_cloc
 
 
 async def test_a_suspect_does_not_wait_for_a_partition_that_cannot_be_told_what_ended(autojump_clock: None) -> None:
-    """One server is stopped with jobs of ours in hand: the suspect of another runs in company, and others behind it."""
+    """One server is stopped with jobs of ours in flight: the suspect of another runs in company, and others behind
+    it."""
     async with running() as sides:
         one, two, _ = sides.sides
         await two.add(Job("0", "b"))

@@ -240,7 +240,7 @@ async def test_outcomes_go_to_the_journal_and_are_offered_again_until_it_takes_t
         (piece,) = await here.journal.read(token)
         assert decode_outcomes(piece.body) == [outcome]
         assert here.scheduler.running() == {}
-        assert here.runner.out_of_hand_ids == []  # in hand until the store knows
+        assert here.runner.out_of_hand_ids == []  # in flight until the store knows
         nursery.cancel_scope.cancel()
 
 

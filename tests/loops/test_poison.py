@@ -13,7 +13,7 @@ ALONE_S = 60.0
 
 
 async def blame(store: FakeStore, job: str) -> None:
-    """That job was in hand at two deaths."""
+    """That job was in flight at two deaths."""
     for number in range(2):
         owner = await store.reserve_sysid(f"dies-{number}", True, through=True)
         held = await store.get_waiting_jobs(owner, "a", 9, priority_min=0, priority_max=0, bytes_max=1 << 20)

@@ -74,7 +74,7 @@ async def test_a_disk_that_cannot_be_read_stops_the_others_for_a_minute_only(
             assert await claimed(here, store) == [waiting]
         assert trio.current_time() - began_s >= RESIGN_S, "a slow disk is waited for"
         assert not bad.membership.trusts()
-        assert bad.runner.stops >= 1, "what it had in hand was stopped before the others went on"
+        assert bad.runner.stops >= 1, "what it had in flight was stopped before the others went on"
         assert "has not got on for 60 s" in str(bad.barrier.backoff.reason)
         assert "d2" not in store.places.members()
         disk.fail = lambda call, number: None

@@ -88,7 +88,7 @@ class Parts:
         await self.benches[number].settle(*(outcome(one, Fate.SUCCEEDED) for one in held))
 
     async def lose(self, number: int, held: Sequence[Held]) -> None:
-        """Empty a partition; its daemon comes through the barrier with what it has in hand, and tells it anew."""
+        """Empty a partition; its daemon comes through the barrier with what it has in flight, and tells it anew."""
         self.stores[number].wipe()
         self.stores[number].restart()
         self.clock.advance(1.0)

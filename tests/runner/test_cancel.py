@@ -1,4 +1,4 @@
-"""Cancelled jobs in hand: those not sent go back untried, of the others the worker is told, and no more than told."""
+"""Cancelled jobs in flight: those not sent go back untried, of the others the worker is told, and no more than told."""
 
 import socket
 from collections.abc import Sequence

@@ -241,7 +241,7 @@ def test_who_asks_for_no_time_is_left_alone_for_longer_each_time(asked_s: float)
     busy = gate_of()
     busy.put(2, 0)
     busy.crowded(0, 1, asked_s)
-    assert busy.open_until_s < 0, "one with jobs in hand takes what it has"
+    assert busy.open_until_s < 0, "one with jobs in flight takes what it has"
 
 
 def test_each_back_off_halves_and_good_answers_give_back() -> None:

@@ -1,4 +1,4 @@
-"""Each job in hand once, whatever happens in whatever order."""
+"""Each job in flight once, whatever happens in whatever order."""
 
 from collections import Counter
 from pathlib import Path
@@ -100,7 +100,7 @@ def test_the_next_attempt_may_come_before_this_one_is_settled() -> None:
 def test_a_job_at_work_is_not_taken_again(fence: int) -> None:
     in_flight = InFlightJobs()
     in_flight.take("w", [held("A", 2)])
-    with pytest.raises(AssertionError, match="in hand already"):
+    with pytest.raises(AssertionError, match="in flight already"):
         in_flight.take("w", [held("A", fence)])
 
 

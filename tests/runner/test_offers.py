@@ -169,7 +169,7 @@ async def test_the_same_claim_twice_is_a_bug(open_house: OpenHouse) -> None:
         card = house.register(worker.url)
         held = hold(1)
         house.run(held)
-        with pytest.raises(AssertionError, match="in hand already"):
+        with pytest.raises(AssertionError, match="in flight already"):
             house.runner.run_jobs(card.id, "mail", held)
         await house.stopped(1)
 

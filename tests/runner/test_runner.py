@@ -91,7 +91,7 @@ async def test_a_job_is_in_hand_until_it_is_settled(open_house: OpenHouse) -> No
         house.run(held)
         assert house.runner.get_running_jobs() == dict.fromkeys(ids(held), 7)
         house.runner.forget(claims(held))
-        assert len(house.runner.get_running_jobs()) == 2, "what has not stopped stays in hand"
+        assert len(house.runner.get_running_jobs()) == 2, "what has not stopped stays in flight"
         await house.stopped(2)
         assert len(house.runner.get_running_jobs()) == 2
         house.runner.forget(claims(held))

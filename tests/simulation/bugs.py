@@ -173,7 +173,7 @@ MISTAKES: dict[str, Mistake] = {
         "rollback",
         75,
         "overlap",
-        "a store that forgot is not told what is in hand",
+        "a store that forgot is not told what is in flight",
         (Recovery, "_arbitrate", _do_not),
     ),
     "reap-by-wall-clock": mistake(
@@ -233,7 +233,7 @@ MISTAKES: dict[str, Mistake] = {
         "lost",
         16,
         "stuck",
-        "nobody compares what the store takes for held with what is in hand",
+        "nobody compares what the store takes for held with what is in flight",
         (claims_module, "reconcile", _do_not),
         (barrier_module, "reconcile", _do_not),
     ),
@@ -241,7 +241,7 @@ MISTAKES: dict[str, Mistake] = {
         "pause",
         172,
         "doubt",
-        "a daemon that stood still sends what it has in hand",
+        "a daemon that stood still sends what it has in flight",
         (Runner, "__init__", _never_doubt),
     ),
     "never-resigns": mistake(

@@ -1,4 +1,4 @@
-"""A store that remembers who really was alone in hand at each death, beside what it counts of that itself.
+"""A store that remembers who really was alone in flight at each death, beside what it counts of that itself.
 
 A hand is noted when its death begins, before anything leaves it; whatever steps empty it after that, this was the hand.
 It is forgotten when the hand is empty, when its daemon is back and takes up what is left, and when the store's data are
@@ -63,7 +63,7 @@ class WitnessedServer(Server):
     def _judge(self, places: Places, job_id: str, counted: int) -> None:
         really = self._really_alone[job_id]
         if counted > really:
-            self._wrong(f"innocent: {job_id} counts as alone in hand at {counted} deaths, and was so at {really}")
+            self._wrong(f"innocent: {job_id} counts as alone in flight at {counted} deaths, and was so at {really}")
         place = places.place(job_id)
         if place is not None and place.name == "dead" and really < self._crash_limit:
-            self._wrong(f"innocent: {job_id} is given up for deaths, and was alone in hand at {really} of them")
+            self._wrong(f"innocent: {job_id} is given up for deaths, and was alone in flight at {really} of them")

@@ -56,7 +56,7 @@ SLOW_TAIL_S = 4.0  # what was asked of a slow store in its last moment is answer
 POINTS = (
     "before renew_sysid",
     "after renew_sysid",
-    *("after get_waiting_jobs",) * 8,  # nothing tells more than to be caught with fresh jobs in hand
+    *("after get_waiting_jobs",) * 8,  # nothing tells more than to be caught with fresh jobs in flight
     "before apply_outcomes",
     "after apply_outcomes",
     "before apply_jobs",

@@ -40,7 +40,7 @@ class Notes(Causes):
         return self._moments
 
     def is_poison(self, reason: str) -> bool:
-        """Whether a job is not tried any more for having been in hand at deaths, of which there were enough."""
+        """Whether a job is not tried any more for having been in flight at deaths, of which there were enough."""
         deaths = sum(away.why in ("killed", "paused", "cut off") for away in self.aways)
         return reason == "crash" and deaths >= STORE.crash_limit
 

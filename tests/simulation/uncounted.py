@@ -67,7 +67,7 @@ UNCOUNTED: dict[str, Mistake] = {
         "wipe",
         9,
         "concurrency",
-        "what was in hand when a store was emptied does not count there",
+        "what was in flight when a store was emptied does not count there",
         in_scripts("redis.call('ZADD', K.busy .. item.bucket, digits(fence), id)\n", ""),
         limits=True,
         dense=2,

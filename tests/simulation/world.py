@@ -357,7 +357,7 @@ class World(Stage):
 def _restless_part(partition: Partition, journal: Journal) -> str | None:
     where = f" (partition {partition.number})" if partition.number else ""
     if held := partition.runner.get_running_jobs():
-        return f"still has {sorted(held)} in hand{where}"
+        return f"still has {sorted(held)} in flight{where}"
     if partition.outcomes.pending:
         return f"has {partition.outcomes.pending} ends to tell{where}"
     for lane, ingest in partition.lanes.items():

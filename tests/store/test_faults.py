@@ -51,7 +51,7 @@ CHANGES: dict[str, Call] = {
 
 
 async def prepare(bench: StoreBench) -> tuple[Owner, list[Held]]:
-    """Two jobs in hand, one ready, one due, one that has a date; in a store that was looked at."""
+    """Two jobs in flight, one ready, one due, one that has a date; in a store that was looked at."""
     await bench.store.look(fresh=True)
     owner = await bench.join()
     now_ms = bench.clock.wall_ms()

@@ -103,7 +103,7 @@ class Surface:
         return Answer(told.status_code, {name.lower(): value for name, value in told.headers.raw}, told.content)
 
     async def runs(self, job_id: str) -> None:
-        """Until a worker has it in hand."""
+        """Until a worker has it in flight."""
         while not re.search(rb"running.*[0-9a-f]{16}", (await self._request("GET", f"/job/{job_id}", None, {})).body):
             await trio.sleep(SOON_S)  # watches a process of its own
 

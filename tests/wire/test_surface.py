@@ -55,7 +55,7 @@ async def test_every_call_of_the_table_answers(side: Side) -> None:
 
 
 async def test_who_waits_at_sigterm_is_answered(side: Side) -> None:
-    """A job in hand keeps the daemon; a poll waits for it, and a push for the store, which is halted meanwhile."""
+    """A job in flight keeps the daemon; a poll waits for it, and a push for the store, which is halted meanwhile."""
     with Stub().serving() as stub:
         async with side.surface() as surface:
             await leave(surface, side.daemon.child, side.store.pid, stub.url)

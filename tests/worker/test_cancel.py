@@ -182,7 +182,7 @@ async def test_an_outcome_on_its_way_to_the_answer_stands() -> None:
             await stage.wait_standing("b")
             (outcome,) = await exchange.next_outcomes()
             assert (outcome["job_id"], outcome["type"]) == ("a", "success")
-            assert (await stage.cancel("a", "b")).status == 204, "one of them was in hand"
+            assert (await stage.cancel("a", "b")).status == 204, "one of them was in flight"
     assert told(exchange.by_id["b"]) == CANCELLED
     stage.service.close()
 
@@ -204,7 +204,7 @@ async def test_a_timeout_is_no_cancel() -> None:
     assert (exchange.by_id["a"]["reason"], exchange.by_id["a"].get("status")) == ("timeout", None)
 
 
-@pytest.mark.parametrize(("query", "status", "says"), [("", 400, "name it"), ("job_id=b", 404, "not in this worker")])
+@pytest.mark.parametrize(("query", "status", "says"), [("", 400, "name it"), ("job_id=b", 404, "not in flight here")])
 async def test_what_cannot_be_cancelled_is_said(query: str, status: int, says: str) -> None:
     exchange = await Exchange(Stage().service, b"", method="DELETE", query=query).run()
     assert exchange.status == status

@@ -109,7 +109,7 @@ async def test_a_signal_drains_and_exits_0(
     process.send_signal(number)
     with trio.fail_after(PATIENCE_S):
         await daemon.unregistered.wait()
-    assert process.poll() is None, "it waits for what it has in hand"
+    assert process.poll() is None, "it waits for what it has in flight"
     (tmp_path / "go").touch()
     assert await read_line(process) == b"left in order\n"
     assert await process.wait() == 0
