@@ -58,7 +58,7 @@ class Out:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """As `Out`, and that life is to be ended, so that all daemons notice what the store forgot."""
+    """The store went back within one life, which must be ended, so that all daemons notice what it forgot."""
 
     past: str
 

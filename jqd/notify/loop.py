@@ -49,7 +49,7 @@ class Sender(Protocol):
 
 
 class Reading:
-    """Up to where the failures of one partition are read, by this daemon."""
+    """How far this daemon has read the failures of one partition."""
 
     def __init__(self, counted: Place) -> None:
         self.counted = counted

@@ -28,7 +28,7 @@ def one_line(text: str, most: int) -> str:
 
 
 def subject(notice: Notice) -> str:
-    """Of a mail: the most important group, and how many others there are."""
+    """Return the subject of a mail: the most important group, and how many others there are."""
     first, others = notice.rows[0], len(notice.rows) - 1
     more = f" and {others} more" if others else ""
     if first.is_over and first.is_known:
