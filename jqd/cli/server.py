@@ -87,6 +87,8 @@ async def dev(
 ) -> int:
     """Run a whole queue on this machine: a daemon, its own store and an example worker. Ctrl-C stops everything.
 
+    With runner.allow_code it runs handlers that are code, too.
+
     Parameters
     ----------
     config
@@ -102,10 +104,14 @@ async def dev(
     if not settings.store.is_own:
         raise Usage("jqd dev keeps its own store; for a store that exists use: jqd serve --store URL")
     return_memory()
-    with _usable(settings.data_dir), _example_worker() as start:
+    with _usable(settings.data_dir), _workers() as start:
 
         def ready(url: str) -> None:
-            start(url)
+            # Their warnings would be about this daemon stopping before them; what jobs raise stands in the jobs.
+            start("jqd.worker.demo:app", "--daemon", url, "--log-level", "error")
+            if settings.runner.allow_code:
+                sandbox = ("--sandbox", settings.runner.sandbox, "--drain", "1s")
+                start("--code", "--daemon", url, "--log-level", "error", *sandbox)
             print(_welcome(url, settings), flush=True)
 
         await serve_daemon(settings, ready=ready, interrupted=lambda in_hand: _say_stopping(in_hand, settings))
@@ -155,9 +161,8 @@ def _usable(data_dir: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _example_worker() -> Iterator[Callable[[str], None]]:
-    """Give a function that starts the example worker for a URL; it ends with the block, and with us if we are
-    killed."""
+def _workers() -> Iterator[Callable[..., None]]:
+    """Give a function that starts a worker with arguments; it ends with the block, and with us if we are killed."""
     children: list[subprocess.Popen[bytes]] = []
     parent = os.getpid()
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # found before the fork, called after it
@@ -168,9 +173,8 @@ def _example_worker() -> Iterator[Callable[[str], None]]:
         if os.getppid() != parent:
             os._exit(1)  # it died before it could be noticed
 
-    def start(url: str) -> None:
-        # Its warnings would be about this daemon stopping before it; what jobs raise stands in the jobs.
-        args = [sys.executable, "-m", "jqd", "worker", "jqd.worker.demo:app", "--daemon", url, "--log-level", "error"]
+    def start(*said: str) -> None:
+        args = [sys.executable, "-m", "jqd", "worker", *said]
         # In a session of its own: Ctrl-C ends the daemon, and the daemon's end ends the worker, in that order.
         child = subprocess.Popen(args, preexec_fn=die_with_parent, start_new_session=True)
         children.append(child)

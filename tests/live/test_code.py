@@ -1,7 +1,10 @@
 """Handlers that are code: a real daemon, a real store, real contexts in python3, node and sh."""
 
 import os
+import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +14,11 @@ import pytest
 
 from jqd.client import Client, JobInfo
 from jqd.client.job_info import FINAL_STATES
-from tests.live.harness import LEASE, Daemon, Process, short_directory, wait_for
+from tests.live.harness import LEASE, ROOT, Daemon, Process, short_directory, wait_for
 from tests.valkey import valkey
 
 END_S = 40.0
+PAGE = ROOT / "docs" / "use" / "CODE.md"
 ALLOWED = LEASE | {"JQD_RUNNER__ALLOW_CODE": "true"}
 SHOP = {
     "lang": "python",
@@ -214,6 +218,28 @@ def test_a_worker_that_is_killed_leaves_nothing_and_its_job_runs_again() -> None
                 assert ended(client, job_id).result == "ok"
                 assert another.stop() == 0
             assert client.get(job_id).attempts == 3
+
+
+def test_the_page_is_true() -> None:
+    """Its first commands, typed as they stand, beside a `jqd dev` on a port that is free."""
+    dev, first, batch = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert dev == "JQD_RUNNER__ALLOW_CODE=true jqd dev &\n"
+    with short_directory() as base:
+        said = ["dev", "--bind", "127.0.0.1:0", "--data-dir", str(base / "d")]
+        with Process(said, base / "log", {"JQD_RUNNER__ALLOW_CODE": "true"}) as process:
+            url = process.wait_line("is ready at").split()[-1]
+            env = os.environ | {"JQD_URL": url, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+            for command in (first + batch).splitlines():
+                told = subprocess.run(
+                    ["sh", "-c", command], env=env, capture_output=True, text=True, timeout=END_S, check=False
+                )
+                assert told.returncode == 0, (command, told)
+                wanted = command.partition("# ")[2].partition(":")[0]
+                assert wanted in (*told.stdout.split(), ""), (command, told)
+            with Client(url) as client:
+                (note,) = client.jobs(name="note")
+                assert ended(client, note.job_id).argument == "hello"
+            assert process.stop() == 0, process.log.read_text()
 
 
 def _wait_runs(book: Path, runs: int) -> None:
