@@ -20,6 +20,7 @@ from jqd.api import ApiConfig
 from jqd.domain import address, suggest
 from jqd.domain.backoff import Backoff
 from jqd.domain.errors import ConfigError
+from jqd.domain.followers import FOLLOWERS_BYTES_MAX
 from jqd.domain.lease import LeaseConfig
 from jqd.domain.setting_text import INTERNAL, SECRET, WHOLE, masked
 from jqd.domain.setting_text import read as read_setting
@@ -31,6 +32,7 @@ from jqd.loops.systemd import Manager
 from jqd.notify.config import NotifyConfig
 from jqd.runner import RunnerConfig
 from jqd.runner.in_flight import TAKE_BYTES_MAX
+from jqd.runner.transport.post import FIELDS_BYTES
 from jqd.scheduler import SchedulerConfig
 from jqd.service.config import JobConfig
 from jqd.sources import PREFIX, Setting, from_code, from_environment, from_file, from_flags
@@ -176,7 +178,8 @@ class Config:
                 raise ValueError(
                     f"api.{name} has less than {KEY_LENGTH_MIN} characters: it is a token, others can guess it"
                 )
-        least = max(self.api.array_bytes_max + HEAD_BYTES * self.api.array_jobs_max, 2 * TAKE_BYTES_MAX)
+        settled = TAKE_BYTES_MAX + self.runner.result_bytes_max + FOLLOWERS_BYTES_MAX + FIELDS_BYTES
+        least = max(self.api.array_bytes_max + HEAD_BYTES * self.api.array_jobs_max, settled)
         if self.journal.frame_bytes_max < least:
             raise ValueError(
                 f"journal.frame_bytes_max = {self.journal.frame_bytes_max} is less than {least}, which a push of "

@@ -22,6 +22,7 @@ from jqd.api.route import NoQuery, Refuse, Route
 from jqd.domain import media
 from jqd.domain.errors import Foreign, JqdError
 from jqd.domain.log import get_logger
+from jqd.domain.results import REPORT_BYTES_MAX
 from jqd.domain.tokens import is_token_id
 from jqd.http import (
     SOME_BYTES,
@@ -190,6 +191,8 @@ class Api:
         """
         config, route = self._parts.config, verdict.route
         bytes_max = config.array_bytes_max if route is not None and route.any_size else config.job_bytes_max
+        if route is not None and route.urgency is Urgency.ANY_SIZE:
+            bytes_max = max(bytes_max, REPORT_BYTES_MAX)
         if heading.method in ("GET", "HEAD"):  # nobody looks at it, and probes are open to all
             bytes_max = SOME_BYTES
         self._parts.guard.check(heading.path, heading.headers, plain=() if route is None else route.plain)

@@ -6,8 +6,13 @@ import msgspec
 
 from jqd.domain.job import NIL, Fate, Outcome
 
-RESULT_BYTES_MAX = 16 << 20  # of one as MessagePack, unless `runner.result_bytes_max` says another number
+RESULT_BYTES_MAX = 16 << 20  # of one as MessagePack, unless `runner.result_bytes_max` says less
+REPORT_BYTES_MAX = (
+    24 << 20
+)  # of a worker's report: the largest result in base64, as JSON has bytes, and what follows it
 PIECE_BYTES = 256 << 10  # one call of the store copies as much in a third of a millisecond; a larger result has several
+LARGE_BYTES = 1 << 20  # of one that is being read: larger ones take turns, for they are here three times
+LARGE_READ_MAX = 4  # of those at once: some 200 MB
 RESULT_DROPPED = "RESULT_DROPPED"  # begins the message of a success whose result could not be kept
 FULL_STATUS = 507  # of a job that requires its result, and for which the store has no room
 

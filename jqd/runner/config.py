@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from jqd.domain.results import RESULT_BYTES_MAX
 from jqd.domain.units import Bytes, Count, Seconds, Times
 from jqd.runner.outcome import MAX_INTERRUPTIONS
 from jqd.runner.ssrf import SsrfGuard
@@ -16,9 +17,10 @@ class RunnerConfig:
     """An outcome that comes so late after a job's timeout still counts."""
     connect_timeout_s: Seconds = 5.0
     """To reach a worker; else its jobs go back, with no attempt counted."""
-    result_bytes_max: Bytes = 1 << 20
-    """Of one result that is kept: it lives in the store's memory. A larger one is dropped."""
-    answer_bytes_max: Bytes = 64 << 20
+    result_bytes_max: Bytes = RESULT_BYTES_MAX
+    """Of one result that is kept, as MessagePack: it lives in the store's memory. A larger one is dropped.
+    Allowed: above 0, at most 16 MiB"""
+    answer_bytes_max: Bytes = 256 << 20
     """Of one answer of a worker with all its results."""
     batch_bytes_max: Bytes = 4 << 20
     """Of the arguments in one request; a larger job has one to itself."""
@@ -53,6 +55,11 @@ class RunnerConfig:
     """What code workers run code in. Only with bwrap may it be set for other tenants than the one without a name."""
 
     def __post_init__(self) -> None:
+        if self.result_bytes_max > RESULT_BYTES_MAX:
+            raise ValueError(
+                f"runner.result_bytes_max = {self.result_bytes_max} must be at most {RESULT_BYTES_MAX} (16 MiB): "
+                "journal, store and workers take no larger result; store it elsewhere and return where"
+            )
         try:
             SsrfGuard(self.worker_networks)
         except ValueError as error:

@@ -92,7 +92,7 @@ class Runner:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Carry deliveries until cancelled. Requests under way end with it; their jobs stay in flight."""
-        self._post = Post(self._pool, self._gates.connections, self._config)
+        self._post = Post(self._pool, self._gates.connections, self._config, self._is_backlogged)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             for delivery in self._early:

@@ -151,7 +151,7 @@ class Attempts:
         told = wire.Success(item.job_id, self._now(), result, jobs, log=log, log_from=log_from)
         try:
             body = codec.encode(told)
-            if len(body) > wire.RESULT_BYTES_MAX and log:  # what is returned counts more than what is printed
+            if len(body) > wire.OUTCOME_BYTES_MAX and log:  # what is returned counts more than what is printed
                 body = codec.encode(structs.replace(told, log="", log_from=0))
         except Exception as error:  # whatever a foreign object does when it is encoded
             where = wire.culprit(codec, result)
@@ -162,7 +162,7 @@ class Attempts:
             why = f"the jobs that are to follow have {told_bytes} bytes, more than {FOLLOWERS_BYTES_MAX}; "
             why += "let one of them push the others"
             raise Unsendable(why, "too much follows", wire.TOO_MUCH_STATUS)
-        if (size := len(body) - told_bytes) <= wire.RESULT_BYTES_MAX:
+        if (size := len(body) - told_bytes) <= wire.OUTCOME_BYTES_MAX:
             return body
         return codec.encode(
             wire.Success(item.job_id, self._now(), None, jobs, size)

@@ -20,7 +20,7 @@ from msgspec import Raw
 
 from jqd.domain.lossy_stream import LossyWriter
 from jqd.worker.attempt_output import OUTPUT_BYTES_MAX, SUCCESS_LOG_BYTES_MAX
-from jqd.worker.wire import MSGPACK, RESULT_BYTES_MAX, Codec
+from jqd.worker.wire import MSGPACK, OUTCOME_BYTES_MAX, Codec
 
 COMMAND_CHARS_MAX = 100  # of a command line in a log
 
@@ -131,7 +131,7 @@ def told_with(outcome: bytes, printed: bytearray, codec: Codec) -> bytes:
     decode = msgspec.msgpack.decode if codec is MSGPACK else msgspec.json.decode
     told: dict[str, Raw] = decode(outcome, type=dict[str, Raw])
     most = {"failure": OUTPUT_BYTES_MAX, "success": SUCCESS_LOG_BYTES_MAX}.get(decode(told["type"]), 0)
-    if not most or (len(outcome) + most > RESULT_BYTES_MAX and most == SUCCESS_LOG_BYTES_MAX):
+    if not most or (len(outcome) + most > OUTCOME_BYTES_MAX and most == SUCCESS_LOG_BYTES_MAX):
         return outcome
     said = [decode(told["log"], type=str)] if "log" in told else []
     whole = "\n".join([*said, text_of(printed)]).encode()

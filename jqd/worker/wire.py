@@ -24,12 +24,15 @@ import msgspec
 from jqd.domain import media
 from jqd.domain.dates import date_of
 from jqd.domain.job import TIMEOUT_S_MAX
+from jqd.domain.results import RESULT_BYTES_MAX
 
 TIMEOUT_S_DEFAULT = 30.0  # of a job whose batch names none, as the interface has it
 MESSAGE_CHARS_MAX = 16_384  # of a traceback, its end: enough to find the line, small enough to keep with the job
 ERROR_CHARS_MAX = 1_024  # of an exception's own text
 ERROR_BYTES_MAX = 65_536  # of an error value: a daemon drops what is bigger
-RESULT_BYTES_MAX = 1 << 20  # of an outcome with its result: the store keeps it in memory, and a daemon reads no more
+OUTCOME_BYTES_MAX = (
+    RESULT_BYTES_MAX + 4_096
+)  # of an outcome with its result, but for what follows: a daemon keeps no more
 
 DEPTH_LOOKED_MAX = 20  # levels of a result that are gone through for what cannot be encoded
 PARTS_LOOKED_MAX = 10_000  # of one level: some milliseconds

@@ -136,7 +136,7 @@ async def test_tls_with_a_plain_worker_costs_no_attempt(open_house: OpenHouse) -
 class Beside:
     """A carrier to workers that end a job in a fifth of a second each, but for one that never answers."""
 
-    def __init__(self, pool: object, connections: Connections, config: RunnerConfig) -> None:
+    def __init__(self, pool: object, connections: Connections, config: RunnerConfig, is_full: object) -> None:
         self._connections = connections
 
     async def carry(self, sending: Sending, listener: Listener) -> Ending:

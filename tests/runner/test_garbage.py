@@ -117,7 +117,7 @@ BOMBS: list[Script] = [_headers_bomb, _endless_body, _endless_value, _endless_st
 
 @pytest.mark.parametrize("script", BOMBS)
 async def test_memory_is_bounded(open_house: OpenHouse, script: Script) -> None:
-    async with open_worker(script) as worker, open_house(answer_bytes_max=8 << 20) as house:
+    async with open_worker(script) as worker, open_house(answer_bytes_max=8 << 20, result_bytes_max=1 << 20) as house:
         house.register(worker.url)
         tracemalloc.start()
         try:
@@ -175,7 +175,7 @@ async def test_an_answer_nobody_asked_for_is_no_answer_to_the_next_request(
 
 
 async def test_a_result_too_large_to_keep_is_dropped_and_its_job_says_so(open_house: OpenHouse) -> None:
-    async with open_worker() as worker, open_house() as house:
+    async with open_worker() as worker, open_house(result_bytes_max=1 << 20) as house:
         house.register(worker.url)
         kept, dropped = hold(1, argument=b"x" * (1 << 20), keep_result=True), hold(1, argument=b"x" * (1 << 20))
         required = hold(1, argument=b"x" * (1 << 20), keep_result="required")

@@ -12,7 +12,7 @@ import trio
 from jqd import App, Context, Failed, Retry, Snooze, current
 from jqd.domain.job import TIMEOUT_S_MAX
 from jqd.worker.service import Service, ServiceConfig
-from jqd.worker.wire import ERROR_BYTES_MAX, ERROR_CHARS_MAX, MESSAGE_CHARS_MAX, RESULT_BYTES_MAX
+from jqd.worker.wire import ERROR_BYTES_MAX, ERROR_CHARS_MAX, MESSAGE_CHARS_MAX, OUTCOME_BYTES_MAX
 from tests.worker.exchange import Exchange, packed, run_batch
 
 
@@ -78,7 +78,7 @@ def ending(argument: Any, /) -> Any:
         case "int too big":
             return 2**70
         case "huge":
-            return bytes(RESULT_BYTES_MAX)
+            return bytes(OUTCOME_BYTES_MAX)
         case "retry":
             raise Retry
         case "retry after":
@@ -179,7 +179,7 @@ async def test_a_result_that_cannot_be_sent_is_final_and_says_so(name: str, argu
 async def test_of_a_result_that_is_too_large_its_size_is_sent(name: str) -> None:
     outcome = await end(name, "huge")
     assert (outcome["type"], outcome["result"]) == ("success", None)
-    assert outcome["result_bytes"] > RESULT_BYTES_MAX
+    assert outcome["result_bytes"] > OUTCOME_BYTES_MAX
 
 
 @pytest.mark.parametrize("name", ["plain", "async", "asyncio"])

@@ -86,6 +86,10 @@ class _Lines:
         self._jobs: list[object] = []  # of lines since
         self._jobs_bytes = 0
 
+    @property
+    def held(self) -> int:
+        return len(self._begun)
+
     def is_costly(self, data: bytes) -> bool:
         return False
 

@@ -20,6 +20,7 @@ from jqd.domain import decode_errors, json_ext, media
 from jqd.domain.errors import AnswerGarbled
 from jqd.domain.fields import faults_of
 from jqd.domain.job import NIL, SNOOZE
+from jqd.domain.json_large import PIECE_BYTES, packed_of
 from jqd.runner.outcome import INVALID_RESPONSE, MESSAGE_LENGTH_MAX, SNOOZE_STATUS, Printed, Report, Size
 from jqd.runner.protocols.protocol import MEND, Answer, ItemFailures, Refused, Started, Unclear, WorkerSaid
 
@@ -151,7 +152,9 @@ def _value(raw: Raw, encoding: Encoding) -> bytes:
     data = bytes(raw)
     if not data:
         return NIL
-    return data if encoding == "msgpack" else _encoder.encode(json_ext.decode(data))
+    if encoding == "msgpack":
+        return data
+    return packed_of(data, json_ext.decode) if len(data) > PIECE_BYTES else _encoder.encode(json_ext.decode(data))
 
 
 def _any_of(raw: Raw) -> bool:

@@ -129,6 +129,10 @@ class Reader(Protocol):
     is_decided: bool
     """Whether the status has said all: the body is a result, and may be compressed or end with the connection."""
 
+    @property
+    def held(self) -> int:
+        """Return the bytes of what has begun and is not complete."""
+
     def is_costly(self, data: bytes) -> bool:
         """Return whether `data`, or the end, makes much JSON to read: a number like 1e-300 takes 1 us."""
 

@@ -26,6 +26,8 @@ def quote(data: bytes) -> str:
 
 
 class _Cutter(Protocol):
+    @property
+    def held(self) -> int: ...
     def cut(self, data: bytes) -> Iterator[bytes]: ...
     def end(self) -> None: ...
 
@@ -45,6 +47,10 @@ class AnswerReader:
         self._counted = _Counted(values_max)
         self._encoding: Encoding = "msgpack"
         self._cutter: _Cutter | None = None
+
+    @property
+    def held(self) -> int:
+        return 0 if self._cutter is None else self._cutter.held
 
     def is_costly(self, data: bytes) -> bool:
         """See Reader. MessagePack is cheap: only the fields of an outcome are read."""
@@ -90,6 +96,10 @@ class _MessagePackCutter:
         self._base = 0  # position in the answer of the buffer's first byte
         self._in_header = False
         self._array_left = 0  # values of an outer array still to come
+
+    @property
+    def held(self) -> int:
+        return len(self._buffer)
 
     def cut(self, data: bytes) -> Iterator[bytes]:
         self._buffer += data

@@ -16,6 +16,7 @@ import msgspec
 
 from jqd.domain import json_ext, media
 from jqd.domain.dates import iso
+from jqd.domain.json_large import PIECE_BYTES, packed_of
 from jqd.domain.tenant import bare
 from jqd.runner.endpoint import fill
 from jqd.runner.outcome import Report
@@ -87,6 +88,10 @@ class _Body:
     size: int = 0
     is_decided: bool = True
 
+    @property
+    def held(self) -> int:
+        return len(self.body)
+
     def is_costly(self, data: bytes) -> bool:
         """See Reader. All is decoded at the end."""
         return not data and len(self.body) > READ_AT_ONCE_BYTES and media.language_of(self.content_type) == "json"
@@ -106,7 +111,13 @@ class _Body:
         body, language, result = bytes(self.body), media.language_of(self.content_type), b""
         try:
             if language is not None:
-                result = bytes(_one_value(body)) if language == "msgpack" else _encoder.encode(json_ext.read(body))
+                result = (
+                    bytes(_one_value(body))
+                    if language == "msgpack"
+                    else packed_of(body)
+                    if len(body) > PIECE_BYTES
+                    else _encoder.encode(json_ext.read(body))
+                )
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
             result = b""  # it is not what it says; it is the result all the same
         if not result:

@@ -15,11 +15,13 @@ import trio
 
 from jqd.domain.errors import AnswerGarbled, JqdError
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX
+from jqd.domain.results import LARGE_BYTES
 from jqd.runner.config import RunnerConfig
 from jqd.runner.endpoint import server_of
 from jqd.runner.protocols import STYLES, Answer, Judgement, Reader, Sending, WorkerProtocol
 from jqd.runner.ssrf import AddressPolicy, standing_here
 from jqd.runner.transport.http1 import LostError, Origin, Wire
+from jqd.runner.transport.large_reads import LargeReads, Turn
 from jqd.runner.transport.network import UnreachedError
 from jqd.runner.transport.pool import OURS, Connections, CrowdedError, Pool
 
@@ -90,7 +92,9 @@ class PostAnswer(NamedTuple):
 class Post:
     """Posts a request for each batch, and one more for a cancel."""
 
-    def __init__(self, pool: Pool, connections: Connections, config: RunnerConfig) -> None:
+    def __init__(self, pool: Pool, connections: Connections, config: RunnerConfig, is_full: Callable[[], bool]) -> None:
+        """`is_full`: whether enough results wait for the disk."""
+        self._large = LargeReads(is_full)
         self._pool, self._connections, self._config = pool, connections, config
         self._writing = trio.CapacityLimiter(1)  # more threads of Python would only take turns
 
@@ -124,7 +128,7 @@ class Post:
                 judgement = style.judge(wire.status)
                 listener.answered(judgement)
                 if judgement is Judgement.READ:
-                    return await _hear(wire, style, sending, listener, self._config)
+                    return await _hear(wire, style, sending, listener, self._config, self._large)
                 return await _hear_status(wire, judgement, self._config)
             except AnswerGarbled as error:
                 return Ending(End.GARBLED, message=str(error))
@@ -208,29 +212,39 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 async def _hear(
-    wire: Wire, style: WorkerProtocol, sending: Sending, listener: Listener, config: RunnerConfig
+    wire: Wire, style: WorkerProtocol, sending: Sending, listener: Listener, config: RunnerConfig, large: LargeReads
 ) -> Ending:
+    turn: Turn | None = None
     coding, size = wire.headers.get(b"content-encoding", "identity").strip().lower(), 0
     # What is compressed is not of the type that the head names.
     content_type = wire.headers.get(b"content-type", "") if coding == "identity" else ""
     value_bytes_max = config.result_bytes_max + FOLLOWERS_BYTES_MAX + FIELDS_BYTES
     reader = style.reader(sending, content_type, value_bytes_max, wire.status)
-    while chunk := await wire.read():
-        if coding != "identity" and not reader.is_decided:
-            raise AnswerGarbled(f"the answer is encoded as {coding[:50]!r}, which was not asked for")
-        size += len(chunk)
-        if size > config.answer_bytes_max:
-            raise AnswerGarbled(f"the answer has more than the {config.answer_bytes_max} bytes that are read")
-        if wire.pieces > PIECES_MAX + PIECES_PER_JOB * len(sending.held) + size // PIECE_BYTES:
-            raise AnswerGarbled(f"the answer comes in crumbs: {wire.pieces} of {size} bytes; write larger ones")
-        listener.said(await _read_apart(reader, chunk) if reader.is_costly(chunk) else reader.feed(chunk))
-    last = reader.end() if not reader.is_costly(b"") else await _apart(reader.end)
-    # Without a length the end of the connection is the end of the body, also when the worker died there.
-    framed = wire.status == 204 or b"content-length" in wire.headers or b"transfer-encoding" in wire.headers
-    if not framed and not reader.is_decided:
-        return Ending(End.LOST, message="the connection closed, and the answer had no length to tell that it was whole")
-    listener.said(last)
-    return Ending(End.COMPLETE, status=wire.status)
+    try:
+        while chunk := await (wire.read() if turn is None else turn.read(wire)):
+            if coding != "identity" and not reader.is_decided:
+                raise AnswerGarbled(f"the answer is encoded as {coding[:50]!r}, which was not asked for")
+            size += len(chunk)
+            if size > config.answer_bytes_max:
+                raise AnswerGarbled(f"the answer has more than the {config.answer_bytes_max} bytes that are read")
+            if wire.pieces > PIECES_MAX + PIECES_PER_JOB * len(sending.held) + size // PIECE_BYTES:
+                raise AnswerGarbled(f"the answer comes in crumbs: {wire.pieces} of {size} bytes; write larger ones")
+            listener.said(await _read_apart(reader, chunk) if reader.is_costly(chunk) else reader.feed(chunk))
+            if size > LARGE_BYTES:
+                turn = turn or Turn(large)
+                await turn.look(reader.held)
+        last = reader.end() if not reader.is_costly(b"") else await _apart(reader.end)
+        # Without a length the end of the connection is the end of the body, also when the worker died there.
+        framed = wire.status == 204 or b"content-length" in wire.headers or b"transfer-encoding" in wire.headers
+        if not framed and not reader.is_decided:
+            return Ending(
+                End.LOST, message="the connection closed, and the answer had no length to tell that it was whole"
+            )
+        listener.said(last)
+        return Ending(End.COMPLETE, status=wire.status)
+    finally:
+        if turn is not None:
+            turn.leave()
 
 
 async def _hear_status(wire: Wire, judgement: Judgement, config: RunnerConfig) -> Ending:

@@ -1,0 +1,133 @@
+"""Large JSON as MessagePack, a piece at a time: what C builds in one go holds up all threads, and takes much memory."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from jqd.domain import json_ext
+
+PIECE_BYTES = 65_536  # of small values a millisecond and some MB
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{},"]', re.DOTALL)
+_BLANK = re.compile(rb"[ \t\n\r]*+")
+_PLAIN = re.compile(rb'[^\s,\]}"]++')  # a number, true, false or null
+_HEADS = {b"[": b"\xdd", b"{": b"\xdf"}  # MessagePack: arrays and maps whose number of items has four bytes
+_ENDS = {b"[": b"]", b"{": b"}"}
+_FORMS = ("$bytes", "$msgpack")
+
+_pairs = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def packed_of(text: bytes, read: Callable[[bytes], Any] = json_ext.read) -> bytes:
+    """Return the value of a JSON text, of which `read` has to read no more than a piece at once, or one long string.
+
+    Raises what `read` and `msgspec.msgpack.encode` raise, and RecursionError.
+    """
+    if len(text) <= PIECE_BYTES:
+        return _encode(read(text))
+    packing = _Packing(text, read)
+    at = packing.behind_blanks(packing.value(packing.behind_blanks(0)))
+    if at != len(text):
+        raise ValueError(f"JSON is malformed: trailing characters (byte {at})")
+    return bytes(packing.packed)
+
+
+class _Packing:
+    def __init__(self, text: bytes, read: Callable[[bytes], Any]) -> None:
+        self._text, self._read = text, read
+        self.packed = bytearray()
+
+    def behind_blanks(self, at: int) -> int:
+        """Return where the next thing stands."""
+        match = _BLANK.match(self._text, at)
+        assert match is not None, "it matches nothing, too"
+        return match.end()
+
+    def value(self, at: int) -> int:
+        """Pack the value that begins there; return its end."""
+        if self._text[at : at + 1] in _ENDS:
+            return self._items(at)
+        plain = _PLAIN.match(self._text, at)
+        end = plain.end() if plain is not None else self._end_of_string(at)
+        self.packed += _encode(self._read(self._text[at:end]))
+        return end
+
+    def _items(self, begin: int) -> int:
+        """Pack an array or a map; return its end."""
+        text, sign, head, count = self._text, self._text[begin : begin + 1], len(self.packed), 0
+        self.packed += _HEADS[sign] + bytes(4)
+        at, mark, form = begin, b",", False
+        while mark == b",":
+            at = self.behind_blanks(at + 1)
+            if (cut := self._cut(at)) is not None:
+                items, form = self._small(sign, text[at:cut])
+                at, count = cut, count + items
+            else:  # the first one is larger than a piece
+                if sign == b"{":
+                    form, at = self._key(at)
+                at, count = self.behind_blanks(self.value(at)), count + 1
+            mark = text[at : at + 1]
+        if mark != _ENDS[sign]:
+            raise ValueError(f"JSON is malformed: expected ',' or {_ENDS[sign].decode()!r} (byte {at})")
+        if count == 1 and form:  # of one string: see json_ext
+            self.packed[head:] = _encode(self._read(text[begin : at + 1]))
+        else:
+            self.packed[head + 1 : head + 5] = count.to_bytes(4, "big")
+        return at + 1
+
+    def _cut(self, at: int) -> int | None:
+        """Return the end of the items that a piece has whole: a comma or a bracket; None where it has none."""
+        text, depth, last = self._text, 0, None
+        for match in _TOKEN.finditer(text, at, at + PIECE_BYTES):
+            token = text[match.start()]
+            if token in b"[{":
+                depth += 1
+            elif token in b"]}":
+                if not depth:
+                    return match.start()
+                depth -= 1
+            elif token == ord(","):
+                last = last if depth else match.start()
+            elif match.end() == match.start() + 1:  # a string that goes on behind the piece
+                break
+        return last
+
+    def _small(self, sign: bytes, items: bytes) -> tuple[int, bool]:
+        """Pack neighbours; return how many, and whether the last one has the key of a form."""
+        if sign == b"[":
+            values = self._read(b"[%b]" % items)
+            packed = _encode(values)
+            self.packed += packed[1 if len(values) < 16 else 3 if len(values) < 65_536 else 5 :]
+            last = ""
+        else:
+            values, last = _pairs(b"{%b}" % items), ""
+            for last, value in values.items():
+                self.packed += _encode(last) + _encode(self._read(bytes(value)))
+        if not values:
+            raise ValueError("JSON is malformed: nothing stands between a comma and what follows it")
+        return len(values), last in _FORMS
+
+    def _key(self, at: int) -> tuple[bool, int]:
+        """Pack a key; return whether it is that of a form, and where its value begins."""
+        end = self._end_of_string(at)
+        key = msgspec.json.decode(self._text[at:end], type=str)
+        self.packed += _encode(key)
+        at = self.behind_blanks(end)
+        if self._text[at : at + 1] != b":":
+            raise ValueError(f"JSON is malformed: expected ':' (byte {at})")
+        return key in _FORMS, self.behind_blanks(at + 1)
+
+    def _end_of_string(self, at: int) -> int:
+        if self._text[at : at + 1] != b'"':
+            raise ValueError(f"JSON is malformed: invalid character (byte {at})")
+        end = at
+        while (end := self._text.find(b'"', end + 1)) > 0:
+            before = end
+            while self._text[before - 1] == ord("\\"):
+                before -= 1
+            if (end - before) % 2 == 0:
+                return end + 1
+        raise ValueError("JSON is malformed: it ends within a string")
