@@ -10,7 +10,8 @@ from jqd.store.methods import STEP_JOBS, ScriptMethods, in_steps
 
 NEW, ALL = "new", "all"
 GROUP_MAX = 10_000  # members: one job may wait for all of them
-UNIQUE_S = 600.0  # a job that got a key and is not in the store: on its way there, or its push failed
+PLACE_S = 30.0  # a place or key of a push that was not confirmed: far longer than a push takes, else it failed
+UNIQUE_S = 600.0  # a job that has a key and is not in the store: on its way there, or lost with its daemon's disk
 
 
 class Blocked(NamedTuple):
@@ -84,11 +85,21 @@ class Group(NamedTuple):
     job_ids: list[str]
 
 
+class Closing(NamedTuple):
+    """A group that is closed."""
+
+    unsure: int
+    """Places of jobs that are being pushed."""
+    job_ids: list[str]
+
+
 class UniqueWanted(NamedTuple):
     key: str
-    job_id: str
+    token: str
+    """Of the push."""
     until: str
     """"waiting": a job that has begun has it no more; "ended"."""
+    job_id: str = ""
 
 
 class LinkMethods(ScriptMethods):
@@ -168,18 +179,29 @@ class LinkMethods(ScriptMethods):
 
     # ------------------------------------------------------------ groups and unique keys
 
-    async def join_group(self, group: str, job_ids: Sequence[str]) -> Joined:
-        """Jobs become its members, before they are journaled."""
-        for some in in_steps(job_ids, STEP_JOBS):
+    async def join_group(self, group: str, tokens: Sequence[str]) -> Joined:
+        """Jobs that are about to be pushed get places in it, each by a token of its own. Whose place is not confirmed
+        in PLACE_S has none any more once the group is closed."""
+        for some in in_steps(tokens, STEP_JOBS):
             answer = await self._caller.call("join_group", group, GROUP_MAX, *some)
             joined = Joined(self._whole("grouped", answer))
             if joined is not Joined.MEMBERS:
                 return joined
         return Joined.MEMBERS
 
-    async def close_group(self, group: str) -> list[str]:
-        """Nobody joins it any more. Returns its members."""
-        return self._texts("grouped", await self._caller.call("close_group", group))
+    async def confirm_members(self, group: str, pairs: Sequence[tuple[str, str]]) -> list[str]:
+        """(token, id) of jobs that are journaled, or (token, "") where there will be none. ("", id), from a journal: it
+        has a place unless the group is closed. Returns ids that are no members: it was closed without them."""
+        late: list[str] = []
+        for some in in_steps(pairs, STEP_JOBS):
+            flat = [one for pair in some for one in pair]
+            late += self._texts("grouped", await self._caller.call("confirm_members", group, *flat))
+        return late
+
+    async def close_group(self, group: str) -> Closing:
+        """Nobody joins it any more."""
+        unsure, *ids = self._list("grouped", await self._caller.call("close_group", group, round(PLACE_S * 1000)))
+        return Closing(self._whole("grouped", unsure), [self._text("grouped", one) for one in ids])
 
     async def get_group(self, group: str) -> Group | None:
         answer = await self._caller.call("get_group", group)
@@ -189,9 +211,21 @@ class LinkMethods(ScriptMethods):
         return Group(self._whole("grouped", closed.encode()) if closed else 0, ids)
 
     async def reserve_unique(self, wanted: Sequence[UniqueWanted]) -> list[str]:
-        """The id of the job that has each key: the one that wants it, or one that lives."""
+        """Who has each key: the token of the job that wants it; the id of one that lives; "~" and a token: another push
+        has it that is not confirmed yet."""
         given: list[str] = []
         for some in in_steps(wanted, STEP_JOBS):
-            flat = [one for each in some for one in each]
-            given += self._texts("unique", await self._caller.call("reserve_unique", round(UNIQUE_S * 1000), *flat))
+            flat = [one for each in some for one in (each.key, each.token, each.until)]
+            times = round(PLACE_S * 1000), round(UNIQUE_S * 1000)
+            given += self._texts("unique", await self._caller.call("reserve_unique", *times, *flat))
+        return given
+
+    async def confirm_unique(self, wanted: Sequence[UniqueWanted], *, learn: bool = False) -> list[str]:
+        """These are journaled, or, without an id, never will be. Returns who has each key then.
+
+        `learn`: they come from a journal, and this store may have forgotten them: of two the later one has it."""
+        given: list[str] = []
+        for some in in_steps(wanted, STEP_JOBS):
+            flat = [one for each in some for one in (each.key, each.token, each.job_id, each.until)]
+            given += self._texts("unique", await self._caller.call("confirm_unique", "learn" if learn else "", *flat))
         return given

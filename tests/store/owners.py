@@ -40,7 +40,8 @@ class Found:
         self.noted = {letter: set[bytes]() for letter in LETTERS}
         for note in self.ids("tomb"):
             self.noted[note[0]].add(note[1:])
-        self.unique = {row.split(b" ")[0] for row in self.rows("unique").values()}
+        self.unique = {row.split(b" ")[0] for row in self.rows("unique").values() if row[:1] != b"~"}
+        self.promised = {b"\0" + key for key, row in self.rows("unique").items() if row[:1] == b"~"}
         self.fences = {b"%d" % score for score in self._rows["held"].get(b"*", {}).values()}
 
     def of(self, name: str) -> dict[bytes, Rows]:
@@ -187,11 +188,11 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "members": (SEAT, lambda of: ()),
     "applied": (JOURNAL, lambda of: ()),
     "kept": (JOURNAL, lambda of: ()),
-    "links": (LINK, lambda of: {each for each in of.ids("links") if each[1:] not in of.here | of.ids("linked")}),
+    "links": (LINK, lambda of: ()),  # take_links drops what nobody waits for
     "linked": (LINK, lambda of: of.ids("linked") - of.here - of.unique),
     "children": (LINK, lambda of: of.of("children").keys() - of.ids("linked")),
     "parents": (LINK, lambda of: of.of("parents").keys() - of.ids("linked")),
-    "groups": (LINK, lambda of: of.ids("groups") ^ of.of("grouped").keys()),
+    "groups": (LINK, lambda of: of.ids("groups") ^ (of.of("grouped").keys() | of.promised)),
     "grouped": (LINK, lambda of: ()),
     "unique": (LINK, lambda of: of.unique - of.ids("linked")),
     "notices": ("what is told the administrator", lambda of: ()),

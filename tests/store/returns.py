@@ -171,8 +171,11 @@ class Round:
         for _ in range(count):
             (parent,) = await self.pushed(1)
             child = self.bench.make(flow=Flow(after=(parent.id,), unique=f"k{parent.id}"), eligible_at_ms=BLOCKED_MS)
-            assert await store.join_group(f"g{parent.id}", [parent.id, child.id]) is Joined.MEMBERS
-            assert await store.reserve_unique([UniqueWanted(f"k{parent.id}", child.id, "ended")]) == [child.id]
+            assert await store.join_group(f"g{parent.id}", ["t1", "t2"]) is Joined.MEMBERS
+            assert await store.confirm_members(f"g{parent.id}", [("t1", parent.id), ("t2", child.id)]) == []
+            wanted = UniqueWanted(f"k{parent.id}", "t2", "ended", child.id)
+            assert await store.reserve_unique([wanted]) == ["t2"]
+            assert await store.confirm_unique([wanted]) == [child.id]
             await self.bench.add(child)
             await store.watch_parents(child.id, "", [(parent.id, "")])
             await store.note_parents([(child.id, parent.id, "")], size=1)

@@ -153,8 +153,10 @@ class Furnished:
         await self.bench.add(self.child)
         await store.watch_parents(self.child.id, "", [(self.parent.id, "")])
         await store.note_parents([(self.child.id, self.parent.id, "")], new=True)
-        await store.join_group("crowd", [self.parent.id, self.child.id])
-        await store.reserve_unique([UniqueWanted("key", self.parent.id, "ended")])
+        await store.join_group("crowd", ["t1", "t2"])
+        await store.confirm_members("crowd", [("t1", self.parent.id), ("t2", self.child.id)])
+        await store.reserve_unique([UniqueWanted("key", "t1", "ended")])
+        await store.confirm_unique([UniqueWanted("key", "t1", "ended", self.parent.id)])
 
     async def _name(self) -> None:
         self.named = job = self.bench.make(name="mine")
@@ -238,9 +240,11 @@ CALLS: dict[str, Call] = {
     "link_children": lambda here: here.bench.store.link_children([(here.parent.id, here.child.id)]),
     "list_links": lambda here: here.bench.store.list_links([here.parent.id], 9),
     "join_group": lambda here: here.bench.store.join_group("crowd", [here.ended.id]),
+    "confirm_members": lambda here: here.bench.store.confirm_members("crowd", [("", here.ended.id)]),
     "close_group": lambda here: here.bench.store.close_group("crowd"),
     "get_group": lambda here: here.bench.store.get_group("crowd"),
-    "reserve_unique": lambda here: here.bench.store.reserve_unique([UniqueWanted("key", here.child.id, "ended")]),
+    "reserve_unique": lambda here: here.bench.store.reserve_unique([UniqueWanted("key", "t9", "ended")]),
+    "confirm_unique": lambda here: here.bench.store.confirm_unique([UniqueWanted("key", "t1", "ended", here.child.id)]),
     "reserve_change": lambda here: here.bench.store.reserve_change(here.named.id),
     "reserve_edit": lambda here: here.bench.store.reserve_edit(here.held[0].job.id, 0),
     "apply_jobs": lambda here: here.bench.store.apply_jobs(JOURNAL, *at(here, Lane.JOBS), [here.bench.make()]),

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- No job joins the group any more.
+-- No job joins the group any more. Places that nobody took for long are given up: their pushes failed.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, group
--- Returns  the ids of its members, in the order in which they came
--- Errors   JQD_WRONG_TYPE
+-- ARGV     now_ms, group, ms a place is kept
+-- Returns  number of places of jobs that are on their way, then the ids of its members, in the order in which they came
+-- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(members)
 --@include fail keys now
 local now_ms = clock(ARGV[1])
-local group = ARGV[2]
+local group, keep_ms = ARGV[2], number(ARGV[3], 'keep_ms')
 local CLOSED = '!'
 local key = K.grouped .. group
 
@@ -15,10 +15,13 @@ expect('groups')
 expect_kind(key, 'grouped')
 redis.call('ZADD', key, 'LT', now_ms, CLOSED)
 redis.call('ZADD', K.groups, now_ms, group)
-local ids = {}
-for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+for _, token in ipairs(redis.call('ZRANGE', key, keep_ms - now_ms, '(0', 'BYSCORE')) do
+  redis.call('ZREM', key, token)
+end
+local answer = {redis.call('ZCOUNT', key, '-inf', '(0')}
+for _, id in ipairs(redis.call('ZRANGE', key, 0, '+inf', 'BYSCORE')) do
   if id ~= CLOSED then
-    ids[#ids + 1] = id
+    answer[#answer + 1] = id
   end
 end
-return ids
+return answer

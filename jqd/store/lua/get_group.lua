@@ -13,7 +13,7 @@ if redis.call('EXISTS', key) == 0 then
   return false
 end
 local answer = {redis.call('ZSCORE', key, CLOSED) or ''}
-for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+for _, id in ipairs(redis.call('ZRANGE', key, 0, '+inf', 'BYSCORE')) do
   if id ~= CLOSED then
     answer[#answer + 1] = id
   end

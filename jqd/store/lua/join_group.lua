@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Jobs become members of a group that is open.
+-- Places in a group that is open, for jobs that are about to be pushed: confirm_members tells which they became.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, group, most members, then ids
+-- ARGV     now_ms, group, most members, then a token per job
 -- Returns  1; 0 when it is closed, 2 when it would have too many members: nothing was done then
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
--- Cost     O(ids · log members)
+-- Cost     O(jobs · log members)
 --@include fail keys now
 local now_ms = clock(ARGV[1])
 local group, most = ARGV[2], number(ARGV[3], 'most')
@@ -19,7 +19,7 @@ elseif redis.call('ZCARD', key) + #ARGV - FIRST + 1 > most then
   return 2
 end
 for at = FIRST, #ARGV do
-  redis.call('ZADD', key, 'LT', now_ms, ARGV[at])
+  redis.call('ZADD', key, 'GT', -now_ms, ARGV[at])
 end
 redis.call('ZADD', K.groups, now_ms, group)
 return 1

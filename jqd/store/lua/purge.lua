@@ -14,7 +14,7 @@ local tombstone_keep_ms = number(ARGV[6], 'tombstone_keep_ms')
 local SPARE = 4  -- large results, of 16 MiB perhaps, which the server frees in a millisecond each at worst
 
 expect_deletable()
-expect('early', 'life', 'members', 'outbox', 'shelves', 'watched', 'groups')
+expect('early', 'life', 'members', 'outbox', 'shelves', 'watched', 'groups', 'unique')
 
 local function due(key, before_ms)
   return redis.call('ZRANGE', key, '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, limit)
@@ -104,6 +104,10 @@ local function drop_groups()
   local GROUP_KEEP_MS = 7 * 86400000  -- after it was touched last
   local groups = due(K.groups, now_ms - GROUP_KEEP_MS)
   for _, group in ipairs(groups) do
+    local key = group:match('^%z(.*)$')
+    if key and (redis.call('HGET', K.unique, key) or ''):sub(1, 1) == '~' then
+      redis.call('HDEL', K.unique, key)
+    end
     redis.call('UNLINK', K.grouped .. group)
     redis.call('ZREM', K.groups, group)
   end

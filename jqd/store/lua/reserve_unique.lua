@@ -1,21 +1,25 @@
 #!lua
--- Gives unique keys to jobs that are about to be pushed, unless a job that lives has them.
+-- Gives unique keys to jobs that are about to be pushed, unless a job that lives has them: confirm_unique tells which they became.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, ttl_ms: a job that is not here is waited for that long; then per job: key, its id, "waiting": a job that has begun has it no more, or "ended"
--- Returns  per job: the id of the job that has the key
+-- ARGV     now_ms, ms a key is kept for a push, and for a job that is journaled and not here; then per job: key, token, "waiting": once it has begun it has
+--          the key no more, or "ended"
+-- Returns  per job: its token; else the id of the job that has the key; "~" before the token of a push that is under way
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(jobs · members)
 --@include fail keys now counts order queues heads pages members holder move stands early
 local now_ms = clock(ARGV[1])
-local ttl_ms = number(ARGV[2], 'ttl_ms')
-local FIRST, FIELDS = 3, 3
+local push_ms, ttl_ms = number(ARGV[2], 'push_ms'), number(ARGV[3], 'ttl_ms')
+local FIRST, FIELDS = 4, 3
 local OVER = {succeeded = true, failed = true, cancelled = true}
 
-expect('unique', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'tomb')
+expect('unique', 'groups', 'linked', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'tomb')
 expect_held_keys()
 
--- Whether the job that was given the key has it still. One that is not here yet may be on its way.
-local function lives(id, given_ms, holds)
+-- Whether who was given the key has it still.
+local function lives(mark, id, given_ms, holds)
+  if mark ~= '' then
+    return now_ms - given_ms < push_ms
+  end
   local _, how = how_stands(id)
   if not how then
     return now_ms - given_ms < ttl_ms
@@ -25,14 +29,17 @@ end
 
 local answer = {}
 for at = FIRST, #ARGV, FIELDS do
-  local key, id, holds = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  local known, given_ms = (redis.call('HGET', K.unique, key) or ''):match('^(%S+) (%d+)$')
-  if known and known ~= id and lives(known, tonumber(given_ms), holds) then
-    id = known
+  local key, token, holds = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  local mark, known, given_ms, its_holds = (redis.call('HGET', K.unique, key) or ''):match('^(~?)(%S+) (%d+) (%a+)$')
+  if known and known ~= token and lives(mark, known, tonumber(given_ms), its_holds) then
+    answer[#answer + 1] = mark .. known
   else
-    redis.call('HSET', K.unique, key, id .. ' ' .. digits(now_ms))
-    redis.call('ZADD', K.linked, 0, id)
+    if known and redis.call('HEXISTS', K.jobs, known) == 0 then
+      redis.call('ZREM', K.linked, known)
+    end
+    redis.call('HSET', K.unique, key, '~' .. token .. ' ' .. digits(now_ms) .. ' ' .. holds)
+    redis.call('ZADD', K.groups, now_ms, '\0' .. key)
+    answer[#answer + 1] = token
   end
-  answer[#answer + 1] = id
 end
 return answer

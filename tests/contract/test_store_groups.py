@@ -1,0 +1,57 @@
+"""Groups: places for jobs that are being pushed, members, and their end."""
+
+from jqd.store.links import GROUP_MAX, PLACE_S, Closing, Joined
+from tests.contract.bench import StoreBench
+
+
+async def test_a_member_has_a_place_before_it_has_an_id(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    assert await store.get_group("g") is None
+    assert await store.join_group("g", ["t1", "t2"]) is Joined.MEMBERS
+    group = await store.get_group("g")
+    assert group is not None
+    assert (group.closed_at_ms, group.job_ids) == (0, [])
+    assert await store.confirm_members("g", [("t1", "one"), ("t2", "")]) == []
+    assert await store.close_group("g") == Closing(0, ["one"]), "the other was not pushed"
+    assert await store.join_group("g", ["t3"]) is Joined.CLOSED
+    closed = await store.get_group("g")
+    assert closed is not None
+    assert closed.closed_at_ms == store_bench.clock.wall_ms()
+    assert closed.job_ids == ["one"]
+
+
+async def test_a_group_that_is_closed_waits_for_those_on_their_way(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    await store.join_group("g", ["t1", "t2"])
+    assert await store.close_group("g") == Closing(2, [])
+    assert await store.confirm_members("g", [("t1", "one")]) == []
+    assert await store.confirm_members("g", [("t1", "one")]) == [], "a lost answer"
+    assert await store.close_group("g") == Closing(1, ["one"])
+    store_bench.clock.advance(PLACE_S + 1)
+    assert await store.close_group("g") == Closing(0, ["one"])
+    assert await store.confirm_members("g", [("t2", "two")]) == ["two"], "it took too long"
+    assert await store.close_group("g") == Closing(0, ["one"])
+
+
+async def test_a_store_that_forgot_a_group_learns_its_members(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    assert await store.confirm_members("g", [("", "one"), ("", "two")]) == []
+    assert await store.confirm_members("g", [("", "one"), ("", "two")]) == []
+    closing = await store.close_group("g")
+    assert (closing.unsure, sorted(closing.job_ids)) == (0, ["one", "two"])
+    assert await store.confirm_members("g", [("", "two"), ("", "three")]) == ["three"]
+
+
+async def test_a_group_has_so_many_members(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    assert await store.join_group("g", [f"t{at}" for at in range(GROUP_MAX)]) is Joined.MEMBERS
+    assert await store.join_group("g", ["more"]) is Joined.FULL
+    await store.confirm_members("g", [("t0", "")])
+    assert await store.join_group("g", ["more"]) is Joined.MEMBERS
+
+
+async def test_an_empty_group_is_closed(store_bench: StoreBench) -> None:
+    assert await store_bench.store.close_group("g") == Closing(0, [])
+    group = await store_bench.store.get_group("g")
+    assert group is not None
+    assert group.closed_at_ms

@@ -1,0 +1,119 @@
+"""Unique keys: who has one, and when it is free."""
+
+import random
+
+import pytest
+
+from jqd.domain.flow import Flow
+from jqd.domain.job import Fate, Held, Job
+from jqd.store.links import PLACE_S, UNIQUE_S, UniqueWanted
+from tests.contract.bench import StoreBench, outcome
+
+STEPS = 300
+
+
+def wanted(token: str, job_id: str = "", until: str = "ended", key: str = "k") -> UniqueWanted:
+    return UniqueWanted(key, token, until, job_id)
+
+
+async def pushed(bench: StoreBench, token: str, until: str = "ended") -> Job:
+    """A job with the key."""
+    job = bench.make(flow=Flow(unique="k"))
+    assert await bench.store.reserve_unique([wanted(token, until=until)]) == [token]
+    assert await bench.store.confirm_unique([wanted(token, job.id, until)]) == [job.id]
+    await bench.add(job)
+    return job
+
+
+async def test_a_key_is_one_job_s_until_it_has_ended(store_bench: StoreBench) -> None:
+    store, owner = store_bench.store, await store_bench.join("one")
+    job = await pushed(store_bench, "t1")
+    assert await store.reserve_unique([wanted("t2")]) == [job.id]
+    (held,) = await store_bench.claim(owner)
+    assert await store.reserve_unique([wanted("t2")]) == [job.id], "it runs"
+    await store_bench.settle(outcome(held, Fate.SUCCEEDED))
+    assert await store.reserve_unique([wanted("t2")]) == ["t2"]
+    assert await store.reserve_unique([wanted("t3")]) == ["~t2"], "a push is under way"
+    assert await store.reserve_unique([wanted("t2")]) == ["t2"], "a lost answer"
+
+
+async def test_a_key_of_a_job_that_waits_is_free_when_it_begins(store_bench: StoreBench) -> None:
+    store, owner = store_bench.store, await store_bench.join("one")
+    job = await pushed(store_bench, "t1", "waiting")
+    assert await store.reserve_unique([wanted("t2", until="ended")]) == [job.id]
+    await store_bench.claim(owner)
+    assert await store.reserve_unique([wanted("t2")]) == ["t2"], "the first said how long it has it"
+
+
+async def test_a_push_that_fails_gives_the_key_back(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    await store.reserve_unique([wanted("t1")])
+    assert await store.confirm_unique([wanted("t1")]) == [""]
+    assert await store.reserve_unique([wanted("t2")]) == ["t2"]
+    store_bench.clock.advance(PLACE_S + 1)
+    assert await store.reserve_unique([wanted("t3")]) == ["t3"], "its daemon died"
+    assert await store.confirm_unique([wanted("t2", "two")]) == ["t3"], "it is too late"
+    assert await store.confirm_unique([wanted("t2")]) == ["t3"]
+
+
+async def test_a_job_on_its_way_has_its_key(store_bench: StoreBench) -> None:
+    store, job = store_bench.store, store_bench.make()
+    await store.reserve_unique([wanted("t1")])
+    await store.confirm_unique([wanted("t1", job.id)])
+    store_bench.clock.advance(PLACE_S + 1)
+    assert await store.reserve_unique([wanted("t2")]) == [job.id]
+    store_bench.clock.advance(UNIQUE_S)
+    assert await store.reserve_unique([wanted("t2")]) == ["t2"], "its daemon's disk is lost"
+
+
+async def test_a_store_that_forgot_learns_who_has_the_key(store_bench: StoreBench) -> None:
+    store, one, two = store_bench.store, store_bench.make(), store_bench.make()
+    assert await store.confirm_unique([wanted("", one.id), wanted("", two.id)], learn=True) == [one.id, two.id]
+    assert await store.confirm_unique([wanted("", one.id)], learn=True) == [two.id], "the later one has it"
+    await store.reserve_unique([wanted(one.id, key="other")])
+    assert await store.confirm_unique([wanted("", two.id, key="other")], learn=True) == [two.id], "its daemon died"
+
+
+async def test_a_deleted_job_frees_its_key(store_bench: StoreBench) -> None:
+    store, owner = store_bench.store, await store_bench.join("one")
+    await pushed(store_bench, "t1")
+    (held,) = await store_bench.claim(owner)
+    await store_bench.settle(outcome(held, Fate.FAILED))
+    assert await store.delete_dead([held.job.id]) == [held.job.id]
+    assert await store.reserve_unique([wanted("t2")]) == ["t2"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_no_two_jobs_of_one_key_ever_live(store_bench: StoreBench, seed: int) -> None:
+    """Whatever is pushed, refused, begun, ended and cancelled, in whatever order."""
+    source, bench, store = random.Random(seed), store_bench, store_bench.store
+    owner = await bench.join("one")
+    jobs, held, tokens = list[Job](), list[Held](), dict[str, Job]()
+    for step in range(STEPS):
+        what = source.choice(("push", "confirm", "confirm", "refuse", "claim", "end", "retry", "cancel", "late"))
+        if what == "push":
+            (given,) = await store.reserve_unique([wanted(f"t{step}")])
+            if given == f"t{step}":
+                tokens[given] = bench.make(flow=Flow(unique="k"))
+        elif what in ("confirm", "refuse") and tokens:
+            token, job = tokens.popitem()
+            job_id = job.id if what == "confirm" else ""
+            (has,) = await store.confirm_unique([wanted(token, job_id)])
+            if job_id and has == job_id:
+                await bench.add(job)
+                jobs.append(job)
+        elif what == "claim":
+            held += await bench.claim(owner)
+        elif what == "end" and held:
+            await bench.settle(outcome(held.pop(), source.choice((Fate.SUCCEEDED, Fate.FAILED))))
+        elif what == "retry" and held:
+            await bench.settle(outcome(held.pop(), Fate.RETRY))
+        elif what == "cancel" and jobs and jobs[-1].id not in {each.job.id for each in held}:
+            await bench.cancel(jobs[-1].id)
+        elif what == "late":
+            bench.clock.advance(source.choice((1, PLACE_S + 1)))
+            await store.promote(10)
+        views = [await bench.view(job) for job in jobs]
+        living = [view.id for view in views if not view.state.is_final]
+        assert len(living) <= 1, f"step {step}, {what}: {living}"
+    assert len(jobs) > STEPS // 50
