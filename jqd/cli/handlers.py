@@ -17,7 +17,7 @@ Name = Annotated[str, Parameter(help="The jobtype.")]
 
 
 def ls(*, common: Common = Common()) -> int:
-    """List the handlers: of each its newest version, and which versions get its jobs."""
+    """List the handlers: of each its newest version, and which one gets its jobs."""
     none = "there is no handler; `jqd handlers set` makes one"
     return rows_of(common, lambda client: client.handlers(), _table, none)
 
@@ -98,7 +98,7 @@ def rm(name: Name, /, *, common: Common = Common()) -> int:
 
 def _table(rows: list[dict[str, Any]]) -> Text:
     cells = [
-        (row["name"], row["version"], row["lang"], _brief(row["body"]), _shares(row["versions"]), row["set_at"])
+        (row["name"], row["version"], row["lang"], _brief(row["body"]), _takes(row["versions"]), row["set_at"])
         for row in rows
     ]
     return table(*whose(("NAME", "VERSION", "LANG", "BODY", "JOBS TO", "SET"), cells, tenants_of(rows), 1), {})
@@ -109,6 +109,6 @@ def _brief(body: str) -> str:
     return line[:BODY_SHOWN] + ("…" if more or len(line) > BODY_SHOWN else "")
 
 
-def _shares(versions: list[dict[str, Any]]) -> str:
-    got = [one for one in reversed(versions) if one["share"]]
-    return ", ".join(f"@{one['version']}" + ("" if len(got) == 1 else f" {one['share']:.0%}") for one in got) or "none"
+def _takes(versions: list[dict[str, Any]]) -> str:
+    """Return which version gets the jobs: the newest whose endpoint wants some."""
+    return next((f"@{one['version']}" for one in reversed(versions) if not one["out"]), "none")

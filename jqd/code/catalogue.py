@@ -138,7 +138,7 @@ class Catalogue:
         try:
             rows = [row async for row in self._rows() if row.tenant == self._tenant]
             self._versions = {row.name: row.versions for row in rows}
-            kept = {(row.name, one.version) for row in rows for one in row.versions}
+            kept = {(row.name, one.version) for row in rows for one in row.versions if one.lang != "http"}
             self._known = {at: each for at, each in self._known.items() if at in kept}
             self._known |= {(row.name, row.version): row for row in rows}
             # What a number stands for never changes: it is asked for once.

@@ -25,6 +25,7 @@ class Options(msgspec.Struct, frozen=True):
 
 class VersionRow(msgspec.Struct, frozen=True):
     version: int
+    lang: str
     out: str | None = None
     """Why it gets no jobs any more."""
 

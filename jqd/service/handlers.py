@@ -8,7 +8,7 @@ import msgspec
 from jqd.domain.errors import Fault, Invalid, NotFound
 from jqd.domain.shares import Share, counted
 from jqd.domain.tenant import tenant_of
-from jqd.runner.handler import Definition, Handler, Version, code_for, id_of, is_version, spec_of
+from jqd.runner.handler import Definition, Handler, Version, id_of, is_version, spec_of
 from jqd.runner.registry import HANDLER
 from jqd.runner.ssrf import machine, standing_of
 from jqd.service.code_handlers import expect_fit, expect_may_set
@@ -146,7 +146,7 @@ def _handler(services: Services, name: str) -> Handler:
 
 
 def _version(services: Services, handler: Handler, number: int) -> Version | None:
-    """Return a version that the principal may see: a worker's token sees only code."""
-    if not services.principal.can_read:
-        return code_for(handler, number)
-    return next((one for one in reversed(handler.versions) if number in (0, one.number)), None)
+    """Return that version, or the newest one, of those that the principal may see: a worker's token sees only code."""
+    sees_all = services.principal.can_read
+    seen = (one for one in reversed(handler.versions) if sees_all or one.is_code)
+    return next((one for one in seen if number in (0, one.number)), None)

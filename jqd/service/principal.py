@@ -50,7 +50,10 @@ class Principal(NamedTuple):
 
 
 def in_scope(scopes: Sequence[str], name: str) -> bool:
-    return any(name.startswith(one[:-1]) if one.endswith("*") else name == one for one in scopes)
+    """Return whether a jobtype is one of these. Jobs for one version of a handler, `name@3`, are of that handler."""
+    handler, _, number = name.rpartition("@")
+    own = (name, handler) if number.isdecimal() else (name,)
+    return any(name.startswith(one[:-1]) if one.endswith("*") else one in own for one in scopes)
 
 
 EVERYBODY = Principal(sees_all=True)

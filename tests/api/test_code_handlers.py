@@ -140,8 +140,13 @@ async def test_who_works_sees_the_code_of_his_jobs_and_nothing_else(tokened):
     pusher = (await make(tokened, "push"))["token"]
     assert (await call(tokened, pusher, "GET", "/v1/handlers/mail")).status == 403
     assert (await call(tokened, ROOT, "PUT", "/v1/handlers/mail", HOOK)).status == 201
-    assert (await call(tokened, scoped, "GET", "/v1/handlers/mail")).status == 404
-    assert (await call(tokened, scoped, "GET", "/v1/handlers/mail?version=1")).body["body"] == CODE["body"]
+    assert (await call(tokened, scoped, "GET", "/v1/handlers/mail?version=2")).status == 404
+    (row,) = (await call(tokened, scoped, "GET", "/v1/handlers")).body["handlers"]
+    assert (row["version"], row["body"]) == (1, CODE["body"]), "jobs for that version alone go on"
+    assert row["versions"] == [
+        {"version": 1, "lang": "python", "out": None}, {"version": 2, "lang": "http", "out": None}
+    ]  # fmt: skip
+    assert HOOK["body"] not in str(row)
 
 
 async def test_jobs_wait_for_a_code_worker_and_say_so(edge):

@@ -84,7 +84,7 @@ async def test_what_is_wrong_is_named(edge, said, why):
 async def test_the_newest_version_takes_the_jobs_and_the_others_those_for_them_alone(edge):
     for _ in range(3):
         row = await put(edge)
-    assert row["versions"] == [{"version": number, "out": None} for number in (1, 2, 3)]
+    assert row["versions"] == [{"version": number, "lang": "http", "out": None} for number in (1, 2, 3)]
     workers = edge.workers.list()
     assert [(worker.id, worker.style, worker.takes("mail", 0)) for worker in workers] == [
         (f"mail@{number}", "webhook", number == 3) for number in (1, 2, 3)

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from jqd.api import ApiConfig
 from jqd.runner import WorkerHealth
+from jqd.service.principal import in_scope
 from jqd.store import QueuePlace
 from tests.api.tokened import ROOT, call, make
 from tests.api.tokened import edge as edge  # the fixture
@@ -95,6 +98,24 @@ async def test_a_scope_bounds_what_is_pushed_seen_and_run(edge):
     assert told.status == 403, "without an id one server is one worker, and that one is another's"
     told = await call(edge, ROOT, "POST", "/v1/tokens", {"role": "viewer", "scopes": ["mail"]})
     assert (told.status, told.body["errors"][0]["pointer"]) == (422, "/scopes")
+
+
+@pytest.mark.parametrize(
+    ("scopes", "name", "is_one"),
+    [
+        (["mail"], "mail@3", True),
+        (["mail"], "mail@", False),
+        (["mail"], "mail@x", False),
+        (["mail"], "mail@3@4", False),
+        (["mail"], "other@3", False),
+        (["mail@3"], "mail@3", True),
+        (["mail@3"], "mail@4", False),
+        (["mail@3"], "mail", False),
+        (["m*"], "mail@3", True),
+    ],
+)
+def test_versions_of_a_handler_are_in_the_scope_of_its_jobtype(scopes, name, is_one):
+    assert in_scope(scopes, name) == is_one
 
 
 async def test_a_scope_bounds_what_is_replaced_and_what_follows(edge):

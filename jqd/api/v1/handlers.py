@@ -71,7 +71,7 @@ def _row(name: str, handler: Handler, version: Version) -> responses.Handler:
         server_only=version.server_only,
         set_at=iso(version.set_at_ms),
         out=version.out or None,
-        versions=[HandlerVersion(one.number, one.out or None) for one in handler.versions],
+        versions=[HandlerVersion(one.number, one.lang, one.out or None) for one in handler.versions],
     )
 
 

@@ -12,6 +12,7 @@ from jqd.api.problems import Error
 from jqd.domain.job import Keep, State
 from jqd.domain.job_spec import JobOptions, TypeOptions, Value, Waits
 from jqd.runner import BatchJob
+from jqd.runner.handler import Lang
 from jqd.runner.worker import Format, StyleName
 from jqd.service.push import Level
 
@@ -323,6 +324,7 @@ class HandlerVersion(Struct, frozen=True):
     """One version of a handler."""
 
     version: int
+    lang: Lang
     out: str | None
     """Why it gets none."""
 
