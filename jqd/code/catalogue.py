@@ -126,6 +126,8 @@ class Catalogue:
         current = [(name, self.find(name)) for name in self._versions]
         plain = [name for name, each in current if each is not None and each.key not in rest]
         pinned = [each.called for each in code if each.key not in rest]
+        if rest and not plain + pinned:
+            pinned = [each.called for each in code]  # a worker names something, or nobody would read its trouble
         jobtypes, trouble = tuple([*plain, *pinned][:JOBTYPES_MAX]), self.trouble
         if jobtypes != self.jobtypes or trouble != self._told:
             self.jobtypes, self._told = jobtypes, trouble

@@ -102,8 +102,8 @@ class Lease:
             if await self._send(self._some()):
                 failures = 0
             else:
-                await trio.sleep(BACKOFF.delay_s(failures, self._source))
                 failures += 1
+                await trio.sleep(BACKOFF.delay_s(failures, self._source))
 
     def _some(self) -> list[Outcome]:
         """Return outcomes for one report: as many as it may have, at least one."""

@@ -280,3 +280,15 @@ async def test_a_poll_is_a_sign_of_life_as_long_as_it_waits_and_ends_when_its_wo
         nursery.start_soon(partial(edge.call, "DELETE", "/v1/workers/p"))
         assert (await edge.call("POST", "/v1/leases", {**ask, "wait": 30})).status == 404
         nursery.cancel_scope.cancel()
+
+
+async def test_a_poll_says_what_it_is_warm_for(edge: Whole, autojump_clock: None) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(lease, edge, wait=5))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(partial(lease, edge, wait=5, warm=["mail", "pay"]))
+        await trio.testing.wait_all_tasks_blocked()
+        poll = edge.api._parts.services.pulls.best("mail", 0)
+        assert poll is not None
+        assert poll.warm == ("mail", "pay")
+    assert (await lease(edge, warm=["x"] * 101)).status == 422

@@ -1,12 +1,15 @@
 """Polls that wait for jobs: who is offered what, and what becomes of jobs on their way to one that has gone."""
 
+import msgspec
 import pytest
 import trio
 
 from jqd.domain.job import Fate, Wanted
 from jqd.runner import Pull, Report
 from jqd.runner.demand import Demand
+from jqd.runner.handler import Handler, HandlerOptions, Version
 from jqd.runner.pulls import Pulls
+from jqd.runner.registry import HANDLER
 from jqd.runner.worker import Worker
 from tests.runner.conftest import House, OpenHouse, claims, hold, ids
 
@@ -135,3 +138,31 @@ async def test_jobs_are_entrusted_to_who_waits_and_go_back_where_nobody_does(ope
             assert poll.given == held[kind == "cancelled" :]
         assert not runner.done(held[1].job.id, Report(), fence=9), "it is the worker's own"
         assert runner.stats()["entrusted"] == len(entrusted)
+
+
+async def test_a_warm_poll_comes_before_those_that_waited_longer_for_its_jobtypes_alone() -> None:
+    pulls = Pulls()
+    with pulls.waiting(worker("mail", "bill"), 10) as first:
+        with (
+            pulls.waiting(worker("mail", "bill", low=0), 10, warm=("mail", "mail")) as warm,
+            pulls.waiting(worker("mail", "bill"), 10, warm=("other",)) as other,
+        ):
+            assert [pulls.best(name, 0) for name in ("mail", "bill", "other")] == [warm, first, None]
+            assert pulls.best("mail", -1) is first, "no job that it does not take"
+            with warm.promised():
+                assert pulls.best("mail", 0) is first
+            assert other.warm == ("other",)
+        assert pulls.best("mail", 0) is first, "it waits no longer"
+
+
+async def test_a_poll_gets_no_more_jobs_of_code_than_one_batch_of_it(open_house: OpenHouse) -> None:
+    async with open_house() as house:
+        for name, batch in (("one", None), ("ten", 10)):
+            options = HandlerOptions(batch=batch)
+            version = Version(lang="python", body="1", options=options, number=1, set_at_ms=1)
+            settings = house.workers.settings
+            packed = msgspec.msgpack.encode(Handler(1, (version,)))
+            settings.take(settings.make({(HANDLER, name): packed}, now_ms=0, origin=1))
+        with house.runner._gates.pulls.waiting(worker("one", "one@1", "ten", "url"), 40):
+            offers = [house.runner.offer(name, 0) for name in ("one", "one@1", "ten", "url")]
+            assert [offer.jobs_max for offer in offers] == [1, 1, 10, 40]

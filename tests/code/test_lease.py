@@ -1,0 +1,215 @@
+"""What becomes of a lease, and of what is known of handlers, whatever the daemon answers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+import trio
+
+from jqd.code.batch import Batch
+from jqd.code.catalogue import BROKEN_S, LOOK_S, Catalogue
+from jqd.code.lease import Lease
+from jqd.code.outcome import failed, succeeded
+from jqd.code.output import NO_LOG
+from jqd.testing.clock import ManualClock
+from tests.code.conftest import handler, job
+
+URL = "http://daemon"
+
+
+class FakeDaemon:
+    """Answers with what `answers` says, else 200, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Callable[[Any], tuple[int, Any]]] = {}
+        self.asked: list[tuple[str, Any]] = []
+        self.http = httpx2.AsyncClient(transport=httpx2.MockTransport(self._answer))
+
+    def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        body = msgspec.msgpack.decode(request.content) if request.content else dict(request.url.params)
+        path = request.url.path
+        self.asked.append((path, body))
+        status, told = self.answers.get(path, lambda body: (200, {}))(body)
+        if status == 0:
+            raise httpx2.ConnectError("away")
+        return httpx2.Response(status, content=msgspec.msgpack.encode(told))
+
+    def reported(self) -> list[dict[str, Any]]:
+        return [one for path, body in self.asked if path == "/v1/outcomes" for one in body]
+
+
+@pytest.fixture
+def daemon() -> FakeDaemon:
+    return FakeDaemon()
+
+
+async def settled(daemon: FakeDaemon, lease: Lease) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lease.report)
+        nursery.start_soon(lease.beat)
+        await lease.wait_taken()
+        nursery.cancel_scope.cancel()
+    await daemon.http.aclose()
+
+
+def lease_of(daemon: FakeDaemon, *ids: str) -> Lease:
+    return Lease("7", [job(job_id=one) for one in ids], daemon.http, lambda: URL, 9.0)
+
+
+def taken(body: Any) -> tuple[int, Any]:
+    return 200, {"outcomes": [{"job_id": one["job_id"], "status": 200} for one in body]}
+
+
+async def test_an_outcome_is_sent_until_it_is_taken(daemon: FakeDaemon, autojump_clock: None) -> None:
+    troubles = [(0, {}), (503, {}), (200, {"outcomes": [{"status": 503}]}), (200, "nonsense")]
+    daemon.answers["/v1/outcomes"] = lambda body: troubles.pop(0) if troubles else taken(body)
+    lease = lease_of(daemon, "a")
+    lease.put(succeeded(job(job_id="a"), {"x": 1}, [{"name": "n"}], NO_LOG))
+    await settled(daemon, lease)
+    assert [one["result"] for one in daemon.reported()] == [{"x": 1}] * 5
+    assert daemon.reported()[0] == {
+        "job_id": "a",
+        "lease_id": "7",
+        "status": 200,
+        "result": {"x": 1},
+        "jobs": [{"name": "n"}],
+    }
+
+
+@pytest.mark.parametrize("refused", [(413, {}), (200, {"outcomes": [{"status": 422, "detail": "jobs: no name"}]})])
+async def test_an_outcome_that_cannot_be_taken_fails_its_job(
+    daemon: FakeDaemon, autojump_clock: None, refused: tuple[int, Any]
+) -> None:
+    daemon.answers["/v1/outcomes"] = lambda body: refused if body[0]["status"] == 200 else taken(body)
+    lease = lease_of(daemon, "a")
+    lease.put(succeeded(job(job_id="a"), "much", [], NO_LOG))
+    await settled(daemon, lease)
+    last = daemon.reported()[-1]
+    assert (last["status"], last["message"].split(":")[0]) == (422, "INVALID_RESPONSE")
+
+
+async def test_a_job_that_is_not_ours_any_more_is_let_go(daemon: FakeDaemon, autojump_clock: None) -> None:
+    """By a heartbeat, or by its report: no more is said of it, and what runs is told."""
+    daemon.answers["/v1/jobs/a/heartbeat"] = lambda body: (409, {})
+    daemon.answers["/v1/outcomes"] = lambda body: (200, {"outcomes": [{"status": 409, "detail": "late"}]})
+    lease = lease_of(daemon, "a", "b")
+    lease.batch = Batch(handler("python", ""), lease.jobs, lease.put, lease.unwanted)
+    lease.put(failed(job(job_id="b"), "no"))
+    await settled(daemon, lease)
+    assert lease.unwanted == {"a": True}
+    lease.batch.skip_unwanted()
+    assert [one.job_id for one in lease.batch.left] == ["b"]
+    lease.put(failed(job(job_id="a"), "too late"))
+    assert {one["job_id"] for one in daemon.reported()} == {"b"}
+
+
+async def test_a_cancel_comes_with_a_heartbeat_and_lines_go_with_it(daemon: FakeDaemon, autojump_clock: None) -> None:
+    told = [{"log_end": 4}, {"log_end": 4}, {"cancelled": True}]
+    daemon.answers["/v1/jobs/a/heartbeat"] = lambda body: (200, told.pop(0) if told else {})
+    daemon.answers["/v1/outcomes"] = taken
+    lease = lease_of(daemon, "a")
+    batch = lease.batch = Batch(handler("python", ""), lease.jobs, lease.put, lease.unwanted)
+
+    class Printing(Batch):
+        """Prints without a process."""
+
+    output = type("Output", (), {"since": lambda self, start: type("Log", (), {"start": start, "text": "line"})()})()
+    batch.printed = lambda job_id: output  # type: ignore[method-assign]
+
+    async def skip() -> None:
+        while not lease.unwanted:
+            await trio.sleep(1)
+        batch.skip_unwanted()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(skip)
+        await settled(daemon, lease)
+    beats = [body for path, body in daemon.asked if path.endswith("heartbeat")]
+    assert beats[0] == {"lease_id": "7"}
+    assert beats[1] == {"lease_id": "7", "log": "line", "log_from": 4}
+    assert [one["status"] for one in daemon.reported()] == [499]
+
+
+class Known:
+    """A catalogue of a fake daemon, whose handlers are `rows`."""
+
+    def __init__(self, daemon: FakeDaemon, tenant: str = "") -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.old: dict[str, dict[str, Any]] = {}
+        self.changes = 0
+        daemon.answers["/v1/handlers"] = self._page
+        self.catalogue = Catalogue(daemon.http, lambda: URL, tenant, ManualClock(), self._changed)
+        self._daemon = daemon
+
+    def put(self, name: str, version: int, lang: str = "python", **fields: Any) -> None:
+        row = {"name": name, "version": version, "lang": lang, "body": "1", "options": {"batch": None}} | fields
+        row["versions"] = [{"version": one + 1, "out": None} for one in range(version)]
+        self.rows = [one for one in self.rows if one["name"] != name] + [row]
+        self.old[f"{name}@{version}"] = row
+        path = f"/v1/handlers/{name}"
+        self._daemon.answers[path] = lambda query: (200, self.old[f"{name}@{query['version']}"])
+
+    def _page(self, query: Any) -> tuple[int, Any]:
+        at = int(query.get("cursor", "0"))
+        more = str(at + 1) if at + 1 < len(self.rows) else ""
+        return 200, {"handlers": self.rows[at : at + 1], "cursor": more}
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+
+async def test_names_and_versions_in_code_are_taken_and_nothing_else(daemon: FakeDaemon, autojump_clock: None) -> None:
+    known = Known(daemon)
+    known.put("url", 1, "http")
+    known.put("both", 1)
+    known.put("both", 2, "http")
+    known.put("mail", 1)
+    known.put("mail", 2, "sh")
+    known.put("theirs", 1, tenant="acme")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(known.catalogue.run)
+        await trio.sleep(LOOK_S / 2)
+        assert sorted(known.catalogue.jobtypes) == ["both@1", "mail", "mail@1", "mail@2"]
+        found = [known.catalogue.find(name) for name in ("mail", "mail@1", "both", "both@1", "url", "theirs", "mail@9")]
+        assert [one and one.called for one in found] == ["mail@2", "mail@1", None, "both@1", None, None, None]
+        asked = len(daemon.asked)
+        known.put("mail", 3)
+        await trio.sleep(LOOK_S * 1.5)
+        newest = known.catalogue.find("mail")
+        assert newest is not None
+        assert newest.called == "mail@3"
+        assert known.changes == 2
+        assert not any(path.startswith("/v1/handlers/") for path, _ in daemon.asked[asked:]), (
+            "what is known never changes"
+        )
+        daemon.answers["/v1/handlers"] = lambda query: (0, {})
+        await trio.sleep(LOOK_S * 3)
+        assert "mail" in known.catalogue.jobtypes, "a daemon that is away changes nothing"
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_is_broken_rests_says_so_and_is_tried_again(daemon: FakeDaemon, autojump_clock: None) -> None:
+    known = Known(daemon)
+    known.put("mail", 1, before="import nothing")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(known.catalogue.run)
+        await trio.sleep(LOOK_S / 2)
+        definition = known.catalogue.find("mail")
+        assert definition is not None
+        known.catalogue.broke(definition, "Traceback:\n no\x00thing")
+        assert list(known.catalogue.jobtypes) == ["mail@1"], "it names something, that its trouble may be read"
+        assert known.catalogue.is_resting(definition)
+        assert known.catalogue.trouble.startswith("handler mail@1 is broken since ")
+        assert known.catalogue.trouble.isprintable()
+        await trio.sleep(BROKEN_S + LOOK_S)
+        assert set(known.catalogue.jobtypes) == {"mail", "mail@1"}
+        assert known.catalogue.trouble, "until a batch has run"
+        known.catalogue.mended(definition)
+        assert known.catalogue.trouble == ""
+        known.catalogue.broke(definition, "again")
+        known.put("mail", 2, before="import json")
+        await trio.sleep(LOOK_S * 1.5)
+        assert "mail" in known.catalogue.jobtypes, "the new version is not broken"
+        nursery.cancel_scope.cancel()

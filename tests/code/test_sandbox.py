@@ -1,0 +1,85 @@
+"""Code in bubblewrap, where that works: it sees neither the machine nor its neighbours."""
+
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jqd.code.config import CodeConfig
+from jqd.code.sandbox import expect_sandbox
+from jqd.domain.errors import ConfigError
+from tests.code.conftest import handler, job, value
+
+
+def why_not() -> str:
+    try:
+        expect_sandbox(CodeConfig(daemons=[], sandbox="bwrap"), Path("/tmp"))
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+needs_bwrap = pytest.mark.skipif(bool(why_not()), reason=why_not())
+
+SEEN = """
+import os, socket
+with open("kept", "w") as file:
+    file.write("mine")
+pids = [name for name in os.listdir("/proc") if name.isdigit()]
+try:
+    socket.create_connection(("127.0.0.1", argument[0]), 2)
+    net = "reached"
+except OSError as error:
+    net = "not reached"
+return [len(pids), os.path.exists(argument[1]), os.path.exists("/etc/shadow"), net, os.listdir()]
+"""
+
+
+@needs_bwrap
+async def test_what_it_sees_is_its_own(bench: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    secret = tmp_path_factory.mktemp("secret") / "key"
+    secret.write_text("key")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        asked = [server.getsockname()[1], str(secret)]
+        async with bench(sandbox="bwrap") as at:
+            told = value(await at.one(handler("python", SEEN, tenant="acme"), asked))
+            assert told[0] <= 3, "no process but its own"
+            assert told[1:4] == [False, False, "not reached"]
+            assert told[4] == ["kept"]
+        async with bench(sandbox="bwrap", network=True) as at:
+            assert value(await at.one(handler("python", SEEN, tenant="acme"), asked))[3] == "reached"
+
+
+@needs_bwrap
+@pytest.mark.parametrize(
+    ("lang", "body"),
+    [("python", "return argument"), ("node", "return argument"), ("sh", "read -r line; echo 200 $line")],
+)
+async def test_all_languages_run_in_it_and_end_with_it(bench: Any, lang: str, body: str) -> None:
+    async with bench(sandbox="bwrap") as at:
+        told = await at.run(handler(lang, body), job("x", job_id="x"))
+        assert value(told["x"]) == "x"
+        slow = {"python": "import time; time.sleep(60)", "node": "for (;;);", "sh": "setsid sleep 60 & sleep 60"}[lang]
+        assert (await at.one(handler(lang, slow), timeout=0.5)).status == 504
+
+
+@needs_bwrap
+async def test_tenants_never_meet(bench: Any) -> None:
+    body = "import os\nwas = os.path.exists('left'); open('left', 'w').close(); return [was, os.getcwd()]"
+    async with bench(sandbox="bwrap") as at:
+        one, again, other = [
+            value(await at.one(handler("python", body, eid="same", tenant=tenant)))
+            for tenant in ("acme", "acme", "umbrella")
+        ]
+        assert (one[0], again[0], other[0]) == (False, True, False)
+        assert one[1] == again[1] != other[1]
+
+
+def test_one_that_does_not_work_is_refused_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert shutil.which("bwrap") is None
+    with pytest.raises(ConfigError, match="--sandbox bwrap does not work here"):
+        expect_sandbox(CodeConfig(daemons=[], sandbox="bwrap"), tmp_path)
+    expect_sandbox(CodeConfig(daemons=[]), tmp_path)
