@@ -115,7 +115,7 @@ class NoticeLoop:
             self._take(found.version, found.state)
         try:
             board = decode(self._packed) if self._packed else Board()
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             self._stuck = f"the state in the store is not understood ({error}); is another daemon newer than this one?"
             return LOOK_S
         self._stuck = ""
@@ -158,30 +158,33 @@ class NoticeLoop:
 
     def _settle(self, board: Board, now_ms: int) -> bool:
         """Note what became of what was sent. Returns whether there was any."""
-        for name, (notice_id, result) in self._results.items():
-            channel = board.channels.get(name)
-            if channel is not None and channel.notice is not None and channel.notice.id == notice_id:
-                rule.settle(channel, result, now_ms)
+        for name, (notice_id, result) in [*self._results.items()]:
+            notice = board.channels[name].notice
+            if notice is not None and notice.id == notice_id:
+                rule.settle(board.channels[name], result, now_ms)
+            else:
+                del self._results[name]  # of a state that the store forgot, or that another daemon saw to
         return bool(self._results)
 
     async def _count(self, board: Board, now_ms: int) -> bool:
         """Count what failed since the last look. Returns whether there is more."""
-        is_behind = False
+        is_behind, failures = False, list[Failure]()
         for partition, store in enumerate(self._stores):
             reading = self._readings.get(partition)
             if reading is None:
                 reading = self._readings[partition] = Reading(board.counted.get(partition, NOWHERE))
             try:
-                failures = await self._read(store, reading)
+                failures += await self._read(store, reading)
             except (StoreAway, StoreRefused) as error:  # it is read when it is back, and holds up no other
                 del self._readings[partition]
                 self._log.debug("notices.partition_away", partition=partition, error=str(error))
                 continue
-            for channel in board.channels.values():  # also where another daemon only knows the way
-                rule.count(channel, failures, now_ms)
             # At the end all are counted that failed before this instant: more of it may come.
             board.counted[partition] = reading.place if reading.is_behind else (reading.now_ms, "")
             is_behind = is_behind or reading.is_behind
+        newest_ms = max(now_ms, *(place[0] for place in board.counted.values()))  # each partition has its own clock
+        for channel in board.channels.values():  # also where another daemon only knows the way
+            rule.count(channel, failures, now_ms, newest_ms)
         return is_behind
 
     async def _read(self, store: Store, reading: Reading) -> list[Failure]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
+from jqd.domain.tenant import tenant_of
 from jqd.notify.board import Channel, Failure, Group, Groups, Key, Notice, Row
 from jqd.notify.config import NotifyConfig
 
@@ -43,9 +44,11 @@ class Result(NamedTuple):
     """Recipients that need not be told again."""
 
 
-def count(channel: Channel, failures: Iterable[Failure], now_ms: int) -> None:
-    """Count failures in their groups. Of what was read before only what comes after its group's last is new."""
-    _set_back(channel, now_ms)
+def count(channel: Channel, failures: Iterable[Failure], now_ms: int, newest_ms: int) -> None:
+    """Count failures in their groups. Of what was read before only what comes after its group's last is new.
+
+    `newest_ms`: no failure is later, by the clock of whatever partition."""
+    _set_back(channel, now_ms, newest_ms)
     groups = Groups(channel.groups)
     for failure in failures:
         group = groups.home(failure, now_ms)
@@ -171,20 +174,27 @@ def _is_over(group: Group, config: NotifyConfig, seen_ms: int) -> bool:
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:
-    """Those that go on first, and of each jobtype its largest group first, so that one with many hides no other."""
-    places = Counter[str]()
-    found = []
-    for row in sorted(rows, key=lambda row: (row.is_over, -row.new, row.key)):
-        found.append((row.is_over, places[row.jobtype], row))
-        places[row.jobtype] += 1
-    return [row for *_, row in sorted(found, key=lambda one: one[:2])]
+    """Those that go on first, the largest first. Tenants take turns, and the jobtypes of one: none hides others."""
+    ordered = sorted(rows, key=lambda row: (row.is_over, -row.new, row.key))
+    ordered = _in_turns(ordered, lambda row: row.jobtype)
+    ordered = _in_turns(ordered, lambda row: tenant_of(row.jobtype))
+    return sorted(ordered, key=lambda row: row.is_over)
 
 
-def _set_back(channel: Channel, now_ms: int) -> None:
+def _in_turns(rows: Sequence[Row], whose: Callable[[Row], str]) -> list[Row]:
+    """The first of each, then the second of each, and so on."""
+    turns, found = Counter[str](), list[tuple[int, Row]]()
+    for row in rows:
+        found.append((turns[whose(row)], row))
+        turns[whose(row)] += 1
+    return [row for _, row in sorted(found, key=lambda one: one[0])]
+
+
+def _set_back(channel: Channel, now_ms: int, newest_ms: int) -> None:
     """Where the store's clock was set back nothing happened after now: else it would be waited for."""
     for group in channel.groups:
         group.known_ms, group.told_ms = min(group.known_ms, now_ms), min(group.told_ms, now_ms)
-        group.since_ms, group.latest_ms = min(group.since_ms, now_ms), min(group.latest_ms, now_ms)
+        group.since_ms, group.latest_ms = min(group.since_ms, newest_ms), min(group.latest_ms, newest_ms)
     channel.sent_ms = [min(at_ms, now_ms) for at_ms in channel.sent_ms]
     channel.held_since_ms = min(channel.held_since_ms, now_ms)
     channel.rest_until_ms = min(channel.rest_until_ms, now_ms + HOUR_MS)

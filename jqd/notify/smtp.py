@@ -71,7 +71,8 @@ class Session:
             with suppress(OSError, smtplib.SMTPException):  # what it says to that changes nothing
                 smtp.putcmd("QUIT")
             return delivered
-        except (OSError, smtplib.SMTPException) as error:  # a step says what it is refused; here the line broke
+        except (OSError, smtplib.SMTPException, ValueError) as error:  # a step says what it is refused; here the line
+            # broke, or what came is no answer: to a login some bytes that are no base64, for instance
             raise MailError(f"{self._where} {_broke(error)}", may_have_arrived=self.may_have_arrived) from error
         finally:
             smtp.close()

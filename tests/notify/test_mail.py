@@ -6,12 +6,16 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email import message_from_bytes, policy
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 import trustme
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jqd.domain.errors import ConfigError
 from jqd.notify import mail as mails
@@ -19,6 +23,7 @@ from jqd.notify import smtp
 from jqd.notify.board import Notice, Row
 from jqd.notify.config import NotifyConfig
 from jqd.notify.mail import MailSender, mail_of
+from jqd.notify.render import body
 from jqd.notify.rule import Fate
 from tests.notify.server import Postbox, free_port, mail_server
 
@@ -250,6 +255,33 @@ async def test_one_that_drips_is_cut_and_keeps_no_thread(monkeypatch: pytest.Mon
         monkeypatch.setattr(mails, "SEND_S", 10)
         assert (await MailSender(config(port)).send(notice())).fate is Fate.SENT, "the thread is free"
     assert len(box.mails) == 1
+
+
+async def test_answers_that_are_none_end_no_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smtp, "STEP_S", 0.1)
+    login = {"smtp_login": "jqd", "smtp_password": "secret"}
+    for odd in (b"334 =\r\n", b"334 \xff\xfe\r\n", b"abc\r\n", b"\x00\r\n", b"334\r\n", b"250\r\n" * 50):
+        for mechanism in (b"LOGIN", b"CRAM-MD5", b"PLAIN"):
+            with answering(b"220 hi\r\n", b"250-hi\r\n250 AUTH " + mechanism + b"\r\n", odd, odd) as port:
+                result = await MailSender(config(port, **login)).send(notice())
+            assert result.fate in (Fate.LATER, Fate.REFUSED)
+
+
+LETTERS = st.text(max_size=300) | st.text(
+    st.sampled_from('\r\n\0\t .=?_:;,<>@"\\(){}[]é語\ud800\u2028\u202e🎉'), max_size=300
+)
+
+
+@given(name=LETTERS, line=LETTERS, tenant=st.sampled_from(("", "acme\x1f")), times=st.integers(1, 10**9))
+def test_any_words_make_a_mail_and_a_body(name: str, line: str, tenant: str, times: int) -> None:
+    told = notice(row(tenant + name, line, count=times), row(tenant + name, line, is_known=True, is_over=True))
+    wanted = config(25, link="https://jqd.example.org/errors")
+    mail = mail_of(told, wanted)
+    read = message_from_bytes(mail.as_bytes(), policy=policy.default)
+    assert read.keys() == mail_of(notice(), wanted).keys()
+    assert not read.defects
+    assert str(read["Subject"]).startswith("[jqd] Failed: ")
+    assert msgspec.json.decode(body(told, wanted.link))["data"]["groups"][0]["failures"] == times
 
 
 async def test_what_a_server_says_is_one_line_of_bounded_length(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """When what is told: timers, the limit of an hour, and that nothing is lost, whatever comes when."""
 
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -46,8 +47,14 @@ class Desk:
 
     def fail(self, jobtype: str = "mail", line: str = "no", times: int = 1, **fields: Any) -> None:
         each = (Failure(jobtype, line, self.now_ms, f"job{self.failed + n}", **fields) for n in range(times))
-        rule.count(self.channel, each, self.now_ms)
+        rule.count(self.channel, each, self.now_ms, self.now_ms)
         self.failed += times
+
+    def fail_each(self, each: Iterable[tuple[str, str]]) -> None:
+        """Of these types, with these lines, read at once."""
+        failures = [Failure(jobtype, line, self.now_ms, "job") for jobtype, line in each]
+        rule.count(self.channel, failures, self.now_ms, self.now_ms)
+        self.failed += len(failures)
 
     def look(self) -> None:
         """As the loop does."""
@@ -116,7 +123,7 @@ def test_a_group_is_over_after_an_hour_without_failures_and_begins_anew() -> Non
 
 def test_what_is_long_over_when_it_is_found_is_told_once() -> None:
     desk = Desk()
-    rule.count(desk.channel, [Failure("mail", "no", BEGIN_MS - 90_000_000, "old")], BEGIN_MS)
+    rule.count(desk.channel, [Failure("mail", "no", BEGIN_MS - 90_000_000, "old")], BEGIN_MS, BEGIN_MS)
     desk.go(7_200)
     assert (desk.at_s, desk.counts) == ([30], [[(1, 1, True)]])
     assert not desk.channel.groups
@@ -209,9 +216,11 @@ def test_what_was_read_before_is_counted_once() -> None:
     desk = Desk()
     desk.fail(times=3)
     again = [Failure("mail", "no", desk.now_ms, "job0", may_be_known=True)]
-    rule.count(desk.channel, again, desk.now_ms)
+    rule.count(desk.channel, again, desk.now_ms, desk.now_ms)
     assert [group.count for group in desk.channel.groups] == [3]
-    rule.count(desk.channel, [Failure("mail", "new", BEGIN_MS - 1, "late", may_be_known=True)], desk.now_ms)
+    rule.count(
+        desk.channel, [Failure("mail", "new", BEGIN_MS - 1, "late", may_be_known=True)], desk.now_ms, desk.now_ms
+    )
     assert [(group.line, group.count) for group in desk.channel.groups] == [("no", 3), ("new", 1)]
 
 
@@ -237,17 +246,27 @@ def test_error_lines_without_end_are_counted_together(tenant: str) -> None:
 
 def test_one_tenant_cannot_hide_the_failures_of_another() -> None:
     desk = Desk()
-    for n in range(5_000):
-        desk.fail(f"acme\x1ftype{n}", f"error {n}")
+    desk.fail_each((f"acme\x1ftype{n}", f"error {n}") for n in range(5_000))
     desk.fail("mail", "no")
     assert desk.channel.groups[-1].key == ("mail", "no")
     assert len(desk.channel.groups) <= TENANT_GROUPS_MAX + 3
-    for n in range(5_000):
-        desk.fail(f"t{n}\x1fmail", "no")
+    desk.fail_each((f"t{n}\x1fmail", "no") for n in range(5_000))
     assert len(desk.channel.groups) <= GROUPS_MAX + 1
     assert desk.channel.groups[-1].key == ALL_OTHERS
     desk.go(40)
     assert sum(row.new for row in desk.told[0][1].rows) == desk.failed
+
+
+def test_the_first_rows_are_of_each_tenant() -> None:
+    desk = Desk()
+    for n in range(80):
+        desk.fail(f"acme\x1ftype{n}", "flood", times=100)
+    for line in ("one", "two"):
+        desk.fail("mail", line)
+    desk.fail("print", "jam")
+    desk.go(40)
+    rows = desk.told[0][1].rows
+    assert {"one", "two", "jam"} <= {row.line for row in rows[:6]}
 
 
 @settings(max_examples=60)
