@@ -39,6 +39,10 @@ class Matching:
     """The jobtype."""
     tag: str | None = None
     """One of their tags."""
+    code: Literal["retry", "ok", "failed", "error"] | None = None
+    """Why their last attempt stopped."""
+    exitcode: int | None = None
+    """The number with which it stopped: 200, 404, 503."""
     error: str | None = None
     """Stands in what their last attempt said, in capitals or not."""
     error_is: str | None = None
@@ -55,6 +59,8 @@ class Matching:
         return {
             "name": self.name,
             "tag": self.tag,
+            "code": self.code,
+            "exitcode": self.exitcode,
             "error": self.error,
             "error_is": self.error_is,
             "search": self.search,
@@ -68,7 +74,7 @@ class Matching:
     def given(self) -> list[tuple[str, str]]:
         """Return the flags that were given, with their values."""
         found = ((name.replace("_", "-"), getattr(self, name)) for name in self.__dataclass_fields__)
-        return [(f"--{name}", value) for name, value in found if value is not None]
+        return [(f"--{name}", str(value)) for name, value in found if value is not None]
 
 
 def jobs(

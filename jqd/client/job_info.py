@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Unpack
 import msgspec
 
 from jqd.domain.dates import utc
-from jqd.domain.job import Keep, State
+from jqd.domain.job import Code, Keep, State
 from jqd.domain.job_spec import JobSpec, PushOptions, plain_option
 from jqd.domain.suggest import suggestion
 
@@ -70,8 +70,10 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The same by its worker's own clock, as it said."""
     expires_at: datetime | None = None
     """It is dead unless an attempt has begun by then; None: it waits however long."""
-    exit_code: int | None = None
-    """Of its last attempt: 1xx retry, 2xx ok, 4xx failed, 5xx error."""
+    code: Code | None = None
+    """Why its last attempt stopped."""
+    exitcode: int | None = None
+    """Its number: 1xx retry, 2xx ok, 4xx failed, 5xx error."""
     worker: str | None = None
     daemon: str | None = None
     note: str | None = None

@@ -12,6 +12,7 @@ from jqd.client.http import Http, all_rows, encode, job_path, query
 from jqd.client.job_info import JobInfo, job_info, job_map
 from jqd.client.schedules import Schedules
 from jqd.client.tokens import Tokens
+from jqd.domain.job import Code
 from jqd.domain.suggest import suggestion
 from jqd.domain.units import Duration
 
@@ -28,6 +29,10 @@ class Matching(TypedDict, total=False):
     """"waiting", "scheduled", "blocked", "running", "retrying", "succeeded", "failed" or "cancelled"."""
     name: str | None
     tag: str | None
+    code: Code | None
+    """Why the last attempt stopped: "retry", "ok", "failed" or "error"."""
+    exitcode: int | None
+    """The number with which it stopped."""
     error: str | None
     """Stands in what the last attempt said."""
     error_is: str | None

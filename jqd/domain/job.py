@@ -160,6 +160,12 @@ class State(enum.StrEnum):
         return self in (State.SUCCEEDED, State.FAILED, State.CANCELLED)
 
 
+Code = Literal["retry", "ok", "failed", "error"]
+"""Why an attempt stopped (seed miniq-queue)."""
+ExitCode = Annotated[int, Meta(ge=100, le=599, description="a whole number from 100 to 599")]
+"""How: RETRY=1xx, OK=2xx, FAILED=4xx, ERROR=5xx."""
+
+
 class Exit(enum.IntEnum):
     """The four ways an attempt ends (seed miniq-queue): RETRY=1xx, OK=2xx, FAILED=4xx, ERROR=5xx."""
 
@@ -179,6 +185,14 @@ class Exit(enum.IntEnum):
             return cls(status // 100)
         except ValueError:
             return cls.ERROR
+
+    @property
+    def code(self) -> Code:
+        """Return why an attempt stopped, as people read it."""
+        return _CODES[self]
+
+
+_CODES: dict[Exit, Code] = {Exit.RETRY: "retry", Exit.OK: "ok", Exit.FAILED: "failed", Exit.ERROR: "error"}
 
 
 class Fate(enum.IntEnum):

@@ -15,7 +15,7 @@ from jqd.domain import json_ext
 from jqd.domain.dates import instant_ms
 from jqd.domain.error_summary import telling_line
 from jqd.domain.errors import Fault, Invalid
-from jqd.domain.job import NIL, Outcome, State
+from jqd.domain.job import NIL, Code, Exit, ExitCode, Outcome, State
 from jqd.domain.job_spec import Date
 from jqd.domain.tenant import bare
 from jqd.store import JobView
@@ -40,6 +40,10 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: State | None = None
     name: str | None = None
     tag: str | None = None
+    code: Code | None = None
+    """Why its last attempt stopped."""
+    exitcode: ExitCode | None = None
+    """The number with which its last attempt stopped."""
     error: Text | None = None
     """Stands in what its last attempt said, in capitals or not."""
     search: Text | None = None
@@ -63,7 +67,8 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def is_for_store(self) -> bool:
         """Return whether the store alone can filter."""
-        return self.since is None and self.before is None and not self.reads_values
+        given = self.since, self.before, self.code, self.exitcode
+        return all(each is None for each in given) and not self.reads_values
 
     @property
     def reads_values(self) -> bool:
@@ -80,7 +85,7 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return min(jobs, SEARCHED_JOBS) if self.search else jobs
 
     def fits(self, view: JobView) -> bool:
-        """Return whether a job matches by text and by the end of its last attempt, else its push.
+        """Return whether a job matches by text, and by how and when its last attempt ended, else by its push.
 
         State, name and tag are not checked.
         """
@@ -89,6 +94,11 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.since is not None and at_ms < instant_of("since", self.since):
             return False
         if self.before is not None and at_ms >= instant_of("before", self.before):
+            return False
+        status = last.status if last else None
+        if self.exitcode is not None and status != self.exitcode:
+            return False
+        if self.code is not None and (status is None or Exit.of_status(status).code != self.code):
             return False
         if self.error_is and (last is None or last_line(last) != self.error_is):
             return False

@@ -52,7 +52,7 @@ async def test_a_job_of_a_list_is_told_in_brief(edge):
     (job,) = (await edge.call("GET", "/v1/jobs", accept=JSON)).body["jobs"]
     assert job.keys() == {
         *("job_id", "name", "state", "priority", "attempts", "max_retry", "created_at", "eligible_at", "started_at"),
-        *("finished_at", "exit_code", "worker", "daemon", "message", "tags"),
+        *("finished_at", "code", "exitcode", "worker", "daemon", "message", "tags"),
     }
     assert job["message"].endswith("ValueError: no such address")
     assert len(job["message"]) == BRIEF_MESSAGE_LENGTH_MAX + 2

@@ -128,3 +128,22 @@ async def test_what_workers_wrote_is_never_looked_through_on_the_loop(edge, monk
 async def test_a_large_error_is_found_by_its_words(edge, error):
     job_id = edge.add(State.FAILED, outcome=outcome("J", error=pack(error)))
     assert await found(edge, "such mailbox") == [job_id]
+
+
+STATUSES = {"retry": 102, "ok": 204, "failed": 409, "error": 503}
+
+
+@pytest.mark.parametrize("code", STATUSES)
+async def test_jobs_are_found_by_how_their_last_attempt_stopped(edge, code):
+    fates = {"ok": State.SUCCEEDED, "failed": State.FAILED, "error": State.FAILED, "retry": State.RETRYING}
+    ids = {each: edge.add(fates[each], outcome=outcome("J", status=status)) for each, status in STATUSES.items()}
+    edge.add(State.WAITING)
+    for asked in (f"code={code}", f"exitcode={STATUSES[code]}", f"code={code}&exitcode={STATUSES[code]}"):
+        (job,) = (await edge.call("GET", f"/v1/jobs?{asked}")).body["jobs"]
+        assert (job["job_id"], job["code"], job["exitcode"]) == (ids[code], code, STATUSES[code])
+    assert (await edge.call("GET", f"/v1/jobs?code={code}&exitcode=599")).body["jobs"] == []
+
+
+@pytest.mark.parametrize("asked", ["code=done", "exitcode=99", "exitcode=600", "exitcode=many"])
+async def test_what_is_no_exit_code(edge, asked):
+    assert (await edge.call("GET", f"/v1/jobs?{asked}")).status == 422

@@ -131,7 +131,7 @@ def test_lines_ask_for_jobs_and_fail_by_their_number(client: Client) -> None:
     lines = ["200 good", "404 nothing there", "503 not now"]
     ids = [client.push("lines", line, keep_result=True, max_retry=0) for line in lines]
     infos = [ended(client, job_id) for job_id in ids]
-    assert [(info.state, info.exit_code) for info in infos] == [("succeeded", 200), ("failed", 404), ("failed", 503)]
+    assert [(info.state, info.exitcode) for info in infos] == [("succeeded", 200), ("failed", 404), ("failed", 503)]
     assert [info.result or info.message for info in infos] == ["good", "nothing there", "not now"]
 
     def chained() -> dict[str, Any]:
@@ -161,7 +161,7 @@ def test_what_takes_too_long_is_killed_with_all_it_started(client: Client, tmp_p
     slow = client.push("slow", str(book), timeout=2, max_retry=0)
     fine = client.push("slow", False, keep_result=True)
     info = ended(client, slow)
-    assert (info.state, info.exit_code, info.log) == ("failed", 504, "started"), info
+    assert (info.state, info.exitcode, info.log) == ("failed", 504, "started"), info
     assert ended(client, fine).result == "fine", "its neighbour began anew"
     pids = [int(pid) for pid in book.read_text().split()]
     assert len(pids) == 3

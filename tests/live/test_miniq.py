@@ -30,7 +30,7 @@ def test_lines_come_to_a_line_runner_as_they_were_sent(shared_daemon: Daemon, ho
         assert (told.status_code, told.json()["count"]) == (200, 3)
         with Client(shared_daemon.url) as client:
             ended = client.wait(told.json()["ids"], WAIT_S)
-        assert [(info.state, info.exit_code) for info in ended] == [
+        assert [(info.state, info.exitcode) for info in ended] == [
             ("succeeded", 200), ("succeeded", 200), ("failed", 404),
         ]  # fmt: skip
         assert [info.argument for info in ended] == ["200 ann@example.org", '200 {"a":  1}', "404 gone"]
@@ -42,9 +42,9 @@ def test_the_status_of_a_worker_stays_what_it_was(shared_daemon: Daemon, hook: H
     with Client(shared_daemon.url) as client, registered(shared_daemon, hook.url, "exits", style="webhook"):
         for status, body in ((200, "x"), (201, "x"), (204, ""), (422, "no")):
             info = run(client, "exits", say((status, {}, body)), keep_result=True)
-            assert (info.exit_code, info.state) == (status, "succeeded" if status < 400 else "failed")
+            assert (info.exitcode, info.state) == (status, "succeeded" if status < 400 else "failed")
             (row,) = shared_daemon.get("/v1/jobs?name=exits&limit=1").json()["jobs"]
-            assert row["exit_code"] == status
+            assert row["exitcode"] == status
 
 
 def test_jobs_that_say_nothing_end_by_age_where_the_daemon_is_told_so(aging: Daemon, hook: Hook) -> None:

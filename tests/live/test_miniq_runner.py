@@ -22,7 +22,7 @@ def miniq() -> Iterator[Queue]:
 
 
 def codes(miniq: Queue, ids: list[str]) -> list[int | None]:
-    return [info.exit_code for info in miniq.ended(ids)]
+    return [info.exitcode for info in miniq.ended(ids)]
 
 
 def test_single_one_post_a_job_its_payload_and_a_newline_and_its_exit_code_is_the_status(miniq: Queue) -> None:
@@ -30,7 +30,7 @@ def test_single_one_post_a_job_its_payload_and_a_newline_and_its_exit_code_is_th
         miniq.handle("single", runner.url + "/s")
         ids = miniq.add("single", "200", "201", "404", "500")
         ended = miniq.ended(ids)
-        assert [(one.exit_code, one.state) for one in ended] == [
+        assert [(one.exitcode, one.state) for one in ended] == [
             (200, "succeeded"), (201, "succeeded"), (404, "failed"), (500, "failed"),
         ]  # fmt: skip
         assert all(len(lines) == 1 for _, lines in runner.posts)
@@ -64,7 +64,7 @@ def test_too_few_lines_those_without_one_have_failed_with_no_response(miniq: Que
     with line_runner(lambda lines: (200, "200\n200\n")) as runner:
         ids = miniq.add_batch("few", runner.url, *"123456", max_retry=0)
         ended = miniq.ended(ids)
-        assert [one.exit_code for one in ended] == [200, 200, 500, 500, 500, 500]
+        assert [one.exitcode for one in ended] == [200, 200, 500, 500, 500, 500]
         assert [(one.message or "").partition(":")[0] for one in ended[2:]] == ["NO_RESPONSE"] * 4
 
 
@@ -72,7 +72,7 @@ def test_a_line_without_a_number_spoils_it_and_all_that_follow(miniq: Queue) -> 
     with line_runner(lambda lines: (200, "200\n200\nbad line\n200\n")) as runner:
         ids = miniq.add_batch("bad", runner.url, *"1234", max_retry=0)
         ended = miniq.ended(ids)
-        assert [one.exit_code for one in ended] == [200, 200, 500, 500]
+        assert [one.exitcode for one in ended] == [200, 200, 500, 500]
         assert [(one.message or "").partition(":")[0] for one in ended[2:]] == ["INVALID_RESPONSE"] * 2
 
 
@@ -91,7 +91,7 @@ def test_a_single_job_asks_for_new_jobs_in_its_answer_and_a_failed_one_for_none(
     with line_runner(lambda lines: (int(lines[0]), "sent\nJ: after|it\n")) as runner:
         miniq.handle("asks", runner.url)
         good, bad = miniq.ended(miniq.add("asks", "200", "404"))
-        assert (good.exit_code, bad.exit_code) == (200, 404)
+        assert (good.exitcode, bad.exitcode) == (200, 404)
         assert "J: after" in (bad.message or ""), "it is in the excerpt of its answer, and nothing more"
         with Client(miniq.daemon.url) as client:
             assert ingested(client, f"{good.job_id}.0").argument == "it"
@@ -130,7 +130,7 @@ def test_a_connection_that_breaks_under_a_job_is_an_error_with_the_name_of_the_e
     with line_runner(lambda lines: None) as runner:
         miniq.handle("broken", runner.url, max_retry=0)
         (info,) = miniq.ended(miniq.add("broken", "x"))
-        assert (info.state, info.exit_code) == ("failed", 500)
+        assert (info.state, info.exitcode) == ("failed", 500)
         assert (info.message or "").startswith("CONNECTION_LOST: ECONNRESET")
 
 
@@ -140,7 +140,7 @@ def test_a_runner_that_does_not_answer_in_time_is_an_error_that_is_tried_again(m
         miniq.handle("slow", runner.url, timeout=0.2, max_retry=1, backoff=0.01)
         (info,) = miniq.ended(miniq.add("slow", "x"))
         asleep.set()
-        assert (info.state, info.attempts, info.exit_code) == ("failed", 2, 504)
+        assert (info.state, info.attempts, info.exitcode) == ("failed", 2, 504)
         assert (info.message or "").startswith("TIMEOUT")
 
 
@@ -148,7 +148,7 @@ def test_a_status_for_the_whole_batch_is_each_jobs_own(miniq: Queue) -> None:
     """A batch is halved until the job that fails it is alone: one bad payload takes no other along."""
     with line_runner(lambda lines: (500 if "bad" in lines else 200, "200\n" * len(lines))) as runner:
         ids = miniq.add_batch("halved", runner.url, "a", "b", "bad", "c", max_retry=0)
-        assert [(one.exit_code, one.attempts) for one in miniq.ended(ids)] == [(200, 1), (200, 1), (500, 1), (200, 1)]
+        assert [(one.exitcode, one.attempts) for one in miniq.ended(ids)] == [(200, 1), (200, 1), (500, 1), (200, 1)]
 
 
 def test_an_id_has_the_time_at_which_its_job_was_taken_and_ids_are_in_order(miniq: Queue) -> None:

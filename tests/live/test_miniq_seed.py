@@ -128,7 +128,7 @@ def test_retry_ok_failed_and_error_are_told_apart_and_retry_and_error_are_tried_
     with line_runner(lambda lines: (200, "".join(f"{line}\n" for line in lines))) as runner:
         ids = miniq.add_batch("classes", runner.url, "100 wait", "200 fine", "404 no such", "500 broken", max_retry=1)
         ended = miniq.ended(ids)
-        assert [(one.state, one.exit_code, one.attempts) for one in ended] == [
+        assert [(one.state, one.exitcode, one.attempts) for one in ended] == [
             ("failed", 100, 2), ("succeeded", 200, 1), ("failed", 404, 1), ("failed", 500, 2),
         ]  # fmt: skip
         assert runner.lines("/").count("404 no such") == 1, "FAILED ran ok, and is done"
@@ -191,7 +191,12 @@ def test_the_scoreboard_maps_ids_to_exit_codes(miniq: Queue) -> None:
         ids = miniq.add("scored", "204", "409")
         miniq.ended(ids)
         rows = miniq.call("GET", "/v1/jobs?name=scored").json()["jobs"]
-        assert {row["job_id"]: row["exit_code"] for row in rows} == dict(zip(ids, (204, 409), strict=True))
+        assert {row["job_id"]: row["exitcode"] for row in rows} == dict(zip(ids, (204, 409), strict=True))
+        assert {row["job_id"]: row["code"] for row in rows} == dict(zip(ids, ("ok", "failed"), strict=True))
+        (failed,) = miniq.call("GET", "/v1/jobs?name=scored&code=failed").json()["jobs"]
+        assert failed["job_id"] == ids[1]
+        (done,) = miniq.call("GET", "/v1/jobs?name=scored&exitcode=204").json()["jobs"]
+        assert done["job_id"] == ids[0]
 
 
 # ------------------------------------------------ /start and /stop, and what happens when a daemon dies

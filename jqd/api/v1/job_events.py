@@ -13,7 +13,7 @@ from jqd.api.v1.job_views import iso, job_brief
 from jqd.api.v1.responses import JobLog
 from jqd.domain import json_ext
 from jqd.domain.errors import JqdError
-from jqd.domain.job import State
+from jqd.domain.job import Exit, State
 from jqd.domain.tenant import bare
 from jqd.http import Request, Response, Write
 from jqd.service import Services
@@ -139,7 +139,8 @@ def _failed(watched: Watched, missed: Missed) -> dict[str, Any]:
         "started_at": iso(last.started_at_ms),
         "finished_at": iso(last.finished_at_ms),
         "worker": bare(last.worker) or None,
-        "exit_code": last.status,
+        "code": Exit.of_status(last.status).code,
+        "exitcode": last.status,
         "message": last.message or None,
     }
 

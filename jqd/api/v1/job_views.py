@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw, UnsetType
 from jqd.api.v1 import responses
 from jqd.api.v1.responses import Attempt, Job, JobBrief
 from jqd.domain import dates, fields
-from jqd.domain.job import NIL, Outcome, State
+from jqd.domain.job import NIL, Exit, Outcome, State
 from jqd.domain.job_spec import KEPT, NOTHING
 from jqd.domain.results import LargeResult
 from jqd.domain.tenant import bare
@@ -92,7 +92,8 @@ def _known(services: Services, view: JobView, kind: type[Job] | type[JobBrief]) 
         "started_at": iso((running.started_at_ms if running else 0) or view.started_at_ms),
         "finished_at": iso(last.finished_at_ms if last and view.state.is_final else 0),
         "worker_finished_at": _told_at(last) if view.state.is_final else UNSET,
-        "exit_code": last.status if last else UNSET,
+        "code": Exit.of_status(last.status).code if last else UNSET,
+        "exitcode": last.status if last else UNSET,
         "worker": worker_of(services, view) or None,
         "daemon": view.daemon or None,
         "tags": view.tags,

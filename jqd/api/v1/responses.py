@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.problems import Error
-from jqd.domain.job import Keep, State
+from jqd.domain.job import Code, Keep, State
 from jqd.domain.job_spec import JobOptions, TypeOptions, Value, Waits
 from jqd.runner import BatchJob
 from jqd.runner.handler import Lang
@@ -83,7 +83,10 @@ class JobState(Struct, kw_only=True, frozen=True):
     started_at: Instant | None = None
     finished_at: Instant | None = None
     worker_finished_at: Annotated[Instant, Meta(description="the same by the worker's clock")] | UnsetType = UNSET
-    exit_code: Annotated[int, Meta(description="of the last attempt")] | UnsetType = UNSET
+    code: Annotated[Code, Meta(description="why the last attempt stopped")] | UnsetType = UNSET
+    exitcode: Annotated[int, Meta(description="its number: 1xx retry, 2xx ok, 4xx failed, 5xx error")] | UnsetType = (
+        UNSET
+    )
     worker: str | None = None
     daemon: str | None = None
     tags: Sequence[str] | UnsetType = UNSET
