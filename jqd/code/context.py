@@ -27,6 +27,8 @@ BEFORE_S = 60.0  # for `before`: it may load a large library
 EACH_S = 30.0  # for `beforeEach`, and for `afterEach`: as long as a job has by default
 ANSWER_BYTES_MAX = 17 << 20  # of one answer: the largest result that a daemon keeps, 16 MiB, and its frame
 READ_BYTES = 1 << 16
+ERROR_CHARS_MAX = 1_024  # of an exception's own text
+UNTOLD = (ValueError, msgspec.MsgspecError, RecursionError, OverflowError)  # of JSON that MessagePack has not
 TOLD_CHARS = 2_000  # of what a `before` printed that failed, its end
 
 COMMANDS: dict[str, Callable[[CodeConfig, int, int], list[str]]] = {
@@ -143,7 +145,7 @@ class Context:
             await self.process.wait_dead()
         self.process.take()
         self._output.end()
-        self.process.output = None
+        self.process.output = JobOutput(self._config.limits.output_mib << 20)  # of nobody, and bounded as well
         if answer is None or not self.is_usable:
             raise _Dead
         return answer
@@ -169,7 +171,7 @@ class Context:
         self._buffer[:] = rest
         try:
             return _decode(line)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             self.process.kill(f"{INVALID_RESPONSE}: the code wrote to a descriptor that is not its own")
             return Answer(500)
 
@@ -182,11 +184,11 @@ def _facts(job: LeasedJob) -> dict[str, object]:
 def _outcome(job: LeasedJob, answer: Answer, output: JobOutput) -> Outcome:
     if answer.status != 200:
         told = failed(job, answer.message, output.log, status=answer.status)
-        told.error, told.retry_after = answer.error or None, answer.retry_after
+        told.error, told.retry_after = answer.error[-ERROR_CHARS_MAX:] or None, answer.retry_after
         return told
     try:
         result = result_of(bytes(answer.result))
-    except ValueError as error:
+    except UNTOLD as error:
         return failed(job, f"{INVALID_RESPONSE}: its result cannot be kept: {error}", output.log)
     return succeeded(job, result, output.follows, output.log)
 

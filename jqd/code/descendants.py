@@ -41,7 +41,7 @@ def usage(leaders: Iterable[int]) -> dict[int, Usage]:
     found: dict[int, Usage] = {}
     for leader in leaders:
         sizes = [_resident_bytes(pid) for pid in (leader, *below(leader, of))]
-        found[leader] = Usage(len(sizes), sum(sizes))
+        found[leader] = Usage(sum(size > 0 for size in sizes), sum(sizes))  # dead ones that nobody has reaped have none
     return found
 
 

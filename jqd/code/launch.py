@@ -19,6 +19,7 @@ from jqd.client.environ import passed_on
 from jqd.code.config import MIB, CodeConfig, Limits
 from jqd.code.descendants import PR_SET_CHILD_SUBREAPER
 from jqd.code.sandbox import sandboxed
+from jqd.domain.log import get_logger
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NO_NEW_PRIVS = 38
@@ -89,7 +90,16 @@ def start(
         os.close(complained)
     for fd in (prints, complains):
         os.set_blocking(fd, False)
+    _offer_to_the_kernel(child.pid)
     return Launched(child, home, prints, complains)
+
+
+def _offer_to_the_kernel(pid: int) -> None:
+    """Where memory is short it is killed first. From here: the child could not, before it is another program."""
+    try:
+        Path(f"/proc/{pid}/oom_score_adj").write_bytes(OOM_SCORE)
+    except OSError as error:
+        get_logger("code").debug("code.no_oom_score", pid=pid, error=str(error))
 
 
 def remove(home: Path) -> None:
@@ -134,8 +144,6 @@ def _prepared(limits: Limits, lang: str, *, own_privileges: bool) -> Callable[[]
         for what, value in lower:
             resource.setrlimit(what, (value, value))
         os.umask(0o077)
-        with open("/proc/self/oom_score_adj", "wb") as file:
-            file.write(OOM_SCORE)
 
     return prepare
 

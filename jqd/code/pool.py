@@ -35,7 +35,10 @@ class Pool:
         Raises Broken, NotStarted: the jobs left in it were not begun. When the pool stops jobs are left without an
         error.
         """
-        while batch.left and not self._is_stopping:
+        while not self._is_stopping:
+            batch.skip_unwanted()
+            if not batch.left:
+                return
             if batch.definition.lang == "sh":
                 await shell.run(batch, self._config, self._base, self._begin, self._bury)
             else:

@@ -145,7 +145,8 @@ class Known:
 
     def put(self, name: str, version: int, lang: str = "python", **fields: Any) -> None:
         row = {"name": name, "version": version, "lang": lang, "body": "1", "options": {"batch": None}} | fields
-        row["versions"] = [{"version": one + 1, "out": None} for one in range(version)]
+        langs = [self.old[f"{name}@{one}"]["lang"] for one in range(1, version)] + [lang]
+        row["versions"] = [{"version": one, "lang": lang, "out": None} for one, lang in enumerate(langs, 1)]
         self.rows = [one for one in self.rows if one["name"] != name] + [row]
         self.old[f"{name}@{version}"] = row
         path = f"/v1/handlers/{name}"

@@ -16,7 +16,7 @@ class Failed extends Error {}
 class Retry extends Error {
   constructor (message, after) {
     super(message)
-    this.after = after
+    this.after = after === undefined ? null : Number(after)
   }
 }
 Object.assign(globalThis, { Failed, Retry, require: createRequire(process.cwd() + '/') })

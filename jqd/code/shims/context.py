@@ -18,7 +18,7 @@ import linecache
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -31,7 +31,7 @@ class Retry(Exception):
 
     def __init__(self, message: str = "", after: float | None = None) -> None:
         super().__init__(message)
-        self.after = after
+        self.after = None if after is None else float(after)
 
 
 class Job:
@@ -92,15 +92,23 @@ def failure(error: BaseException) -> dict[str, Any]:
     kinds = traceback.TracebackException.from_exception(error)
     frames = [one for one in kinds.stack if one.filename != __file__]
     kinds.stack = traceback.StackSummary.from_list(frames)
-    said = "".join(kinds.format()).strip()
-    told: dict[str, Any] = {"status": 500, "message": said, "error": "".join(kinds.format_exception_only()).strip()}
+    told: dict[str, Any] = {
+        "status": 500,
+        "message": plain(kinds.format()),
+        "error": plain(kinds.format_exception_only()),
+    }
     if isinstance(error, Failed):
-        told.update(status=400, message=str(error) or "Failed")
+        told.update(status=400, message=plain([str(error)]) or "Failed")
     elif isinstance(error, Retry):
-        told.update(status=100, message=str(error) or "Retry", retry_after=error.after)
+        told.update(status=100, message=plain([str(error)]) or "Retry", retry_after=error.after)
     elif isinstance(error, SystemExit):
         told.update(message=f"the code called exit({error.code!r})")
     return told
+
+
+def plain(lines: Iterable[str]) -> str:
+    """As text that can be encoded."""
+    return "".join(lines).strip().encode("utf-8", "backslashreplace").decode()
 
 
 def answered(context: Context, told: dict[str, Any]) -> str:
