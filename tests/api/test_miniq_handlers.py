@@ -65,6 +65,7 @@ async def test_versions_go_by_name(edge):
         ("http", {}, 1),
         ("http", {"batch": True}, 10),
         ("http", {"batch": True, "batchSize": 3}, 3),
+        ("http", {"batch": True, "batchSize": 500}, 500),
         ("http", {"batch": False, "batchSize": 3}, 1),
         ("sh", {}, 5),
         ("sh", {"batch": False}, 1),
@@ -78,6 +79,7 @@ async def test_options_are_those_of_node_miniq(edge, lang, options, batch):
     row = await ask(edge, "GET", "/v1/handlers/mail")
     assert (row["lang"], row["eid"], row["options"]["batch"]) == (lang, "e", batch)
     assert (row["options"]["max_retry"], row["options"]["backoff"], row["options"]["timeout"]) == (3, 0.5, 120)
+    assert row["options"].get("max_jobs") == (None if lang == "sh" else max(16, batch))
     shown = (await ask(edge, "GET", GET))["data"]["options"]
     assert (shown["batch"], shown["batchSize"]) == (batch > 1, batch)
 
@@ -168,6 +170,8 @@ async def test_no_page_switches_a_daemon_by_a_get(edge, path):
 @pytest.mark.parametrize("path", ["/start", "/stop"])
 async def test_where_nobody_tells_that_it_is_a_page_only_a_token_makes_a_get_count(edge, path):
     parts, host = edge.api._parts, {"host": "10.0.0.1"}
+    parts.guard = Guard(hosts=("jobs.example.org",))
+    assert (await edge.call("GET", path)).status == 403, "a proxy may pass on what pages send"
     parts.guard = Guard(loopback=False)
     for said in ({}, {"authorization": "Basic dXNlcjpwYXNz"}, {"authorization": "bearer"}):
         assert (await edge.call("GET", path, headers=host | said)).status == 403

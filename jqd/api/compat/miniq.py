@@ -30,7 +30,7 @@ from jqd.domain.job_spec import JobOptions
 from jqd.domain.media import JSON
 from jqd.domain.tenant import IN_WORDS, bare, is_tenant
 from jqd.http import SOME_BYTES, Request, Response
-from jqd.runner.handler import Body, Definition, HandlerOptions, Lang, Source, Version, id_of, is_version
+from jqd.runner.handler import SLOTS, Body, Definition, HandlerOptions, Lang, Source, Version, id_of, is_version
 from jqd.runner.worker import Batch as Jobs
 from jqd.service import handlers, pauses, push
 from jqd.service.batch import Batch, expect_size, read_in_pieces
@@ -198,8 +198,9 @@ async def get_start(parts: ApiContext, request: Request) -> Response:
 
 def _expect_program(parts: ApiContext, request: Request) -> None:
     """Raise Problem 403 for a GET that a web page may have sent. Browsers mark such requests only on trusted addresses,
-    as loopback is."""
-    is_told = parts.guard.loopback and not BY_PAGES & request.headers.keys()
+    as loopback is, and not those of a proxy in front of it."""
+    is_direct = parts.guard.loopback and not parts.guard.hosts
+    is_told = is_direct and not BY_PAGES & request.headers.keys()
     has_token = request.headers.get(AUTHORIZATION, "").lower().startswith("bearer ")  # no page adds one unasked
     if not is_told and not has_token:
         raise Problem(403, f"it changes what the daemon does, and any web page can send a GET: POST {request.path}")
@@ -268,7 +269,9 @@ def _definition(told: MiniqHandler, lang: Lang) -> Definition:
         before=told.before,
         before_each=told.before_each,
         after_each=told.after_each,
-        options=HandlerOptions(style="webhook" if is_code else "lines", batch=jobs, **of_jobs),
+        options=HandlerOptions(batch=jobs, **of_jobs)
+        if is_code
+        else HandlerOptions(style="lines", batch=jobs, max_jobs=max(SLOTS, jobs), **of_jobs),
     )
 
 
