@@ -117,6 +117,7 @@ class Control:
             *(odd for partition in self._partitions if (odd := partition.store.burial.complaint)),
             *self._disk.warnings,
             *(odd for partition in self._partitions if (odd := partition.outbox.complaint)),
+            *(odd for partition in self._partitions if (odd := partition.flows.complaint)),
             *self._shelves_told(),
             *dict.fromkeys(odd for partition in self._partitions if (odd := partition.ageing.complaint)),
             *self._shared.workers.settings.complaints(),

@@ -20,6 +20,7 @@ import trio
 
 from jqd.api import Api, ApiContext, Authenticator
 from jqd.chaining.follow import follow
+from jqd.chaining.release import release
 from jqd.config import Config
 from jqd.control import Control
 from jqd.cron.loop import CronLoop
@@ -61,8 +62,7 @@ FORK_RETRY_S = 1.0  # between looks at a partition that is away while the journa
 
 log = get_logger("daemon")
 
-TOLD_S = 2.0  # the door opens, and jobs are taken in flight, without what the others said: a store that is there tells
-# it in less than half a second
+TOLD_S = 2.0  # the door opens without what the others said: a store that is there tells it in less than half a second
 
 E = TypeVar("E", bound=Exception)
 
@@ -111,6 +111,8 @@ class Daemon:
             stores=stores,
             wrong=lambda follows, scopes: wrong(self.config.api, follows, scopes),  # it may be loaded anew
             push=lambda entries, *, shelved=False: follow(self.parts.services, entries, shelved=shelved),
+            release=lambda *said: release(self.parts.services, *said),
+            settled=lambda where: self.control.settled(where),
         )
         each = zip(stores, watches or [watch_nothing() for _ in stores], strict=True)
         self.partitions = [Partition(shared, number, *its) for number, its in enumerate(each)]

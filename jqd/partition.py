@@ -14,6 +14,7 @@ from typing import Any
 import trio
 from msgspec.structs import replace
 
+from jqd.chaining.flows import Flows, Release
 from jqd.chaining.outbox import Outbox, Push
 from jqd.config import Config
 from jqd.domain.clock import Clock
@@ -82,6 +83,8 @@ class Shared:
     """Of all partitions."""
     push: Push
     """Pushes jobs that follow others, of entries of an outbox."""
+    release: Release
+    settled: Callable[[Collection[int]], bool]
 
 
 class Partition:
@@ -124,6 +127,7 @@ class Partition:
         self.progress = self._build_progress()
         self.purge = Purge(store=store, source=source)
         self.outbox = Outbox(store=store, push=shared.push, clock=clock, source=source)
+        self.flows = Flows(number, shared.stores, shared.settled, shared.release, clock=clock, source=source)
         self.worker_slots = WorkerSlots(store=store, gates=shared.capacity, mine=self._is_mine, source=source)
         self.worker_timeouts = WorkerTimeouts(
             journal=shared.journal,
@@ -147,6 +151,7 @@ class Partition:
             self.outcomes.run_returns,
             self.purge.run,
             self.outbox.run,
+            self.flows.run,
             self.watch.run,
             self.progress.run,
             self.recovery.run,
@@ -215,8 +220,8 @@ class Partition:
 
     def _backoffs(self) -> Sequence[LoopBackoff]:
         lanes = (lane.backoff for lane in self.lanes.values())
-        loops = (self.recovery, self.heartbeat, self.settings_sync, self.claims, self.worker_timeouts, self.outbox)
-        return (*(loop.backoff for loop in loops), *lanes)
+        loops = (self.recovery, self.heartbeat, self.settings_sync, self.claims, self.worker_timeouts)
+        return (*(loop.backoff for loop in (*loops, self.outbox, self.flows)), *lanes)
 
     def _build_runner(self, sysid: str) -> Runner:
         shared = self._shared
@@ -357,6 +362,8 @@ class Partition:
 
     def _ingested(self, jobs: Sequence[Job], _: object) -> None:
         self.claims.wake()
+        if any(job.flow is not None for job in jobs):
+            self.flows.wake()
         self._shared.joblog.write("ingested", (named(job.id, job.jobtype, job.tags) for job in jobs))
 
     def _ended(
@@ -373,6 +380,8 @@ class Partition:
         self.claims.wake()
         if any(outcome.follows for outcome in outcomes):
             self.outbox.wake()
+        if self.flows.is_awaited:
+            self.flows.wake()
         shared.joblog.ended(outcomes, void)
 
     def _cancelled(self, records: Sequence[str], jobtypes: Sequence[str] | None) -> None:

@@ -4,6 +4,7 @@ then      on success its jobs go into the outcome, and from there through the ou
 after     the job is `blocked`: its date is BLOCKED until the loop `flows` has seen all of its parents end
 """
 
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ BLOCKED_MS = 253_402_300_799_000  # the last second of the year 9999: the date o
 AFTER_MAX = 10_000  # parents of one job: some 300 kB of ids
 THEN_MAX = 500  # jobs in one `then`: as many as may follow one success (followers.FOLLOWERS_MAX)
 
+RESULTS_TOO_LARGE = "results"  # in `Flow.failed`: no parent failed, but their results do not fit an argument
 NIL = b"\xc0"  # in MessagePack
 OnFailure = Literal["run", "cancel", "fail"]
 Until = Literal["waiting", "ended"]
@@ -25,8 +27,8 @@ _encoder = msgspec.msgpack.Encoder()
 class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The part of a job that most jobs have not; a row of the store has it as it stands here."""
 
-    then: bytes = b""
-    """A MessagePack array of the jobs that follow its success."""
+    then_text: str = ""
+    """See `then`; in base 64, for the scripts of the store read no bytes."""
     result_into: str = ""
     """The field of its argument that gets the results of its parents. Empty: they are its argument if it has none."""
     after: tuple[str, ...] = ()
@@ -47,11 +49,21 @@ class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     released: bool = False
     """Its parents have ended, or it does not wait for them any more."""
     failed: str = ""
-    """A parent that did not succeed, for which the job fails without being run."""
+    """A parent that did not succeed, for which the job is to fail without being run: it expires at once."""
+
+    @property
+    def then(self) -> bytes:
+        """A MessagePack array of the jobs that follow its success; nothing for most."""
+        return b64decode(self.then_text) if self.then_text else b""
 
     @property
     def is_blocked(self) -> bool:
-        return bool(self.after) and not self.released
+        return bool(self.after) and (not self.released or bool(self.failed))
+
+
+def as_text(then: bytes) -> str:
+    """What `Flow.then_text` has for it."""
+    return b64encode(then).decode()
 
 
 def as_array(then: bytes) -> bytes:

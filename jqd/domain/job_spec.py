@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypedDict, Union, get_args, get_origin
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType, structs
 
-from jqd.domain.flow import AFTER_MAX, THEN_MAX, OnFailure, Until
+from jqd.domain.flow import AFTER_MAX, THEN_MAX, Flow, OnFailure, Until
 from jqd.domain.job import (
     BACKOFF_S_MAX,
     MAX_RETRY_MAX,
@@ -28,6 +28,7 @@ from jqd.domain.job import (
     NewName,
     Priority,
 )
+from jqd.domain.tenant import bare
 from jqd.domain.units import Duration, Durations, duration_s, durations_s
 
 DELAY_S_MAX = 100 * 366 * 86_400.0  # a century: longer is a slip of units, milliseconds for seconds
@@ -213,6 +214,24 @@ JobRecord: Any = msgspec.defstruct(
 
 A format (JOURNAL.md). `run_at` and `delay` are resolved in the frame's head.
 """
+
+
+def links_of(flow: Flow | None) -> dict[str, Any]:
+    """The fields of a job that `flow` was made of (record.py)."""
+    if flow is None:
+        return {}
+    return {
+        "then": Raw(flow.then) if flow.then else NOTHING,
+        "result_into": flow.result_into or None,
+        "after": tuple(map(bare, flow.after)),
+        "on_parent_failure": flow.on_parent_failure,
+        "group": bare(flow.group) or None,
+        "unique": bare(flow.unique) or None,
+        "while_": flow.until,
+        "callback": flow.callback or None,
+        "parent": flow.parent or None,
+    }
+
 
 _encoder = msgspec.msgpack.Encoder()
 _record_decoder = msgspec.msgpack.Decoder(JobRecord)

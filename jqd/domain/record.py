@@ -22,7 +22,7 @@ from msgspec import Raw
 
 from jqd.domain.array_split import MALFORMED, Steps, array_of, cut, skipped
 from jqd.domain.errors import JournalDamaged
-from jqd.domain.flow import BLOCKED_MS, Flow, as_array
+from jqd.domain.flow import BLOCKED_MS, Flow, as_array, as_text
 from jqd.domain.job import Change, ChangeKind, Job, Outcome
 from jqd.domain.job_spec import NOTHING, JobOptions, JobRecord, content_digest, date_digest, keyed_digest
 from jqd.domain.jobid import IdRange, is_id, parse_id
@@ -201,7 +201,7 @@ def _is_linked(job: JobRecord) -> bool:
 def _flow(head: Head, index: int, job: JobRecord) -> Flow:
     names = partial(annotate, head.tenant) if head.tenant else str
     return Flow(
-        as_array(bytes(job.then)),
+        as_text(as_array(bytes(job.then))),
         job.result_into or "",
         tuple(map(names, job.after)),
         job.on_parent_failure,

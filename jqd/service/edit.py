@@ -14,8 +14,9 @@ from msgspec import Raw
 
 from jqd.domain.charge import FREE, Charge
 from jqd.domain.errors import Conflict, Fault, Invalid, NotYet
+from jqd.domain.flow import Flow
 from jqd.domain.job import ChangeKind, Priority, State
-from jqd.domain.job_spec import KEPT, Date, Delay, JobRecord
+from jqd.domain.job_spec import KEPT, Date, Delay, JobRecord, links_of
 from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.domain.tenant import bare
 from jqd.service.audit import noted
@@ -43,12 +44,20 @@ class Kind(enum.Enum):
     EDIT = "changed"
     RETRY = "tried again"
     RUN_NOW = "run now"
+    RELEASE = "released"
+    """All of its parents have ended."""
 
 
-WAITS = frozenset({State.WAITING, State.SCHEDULED, State.RETRYING})
-ALLOWED = {Kind.EDIT: WAITS, Kind.RUN_NOW: WAITS, Kind.RETRY: frozenset({State.FAILED, State.CANCELLED})}
+WAITS = frozenset({State.WAITING, State.SCHEDULED, State.BLOCKED, State.RETRYING})
+ALLOWED = {
+    Kind.EDIT: WAITS,
+    Kind.RUN_NOW: WAITS,
+    Kind.RETRY: frozenset({State.FAILED, State.CANCELLED}),
+    Kind.RELEASE: frozenset({State.BLOCKED}),
+}
 
 BUSY_S = 0.02  # between looks whether somebody else's change has come: its sync takes about so long
+AT_ONCE_S = 0.001  # a job that is not to be run expires so long after its push
 LAPSES_S = 10.0  # well below the store's `name_reserve_s`: a change that took longer may have been overtaken
 
 _encoder = msgspec.msgpack.Encoder()
@@ -140,6 +149,10 @@ async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -
     """
     if view.state not in ALLOWED[kind]:
         _refuse(view, kind)
+    if kind is Kind.EDIT and view.state is State.BLOCKED and "eligible_at_ms" in fields:
+        raise Conflict(
+            f"job {_called(view)} waits for other jobs, not for a date: run-now lets it wait for none of them"
+        )
     if kind is Kind.RETRY and view.outcome and view.outcome.reason == "unreadable":
         raise Conflict(f"job {_called(view)} cannot be read, nor what it was to do: delete it, and push it anew")
     if kind is not Kind.RETRY or not services.principal.tenant:
@@ -219,6 +232,8 @@ def _refuse(view: JobView, kind: Kind) -> NoReturn:
 
 
 def _eligible_at_ms(view: JobView, kind: Kind, fields: dict[str, Any]) -> int:
+    if view.flow is not None and (kind is Kind.RELEASE or (kind is Kind.EDIT and view.state is State.BLOCKED)):
+        return view.flow.not_before_ms
     kept = kind is Kind.EDIT and view.state in (State.SCHEDULED, State.RETRYING)
     return int(fields.get("eligible_at_ms", view.eligible_at_ms if kept else 0))
 
@@ -230,9 +245,12 @@ def _array(services: Services, view: JobView, kind: Kind, fields: dict[str, Any]
         argument=Raw(fields.get("argument", view.argument)),
         job_id=bare(view.name) or None,
         tags=view.tags,
+        **links_of(view.flow),
         **{field: fields.get(field, getattr(view, field)) for field in KEPT},
     )
-    if kind is Kind.EDIT:  # who says run now, or again, wants it run
+    if fields.get("failed"):
+        job.expires_in = AT_ONCE_S
+    elif kind in (Kind.EDIT, Kind.RELEASE):  # who says run now, or again, wants it run
         begins_ms, dated = _eligible_at_ms(view, kind, fields), "eligible_at_ms" in fields
         job.expires_in = _expiry_s(view, begins_ms, services.clock.wall_ms(), dated=dated)
     return _encoder.encode([job])
@@ -248,8 +266,19 @@ def _frame(
     # Its own id is the one in `changes`; the journal's sequence only has to have one for each record.
     first = services.journal.ids.take(1).first
     eligible = {0: eligible_at_ms} if eligible_at_ms else {}
-    head = Head(first, view.created_at_ms, eligible, changes, life=given.life, tenant=view.tenant)
+    released = _released(view.flow, kind, fields)
+    head = Head(first, view.created_at_ms, eligible, changes, life=given.life, tenant=view.tenant, released=released)
     return encode_jobs(head, array)
+
+
+def _released(flow: Flow | None, kind: Kind, fields: dict[str, Any]) -> dict[int, str]:
+    """Whether the job waits for no parents after the change, as the head of its frame says it. What failed for a parent
+    and is tried anew waits for it again."""
+    if flow is None or not flow.after:
+        return {}
+    if kind in (Kind.RELEASE, Kind.RUN_NOW):
+        return {0: fields.get("failed", "")}
+    return {0: ""} if flow.released and not flow.failed else {}
 
 
 def _expiry_s(view: JobView, begins_ms: int, now_ms: int, *, dated: bool) -> float | None:

@@ -38,7 +38,7 @@ def is_linked(job: JobSpec) -> bool:
 
 def link_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault]:
     """`faults`: what is wrong with a job, for those of its `then`."""
-    for field, said in (("after", job.after), ("group", job.group), ("unique", job.unique), ("callback", job.callback)):
+    for field, said in (("group", job.group), ("unique", job.unique), ("callback", job.callback)):
         if said:
             yield Fault(f"/{field}", f"{field} is not supported yet")
     if job.parent is not None:

@@ -1,14 +1,16 @@
 """The store's methods on jobs that wait for others (`lua/include/links.lua` draws their keys)."""
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from jqd.domain.job import Job
 from jqd.store import codec
 from jqd.store.methods import STEP_JOBS, ScriptMethods, in_steps
 
-NEW, ALL = "new", "all"
+NEW = "new"  # as the number of parents: what was noted before is void
+ENTRIES = 20  # done in one call, with up to CHILDREN children each: below what one call may take
+CHILDREN = 200  # told of one end at once
 GROUP_MAX = 10_000  # members: one job may wait for all of them
 PLACE_S = 30.0  # a place or key of a push that was not confirmed: far longer than a push takes, else it failed
 UNIQUE_S = 600.0  # a job that has a key and is not in the store: on its way there, or lost with its daemon's disk
@@ -36,8 +38,32 @@ class Due(NamedTuple):
 
     wait_s: float | None
     """Until more is due; None: there is nothing more."""
+    linked: int
+    """Jobs that have to do with others."""
     blocked: list[Blocked]
     ended: list[Parent]
+
+
+class WatchPair(NamedTuple):
+    """A job that waits for another."""
+
+    child: str
+    tenant: str
+    parent: str
+    """Its id, or "=" and its own one."""
+    last_field: str
+    """Of its journal (keys.py); empty for an own id."""
+
+
+class ParentNote(NamedTuple):
+    """What became of a parent."""
+
+    child: str
+    parent: str = ""
+    how: str = ""
+    """As it ended; empty: it has not."""
+    size: int | str = ""
+    """Number of all parents, once all are noted; NEW."""
 
 
 class Watched(NamedTuple):
@@ -103,11 +129,12 @@ class UniqueWanted(NamedTuple):
 
 
 class LinkMethods(ScriptMethods):
-    async def take_links(self, limit: int, children_max: int, rest_s: float) -> Due:
+    async def take_links(self, limit: int, rest_s: float, *, children_max: int = CHILDREN) -> Due:
         """What is due; others get it only after `rest_s`, unless `drop_links` comes before."""
         answer = await self._caller.call("take_links", limit, children_max, round(rest_s * 1000))
-        wait_ms, *rows = self._list("links", answer)
-        due = Due(None if wait_ms == b"" else self._whole("links", wait_ms) / 1000, [], [])
+        wait_ms, linked, *rows = self._list("links", answer)
+        wait_s = None if wait_ms == b"" else self._whole("links", wait_ms) / 1000
+        due = Due(wait_s, self._whole("linked", linked), [], [])
         for row in rows:
             entry, what, *more = self._list("links", row)
             name = self._text("links", entry)
@@ -118,13 +145,12 @@ class LinkMethods(ScriptMethods):
                 due.ended.append(Parent(name, name[1:], self._text("outcome", what), children))
         return due
 
-    async def watch_parents(self, child: str, tenant: str, parents: Sequence[tuple[str, str]]) -> list[Watched]:
-        """From now on the ends of these parents are told to `child`. `parents`: an id, or "=" and an own one, and the
-        last field of its journal."""
+    async def watch_parents(self, pairs: Sequence[WatchPair]) -> list[Watched]:
+        """From now on the ends of these parents are told to their children."""
         found: list[Watched] = []
-        for some in in_steps(parents, STEP_JOBS):
+        for some in in_steps(pairs, STEP_JOBS):
             flat = [one for pair in some for one in pair]
-            answer = await self._caller.call("watch_parents", self._caller.identity, child, tenant, *flat)
+            answer = await self._caller.call("watch_parents", self._caller.identity, *flat)
             for given, how, last in self._rows("children", answer, 3):
                 said = self._text("outcome", how)
                 found.append(
@@ -132,24 +158,20 @@ class LinkMethods(ScriptMethods):
                 )
         return found
 
-    async def note_parents(
-        self, notes: Sequence[tuple[str, str, str]], *, new: bool = False, size: int | None = None
-    ) -> dict[str, Standing]:
-        """What became of parents, as (child, parent or "", how it ended or ""): child → how it stands then.
-
-        `new`: what was noted of these children before is void; `size`: they have so many parents, and all are noted."""
+    async def note_parents(self, notes: Sequence[ParentNote]) -> dict[str, Standing]:
+        """What became of parents: child → how it stands then."""
         standing: dict[str, Standing] = {}
-        what = NEW if new else ALL if size is not None else ""
         for some in in_steps(notes, STEP_JOBS):
-            flat = [one for note in some for one in note]
-            answer = await self._caller.call("note_parents", what, "" if size is None else size, *flat)
+            answer = await self._caller.call("note_parents", *(one for note in some for one in note))
             for child, done, failed in self._rows("parents", answer, 3):
                 standing[self._text("parents", child)] = Standing(done == 1, self._text("parents", failed))
         return standing
 
-    async def drop_links(self, entry: str, children: Sequence[str] = ()) -> bool:
-        """It is done, and these children were told. Returns whether nothing is left of it."""
-        return await self._caller.call("drop_links", entry, *children) == 1
+    async def drop_links(self, done: Mapping[str, Sequence[str]]) -> None:
+        """Entry → the children that were told: it is done, unless there are more of these."""
+        for some in in_steps(list(done.items()), ENTRIES):
+            flat = [one for entry, children in some for one in (entry, len(children), *children)]
+            await self._caller.call("drop_links", *flat)
 
     async def link_children(self, pairs: Sequence[tuple[str, str]]) -> None:
         """(parent, child) of jobs that outcomes made."""

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
-from jqd.domain.flow import BLOCKED_MS
+from jqd.domain.flow import BLOCKED_MS, RESULTS_TOO_LARGE
 from jqd.domain.job import NIL, Fate, Job, Outcome, State
 from jqd.store import codec
 from jqd.store.codec import decode_generation, decode_outcome, whole
@@ -35,6 +35,8 @@ def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object]) -> 
         )
     failed, history = codec.decode_tries(keys, job_id, tries)
     ended, cancelled = decode_end(keys, job_id, outcome)
+    if ended is not None and ended.reason == "expired" and job.flow is not None and job.flow.failed:
+        ended = parent_failed(ended, job.flow.failed)
     daemon = "" if sysid is None else codec.text(keys, "members", sysid)
     return job_view(
         job,
@@ -107,6 +109,7 @@ def job_view(
         fields["eligible_at_ms"] = score
         if score >= BLOCKED_MS and state is State.SCHEDULED:
             state = State.BLOCKED
+            fields["eligible_at_ms"] = job.flow.not_before_ms if job.flow else 0
     return JobView(
         **fields,
         state=state,
@@ -161,6 +164,18 @@ def expired(job_id: str, at_ms: int) -> Outcome:
     """Return the outcome of a job whose first attempt came too late."""
     message = "no attempt had begun when it expired"  # the same for all, so that errors are grouped as one reason
     return Outcome(job_id, 0, Fate.DEAD, "", 0, 0, status=408, finished_at_ms=at_ms, reason="expired", message=message)
+
+
+def parent_failed(outcome: Outcome, parent: str) -> Outcome:
+    """The outcome of a job that was not run because a parent did not succeed."""
+    message = "PARENT_FAILED: it waited for a job that did not succeed, and was not run"
+    if parent == RESULTS_TOO_LARGE:
+        message = (
+            "PARENT_RESULTS_TOO_LARGE: the results of its parents are more than an argument may have, and it was not "
+            "run; give it an argument of its own and read the results by their ids"
+        )
+        return replace(outcome, status=413, reason="parent", message=message)
+    return replace(outcome, status=424, reason="parent", message=message, error=msgspec.msgpack.encode(parent))
 
 
 def unreadable(job_id: str, why: str, jobtype: str, row: object) -> Outcome:

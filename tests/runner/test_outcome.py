@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jqd.domain.backoff import Backoff
 from jqd.domain.dates import iso
-from jqd.domain.flow import Flow
+from jqd.domain.flow import Flow, as_text
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
 from jqd.domain.job import INTERRUPTED, NIL, SNOOZE, Fate, Held, Job, Keep, Outcome
 from jqd.runner.outcome import (
@@ -88,7 +88,7 @@ def test_fates(report: Report, fate: Fate) -> None:
 
 
 def ended_with_then(then: list[dict[str, Any]], **said: Any) -> Outcome:
-    return end(Report(**said), flow=Flow(then=msgpack.packb(then)))
+    return end(Report(**said), flow=Flow(as_text(msgpack.packb(then))))
 
 
 def test_what_the_pusher_wants_to_follow_gets_the_result() -> None:

@@ -20,7 +20,7 @@ from jqd.domain.record import Lane, cancel_of
 from jqd.domain.results import PIECE_BYTES
 from jqd.store import Ages, Log, NameJournaled, NameWanted, Owner, Release, StoreConfig, open_store
 from jqd.store.keys import Keys
-from jqd.store.links import Joined, Standing, UniqueWanted
+from jqd.store.links import NEW, Joined, ParentNote, Standing, UniqueWanted, WatchPair
 from jqd.store.types import SEATS_SOON_S
 from jqd.testing.clock import ManualClock
 from tests.contract.bench import JOURNAL, StoreBench, changed, holds, outcome, setting
@@ -177,19 +177,19 @@ class Round:
             assert await store.reserve_unique([wanted]) == ["t2"]
             assert await store.confirm_unique([wanted]) == [child.id]
             await self.bench.add(child)
-            await store.watch_parents(child.id, "", [(parent.id, "")])
-            await store.note_parents([(child.id, parent.id, "")], size=1)
+            await store.watch_parents([WatchPair(child.id, "", parent.id, "")])
+            await store.note_parents([ParentNote(child.id, size=NEW), ParentNote(child.id, parent.id, size=1)])
             await self.end(await self.taken())
-            (given,) = (await store.take_links(9, 9, 0)).ended
-            told = await store.note_parents([(child.id, parent.id, given.how)])
+            (given,) = (await store.take_links(9, 0)).ended
+            told = await store.note_parents([ParentNote(child.id, parent.id, given.how)])
             assert told == {child.id: Standing(True, "")}
-            assert await store.drop_links(given.entry, [child.id])
+            await store.drop_links({given.entry: [child.id]})
             edit = await store.reserve_edit(child.id, 0)
             assert edit is not None
             await self.bench.add(changed(child, edit.revision, ChangeKind.EDIT, eligible_at_ms=0))
             await store.link_children([(parent.id, child.id)])
             await self.end(await self.taken())
-            await store.take_links(9, 9, 0)
+            await store.take_links(9, 0)
 
     async def limited(self, count: int) -> None:
         """A key each; of one key some have to wait."""

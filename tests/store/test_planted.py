@@ -33,7 +33,7 @@ from jqd.store import (
 )
 from jqd.store.codec import decode_result
 from jqd.store.keys import KINDS, STEMS, Keys
-from jqd.store.links import UniqueWanted
+from jqd.store.links import NEW, ParentNote, UniqueWanted, WatchPair
 from jqd.testing.clock import ManualClock
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome, setting
 from tests.store.places import PAGE_MAX, short_pages
@@ -151,8 +151,8 @@ class Furnished:
         self.parent = await self.bench.push("linked")
         self.child = self.bench.make("linked", flow=Flow(after=(self.parent.id,)), eligible_at_ms=BLOCKED_MS)
         await self.bench.add(self.child)
-        await store.watch_parents(self.child.id, "", [(self.parent.id, "")])
-        await store.note_parents([(self.child.id, self.parent.id, "")], new=True)
+        await store.watch_parents([WatchPair(self.child.id, "", self.parent.id, "")])
+        await store.note_parents([ParentNote(self.child.id, size=NEW), ParentNote(self.child.id, self.parent.id)])
         await store.join_group("crowd", ["t1", "t2"])
         await store.confirm_members("crowd", [("t1", self.parent.id), ("t2", self.child.id)])
         await store.reserve_unique([UniqueWanted("key", "t1", "ended")])
@@ -233,10 +233,10 @@ CALLS: dict[str, Call] = {
     "get_shelf": lambda here: here.bench.store.get_shelf(9, 999, 1),
     "list_shelves": lambda here: here.bench.store.list_shelves(9),
     "drop_outbox": lambda here: here.bench.store.drop_outbox([b"none"]),
-    "take_links": lambda here: here.bench.store.take_links(9, 9, 1),
-    "watch_parents": lambda here: here.bench.store.watch_parents(here.child.id, "", [(here.parent.id, "")]),
-    "note_parents": lambda here: here.bench.store.note_parents([(here.child.id, here.parent.id, "failed")]),
-    "drop_links": lambda here: here.bench.store.drop_links(f"e{here.parent.id}", [here.child.id]),
+    "take_links": lambda here: here.bench.store.take_links(9, 1),
+    "watch_parents": lambda here: here.bench.store.watch_parents([WatchPair(here.child.id, "", here.parent.id, "")]),
+    "note_parents": lambda here: here.bench.store.note_parents([ParentNote(here.child.id, here.parent.id, "failed")]),
+    "drop_links": lambda here: here.bench.store.drop_links({f"e{here.parent.id}": [here.child.id]}),
     "link_children": lambda here: here.bench.store.link_children([(here.parent.id, here.child.id)]),
     "list_links": lambda here: here.bench.store.list_links([here.parent.id], 9),
     "join_group": lambda here: here.bench.store.join_group("crowd", [here.ended.id]),

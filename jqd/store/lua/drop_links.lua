@@ -1,23 +1,33 @@
 #!lua flags=allow-oom
--- What was done for a job that waits for others, or that ended.
+-- What was done for jobs that wait for others, or that ended.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, the entry of `links`, then the children that were told, if it is "e<id>"
--- Returns  1 when it is done, 0 when there are more children to be told
--- Errors   JQD_WRONG_TYPE
+-- ARGV     now_ms, then per entry of `links`: it, number of children that were told, these
+-- Returns  number of entries of which more is to be done
+-- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(children · log children)
 --@include fail keys now links
 local now_ms = clock(ARGV[1])
-local entry = ARGV[2]
+local FIRST, FIELDS = 2, 2
 
 expect('links')
-local key = children_key(entry:sub(2))
-expect_kind(key, 'children')
-for at = 3, #ARGV do
-  redis.call('ZADD', key, 'XX', 1, ARGV[at])
+local entries, at = {}, FIRST
+while at <= #ARGV do
+  local one = {entry = ARGV[at], count = number(ARGV[at + 1], 'count'), first = at + FIELDS}
+  expect_kind(children_key(one.entry:sub(2)), 'children')
+  entries[#entries + 1] = one
+  at = one.first + one.count
 end
-if entry:sub(1, 1) == 'e' and redis.call('ZCOUNT', key, 0, 0) > 0 then
-  redis.call('ZADD', K.links, now_ms, entry)
-  return 0
+local left = 0
+for _, one in ipairs(entries) do
+  local key = children_key(one.entry:sub(2))
+  for place = one.first, one.first + one.count - 1 do
+    redis.call('ZADD', key, 'XX', 1, ARGV[place])
+  end
+  if one.entry:sub(1, 1) == 'e' and redis.call('ZCOUNT', key, 0, 0) > 0 then
+    redis.call('ZADD', K.links, now_ms, one.entry)
+    left = left + 1
+  else
+    redis.call('ZREM', K.links, one.entry)
+  end
 end
-redis.call('ZREM', K.links, entry)
-return 1
+return left

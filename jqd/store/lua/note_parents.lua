@@ -1,14 +1,13 @@
 #!lua flags=allow-oom
 -- What became of the parents of jobs that wait for them.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, "new": all that was noted of this child is void; "all": and its parents are that many, which are all; "": nothing of both; number of
---          parents or nothing, then per note: child, parent, how it ended, or nothing
+-- ARGV     now_ms, then per note: child; parent or nothing; how it ended, or nothing; how many parents it has, of which all are noted, or nothing; or "new":
+--          all that was noted of this child is void
 -- Returns  per child, flat, in the order of their first notes: child, 1 when all its parents have ended, the first that did not succeed or nothing
 -- Errors   JQD_WRONG_TYPE
 -- Cost     O(notes)
 --@include fail keys links
-local what, size = ARGV[2], ARGV[3]
-local FIRST, FIELDS = 4, 3
+local FIRST, FIELDS = 2, 4
 
 expect('linked')
 local children, known = {}, {}
@@ -19,17 +18,16 @@ for at = FIRST, #ARGV, FIELDS do
     expect_kind(parents_key(child), 'parents')
   end
 end
-for _, child in ipairs(children) do
-  if what == 'new' then
+for at = FIRST, #ARGV, FIELDS do
+  local child, parent, size = ARGV[at], ARGV[at + 1], ARGV[at + 3]
+  if size == 'new' then
     redis.call('UNLINK', parents_key(child))
     redis.call('ZADD', K.linked, 0, child)
-  elseif what == 'all' then
+  elseif size ~= '' then
     redis.call('HSET', parents_key(child), '@', size)
   end
-end
-for at = FIRST, #ARGV, FIELDS do
-  if ARGV[at + 1] ~= '' then
-    note_parent(ARGV[at], ARGV[at + 1], ARGV[at + 2])
+  if parent ~= '' then
+    note_parent(child, parent, ARGV[at + 2])
   end
 end
 local answer = {}

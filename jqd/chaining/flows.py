@@ -1,0 +1,216 @@
+"""Lets jobs that wait for others go on when these have ended.
+
+    child pushed with `after` ──apply_jobs──▶ links "w<child>" ──ask──▶ each parent's partition: is told of its end
+    parent ended ──write_counts──▶ links "e<parent>" ──tell──▶ each child's partition: which of them wait for no more?
+    all parents ended ──▶ release: a journaled change of the child, and it waits as any other job
+
+Each step may be repeated, by any daemon: an end that is noted twice is one end, and a child that is not blocked is not
+released. What is taken from `links` and not done is found there again after REST_S. A parent that no store and no
+journal knows any more has ended: nobody forgets what has not.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import trio
+
+from jqd.domain.clock import Clock
+from jqd.domain.errors import JournalRefused, StoreAway, StoreRefused
+from jqd.domain.job import Job
+from jqd.domain.jobid import parse_id, partition_of, partition_of_name
+from jqd.domain.log import get_logger
+from jqd.loops.backoff import LoopBackoff
+from jqd.store import Store
+from jqd.store.keys import last_field
+from jqd.store.links import NEW, Blocked, Parent, ParentNote, Standing, Watched, WatchPair
+
+LOOK_S = 1.0  # between looks for what other daemons left, or noted
+GATHER_S = 0.01  # ends that come together are told together
+REST_S = 5.0  # until an entry that was not done is found again
+ENTRIES = 100  # taken at once
+RELEASES = 64  # at once: each is a sync that they share, and some calls of the store
+OLD_MS = 600_000  # a job whose journal has told a new store of nothing for so long does not come any more
+COMPLAIN_S = 60.0  # a parent may be on its way for some seconds
+
+GONE = "gone"  # how a parent ended that nobody knows any more
+
+Release = Callable[[str, str], Awaitable[bool]]
+"""Lets a child go on: its id, and the first parent that did not succeed or "". False: to be tried again.
+
+Raises JournalRefused, StoreAway, StoreRefused."""
+
+
+class Asked(NamedTuple):
+    """What is known of one job that waits."""
+
+    notes: list[ParentNote]
+    is_known: bool
+    """Of all its parents; else some are on their way into the store."""
+
+
+class Flows:
+    """One for each partition of the store: for the children, and for the parents, that lie there."""
+
+    def __init__(
+        self,
+        number: int,
+        stores: Sequence[Store],
+        settled: Callable[[Collection[int]], bool],
+        release: Release,
+        *,
+        clock: Clock,
+        source: random.Random,
+    ) -> None:
+        """`settled`: whether these partitions were told all that they had forgotten."""
+        self.backoff = LoopBackoff("flows", source=source)
+        self._store, self._stores, self._settled = stores[number], stores, settled
+        self._release = release
+        self._clock = clock
+        self._bell = trio.Event()
+        self.is_awaited = False
+        """Whether any job here has to do with others: then each end may concern one."""
+        self._waits: dict[str, float] = {}
+        """Children with parents that nobody knows yet → since when (monotonic)."""
+        self._log = get_logger("flows")
+
+    @property
+    def complaint(self) -> str | None:
+        """Which jobs wait for others that nobody knows; None: there are none."""
+        before_s = self._clock.mono_s() - COMPLAIN_S
+        old = [child for child, since_s in self._waits.items() if since_s <= before_s]
+        if not old:
+            return None
+        return f"job {old[0]} and {len(old) - 1} others wait for jobs that are not in the store yet"
+
+    def wake(self) -> None:
+        """Something ended, or came, that may have to do with others."""
+        self._bell.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        wait_s = 0.0
+        while True:
+            with trio.move_on_after(wait_s):
+                await self._bell.wait()
+            await trio.sleep(GATHER_S)
+            self._bell = trio.Event()
+            try:
+                wait_s = await self._round()
+            except (StoreAway, StoreRefused, JournalRefused) as error:
+                await self.backoff.wait_after_failure(error)
+                wait_s = 0.0
+            else:
+                self.backoff.succeeded()
+
+    async def _round(self) -> float:
+        """Do what is due. Returns for how long nothing else is."""
+        due = await self._store.take_links(ENTRIES, REST_S)
+        self.is_awaited = due.linked > 0
+        if due.blocked:
+            await self._ask(due.blocked)
+        if due.ended:
+            await self._tell(due.ended)
+        if due.blocked or due.ended:
+            return 0.0
+        return LOOK_S if due.wait_s is None else min(LOOK_S, due.wait_s)
+
+    # ------------------------------------------------ children
+
+    async def _ask(self, blocked: Sequence[Blocked]) -> None:
+        """Have their parents' partitions tell them of all ends from now on, and learn of those that came before."""
+        children = {each.job.id: each for each in blocked if each.job.flow is not None and each.job.flow.is_blocked}
+        await self._store.note_parents([ParentNote(child, size=NEW) for child in children])
+        pairs = [pair for each in children.values() for pair in _pairs(each.job)]
+        found = await self._watch(pairs)
+        asked: dict[str, Asked] = {child: Asked([], True) for child in children}
+        for pair, one in zip(pairs, found, strict=True):
+            how = one.how if one.how is not None else self._unknown(pair, one)
+            asked[pair.child].notes.append(ParentNote(pair.child, one.id or pair.parent, how or ""))
+            if how is None:
+                asked[pair.child] = asked[pair.child]._replace(is_known=False)
+        notes = [note for each in asked.values() for note in _with_size(each.notes)]
+        left = await self._go_on(await self._store.note_parents(notes))
+        now_s = self._clock.mono_s()
+        self._waits = {child: self._waits.get(child, now_s) for child, each in asked.items() if not each.is_known}
+        done = {each.entry: () for each in blocked if each.job.id not in left and each.job.id not in self._waits}
+        await self._store.drop_links(done)
+
+    def _unknown(self, pair: WatchPair, one: Watched) -> str | None:
+        """How a parent ended that is not in the store; None: it may come yet."""
+        ids = parse_id(one.id)
+        if not self._settled({self._home(pair.parent)}):
+            return None
+        if ids is None:
+            return GONE
+        is_old = not one.last_id and ids.at_ms < self._clock.wall_ms() - OLD_MS  # of a journal with nothing to apply
+        return GONE if is_old or one.id <= one.last_id else None
+
+    async def _watch(self, pairs: Sequence[WatchPair]) -> list[Watched]:
+        homes: dict[int, list[int]] = {}
+        for place, pair in enumerate(pairs):
+            homes.setdefault(self._home(pair.parent), []).append(place)
+        found: dict[int, Watched] = {}
+        for home, places in homes.items():
+            answers = await self._stores[home].watch_parents([pairs[place] for place in places])
+            found |= zip(places, answers, strict=True)
+        return [found[place] for place in range(len(pairs))]
+
+    def _home(self, parent: str) -> int:
+        if parent.startswith("="):
+            return partition_of_name(parent[1:], len(self._stores))
+        return partition_of(parent, len(self._stores))
+
+    # ------------------------------------------------ parents
+
+    async def _tell(self, ended: Sequence[Parent]) -> None:
+        """Tell children of ends, and let those go on that wait for nothing else."""
+        by_home: dict[int, list[ParentNote]] = {}
+        for each in ended:
+            for child in each.children:
+                home = partition_of(child, len(self._stores))
+                by_home.setdefault(home, []).append(ParentNote(child, each.id, each.how))
+        left: set[str] = set()
+        for home, notes in by_home.items():
+            left |= await self._go_on(await self._stores[home].note_parents(notes))
+        done = {each.entry: [child for child in each.children if child not in left] for each in ended}
+        await self._store.drop_links(done)
+
+    async def _go_on(self, standing: Mapping[str, Standing]) -> set[str]:
+        """Release those that wait for no parent any more. Returns those that are to be tried again."""
+        left: set[str] = set()
+        failed: list[StoreAway | StoreRefused | JournalRefused] = []
+        limiter = trio.CapacityLimiter(RELEASES)
+
+        async def release(child: str, parent: str) -> None:
+            async with limiter:
+                try:
+                    if await self._release(child, parent):
+                        return
+                except (StoreAway, StoreRefused, JournalRefused) as error:
+                    failed.append(error)
+            left.add(child)
+
+        async with trio.open_nursery() as nursery:
+            for child, each in standing.items():
+                if each.is_done:
+                    nursery.start_soon(release, child, each.failed)
+        if failed:
+            raise failed[0]
+        return left
+
+
+def _pairs(job: Job) -> Iterable[WatchPair]:
+    assert job.flow is not None
+    for parent in job.flow.after:
+        ids = parse_id(parent)
+        if ids is None:
+            yield WatchPair(job.id, job.tenant, f"={parent}", "")
+        else:
+            yield WatchPair(job.id, job.tenant, parent, last_field(ids.journal))
+
+
+def _with_size(notes: Sequence[ParentNote]) -> Iterable[ParentNote]:
+    """All that is known of the parents of one child: with the last their number, each counted once."""
+    yield from notes[:-1]
+    yield notes[-1]._replace(size=len({note.parent for note in notes}))

@@ -1,0 +1,64 @@
+"""Lets a job that waited for others go on: with their results, or not at all where one of them did not succeed."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from jqd.domain.errors import Conflict, NotYet, StoreUnsettled
+from jqd.domain.flow import RESULTS_TOO_LARGE, Flow, put_into
+from jqd.domain.job import NIL, State
+from jqd.domain.jobid import parse_id
+from jqd.domain.results import LargeResult
+from jqd.service.cancel import record_cancels
+from jqd.service.edit import Kind, change
+from jqd.service.services import Services
+from jqd.store import JobView
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+async def release(services: Services, job_id: str, failed: str) -> bool:
+    """Let the job go on whose parents have ended; `failed`: the first of them that did not succeed, or "".
+
+    False: the store has not applied it yet, or tells its daemons again what it forgot: ask again. Raises
+    JournalRefused, StoreAway, StoreRefused."""
+    try:
+        view = await services.store.get_job(job_id)
+        if not isinstance(view, JobView) or view.state is not State.BLOCKED or view.flow is None:
+            return True  # it was released, cancelled or deleted meanwhile
+        if failed and view.flow.on_parent_failure == "cancel":
+            return await record_cancels(services, [view]) is not None
+        fields: dict[str, Any] = {"failed": failed} if failed and view.flow.on_parent_failure == "fail" else {}
+        if not fields:
+            argument = await _argument(services, view, view.flow)
+            fields = {"argument": argument} if argument is not None else {"failed": RESULTS_TOO_LARGE}
+        await change(services, view, Kind.RELEASE, **fields)
+    except Conflict:
+        return True  # it was cancelled, or deleted, in that moment
+    except (NotYet, StoreUnsettled):
+        return False
+    return True
+
+
+async def _argument(services: Services, view: JobView, flow: Flow) -> bytes | None:
+    """Its argument with the kept results of its parents, where it wants them; None: that would be too large."""
+    if view.argument != NIL and not flow.result_into:
+        return view.argument
+    results: list[Raw] = []
+    size = 0
+    for parent in flow.after:
+        result = await _result(services, parent)
+        size += result.bytes if isinstance(result, LargeResult) else len(result)
+        if isinstance(result, LargeResult) or size > services.config.job_bytes_max:
+            return None
+        results.append(Raw(result))
+    array = _encoder.encode(results)
+    argument = bytes(put_into(view.argument, flow.result_into, array)) if flow.result_into else array
+    return argument if len(argument) <= services.config.job_bytes_max else None
+
+
+async def _result(services: Services, parent: str) -> bytes | LargeResult:
+    job_id = parent if parse_id(parent) is not None else await services.store.resolve(parent)
+    view = await services.store.get_job(job_id) if job_id is not None else None
+    return view.result if isinstance(view, JobView) and view.result is not None else NIL

@@ -1,0 +1,115 @@
+"""Jobs that have to do with others: what follows a job, and what waits for several."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jqd.client import Client, JobInfo
+from tests.live.harness import ROOT, Daemon, Process, wait_for
+
+WAIT_S = 30.0
+
+
+@contextmanager
+def working(tmp_path: Path, url: str) -> Iterator[Client]:
+    """A worker of `flowing.py`, and a client of its daemon."""
+    args = ["worker", "tests.live.flowing", "--daemon", url, "--concurrency", "8"]
+    with Process(args, tmp_path / "worker.log", cwd=ROOT), Client(url) as client:
+        yield client
+
+
+def ended(client: Client, job_id: str, state: str = "succeeded") -> JobInfo:
+    info = client.get(job_id, wait=WAIT_S)
+    assert info.state == state, info
+    return info
+
+
+def follower(client: Client, job_id: str) -> str:
+    wait_for(lambda: any(job.job_id == job_id for job in client.jobs(limit=100)), f"{job_id} follows")
+    return job_id
+
+
+def test_a_chain_hands_each_result_to_the_next(tmp_path: Path, shared_daemon: Daemon) -> None:
+    with working(tmp_path, shared_daemon.url) as client:
+        last = {"name": "show", "argument": {"by": "chain"}, "result_into": "number"}
+        first = client.push("double", {"number": 1}, then={"name": "double", "then": last, "result_into": "number"})
+        ended(client, first)
+        ended(client, follower(client, f"{first}.0"))
+        assert ended(client, _next(client, f"{first}.0")).result == {
+            "by": "chain",
+            "number": 4,
+        }
+
+
+def _next(client: Client, job_id: str) -> str:
+    """The id of what follows a job with an own id: it has the generation in it."""
+    stem = client.get(job_id).id or job_id
+    found: list[str] = []
+
+    def look() -> bool:
+        found[:] = [job.job_id for job in client.jobs(limit=100) if job.job_id.startswith(f"{stem}.")]
+        return bool(found)
+
+    wait_for(look, "the next of the chain")
+    return found[0]
+
+
+def test_what_waits_for_several_gets_their_results(tmp_path: Path, shared_daemons: tuple[Daemon, Daemon]) -> None:
+    one, two = shared_daemons
+    with Client(one.url) as client, Client(two.url) as other:
+        parents = [client.push("double", {"number": n}) for n in range(1, 6)]
+        child = other.push("total", after=parents)
+        wait_for(lambda: client.get(child).state == "blocked", "it is blocked")
+        assert [job.job_id for job in client.jobs(state="blocked")] == [child]
+        with working(tmp_path, two.url):
+            assert ended(client, child).result == 30
+        late = client.push("total", after=parents)
+        with working(tmp_path, one.url):
+            assert ended(client, late).result == 30, "they had ended before"
+
+
+@pytest.mark.parametrize(
+    ("policy", "state"), [("run", "succeeded"), ("cancel", "cancelled"), ("fail", "failed"), (None, "failed")]
+)
+def test_a_child_says_what_a_parents_failure_means(
+    tmp_path: Path, shared_daemon: Daemon, policy: Any, state: str
+) -> None:
+    with working(tmp_path, shared_daemon.url) as client:
+        parents = [client.push("fragile", {"good": good}) for good in (True, False)]
+        child = client.push("show", after=parents, on_parent_failure=policy)
+        info = ended(client, child, state)
+        if state == "failed":
+            assert (info.message or "").startswith("PARENT_FAILED")
+            assert info.attempts == 0
+        if state == "succeeded":
+            assert info.result == ["well", None]
+
+
+def test_a_blocked_job_can_be_changed_run_at_once_and_cancelled(tmp_path: Path, shared_daemon: Daemon) -> None:
+    with Client(shared_daemon.url) as client:
+        parent = client.push("double", {"number": 1}, delay=3_600)
+        one, two, three = (client.push("show", after=[parent]) for _ in range(3))
+        wait_for(lambda: {client.get(each).state for each in (one, two, three)} == {"blocked"}, "they are blocked")
+        assert client.cancel(two)
+        assert client.get(two).state == "cancelled"
+        client.change(three, argument=7)
+        assert client.get(three).state == "blocked"
+        client.run_now(one)
+        with working(tmp_path, shared_daemon.url):
+            assert ended(client, one).result is None
+            client.run_now(parent)
+            assert ended(client, three).result == 7
+        assert client.get(two).state == "cancelled"
+
+
+def test_what_failed_for_a_parent_waits_for_it_again_when_it_is_retried(tmp_path: Path, shared_daemon: Daemon) -> None:
+    with working(tmp_path, shared_daemon.url) as client:
+        parent = client.push("fragile", {"good": False})
+        child = client.push("show", after=[parent])
+        ended(client, child, "failed")
+        client.retry(parent, argument={"good": True})
+        client.retry(child)
+        assert ended(client, child).result == ["well"]
