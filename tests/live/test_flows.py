@@ -78,7 +78,7 @@ def test_a_child_says_what_a_parents_failure_means(
     tmp_path: Path, shared_daemon: Daemon, policy: Any, state: str
 ) -> None:
     with working(tmp_path, shared_daemon.url) as client:
-        parents = [client.push("fragile", {"good": good}) for good in (True, False)]
+        parents = [client.push("fragile", {"good": good}, max_retry=0) for good in (True, False)]
         child = client.push("show", after=parents, on_parent_failure=policy)
         info = ended(client, child, state)
         if state == "failed":
@@ -107,7 +107,7 @@ def test_a_blocked_job_can_be_changed_run_at_once_and_cancelled(tmp_path: Path, 
 
 def test_what_failed_for_a_parent_waits_for_it_again_when_it_is_retried(tmp_path: Path, shared_daemon: Daemon) -> None:
     with working(tmp_path, shared_daemon.url) as client:
-        parent = client.push("fragile", {"good": False})
+        parent = client.push("fragile", {"good": False}, max_retry=0)
         child = client.push("show", after=[parent])
         ended(client, child, "failed")
         client.retry(parent, argument={"good": True})

@@ -31,7 +31,7 @@ UNCOUNTED: dict[str, Mistake] = {
         0,
         "counts",
         "a job that expired counts as one that waits",
-        in_scripts("    moved(queue, is_later and 'scheduled' or 'waiting', 'failed', id)\n", ""),
+        in_scripts("    moved(queue, is_later and blocked.stands(is_later) or 'waiting', 'failed', id)\n", ""),
         expires=True,
     ),
     "spent-on-nothing": mistake(
