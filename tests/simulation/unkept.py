@@ -121,7 +121,8 @@ UNKEPT: dict[str, Mistake] = {
         "date",
         "a job that leaves a hand is ready, whatever date its content was given meanwhile",
         in_scripts(
-            "elseif eligible_at_ms > now_ms then\n      redis.call('ZADD', K.later, eligible_at_ms, id)\n      blocked.note(",
+            "elseif eligible_at_ms > now_ms then\n      redis.call('ZADD', K.later, eligible_at_ms, id)\n"
+            "      blocked.note(",
             "elseif false then\n      blocked.note(",
         ),
         changes=True,

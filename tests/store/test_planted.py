@@ -93,6 +93,8 @@ class Furnished:
         await bench.push("lent")
         (self.lent,) = await bench.claim(self.owner, "lent", version="7")
         await bench.settle(handed(self.lent))
+        await store.watch_logs([(self.lent.job.id, self.lent.fence, 0)], 99_000)
+        await store.swap_notices(0, b"first")
         await bench.push("chain")
         (chain,) = await bench.claim(self.owner, "chain", version="7")
         await bench.settle(outcome(chain, Fate.SUCCEEDED, follows=b"\x91"))
@@ -233,6 +235,10 @@ CALLS: dict[str, Call] = {
     "get_shelf": lambda here: here.bench.store.get_shelf(9, 999, 1),
     "list_shelves": lambda here: here.bench.store.list_shelves(9),
     "drop_outbox": lambda here: here.bench.store.drop_outbox([b"none"]),
+    "get_briefs": lambda here: here.bench.store.get_briefs([here.ended.id]),
+    "watch_logs": lambda here: here.bench.store.watch_logs([(here.lent.job.id, here.lent.fence, 0)], 9),
+    "list_failed": lambda here: here.bench.store.list_failed(0),
+    "swap_notices": lambda here: here.bench.store.swap_notices(0, b"later"),
     "take_links": lambda here: here.bench.store.take_links(9, 1),
     "watch_parents": lambda here: here.bench.store.watch_parents([WatchPair(here.child.id, "", here.parent.id, "")]),
     "note_parents": lambda here: here.bench.store.note_parents([ParentNote(here.child.id, here.parent.id, "failed")]),
