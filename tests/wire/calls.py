@@ -145,6 +145,9 @@ async def _workers(surface: Surface, worker_url: str) -> None:
     await ask("POST /done", 204, {**failed, "error": [1]}, fields=mine)
     await ask("POST /done", 404, {**failed, "job_id": "none"}, fields=mine)
     await ask("GET /v1/jobs/<job_id>", 200, into=second, query=f"?wait={WAIT_S:g}")
+    for path in ("events", "log"):
+        await ask(f"GET /v1/jobs/<job_id>/{path}", 200, into=second)
+        await ask(f"GET /v1/jobs/<job_id>/{path}", 404, into="none")
     await ask("DELETE /worker", 204, fields=mine)
     await ask("DELETE /worker", 404, fields=mine)
 
@@ -294,6 +297,7 @@ async def _lines_runners(surface: Surface, worker_url: str) -> None:
 
 async def _health(surface: Surface) -> None:
     await surface.ask("GET /v1/audit", 200, query="?limit=1")
+    await surface.ask("GET /v1/me", 200)
     for path in ("/openapi.json", "/openapi.yaml", "/docs"):
         await surface.ask(f"GET {path}", 200)
     await surface.ask("GET /metrics", 200)
