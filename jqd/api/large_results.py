@@ -19,7 +19,7 @@ from jqd.domain.errors import NotFound, StoreError
 from jqd.domain.job import NIL
 from jqd.domain.media import Language
 from jqd.domain.results import LargeResult
-from jqd.http import Request, Response, Write
+from jqd.http import Refused, Request, Response, Write
 from jqd.service import Services
 from jqd.service.find import drop_result, read_pieces
 
@@ -60,25 +60,27 @@ async def render(
     parts: ApiContext, request: Request, large: LargeResult, made: Callable[[bytes], Struct], language: Language
 ) -> Response:
     """An answer with the whole result in it, as `made` has it. Raises Refused 503 when there is no room, StoreError."""
-    counted = Request(request.heading, request.peer)  # held longer than the request itself
-    bodies = parts.bodies
+    bodies, size = parts.bodies, HELD_TIMES * large.bytes
+    made_of = Request(request.heading, request.peer)
     try:
-        bodies.take(counted, HELD_TIMES * large.bytes)
+        bodies.take(made_of, size)
         packed = b"".join([piece async for piece in read_pieces(parts.services, large)])
         response = await answer_with(parts, 200, made(packed), language)
-    except BaseException:
-        bodies.release(counted)
-        raise
+    finally:
+        bodies.release(made_of)
     body, response.body = response.body, b""
     response.headers = {"content-length": str(len(body))}
 
     async def stream(write: Write) -> str | None:
+        sent = Request(request.heading, request.peer)
         try:
+            with suppress(Refused):  # it is here all the same
+                bodies.take(sent, len(body))
             for at in range(0, len(body), WRITE_BYTES):
                 await write(body[at : at + WRITE_BYTES])
                 await trio.lowlevel.checkpoint()
         finally:
-            bodies.release(counted)
+            bodies.release(sent)
         return None
 
     response.stream = stream

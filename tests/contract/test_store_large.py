@@ -14,6 +14,7 @@ from jqd.domain.record import Lane
 from jqd.domain.results import PIECE_BYTES, LargeResult
 from jqd.store import Store, StoreConfig, open_store
 from jqd.testing.clock import ManualClock
+from jqd.testing.store import FakeStore
 from tests.contract.bench import JOURNAL, StoreBench, changed, outcome
 from tests.valkey import Valkey
 
@@ -153,6 +154,22 @@ async def test_a_repeat_of_what_was_answered_and_lost_keeps_the_result(store_ben
     assert keys_of(bench) == set()
 
 
+async def test_pieces_that_are_referred_to_stay_whatever_was_put_again() -> None:
+    """A result may be kept for longer than pieces wait."""
+    clock = ManualClock()
+    store = FakeStore(clock, StoreConfig(url="redis://fake", result_ttl_s=3 * HOUR_S))
+    await store.look(fresh=True)
+    bench = StoreBench(store, clock, keys=lambda: store.server.keyspace.keys)
+    held = await claim(bench)
+    told = outcome(held, Fate.SUCCEEDED, result=LARGE)
+    for _ in range(2):
+        await store.apply_outcomes(JOURNAL, 0, 100, await store.put_results(JOURNAL, 0, [told]))
+    clock.advance(2 * HOUR_S)
+    await purge(bench)
+    assert await read(store, held.job) == LARGE
+    assert keys_of(bench) == {"pieces", "large"}
+
+
 async def test_pieces_that_were_dropped_before_their_outcome_came_are_missed(store_bench: StoreBench) -> None:
     bench = store_bench
     held = await claim(bench)
@@ -197,6 +214,7 @@ async def test_the_ending_of_a_later_content_brings_its_large_result(store_bench
         await bench.store.look(fresh=False)
         for record in records:
             await (settle(bench, record) if isinstance(record, Outcome) else bench.add(record))
+            await purge(bench)
         assert await read(bench.store, held.job) == second
         await purge(bench)
         await bench.store.drop_result(held.job.id)

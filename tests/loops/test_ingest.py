@@ -192,3 +192,34 @@ async def test_a_call_to_look_again_is_heard_while_a_lost_chunk_is_sent_again(au
             await made.drained()
         assert made.ingest.position == made.journal.end
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "trouble", [[], [None, StoreAway("answer lost")], [StoreAway("away"), None, StoreAway("away")]]
+)
+async def test_what_takes_several_calls_is_not_overtaken(trouble: list[JqdError | None], autojump_clock: None) -> None:
+    async with bench() as made, trio.open_nursery() as nursery:
+        began, under_way = list[int](), [0]
+        made.store.trouble = [*trouble]
+
+        async def in_pieces(journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> str:
+            assert not under_way[0], "the one before was not applied, or not known to be"
+            began.append(len(jobs))
+            if is_large(jobs[-1]):
+                under_way[0] += 1
+                await trio.sleep(1)  # in which others could be sent
+                under_way[0] -= 1
+            return await made._apply(journal_id, start, end, jobs)
+
+        def is_large(job: Job) -> bool:
+            return len(job.argument) > 1_000
+
+        made.ingest._settings = made.ingest._settings._replace(apply=in_pieces, is_alone=is_large)
+        ids = [await made.push(count, size) for count, size in ((600, 3), (1, CHUNK_BYTES), (2, CHUNK_BYTES), (700, 3))]
+        await run(made, nursery)
+        await made.drained()
+        assert made.applied == [job_id for some in ids for job_id in some]
+        assert made.rolled_back == 0
+        if not trouble:
+            assert len(began) == 7
+        nursery.cancel_scope.cancel()

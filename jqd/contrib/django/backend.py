@@ -134,7 +134,8 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
         )
         if info.worker and info.state in ("running", "succeeded"):
             result.worker_ids.append(info.worker)
-        object.__setattr__(result, "_return_value", info.result)
+        value = self.client.result(info.job_id) if info.result_bytes else info.result
+        object.__setattr__(result, "_return_value", value)
         return result
 
     def _result(self, task: Any, job_id: str, status: Any, args: Any, kwargs: Any, **more: Any) -> Any:
