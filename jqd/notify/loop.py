@@ -34,7 +34,10 @@ HOLD_S = 60.0  # so long the state stands still before another daemon acts: twic
 BEAT_S = 15.0  # so often who acts shows it, by writing up to when all is counted
 PAGES = 10  # of a hundred failures each, in a row: some 50 ms
 BUSY_S = 0.1  # between looks while there are more: some 5,000 failures a second are read
-AGAIN_MS = 10_000  # of failures behind the last look that are looked at again: the store's clock may be set back as far
+AGAIN_MS = 2_000  # of failures before the last look that are looked at again: more than the clock may go back unseen
+BACK_MS = (
+    500  # so much less than ours the store's clock went on when it was set back; a slewed one goes on nearly as ours
+)
 AGAIN_FIRST_MS = 500_000  # and by who begins to act, or finds another life of the store: outcomes may have been late
 
 _threads = trio.CapacityLimiter(1)
@@ -56,8 +59,20 @@ class Reading:
         """Up to here all are counted; what lies before it may be known."""
         self.now_ms = counted[0]
         """When it was looked last, by the store's clock."""
+        self.now_s: float | None = None
+        """And by ours, since the answer came."""
         self.place: Place = max(0, self.now_ms - AGAIN_FIRST_MS), ""
         self.is_behind = True
+
+    def went_back(self, now_ms: int, asked_at_s: float) -> bool:
+        """Whether the store's clock was set back since the last look."""
+        went_ms = now_ms - self.now_ms
+        return went_ms < (0 if self.now_s is None else max(0, (asked_at_s - self.now_s) * 1000 - BACK_MS))
+
+    def look_again(self, now_ms: int, now_s: float, from_ms: int) -> None:
+        """Begin the next look so much before this one."""
+        self.now_ms, self.now_s = now_ms, now_s
+        self.place = max(0, now_ms - from_ms), ""
 
 
 class NoticeLoop:
@@ -191,9 +206,10 @@ class NoticeLoop:
         failures: list[Failure] = []
         place = reading.place
         for _ in range(PAGES):
+            asked_at_s = self._clock.mono_s()
             page = await store.list_failed(*place)
-            if page.now_ms < reading.now_ms:  # the clock was set back: what failed since lies before the place
-                reading.now_ms, reading.place = page.now_ms, (max(0, page.now_ms - AGAIN_FIRST_MS), "")
+            if reading.went_back(page.now_ms, asked_at_s):  # what failed since lies before the place
+                reading.look_again(page.now_ms, self._clock.mono_s(), AGAIN_FIRST_MS)
                 reading.is_behind = True
                 return failures
             views = [one.job for one in page.jobs]
@@ -203,8 +219,8 @@ class NoticeLoop:
                 for one, line in zip(page.jobs, lines, strict=True)
             )
             if page.last is None:
-                reading.now_ms, reading.is_behind = page.now_ms, False
-                reading.place = max(0, page.now_ms - AGAIN_MS), ""
+                reading.look_again(page.now_ms, self._clock.mono_s(), AGAIN_MS)
+                reading.is_behind = False
                 return failures
             place = page.last
         reading.place, reading.is_behind = place, True

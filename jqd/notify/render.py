@@ -80,9 +80,9 @@ def _told(row: Row, link: str) -> Iterator[str]:
     yield f"  {row.count} failed{new}: the first {iso(row.since_ms)}, the last {iso(row.latest_ms)}"
     if row.is_over:
         yield "  It is over: nothing failed so since then."
-    if row.key[0] and row.line != OTHERS:
-        yield f"  look:   {_command(row, 'get')}"
-    if command := _command(row, "retry"):
+    if row.line != OTHERS:
+        yield f"  look:   {shlex.join([*_jqd(row), 'get', row.job_id])}"
+    if command := _retry(row):
         yield f"  retry:  {command}"
     if url := _link(row, link):
         yield f"  {url}"
@@ -93,20 +93,21 @@ def _what(row: Row) -> str:
     tenant, name = name_of(row)
     of = f" of tenant {tenant}" if tenant else ""
     if row.line:
-        return f"{name}{of}: {row.line}"
+        return f"{name or 'unknown jobtype'}{of}: {row.line}"
     return f"{name}{of}: with other errors" if name else f"other jobtypes{of or ' of all tenants'}"
 
 
-def _command(row: Row, act: str) -> str:
-    """For a shell. Empty where there is none that means just these jobs: what cannot be typed cannot be given."""
-    tenant, name = name_of(row)
-    words = ["jqd", *(["--tenant", tenant] if tenant else []), act]
-    if not name or not (name + row.line).isprintable():
+def _jqd(row: Row) -> list[str]:
+    tenant, _ = name_of(row)
+    return ["jqd", *(["--tenant", tenant] if tenant else [])]
+
+
+def _retry(row: Row) -> str:
+    """For a shell. Empty where no command means just these jobs: what cannot be typed cannot be given."""
+    _, name = name_of(row)
+    if not name or row.line == OTHERS or not (name + row.line).isprintable():
         return ""
-    if act == "get":
-        return shlex.join([*words, row.job_id])
-    error = [f"--error-is={row.line}"] if row.line else []
-    return shlex.join([*words, "--all", f"--name={name}", *error])
+    return shlex.join([*_jqd(row), "retry", "--all", f"--name={name}", f"--error-is={row.line}"])
 
 
 def _link(row: Row, link: str) -> str:
@@ -128,6 +129,6 @@ def _group(row: Row, link: str) -> dict[str, object]:
         "first": iso(row.since_ms),
         "last": iso(row.latest_ms),
         "job_id": row.job_id,
-        "retry": _command(row, "retry"),
+        "retry": _retry(row),
         "link": _link(row, link),
     }

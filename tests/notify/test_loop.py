@@ -268,6 +268,20 @@ async def test_a_clock_that_is_set_back_loses_nothing(autojump_clock: None, nurs
         assert site.told.new == [{"old": 1}, {"new": 1}], f"{back_s} s"
 
 
+async def test_a_clock_that_is_set_back_while_a_notice_is_sent(autojump_clock: None, nursery: trio.Nursery) -> None:
+    site = Site(nursery)
+    await site.look()
+    await site.daemon()
+    site.told.within_s = 25
+    await site.fail("old")
+    await trio.sleep(36)
+    assert site.told.new == [{"old": 1}]
+    site.clock.set_wall_ms(site.clock.wall_ms() - round(trio.current_time() * 1000) - 20_000)
+    await site.fail("new")
+    await trio.sleep(100)
+    assert site.told.new == [{"old": 1}, {"new": 1}]
+
+
 async def test_a_clock_that_was_set_back_while_nobody_looked(autojump_clock: None, nursery: trio.Nursery) -> None:
     site = Site(nursery)
     await site.look()
