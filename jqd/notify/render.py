@@ -62,8 +62,8 @@ def body(notice: Notice, link: str) -> bytes:
 def _lines(notice: Notice, link: str) -> Iterator[str]:
     if notice.held_since_ms:
         new = sum(row.new for row in notice.rows)
-        yield f"Held back since {iso(notice.held_since_ms)}, for the notices of an hour had been sent: all that is told"
-        yield f"here, {len(notice.rows)} groups with {new} failures.\n"
+        yield f"Held back since {iso(notice.held_since_ms)}: {len(notice.rows)} groups with {new} new failures, for"
+        yield "as many notices had been sent within an hour as may be (notify.hourly_max).\n"
     for row in notice.rows[:SHOWN_MAX]:
         yield from _told(row, link)
     if rest := notice.rows[SHOWN_MAX:]:
@@ -114,7 +114,7 @@ def _link(row: Row, link: str) -> str:
     tenant, name = name_of(row)
     asked = {"tenant": tenant, "name": name, "error_is": row.line}
     query = urlencode({key: value for key, value in asked.items() if value}, errors="replace")
-    return f"{link}{'&' if '?' in link else '?'}{query}" if link else ""
+    return f"{link}{'&' if '?' in link else '?'}{query}" if link and query else link
 
 
 def _group(row: Row, link: str) -> dict[str, object]:
