@@ -199,6 +199,17 @@ def test_the_scoreboard_maps_ids_to_exit_codes(miniq: Queue) -> None:
         assert done["job_id"] == ids[0]
 
 
+def test_a_follow_on_job_is_queued_with_the_returned_results_of_the_completed_one(miniq: Queue) -> None:
+    with line_runner(lambda lines: (200, "what it returned\n")) as runner:
+        for name in ("completed", "follow-on"):
+            miniq.handle(name, f"{runner.url}/{name}")
+        job = {"name": "completed", "argument": "x", "then": {"name": "follow-on"}}
+        parent = miniq.call("POST", "/v1/jobs", json=job).json()["job_id"]
+        assert [one.state for one in miniq.ended([parent])] == ["succeeded"]
+        assert [one.argument for one in miniq.ended([f"{parent}.0"])] == ["what it returned"]
+        assert runner.lines("/follow-on") == ["what it returned"]
+
+
 # ------------------------------------------------ /start and /stop, and what happens when a daemon dies
 
 
