@@ -1,8 +1,8 @@
 """Explains why one job waits, and until when. The first of these that holds is given:
 
-the store is away · not ingested · ended · running · a date · paused · its version is gone · no worker, none for its
-priority, or all of them down · it may only run alone · a constraint · no daemon may claim · jobs before it · it is
-the next
+the store is away · not ingested · ended · running · its parents · a date · paused · its version is gone · no worker,
+none for its priority, or all of them down · it may only run alone · a constraint · no daemon may claim · jobs before
+it · it is the next
 """
 
 from jqd.domain.dates import iso
@@ -12,6 +12,7 @@ from jqd.domain.job import INTERRUPTED, State
 from jqd.domain.tenant import bare, tenant_of
 from jqd.service.find import Coming, look_up, worker_of
 from jqd.service.health import why_waiting
+from jqd.service.parents import awaited
 from jqd.service.services import Services
 from jqd.service.wait_reason import Cause, WaitReason
 from jqd.store import JobView, QueuePlace
@@ -34,6 +35,8 @@ async def explain(services: Services, given: str) -> tuple[JobView | None, WaitR
             return view, _ended(services, view)
         if view.state is State.RUNNING:
             reason = _running(services, view)
+        elif view.state is State.BLOCKED and view.flow is not None:
+            reason = WaitReason(Cause.BLOCKED, await awaited(services, view.flow))
         elif view.eligible_at_ms > services.clock.wall_ms():
             reason = _dated(view)
         else:

@@ -20,7 +20,7 @@ from jqd.service.flow_checks import names_of
 from jqd.service.id_reservations import Changes, ReservedIds, confirm_ids, has_names, refusals, release_ids, reserve_ids
 from jqd.service.idempotency import expect_first, other_request, overtaken
 from jqd.service.job_limits import eligible_at_ms
-from jqd.service.push_checks import refuse_foreign, refuse_replaced, refuse_unset
+from jqd.service.push_checks import refuse_foreign, refuse_orphans, refuse_replaced, refuse_unset
 from jqd.service.server_only import any_reserved, expect_allowed
 from jqd.service.services import Services
 from jqd.store import Replace
@@ -80,6 +80,7 @@ async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic:
         batch = refuse_foreign(services, batch)
     if not batch.plain:
         batch = await refuse_replaced(services, await refuse_unset(services, batch))
+        batch = await refuse_orphans(services, batch)
     if batch.refused and not batch.single and atomic:
         why = "nothing was taken: atomic=1 was asked for and some jobs are wrong"
         raise Incomplete(why, batch.told(batch.refused))

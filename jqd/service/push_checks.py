@@ -13,6 +13,7 @@ from jqd.runner.handler import Handler, is_version
 from jqd.service.batch import Batch, in_order
 from jqd.service.find import find, resolve
 from jqd.service.flow_checks import names_of
+from jqd.service.parents import unknown_parents
 from jqd.service.principal import EVERYBODY
 from jqd.service.server_only import may_change
 from jqd.service.services import Services
@@ -43,6 +44,22 @@ def refuse_foreign(services: Services, batch: Batch) -> Batch:
             raise Denied(f"then: this token is not for jobs {name[:64]!r}; nothing was taken")
     foreign = {name for name in own if not services.principal.can_access(services.qualified_name(name))}
     return _without(batch, {name: f"this token is not for jobs {name[:64]!r}" for name in foreign})
+
+
+async def refuse_orphans(services: Services, batch: Batch) -> Batch:
+    """Return the batch without jobs that wait for others which nobody has pushed. Raises StoreRefused."""
+    own = {job.job_id for job in batch.jobs}
+    asked = {parent: None for job in batch.jobs for parent in job.after if parent not in own}
+    if not asked:
+        return batch
+    unknown = await unknown_parents(services, list(asked))
+    faults = {
+        place: Fault(f"/after/{at}", f"there is no job {parent[:64]!r}; push it first, or in the same request")
+        for place, job in enumerate(batch.jobs)
+        for at, parent in enumerate(job.after)
+        if parent in unknown
+    }
+    return _without_places(batch, faults) if faults else batch
 
 
 async def refuse_replaced(services: Services, batch: Batch) -> Batch:
@@ -124,6 +141,18 @@ def _parts(services: Services, jobtype: str) -> tuple[str, Handler | None, int]:
     name, at, number = jobtype.rpartition("@")
     is_one = bool(at) and number.isascii() and number.isdecimal()
     return name, services.workers.handler(name) if is_one else None, int(number[:16]) if is_one else 0
+
+
+def _without_places(batch: Batch, faults: Mapping[int, Fault]) -> Batch:
+    """`faults`: by place among the good jobs."""
+    bad = {fault.place for fault in batch.refused}
+    places = [place for place in range(batch.size) if place not in bad]
+    items = _decoder.decode(batch.array)
+    good = [at for at in range(len(batch.jobs)) if at not in faults]
+    array = _encoder.encode([items[at] for at in good])
+    told = [fault._replace(place=places[at]) for at, fault in faults.items()]
+    refused = in_order([*batch.refused, *told])
+    return structs.replace(batch, array=array, jobs=[batch.jobs[at] for at in good], refused=refused)
 
 
 def _without(batch: Batch, why: Mapping[str, str], field: Literal["name", "job_id"] = "name") -> Batch:

@@ -10,6 +10,7 @@ class Cause(enum.StrEnum):
     NOT_INGESTED = "not_ingested"
     STORE_AWAY = "store_away"
     SCHEDULED = "scheduled"
+    BLOCKED = "blocked"
     RETRYING = "retrying"
     PAUSED = "paused"
     VERSION_GONE = "version_gone"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jqd.client import Client, JobInfo
+from jqd.client import Client, Invalid, JobInfo
 from tests.live.harness import ROOT, Daemon, Process, wait_for
 
 WAIT_S = 30.0
@@ -113,3 +113,20 @@ def test_what_failed_for_a_parent_waits_for_it_again_when_it_is_retried(tmp_path
         client.retry(parent, argument={"good": True})
         client.retry(child)
         assert ended(client, child).result == ["well"]
+
+
+def test_a_parent_that_nobody_pushed_is_a_slip_and_why_names_what_is_awaited(shared_daemon: Daemon) -> None:
+    with Client(shared_daemon.url) as client:
+        with pytest.raises(Invalid, match="there is no job 'nobody'"):
+            client.push("show", after=["nobody"])
+        parent = client.push("double", {"number": 1}, delay=3_600)
+        made = client.push_many(
+            [{"name": "show", "job_id": "flows-a", "delay": 60}, {"name": "show", "after": ["flows-a", parent]}]
+        )
+        child = made[1]
+        wait_for(lambda: client.get(child).state == "blocked", "it is blocked")
+        why = client.why(child)
+        assert why["reason"] == "blocked"
+        assert why["text"] == f"it waits for its 2 parents: flows-a (scheduled), {parent} (scheduled)"
+        for job_id in (parent, child, "flows-a"):
+            client.cancel(job_id)

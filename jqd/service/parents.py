@@ -1,0 +1,70 @@
+"""The parents of jobs that wait for others, as who pushes such a job and who asks why it waits sees them."""
+
+from collections.abc import Sequence
+
+import trio
+
+from jqd.domain.errors import JqdError, NotFound, NotYet, StoreAway
+from jqd.domain.flow import Flow
+from jqd.domain.tenant import bare
+from jqd.service.find import find, resolve
+from jqd.service.services import Services
+from jqd.store import JobView
+
+CHECKED_MAX = 100  # parents of one request that are looked for: more are checked by the loop that waits for them
+LOOKS_MAX = 32  # at once: each is up to two calls of the store
+NAMED_MAX = 3  # in one sentence
+
+
+async def unknown_parents(services: Services, parents: Sequence[str]) -> set[str]:
+    """Those of the first CHECKED_MAX that nobody has pushed: a slip, for a job waits for them for ever.
+
+    Nothing while the store is away: the push counts, and `why` says what the job waits for."""
+    unknown: set[str] = set()
+    limiter = trio.CapacityLimiter(LOOKS_MAX)
+
+    async def look(given: str) -> None:
+        async with limiter:
+            try:
+                job_id = await resolve(services, given)
+                await find(services, job_id, named=job_id != given, given=given)
+            except NotFound:
+                unknown.add(given)
+            except (StoreAway, NotYet):
+                return  # whether there is such a job is not known now
+
+    failed: list[JqdError] = []
+
+    async def one(given: str) -> None:
+        try:
+            await look(given)
+        except JqdError as error:
+            failed.append(error)  # raised below, outside the nursery, as what it is
+
+    async with trio.open_nursery() as nursery:
+        for given in parents[:CHECKED_MAX]:
+            nursery.start_soon(one, given)
+    if failed:
+        raise failed[0]
+    return unknown
+
+
+async def awaited(services: Services, flow: Flow) -> str:
+    """What a blocked job waits for, in words: the first parents that have not ended."""
+    named: list[str] = []
+    for parent in map(bare, flow.after[:CHECKED_MAX]):
+        try:
+            job_id = await resolve(services, parent)
+            view = await find(services, job_id, named=job_id != parent, given=parent)
+        except NotFound:
+            named.append(f"{parent} (nobody knows it)")
+        except NotYet:
+            named.append(f"{parent} (on its way)")
+        else:
+            if not view.state.is_final:
+                state = view.state.value if isinstance(view, JobView) else "on its way"
+                named.append(f"{parent} ({state})")
+        if len(named) == NAMED_MAX:
+            break
+    which = f": {', '.join(named)}" if named else ""
+    return f"it waits for its {len(flow.after)} parents{which}"
