@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import e2e, edge, enqueue, journal, latency, memory, pull, scale, schedule, single, space, start
+from bench import e2e, edge, enqueue, flows, journal, latency, memory, pull, scale, schedule, single, space, start
 from bench.result import Result
 
 ENTRIES: dict[str, Callable[[int], Result]] = {
@@ -23,6 +23,8 @@ ENTRIES: dict[str, Callable[[int], Result]] = {
     "e2e": e2e.run,
     "webhook": e2e.webhook,
     "pull": pull.run,
+    "chain": flows.chain,
+    "fanin": flows.fanin,
     "latency": latency.run,
     "slow": edge.slow,
     "flood": edge.flood,
@@ -41,6 +43,8 @@ SHORT_JOBS = {
     "e2e": 10_000,
     "webhook": 10_000,
     "pull": 20_000,
+    "chain": 10_000,
+    "fanin": 10_000,
     "latency": 500,
     "slow": 2_000,
     "flood": 200,

@@ -40,7 +40,7 @@ def whole_way(name: str, jobs: int, worker: Callable[[str], AbstractContextManag
                 client.post(url + "/v1/jobs", content=body, headers=MSGPACK).raise_for_status()
 
     with daemon() as url, worker(url), httpx2.Client(timeout=60) as client:
-        _wait_worker(client, url)
+        wait_worker(client, url)
         threads = [threading.Thread(target=push, args=(url,)) for _ in range(CLIENTS)]
         began = time.perf_counter()
         for thread in threads:
@@ -68,7 +68,8 @@ def succeeded(stats: dict[str, Any]) -> int:
     return 0 if under_way or not caught_up else int(runner["succeeded"])
 
 
-def _wait_worker(client: httpx2.Client, url: str) -> None:
+def wait_worker(client: httpx2.Client, url: str) -> None:
+    """Return when a worker is registered."""
     deadline = time.perf_counter() + LIMIT_S
     while not client.get(url + "/v1/workers", headers={"accept": "application/json"}).json()["workers"]:
         if time.perf_counter() > deadline:

@@ -24,7 +24,7 @@ from jqd.domain.log import get_logger
 from jqd.loops.backoff import LoopBackoff
 from jqd.store import Shelf, Store, Waiting
 
-ENTRIES = 100  # in one push: some ms of the store, one sync
+ENTRIES = 500  # in one push: as many names as one call of the store gives; one sync
 ENTRIES_BYTES = 4 << 20  # in one answer, as for scripts that move rows
 LOOK_S = 2.0  # between looks for entries left by a daemon that died or hangs
 LEFT_S = 1.0  # an entry that has waited for so long was left
