@@ -31,11 +31,17 @@ async def _run(config: CodeConfig, base: Path, lifeline: int) -> None:
                     now.set()
                 stopping.set()
 
+    wrong: ConfigError | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(hear)
         nursery.start_soon(_end_with, lifeline, base)
-        await serve(config, base, stopping=stopping, now=now, adopts=True)
+        try:
+            await serve(config, base, stopping=stopping, now=now, adopts=True)
+        except ConfigError as error:
+            wrong = error  # raised out here, it is itself and no group
         nursery.cancel_scope.cancel()
+    if wrong is not None:
+        raise wrong
 
 
 async def _end_with(lifeline: int, base: Path) -> None:

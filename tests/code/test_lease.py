@@ -10,10 +10,13 @@ import trio
 
 from jqd.code.batch import Batch
 from jqd.code.catalogue import BROKEN_S, LOOK_S, Catalogue
+from jqd.code.config import CodeConfig, Sandbox
 from jqd.code.lease import Lease
 from jqd.code.outcome import failed, succeeded
 from jqd.code.output import NO_LOG
+from jqd.code.worker import Home
 from jqd.testing.clock import ManualClock
+from jqd.worker.register import Slots
 from tests.code.conftest import handler, job
 
 URL = "http://daemon"
@@ -214,3 +217,23 @@ async def test_what_is_broken_rests_says_so_and_is_tried_again(daemon: FakeDaemo
         await trio.sleep(LOOK_S * 1.5)
         assert "mail" in known.catalogue.jobtypes, "the new version is not broken"
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("answer", "sandbox", "wrong"),
+    [
+        ((200, {"role": "worker", "tenant": "acme", "scopes": []}), "none", "add --sandbox bwrap"),
+        ((401, {}), "bwrap", "needs a token of the role worker"),
+    ],
+)
+async def test_a_worker_that_may_not_run_this_code_ends(
+    daemon: FakeDaemon, answer: tuple[int, Any], sandbox: Sandbox, wrong: str
+) -> None:
+    daemon.answers["/v1/me"] = lambda query: answer
+    home = Home(URL, daemon.http, "w", Slots(lambda: 4, 1), "id")
+    stopping = trio.Event()
+    with trio.fail_after(5):
+        await home.run(CodeConfig(daemons=[URL], sandbox=sandbox), stopping)
+    assert stopping.is_set()
+    assert wrong in home.wrong
+    assert [path for path, _ in daemon.asked] == ["/v1/me"], "it registered for nothing"

@@ -242,6 +242,13 @@ def test_the_page_is_true() -> None:
             assert process.stop() == 0, process.log.read_text()
 
 
+def test_a_worker_whose_token_is_refused_ends_and_is_not_started_again(daemon: Daemon, tmp_path: Path) -> None:
+    said = ["worker", "--code", "--daemon", daemon.url]
+    with Process(said, tmp_path / "log", {"JQD_TOKEN": "jqd_nobodys"}) as worker:
+        assert worker.child.wait(timeout=END_S) == 2
+        assert "needs a token of the role worker" in worker.log.read_text()
+
+
 def _wait_runs(book: Path, runs: int) -> None:
     wait_for(lambda: book.exists() and len(book.read_text().split()) == runs, "it does not run")
 
