@@ -15,6 +15,7 @@ import trio
 from msgspec.structs import replace
 
 from jqd.chaining.flows import Flows, Release
+from jqd.chaining.links import Links
 from jqd.chaining.outbox import Outbox, Push
 from jqd.config import Config
 from jqd.domain.clock import Clock
@@ -113,6 +114,7 @@ class Partition:
             cancelled=self.runner.cancel,
             seen=self.reap.note_members,
         )
+        self.links = Links(number, store, shared.partitions)
         self.lanes = self._build_lanes()
         self.settings_sync = SettingsSync(
             store=store,
@@ -298,7 +300,8 @@ class Partition:
             self.watch.guard(self._apply_jobs),
             lambda job: len(job.argument) + RECORD_BYTES,
             self._ingested,
-            (lambda job: mine(job.id)) if some else None,
+            (lambda job: mine(job.id) or self.links.concern(job)) if some else None,
+            is_alone=self.links.concern,
         )
         settings: dict[Lane, LaneRules[Any]] = {
             Lane.JOBS: whole._replace(gather_s=GATHER_S),
@@ -334,10 +337,12 @@ class Partition:
         }
 
     async def _apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
-        await self.store.apply_jobs(journal_id, start, end, self._queued(jobs))
+        await self.links.tell(jobs)
+        await self.store.apply_jobs(journal_id, start, end, self._queued(self.links.here(jobs)))
 
     async def _apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
-        await self.store.apply_changes(journal_id, start, end, self._queued(jobs))
+        await self.links.tell(jobs)
+        await self.store.apply_changes(journal_id, start, end, self._queued(self.links.here(jobs)))
 
     def _queued(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Return jobs with their queues. Jobs that take too long to match are matched by the claiming daemon."""
@@ -364,7 +369,8 @@ class Partition:
         self.claims.wake()
         if any(job.flow is not None for job in jobs):
             self.flows.wake()
-        self._shared.joblog.write("ingested", (named(job.id, job.jobtype, job.tags) for job in jobs))
+        rows = (named(job.id, job.jobtype, job.tags) for job in self.links.here(jobs))
+        self._shared.joblog.write("ingested", rows)
 
     def _ended(
         self, outcomes: Sequence[Outcome], answer: tuple[Sequence[Outcome], Collection[str] | None] | None

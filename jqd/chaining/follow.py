@@ -22,6 +22,7 @@ from jqd.service.find import exists
 from jqd.service.id_reservations import NAMES_PER_CALL, confirm_ids, reserve_ids
 from jqd.service.principal import Principal
 from jqd.service.push import take
+from jqd.service.push_links import PushLinks, has_links
 from jqd.service.services import Services
 from jqd.tenants.quota_service import reserve_owed
 from jqd.tenants.quotas import Quotas
@@ -136,7 +137,10 @@ async def _push(services: Services, some: Sequence[Following]) -> dict[bytes, st
     batch = Batch(False, len(jobs), _encoder.encode(items), jobs)
     agreed = await reserve_ids(services, batch)
     if agreed.jobs:
-        taken = await take(services, agreed.array, agreed.jobs, changes=agreed.changes)
+        async with PushLinks(services, follows=True) as links:
+            if has_links(agreed.jobs):
+                await links.join(agreed.jobs)
+            taken = await take(services, agreed.array, agreed.jobs, changes=agreed.changes, links=links)
         for place, (owner, item) in enumerate(zip(owners, items, strict=True)):
             if owner.charge is not FREE and place not in agreed.known and place not in agreed.refused:
                 home = partition_of_name(annotate(owner.tenant, str(jobs[place].job_id)), services.partitions)

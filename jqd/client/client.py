@@ -176,7 +176,7 @@ class Client(Manage):
 
     def _named(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the job; with an id where several daemons may be asked to take it and it has none."""
-        if len(self._http.urls) == 1 or job.get("job_id") is not None or job.get("replace"):
+        if len(self._http.urls) == 1 or job.get("job_id") is not None or job.get("replace") or job.get("unique"):
             return job
         return {**job, "job_id": uuid4().hex}
 

@@ -24,9 +24,10 @@ from jqd.domain.tenant import bare, tenant_of
 from jqd.service.batch import Batch
 from jqd.service.cancel import cancel
 from jqd.service.find import Coming, exists, find, resolve
+from jqd.service.frames import write
 from jqd.service.id_reservations import confirm_ids, reserve_ids
 from jqd.service.principal import Principal
-from jqd.service.push import expect_open, write
+from jqd.service.push import expect_open
 from jqd.service.services import Services
 from jqd.store import JobView
 from jqd.tenants.quota_service import reserve_owed

@@ -149,7 +149,7 @@ class JobSpec(JobOptions, frozen=True, forbid_unknown_fields=True, gc=False, omi
     while_: Until = msgspec.field(default="ended", name="while")
     """How long `unique` holds: until the job begins, or until it has ended."""
     debounce: Delay | None = None
-    """A duplicate puts the first job off by so long, and gives it its argument."""
+    """It waits for so long, if it has no date; a duplicate puts the first off by so long, and gives it its argument."""
     callback: Url | None = None
     """Is told how the job ended."""
     parent: str | None = None

@@ -26,6 +26,7 @@ from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.service.server_only import expect_allowed
 from jqd.service.services import Services
 from jqd.store import EditGiven, JobView
+from jqd.store.links import UniqueWanted
 
 
 class Edit(msgspec.Struct, forbid_unknown_fields=True):
@@ -155,6 +156,8 @@ async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -
         )
     if kind is Kind.RETRY and view.outcome and view.outcome.reason == "unreadable":
         raise Conflict(f"job {_called(view)} cannot be read, nor what it was to do: delete it, and push it anew")
+    if kind is Kind.RETRY:
+        await _expect_unique(services, view)
     if kind is not Kind.RETRY or not services.principal.tenant:
         return await _change(services, view, kind, fields, FREE)
     with await services.hooks.reserve(services, 1, len(_array(services, view, kind, fields)), retried=True) as charge:
@@ -217,6 +220,17 @@ async def _reserve(services: Services, view: JobView, kind: Kind) -> tuple[JobVi
             view = again
         if view.state not in ALLOWED[kind]:
             _refuse(view, kind)
+
+
+async def _expect_unique(services: Services, view: JobView) -> None:
+    """Give a job that is to begin anew its unique key again. Raises Conflict where another lives that has it."""
+    if view.flow is None or not view.flow.unique:
+        return
+    wanted, home = UniqueWanted(view.flow.unique, view.id, view.flow.until, view.id), services.home(view.flow.unique)
+    (has,) = await home.reserve_unique([wanted])
+    if has != view.id:
+        raise Conflict(f"job {_called(view)} cannot be {Kind.RETRY.value}: job {has} has its unique key now")
+    await home.confirm_unique([wanted])
 
 
 def _called(view: JobView) -> str:

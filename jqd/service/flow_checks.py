@@ -12,6 +12,7 @@ from jqd.domain.job import NIL, has_bare_ends
 from jqd.domain.job_spec import JobSpec
 
 PARENT = "parent is said by jqd alone, of jobs that follow an outcome"
+OWN_ID = "a job that follows another has an id of its own already, so it cannot be unique as well"
 REPLACE = "a job that follows another cannot replace one: pushed again after a loss it would undo what came since"
 
 Faults = Callable[[JobSpec, int], Iterator[Fault]]
@@ -38,9 +39,8 @@ def is_linked(job: JobSpec) -> bool:
 
 def link_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault]:
     """`faults`: what is wrong with a job, for those of its `then`."""
-    for field, said in (("group", job.group), ("unique", job.unique), ("callback", job.callback)):
-        if said:
-            yield Fault(f"/{field}", f"{field} is not supported yet")
+    if job.callback is not None:
+        yield Fault("/callback", "callback is not supported yet")
     if job.parent is not None:
         yield Fault("/parent", PARENT)
     for field in ("group", "unique"):
@@ -103,6 +103,8 @@ def _then_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault
             continue
         if one.replace:
             yield Fault(f"{at}/replace", REPLACE)
+        if one.unique is not None:
+            yield Fault(f"{at}/unique", OWN_ID)
         if one.after:
             yield Fault(f"{at}/after", "a job of then waits for its parent alone; push it by itself with after")
         if one.job_id is not None and one.job_id in chosen:

@@ -35,6 +35,10 @@ def under_key(batch: Batch, key: str) -> Batch:
     if named is not None:
         why = "a job_id does for one job what an Idempotency-Key does for a request: give one of the two"
         raise Invalid(why, batch.told([Fault("/job_id", why, named)]))
+    unique = next((place for place, job in enumerate(batch.jobs) if job.unique is not None), None)
+    if unique is not None:
+        why = "unique does for one job what an Idempotency-Key does for a request: give one of the two"
+        raise Invalid(why, batch.told([Fault("/unique", why, unique)]))
     # What cannot be read is told by its place: none of it is ever taken, whatever it is.
     shape = [batch.single, batch.size, *(fault.place or 0 for fault in batch.refused)]
     request = request_digest(batch.array, shape)

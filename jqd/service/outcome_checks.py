@@ -6,6 +6,7 @@ from jqd.domain.errors import TooLarge, Unreadable
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
 from jqd.service.batch import read_array
 from jqd.service.config import ServiceConfig
+from jqd.service.flow_checks import OWN_ID
 from jqd.service.principal import in_scope
 
 NO_REPLACE = (
@@ -37,5 +38,7 @@ def wrong(config: ServiceConfig, follows: bytes, scopes: Sequence[str] = ()) -> 
             return f"jobs/{place}/name: the worker's token is not for jobs {job.name[:64]!r}"
         if job.replace:
             return f"jobs/{place}/replace: {NO_REPLACE}"
+        if job.unique is not None:
+            return f"jobs/{place}/unique: {OWN_ID}"
     chosen = [job.job_id for job in batch.jobs if job.job_id is not None]
     return "" if len(set(chosen)) == len(chosen) else "two of them have the same job_id"

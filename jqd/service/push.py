@@ -1,28 +1,28 @@
 """Takes pushed jobs: limits, names, journal. A batch comes in, ids go out, whatever the surface."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal
 
 import msgspec
 import trio
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, Struct
 
 from jqd.domain.charge import FREE, Charge
-from jqd.domain.errors import Closed, Conflict, Fault, Incomplete, Invalid, JournalRefused, StoreError
+from jqd.domain.errors import Closed, Conflict, Fault, Incomplete, Invalid, JournalRefused, JqdError, StoreError
 from jqd.domain.job_spec import JobSpec
-from jqd.domain.jobid import homes_of
-from jqd.domain.record import Head, Lane, encode_jobs
-from jqd.domain.tenant import annotate
-from jqd.service.batch import Batch
+from jqd.domain.record import Lane
+from jqd.service.batch import Batch, in_order
 from jqd.service.concurrent_pushes import Turn
 from jqd.service.flow_checks import names_of
+from jqd.service.frames import Written, ids_in_order, in_part, write, write_parts
 from jqd.service.id_reservations import Changes, ReservedIds, confirm_ids, has_names, refusals, release_ids, reserve_ids
 from jqd.service.idempotency import expect_first, other_request, overtaken
-from jqd.service.job_limits import eligible_at_ms
 from jqd.service.push_checks import refuse_foreign, refuse_orphans, refuse_replaced, refuse_unset
+from jqd.service.push_links import PushLinks, has_links
 from jqd.service.server_only import any_reserved, expect_allowed
 from jqd.service.services import Services
+from jqd.service.unique import without_known
 from jqd.store import Replace
 
 Level = Literal["fsync", "memory", "store"]
@@ -93,6 +93,23 @@ async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic:
 
 
 async def _push(services: Services, batch: Batch, wanted: Ack, charge: Charge, *, atomic: bool) -> Pushed:
+    if batch.plain or not has_links(batch.jobs):
+        return await _push_good(services, batch, wanted, charge, None, atomic=atomic)
+    async with PushLinks(services) as links:
+        left, known = await without_known(services, batch, links)
+        if not left.jobs:
+            return Pushed(known.ids(()), None, known.duplicates(()), batch.told(batch.refused))
+        pushed = await _push_good(services, left, wanted, charge, links, atomic=atomic)
+        if left is batch:
+            return pushed
+        refused = [*batch.refused, *known.faults(pushed.refused)]
+        duplicates = [*pushed.duplicates, *known.duplicates(pushed.job_ids)]
+        return Pushed(known.ids(pushed.job_ids), pushed.ack, duplicates, batch.told(in_order(refused)))
+
+
+async def _push_good(
+    services: Services, batch: Batch, wanted: Ack, charge: Charge, links: PushLinks | None, *, atomic: bool
+) -> Pushed:
     if batch.plain and wanted is FSYNC and not batch.refused:  # nearly all are: in as few steps as can be
         frame = write(services, batch.array, batch.jobs, NO_CHANGES, patient=batch.patient)
         await services.journal.wsync(frame.position, shielded=True)
@@ -107,8 +124,10 @@ async def _push(services: Services, batch: Batch, wanted: Ack, charge: Charge, *
                 batch
             ):  # else another token may push others of it
                 return _repeated(batch)
-            return await _push_named(services, batch, wanted, charge, turn, atomic=atomic)
-    taken = await take(services, batch.array, batch.jobs, wanted, charge=charge)
+            return await _push_named(services, batch, wanted, charge, turn, links, atomic=atomic)
+    if links is not None:
+        await links.join(batch.jobs)
+    taken = await take(services, batch.array, batch.jobs, wanted, charge=charge, links=links)
     if not batch.refused:
         return Pushed(taken.job_ids, taken.ack)
     bad = {fault.place for fault in batch.refused}
@@ -139,7 +158,14 @@ def _repeated(batch: Batch) -> Pushed:
 
 
 async def _push_named(
-    services: Services, batch: Batch, wanted: Ack, charge: Charge, turn: Turn, *, atomic: bool
+    services: Services,
+    batch: Batch,
+    wanted: Ack,
+    charge: Charge,
+    turn: Turn,
+    links: PushLinks | None,
+    *,
+    atomic: bool,
 ) -> Pushed:
     """As `push`, with pushers' own ids: a repetition counts once, another job under the same id is refused."""
     agreed = await _agree(services, batch)
@@ -160,6 +186,8 @@ async def _push_named(
 
     taken: Accepted | None = None
     if agreed.jobs:
+        if links is not None:
+            await _join(services, agreed, links)
         parts = _parts(agreed, "" if atomic else batch.key)
         taken = await take(
             services,
@@ -171,6 +199,7 @@ async def _push_named(
             request=agreed.request,
             parts=parts,
             confirmed=confirmed,
+            links=links,
         )
     refused = refusals(batch, agreed)
     new = [job_id for place, job_id in enumerate(taken.job_ids if taken else ()) if place not in lapsed]
@@ -186,6 +215,15 @@ async def _push_named(
     job_ids = [None if n in unread else next(good) for n in range(batch.size)]
     ack = taken.ack if taken and new else None
     return Pushed(job_ids, ack, sorted(agreed.known.values()), batch.told(refused))
+
+
+async def _join(services: Services, agreed: ReservedIds, links: PushLinks) -> None:
+    """As `PushLinks.join`; where that fails the names are free again."""
+    try:
+        await links.join(agreed.jobs)
+    except JqdError:
+        await release_ids(services, agreed)
+        raise
 
 
 def _parts(agreed: ReservedIds, key: str) -> Sequence[Sequence[int]]:
@@ -241,19 +279,20 @@ async def take(
     request: str = "",
     parts: Sequence[Sequence[int]] = (),
     confirmed: Callable[[Sequence[int], int], Awaitable[None]] | None = None,
+    links: PushLinks | None = None,
 ) -> Accepted:
     """Journal checked jobs (`array`: the same ones as MessagePack); returns when they are as safe as `wanted` says.
 
     `changes`: what the store agreed to for pushers' own ids; those are answered.
     `request`: digest of the whole, if it has a key. `parts`: places, if they are to be written one part after another;
     `confirmed`: called when a part with such ids is synced, before the next is written and the store is waited for. If
-    it raises, the next is not taken: who is told to push all again would have it twice.
+    it raises, the next is not taken: who is told to push all again would have it twice. `links`: has places and keys.
 
     When the store is not there in time, `store` comes down to `fsync`. Raises JournalRefused: nothing may be
     acknowledged.
     """
     changes = changes or {}
-    several = _write_parts(services, array, jobs, changes, parts, request) if len(parts) > 1 else None
+    several = write_parts(services, array, jobs, changes, parts, request) if len(parts) > 1 else None
     written: list[Written] = []
     try:
         for frame in several or (write(services, array, jobs, changes, request=request),):
@@ -270,11 +309,15 @@ async def take(
             if confirmed is not None and frame.lane is Lane.CHANGES and wanted.level != "memory":
                 with trio.CancelScope(shield=True):  # as above: what is to be written behind it came with the request
                     await confirmed(frame.places or range(len(jobs)), frame.position)
+            if links is not None:
+                places = frame.places or range(len(jobs))
+                revisions = {at: changes[place][1] for at, place in enumerate(places) if place in changes}
+                await links.confirm(its, frame.job_ids, revisions)
     except JournalRefused as error:
         if not 0 < len(written) < len(parts):
             raise
-        raise _in_part(error, written) from error
-    job_ids = written[0].job_ids if len(written) == 1 else _in_order(written)
+        raise in_part(error, written) from error
+    job_ids = written[0].job_ids if len(written) == 1 else ids_in_order(written)
     names = job_ids
     if changes:
         names = [str(jobs[index].job_id) if index in changes else job_id for index, job_id in enumerate(job_ids)]
@@ -283,84 +326,6 @@ async def take(
     ):
         wanted = FSYNC
     return Accepted(names, wanted, written[-1].position)
-
-
-class Written(Struct, frozen=True, gc=False):
-    """A frame that was written: its position, and the ids and places of its jobs."""
-
-    lane: Lane
-    position: int
-    """Behind it."""
-    job_ids: list[str]
-    size_bytes: int
-    """Of its jobs as they were pushed."""
-    places: Sequence[int] = ()
-    """Of its jobs in the request, where others are in another frame."""
-
-
-def write(
-    services: Services,
-    array: bytes,
-    jobs: Sequence[JobSpec],
-    changes: Changes,
-    *,
-    life: str = "",
-    request: str = "",
-    patient: bool = False,
-) -> Written:
-    """Write one frame, of jobs or of changes.
-
-    `life`: of the store that gave all their names, for pushes that must not come later than those are their own.
-    `request`: digest of the whole request, if it has a key. `patient`: as the journal has it.
-    """
-    tenant = services.principal.tenant
-    names = [annotate(tenant, job.name) for job in jobs] if tenant else [job.name for job in jobs]
-    ids = services.journal.ids.take(len(jobs), homes_of(names))
-    now_ms = services.clock.wall_ms()
-    eligible: dict[int, int] = {}
-    for index, job in enumerate(jobs):
-        dated = job.delay is not None or job.run_at is not None
-        if dated and (at_ms := eligible_at_ms(job.run_at, job.delay, now_ms)):
-            eligible[index] = at_ms
-    options = services.options.left_out(jobs, tenant) if services.options.says_any else []
-    if len(options) == 1 and len(options[0][1]) == len(jobs):
-        options = [(options[0][0], [])]
-    head = Head(ids.first, now_ms, eligible, changes, ids.homes, life, options, request=request, tenant=tenant)
-    lane = Lane.CHANGES if changes else Lane.JOBS
-    position = services.journal.write(lane, len(jobs), encode_jobs(head, array), patient=patient)
-    if changes:
-        return Written(lane, position, [changes[index][0] for index in range(len(jobs))], len(array))
-    services.journal.ids.note(ids.first, position, tenant)
-    return Written(lane, position, [ids.first] if len(jobs) == 1 else ids.ids(), len(array))
-
-
-def _write_parts(
-    services: Services,
-    array: bytes,
-    jobs: Sequence[JobSpec],
-    changes: Changes,
-    parts: Sequence[Sequence[int]],
-    request: str,
-) -> Iterator[Written]:
-    """Write each part of one request in a frame of its own, when it is due."""
-    items = _items_decoder.decode(array)
-    for places in parts:
-        its = {index: changes[place] for index, place in enumerate(places) if place in changes}
-        some = _encoder.encode([items[place] for place in places])
-        frame = write(services, some, [jobs[place] for place in places], its, request=request)
-        yield structs.replace(frame, places=places)
-
-
-def _in_part(error: JournalRefused, written: Sequence[Written]) -> JournalRefused:
-    """Return the error of a request some part of which is in the journal already, and will run."""
-    count = sum(len(frame.job_ids) for frame in written)
-    why = f"{count} of its jobs were written before, and will run: send the same request again, these count once"
-    return JournalRefused(f"{error}; {why}", full=error.full)
-
-
-def _in_order(written: Sequence[Written]) -> list[str]:
-    """Return the ids in the order of the request's jobs."""
-    return [job_id for _, job_id in sorted(row for one in written for row in zip(one.places, one.job_ids, strict=True))]
 
 
 async def _safe_in_store(services: Services, written: Sequence[Written], replicas: int, where: Collection[int]) -> bool:

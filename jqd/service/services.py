@@ -12,7 +12,7 @@ from jqd.domain.audit import read_notes
 from jqd.domain.clock import Clock
 from jqd.domain.errors import Invalid, Overloaded
 from jqd.domain.job_spec import JobSpec
-from jqd.domain.jobid import partition_of
+from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.domain.joblog import Row
 from jqd.domain.lease import Peer
 from jqd.domain.pauses import BAN, DRAIN, HALT, PAUSE, Pauses
@@ -31,7 +31,7 @@ from jqd.service.principal import EVERYBODY, Principal
 from jqd.service.recent_outcomes import RecentOutcomes
 from jqd.service.registered_options import RegisteredOptions
 from jqd.service.watched import Watched
-from jqd.store import EdgeStore
+from jqd.store import EdgeStore, Store
 
 F = TypeVar("F")
 
@@ -132,6 +132,10 @@ class Services:
 
     def partitions_of(self, job_ids: Sequence[str]) -> list[int]:
         return [partition_of(job_id, self.partitions) for job_id in job_ids]
+
+    def home(self, name: str) -> Store:
+        """Return the partition of a name, a group or a unique key."""
+        return self.store.at(partition_of_name(name, self.partitions))
 
     def where(self, *job_ids: str) -> frozenset[int]:
         """Return the partitions of these jobs."""

@@ -203,9 +203,10 @@ class LinkMethods(ScriptMethods):
 
     async def join_group(self, group: str, tokens: Sequence[str]) -> Joined:
         """Jobs that are about to be pushed get places in it, each by a token of its own. Whose place is not confirmed
-        in PLACE_S has none any more once the group is closed."""
+        in PLACE_S has none any more once the group is closed. Raises StoreUnsettled: members may be in a journal only.
+        """
         for some in in_steps(tokens, STEP_JOBS):
-            answer = await self._caller.call("join_group", group, GROUP_MAX, *some)
+            answer = await self._caller.call("join_group", self._caller.identity, group, GROUP_MAX, *some)
             joined = Joined(self._whole("grouped", answer))
             if joined is not Joined.MEMBERS:
                 return joined
@@ -221,8 +222,9 @@ class LinkMethods(ScriptMethods):
         return late
 
     async def close_group(self, group: str) -> Closing:
-        """Nobody joins it any more."""
-        unsure, *ids = self._list("grouped", await self._caller.call("close_group", group, round(PLACE_S * 1000)))
+        """Nobody joins it any more. Raises StoreUnsettled."""
+        answer = await self._caller.call("close_group", self._caller.identity, group, round(PLACE_S * 1000))
+        unsure, *ids = self._list("grouped", answer)
         return Closing(self._whole("grouped", unsure), [self._text("grouped", one) for one in ids])
 
     async def get_group(self, group: str) -> Group | None:
@@ -234,11 +236,11 @@ class LinkMethods(ScriptMethods):
 
     async def reserve_unique(self, wanted: Sequence[UniqueWanted]) -> list[str]:
         """Who has each key: the token of the job that wants it; the id of one that lives; "~" and a token: another push
-        has it that is not confirmed yet."""
+        has it that is not confirmed yet. Raises StoreUnsettled: who has a key may be in a journal only."""
         given: list[str] = []
         for some in in_steps(wanted, STEP_JOBS):
             flat = [one for each in some for one in (each.key, each.token, each.until)]
-            times = round(PLACE_S * 1000), round(UNIQUE_S * 1000)
+            times = self._caller.identity, round(PLACE_S * 1000), round(UNIQUE_S * 1000)
             given += self._texts("unique", await self._caller.call("reserve_unique", *times, *flat))
         return given
 

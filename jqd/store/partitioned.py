@@ -253,6 +253,10 @@ class PartitionedStore:
 
     # ------------------------------------------------------------ asking
 
+    def at(self, number: int) -> Store:
+        """Return one of them."""
+        return self._stores[number]
+
     def _of(self, job_id: str) -> int:
         return partition_of(job_id, len(self._stores))
 

@@ -39,6 +39,10 @@ class Store(
 ):
     """All that the API and the loops ask of one partition. Subclasses say which server it is, and how it is reached."""
 
+    def at(self, number: int) -> "Store":
+        """Return the partition of that number: there is one."""
+        return self
+
     @abstractmethod
     async def look(self, *, fresh: bool) -> StoreLook:
         """See who answers, and accept it: from now on nothing is sent to any other, every call raises StoreChanged.

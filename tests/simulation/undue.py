@@ -17,7 +17,7 @@ from jqd.domain.dates import iso
 from jqd.domain.settings import Setting
 from jqd.partition import Partition
 from jqd.runner.runner import Runner
-from jqd.service import push
+from jqd.service import frames
 from tests.simulation.loop import EPOCH_MS
 from tests.simulation.mistake import Mistake, Real, in_scripts, mistake
 
@@ -52,7 +52,7 @@ def _note_first(real: Real) -> Real:
         args, named = _pending.pop(id(services), ((), {}))
         await real(services, settings)
         if args:
-            await services.journal.wsync(push.write(services, *args, **named).position)
+            await services.journal.wsync(frames.write(services, *args, **named).position)
 
     return note
 

@@ -41,7 +41,7 @@ from tests.store.test_faults import field
 from tests.valkey import Valkey
 
 KEYS = Keys("jqd")
-NO_KEYS = {"wait_durable", "durability_rule"}  # they ask the server, not the data
+NO_KEYS = {"wait_durable", "durability_rule", "at"}  # they ask the server, not the data, or nobody
 
 
 class Furnished:

@@ -14,7 +14,7 @@ local tombstone_keep_ms = number(ARGV[6], 'tombstone_keep_ms')
 local SPARE = 16  -- large results; the server takes 0.1 ms to let go of 16 MiB
 
 expect_deletable()
-expect('early', 'life', 'members', 'outbox', 'shelves', 'watched', 'groups', 'unique')
+expect('early', 'life', 'members', 'outbox', 'shelves', 'watched', 'groups')
 
 local function due(key, before_ms)
   return redis.call('ZRANGE', key, '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, limit)

@@ -1,18 +1,21 @@
 #!lua
 -- Gives unique keys to jobs that are about to be pushed, unless a job that lives has them: confirm_unique tells which they became.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, ms a key is kept for a push, and for a job that is journaled and not here; then per job: key, token, "waiting": once it has begun it has
+-- ARGV     now_ms, identity of the store as the caller knows it, ms a key is kept for a push, and for a job that is journaled and not here; then per job: key, token, "waiting": once it has begun it has
 --          the key no more, or "ended"
 -- Returns  per job: its token; else the id of the job that has the key; "~" before the token of a push that is under way
--- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: who has a key may be in a journal only, JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(jobs · members)
---@include fail keys now counts order queues heads pages members holder move stands early
+--@include fail keys now counts order queues heads pages members holder move early members life settled stands
 local now_ms = clock(ARGV[1])
-local push_ms, ttl_ms = number(ARGV[2], 'push_ms'), number(ARGV[3], 'ttl_ms')
-local FIRST, FIELDS = 4, 3
+local identity = ARGV[2]
+local push_ms, ttl_ms = number(ARGV[3], 'push_ms'), number(ARGV[4], 'ttl_ms')
+local FIRST, FIELDS = 5, 3
 local OVER = {succeeded = true, failed = true, cancelled = true}
 
-expect('unique', 'groups', 'linked', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'tomb')
+expect('unique', 'groups', 'linked', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'tomb', 'life', 'members')
+expect_life(identity)
+expect_settled(identity)
 expect_held_keys()
 
 -- Whether who was given the key has it still.

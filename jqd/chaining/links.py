@@ -1,0 +1,42 @@
+"""Tells a store again, with each job, of the job's group and unique key: it may have forgotten them."""
+
+from collections.abc import Sequence
+
+from jqd.domain.job import Job
+from jqd.domain.jobid import partition_of, partition_of_name
+from jqd.store import Store
+from jqd.store.links import UniqueWanted
+
+
+class Links:
+    """Of one partition: the groups and keys that lie there. Members of a group may lie anywhere."""
+
+    def __init__(self, number: int, store: Store, partitions: int) -> None:
+        self._number, self._store, self._partitions = number, store, partitions
+
+    def concern(self, job: Job) -> bool:
+        """Return whether the store is told of more than the job itself, which may lie elsewhere."""
+        flow = job.flow
+        return flow is not None and (self._is_here(flow.group) or self._is_here(flow.unique))
+
+    def here(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Return the jobs that lie here themselves."""
+        if self._partitions == 1 or not any(map(self.concern, jobs)):
+            return jobs
+        return [job for job in jobs if partition_of(job.id, self._partitions) == self._number]
+
+    async def tell(self, jobs: Sequence[Job]) -> None:
+        """Tell of groups and keys, before the jobs are applied. Raises StoreError."""
+        members: dict[str, list[tuple[str, str]]] = {}
+        keys: list[UniqueWanted] = []
+        for job in jobs:
+            if job.flow is not None and self._is_here(job.flow.group):
+                members.setdefault(job.flow.group, []).append(("", job.id))
+            if job.flow is not None and self._is_here(job.flow.unique):
+                keys.append(UniqueWanted(job.flow.unique, "", job.flow.until, job.id))
+        for group, pairs in members.items():
+            await self._store.confirm_members(group, pairs)
+        await self._store.confirm_unique(keys, learn=True)
+
+    def _is_here(self, name: str) -> bool:
+        return bool(name) and partition_of_name(name, self._partitions) == self._number

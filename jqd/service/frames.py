@@ -1,0 +1,96 @@
+"""Writes pushed jobs into frames of the journal."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from jqd.domain.errors import JournalRefused
+from jqd.domain.job_spec import JobSpec
+from jqd.domain.jobid import homes_of
+from jqd.domain.record import Head, Lane, encode_jobs
+from jqd.domain.tenant import annotate
+from jqd.service.id_reservations import Changes
+from jqd.service.job_limits import eligible_at_ms
+from jqd.service.services import Services
+
+_items_decoder = msgspec.msgpack.Decoder(list[Raw])
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Written(Struct, frozen=True, gc=False):
+    """A frame that was written: its position, and the ids and places of its jobs."""
+
+    lane: Lane
+    position: int
+    """Behind it."""
+    job_ids: list[str]
+    size_bytes: int
+    """Of its jobs as they were pushed."""
+    places: Sequence[int] = ()
+    """Of its jobs in the request, where others are in another frame."""
+
+
+def write(
+    services: Services,
+    array: bytes,
+    jobs: Sequence[JobSpec],
+    changes: Changes,
+    *,
+    life: str = "",
+    request: str = "",
+    patient: bool = False,
+) -> Written:
+    """Write one frame, of jobs or of changes.
+
+    `life`: of the store that gave all their names, for pushes that must not come later than those are their own.
+    `request`: digest of the whole request, if it has a key. `patient`: as the journal has it.
+    """
+    tenant = services.principal.tenant
+    names = [annotate(tenant, job.unique or job.name) for job in jobs]  # it lies where its key does
+    ids = services.journal.ids.take(len(jobs), homes_of(names))
+    now_ms = services.clock.wall_ms()
+    eligible: dict[int, int] = {}
+    for index, job in enumerate(jobs):
+        delay = job.debounce if job.delay is None and job.run_at is None else job.delay
+        if (delay is not None or job.run_at is not None) and (at_ms := eligible_at_ms(job.run_at, delay, now_ms)):
+            eligible[index] = at_ms
+    options = services.options.left_out(jobs, tenant) if services.options.says_any else []
+    if len(options) == 1 and len(options[0][1]) == len(jobs):
+        options = [(options[0][0], [])]
+    head = Head(ids.first, now_ms, eligible, changes, ids.homes, life, options, request=request, tenant=tenant)
+    lane = Lane.CHANGES if changes else Lane.JOBS
+    position = services.journal.write(lane, len(jobs), encode_jobs(head, array), patient=patient)
+    if changes:
+        return Written(lane, position, [changes[index][0] for index in range(len(jobs))], len(array))
+    services.journal.ids.note(ids.first, position, tenant)
+    return Written(lane, position, [ids.first] if len(jobs) == 1 else ids.ids(), len(array))
+
+
+def write_parts(
+    services: Services,
+    array: bytes,
+    jobs: Sequence[JobSpec],
+    changes: Changes,
+    parts: Sequence[Sequence[int]],
+    request: str,
+) -> Iterator[Written]:
+    """Write each part of one request in a frame of its own, when it is due."""
+    items = _items_decoder.decode(array)
+    for places in parts:
+        its = {index: changes[place] for index, place in enumerate(places) if place in changes}
+        some = _encoder.encode([items[place] for place in places])
+        frame = write(services, some, [jobs[place] for place in places], its, request=request)
+        yield structs.replace(frame, places=places)
+
+
+def in_part(error: JournalRefused, written: Sequence[Written]) -> JournalRefused:
+    """Return the error of a request some part of which is in the journal already, and will run."""
+    count = sum(len(frame.job_ids) for frame in written)
+    why = f"{count} of its jobs were written before, and will run: send the same request again, these count once"
+    return JournalRefused(f"{error}; {why}", full=error.full)
+
+
+def ids_in_order(written: Sequence[Written]) -> list[str]:
+    """Return the ids in the order of the request's jobs."""
+    return [job_id for _, job_id in sorted(row for one in written for row in zip(one.places, one.job_ids, strict=True))]

@@ -1,0 +1,181 @@
+"""Places in groups, and unique keys, of jobs that are pushed.
+
+    reserve_keys, join ──▶ store: kept for a push, under tokens ──▶ journal ──▶ confirm: under the ids that it gave
+
+So nobody is told of a job that is never taken: who finds a key of a push that is under way waits for its confirmation,
+and so does who closes its group. A push that fails gives both back; one that dies keeps them for PLACE_S. What the
+journal has, ingest tells the store once more (`learn`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Self
+
+import trio
+
+from jqd.domain.errors import Conflict, JournalRefused, NotYet, StoreError, TooLarge
+from jqd.domain.job_spec import JobSpec
+from jqd.domain.jobid import partition_of_name
+from jqd.domain.log import get_logger
+from jqd.domain.record import Lane, cancel_of, encode_cancels
+from jqd.domain.tenant import bare
+from jqd.service.find import once_settled
+from jqd.service.services import Services
+from jqd.store.links import GROUP_MAX, Joined, UniqueWanted
+
+WAIT_S = 2.0  # for another push of the same key: a sync takes some milliseconds
+POLL_S = 0.02
+UNDER_WAY = "~"  # before a token: of another push
+
+
+class PushLinks:
+    """Those of one push (`async with`): what is not confirmed at the end is given back."""
+
+    def __init__(self, services: Services, *, follows: bool = False) -> None:
+        """`follows`: its jobs cannot be refused; where their group is closed, they are no members."""
+        self._services, self._follows = services, follows
+        self._keys: dict[str, UniqueWanted] = {}
+        self._places: dict[str, list[str]] = {}
+        """Group → tokens of places that no job has yet."""
+
+    async def __aenter__(self) -> Self:
+        """Begin a push."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End it, however it went."""
+        if not self._keys and not any(self._places.values()):
+            return
+        try:
+            with trio.CancelScope(shield=True):
+                for key, wanted in self._keys.items():
+                    await self._services.home(key).confirm_unique([wanted])
+                for group, tokens in self._places.items():
+                    await self._services.home(group).confirm_members(group, [(token, "") for token in tokens])
+        except StoreError as error:  # they are free by themselves soon
+            get_logger("links").warning("links.kept", error=str(error))
+
+    async def reserve_keys(self, jobs: Sequence[JobSpec]) -> dict[str, str]:
+        """Reserve the unique keys of these jobs. Returns key → id of the job that has it, of those that are taken.
+
+        Raises NotYet where another push of a key takes too long; StoreAway, StoreRefused.
+        """
+        services = self._services
+        keys = {services.qualified_name(job.unique): job.while_ for job in jobs if job.unique is not None}
+        if not keys:
+            return {}
+        tokens = services.journal.ids.take(len(keys)).ids()
+        due = {
+            key: UniqueWanted(key, token, until)
+            for (key, until), token in zip(keys.items(), tokens, strict=True)
+            if key not in self._keys
+        }
+        taken: dict[str, str] = {}
+        deadline_s = trio.current_time() + WAIT_S
+        while True:
+            for number, some in self._by_home(due):
+                ask = partial(services.store.at(number).reserve_unique, [due[key] for key in some])
+                answers = await once_settled(services, {number}, ask)
+                for key, has in zip(some, answers, strict=True):
+                    if has == due[key].token:
+                        self._keys[key] = due.pop(key)
+                    elif not has.startswith(UNDER_WAY):
+                        taken[key] = has
+                        del due[key]
+            if not due:
+                return taken
+            if trio.current_time() >= deadline_s:
+                raise NotYet(
+                    f"another push with the unique key {bare(next(iter(due)))!r} is under way, and whether it is taken "
+                    "is not known yet; nothing of this one was taken: push it again"
+                )
+            await trio.sleep(POLL_S)
+
+    async def join(self, jobs: Sequence[JobSpec]) -> None:
+        """Reserve places in the groups of these jobs. Raises Conflict, TooLarge; StoreAway, StoreRefused."""
+        sizes: dict[str, int] = {}
+        for job in jobs:
+            if job.group is not None:
+                group = self._services.qualified_name(job.group)
+                sizes[group] = sizes.get(group, 0) + 1
+        for group, size in sizes.items():
+            tokens = self._services.journal.ids.take(size).ids()
+            self._places[group] = tokens  # given back also where only some of them were taken
+            where = {partition_of_name(group, self._services.partitions)}
+            ask = partial(self._services.home(group).join_group, group, tokens)
+            joined = await once_settled(self._services, where, ask)
+            if joined is Joined.MEMBERS:
+                continue
+            why = "is closed" if joined is Joined.CLOSED else f"would have more than {GROUP_MAX} members"
+            if self._follows:
+                del self._places[group]
+                get_logger("links").warning("links.not_joined", group=bare(group), count=size, why=why)
+                continue
+            detail = f"group {bare(group)!r} {why}; nothing of this push was taken"
+            raise Conflict(detail) if joined is Joined.CLOSED else TooLarge(detail)
+
+    async def confirm(self, jobs: Sequence[JobSpec], job_ids: Sequence[str], generations: Mapping[int, int]) -> None:
+        """These are in the journal. `generations`: by their places, of those that have one.
+
+        Raises NotYet: the store is not there to agree; or it took so long that others have their places or keys: those
+        jobs are cancelled then.
+        """
+        services = self._services
+        members: dict[str, list[tuple[str, str]]] = {}
+        wanted: list[UniqueWanted] = []
+        for job, job_id in zip(jobs, job_ids, strict=True):
+            group = None if job.group is None else services.qualified_name(job.group)
+            if group in self._places:
+                members.setdefault(group, []).append((self._places[group].pop(), job_id))
+            key = None if job.unique is None else services.qualified_name(job.unique)
+            if key in self._keys:
+                wanted.append(self._keys.pop(key)._replace(job_id=job_id))
+        try:
+            with trio.CancelScope(shield=True):
+                late = await self._confirm(members, wanted)
+        except StoreError as error:
+            raise NotYet(
+                f"the jobs are in the journal, but the store could not confirm their group or unique key ({error}): "
+                "push those with a unique key again, they count once"
+            ) from error
+        if late and not self._follows:
+            numbers = {job_id: generations.get(place, 0) for place, job_id in enumerate(job_ids)}
+            raise await self._taken_back([cancel_of(job_id, numbers[job_id]) for job_id in late])
+
+    async def _confirm(self, members: Mapping[str, list[tuple[str, str]]], wanted: Sequence[UniqueWanted]) -> list[str]:
+        late: list[str] = []
+        for group, pairs in members.items():
+            late += await self._services.home(group).confirm_members(group, pairs)
+        by_key = {one.key: one for one in wanted}
+        for number, some in self._by_home(by_key):
+            has = await self._services.store.at(number).confirm_unique([by_key[key] for key in some])
+            late += [by_key[key].job_id for key, its in zip(some, has, strict=True) if its != by_key[key].job_id]
+        return late
+
+    async def _taken_back(self, records: Sequence[str]) -> NotYet:
+        """Return the error, once jobs that came too late are cancelled in the journal."""
+        journal, left = self._services.journal, "they were taken back"
+        try:
+            position = journal.write(Lane.CANCELS, len(records), encode_cancels(list(records)))
+            await journal.wsync(position, shielded=True)
+        except JournalRefused as error:
+            left = f"they could not be taken back ({error}) and may run"
+        return NotYet(
+            f"while this push was written to disk, others got the unique key of {len(records)} of its jobs, or their "
+            f"group was closed: {left}; push those again"
+        )
+
+    def _by_home(self, keys: Iterable[str]) -> list[tuple[int, list[str]]]:
+        """Return keys by their partitions, in one order: no two pushes wait for each other."""
+        services = self._services
+
+        def home(key: str) -> int:
+            return partition_of_name(key, services.partitions)
+
+        return [(number, list(its)) for number, its in groupby(sorted(keys, key=home), home)]
+
+
+def has_links(jobs: Sequence[JobSpec]) -> bool:
+    """Whether any of these has a group or a unique key."""
+    return any(job.group is not None or job.unique is not None for job in jobs)

@@ -1,0 +1,108 @@
+"""Pushed jobs whose unique key a living job has: they are duplicates of it, and may put it off (`debounce`)."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, structs
+
+from jqd.domain.errors import Conflict, Denied, Fault, NotFound, NotYet
+from jqd.domain.job import NIL
+from jqd.domain.job_spec import JobSpec
+from jqd.service.batch import Batch
+from jqd.service.edit import Edit, edit
+from jqd.service.push_links import PushLinks
+from jqd.service.services import Services
+
+TRIES = 3  # a job that is to be put off begins in that moment: its key is free then, and another may get it
+
+_items_decoder = msgspec.msgpack.Decoder(list[Raw])
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Known(Struct, frozen=True):
+    """Which jobs of a request are duplicates, and which are pushed."""
+
+    size: int
+    """Jobs in the request."""
+    pushed: list[int]
+    """Places in the request of those that are pushed."""
+    firsts: dict[int, str]
+    """Place → id of the job that has its key."""
+    same: dict[int, int]
+    """Place → the place among those that are pushed of the one that has its key."""
+
+    def ids(self, job_ids: Sequence[str | None]) -> list[str | None]:
+        """Return the ids in the order of the request. `job_ids`: of those that were pushed."""
+        found = dict(zip(self.pushed, job_ids, strict=True)) | self.firsts
+        found |= {place: job_ids[at] for place, at in self.same.items()}
+        return [found.get(place) for place in range(self.size)]
+
+    def duplicates(self, job_ids: Sequence[str | None]) -> list[str]:
+        """Return the ids that stand for duplicates."""
+        same = (job_ids[at] for at in self.same.values())
+        return [*self.firsts.values(), *(job_id for job_id in same if job_id is not None)]
+
+    def faults(self, refused: Sequence[Fault]) -> Iterator[Fault]:
+        """Yield faults of those that were to be pushed, with their places in the request."""
+        return (fault._replace(place=self.pushed[fault.place or 0]) for fault in refused)
+
+
+async def without_known(services: Services, batch: Batch, links: PushLinks) -> tuple[Batch, Known]:
+    """Reserve the unique keys of a batch, and return those of its jobs that are to be pushed.
+
+    Raises Denied, NotYet, StoreAway, StoreRefused.
+    """
+    bad = {fault.place for fault in batch.refused}
+    places = [place for place in range(batch.size) if place not in bad]
+    stands: dict[str, int] = {}  # key → which good job is pushed for it: the first, or the last that puts it off
+    for at, job in enumerate(batch.jobs):
+        if job.unique is not None and (job.unique not in stands or job.debounce is not None):
+            stands[job.unique] = at
+    if not stands:
+        return batch, Known(batch.size, places, {}, {})
+    taken = await _taken(services, [batch.jobs[at] for at in stands.values()], links)
+    kept = [at for at, job in enumerate(batch.jobs) if job.unique is None or stands[job.unique] == at]
+    kept = [at for at in kept if batch.jobs[at].unique not in taken]
+    known = Known(batch.size, [places[at] for at in kept], {}, {})
+    for at, job in enumerate(batch.jobs):
+        if job.unique is not None and job.unique in taken:
+            known.firsts[places[at]] = taken[job.unique]
+        elif job.unique is not None and stands[job.unique] != at:
+            known.same[places[at]] = kept.index(stands[job.unique])
+    if len(kept) == batch.size:
+        return batch, known
+    items = _items_decoder.decode(batch.array)
+    array = _encoder.encode([items[at] for at in kept])
+    jobs = [batch.jobs[at] for at in kept]
+    return structs.replace(batch, size=len(kept), array=array, jobs=jobs, refused=[]), known
+
+
+async def _taken(services: Services, jobs: Sequence[JobSpec], links: PushLinks) -> dict[str, str]:
+    """Reserve their keys. Returns key → id of the job that has it; those that are to be put off were."""
+    taken: dict[str, str] = {}
+    due = {job.unique: job for job in jobs if job.unique is not None}
+    for _ in range(TRIES):
+        found = await links.reserve_keys(list(due.values()))
+        has = {key: found[services.qualified_name(key)] for key in due if services.qualified_name(key) in found}
+        late = {key: due[key] for key in has if not await _put_off(services, due[key], has[key])}
+        taken |= {key: job_id for key, job_id in has.items() if key not in late}
+        if not late:
+            return taken
+        due = late
+    raise NotYet(f"the job with the unique key {next(iter(due))!r} begins, and could not be put off: push this again")
+
+
+async def _put_off(services: Services, job: JobSpec, first: str) -> bool:
+    """Give the first job of a key the date and the argument of this one, if that is asked for. False: it begins."""
+    if job.debounce is None:
+        return True
+    argument = UNSET if bytes(job.argument) == NIL else job.argument
+    try:
+        await edit(services, first, Edit(delay=job.debounce, argument=argument))
+    except NotFound as error:
+        if services.principal.is_bound:
+            raise Denied(f"the unique key {job.unique!r} is of a job that this token is not for") from error
+        return False
+    except Conflict:
+        return False
+    return True
