@@ -23,7 +23,7 @@ class Pool:
         self._config, self._base, self._nursery, self._adopts = config, base, nursery, adopts
         self._idle: dict[Context, None] = {}  # the one that was used last stands last
         self._living: dict[Process, Context | None] = {}
-        self._is_stopping = False
+        self._stopping = trio.Event()
 
     @property
     def warm(self) -> frozenset[ContextKey]:
@@ -35,18 +35,23 @@ class Pool:
         Raises Broken, NotStarted: the jobs left in it were not begun. When the pool stops jobs are left without an
         error.
         """
-        while not self._is_stopping:
+        while not self._stopping.is_set():
             batch.skip_unwanted()
             if not batch.left:
                 return
             if batch.definition.lang == "sh":
                 await shell.run(batch, self._config, self._base, self._begin, self._bury)
-            else:
+                continue
+            try:
                 await self._run_warm(batch)
+            except context.Broken:
+                if self._stopping.is_set():
+                    return  # we have killed it
+                raise
 
     def stop(self) -> None:
         """Kill all contexts, and start nothing more."""
-        self._is_stopping = True
+        self._stopping.set()
         for process in list(self._living):
             process.kill(STOPPING)
 
@@ -58,7 +63,7 @@ class Pool:
 
     def look(self) -> None:
         limits = self._config.limits
-        used = usage(process.pid for process in self._living)
+        used = usage(process.pid for process in self._living) if self._living else {}
         for process, warm in list(self._living.items()):
             if process.ended.is_set() or process.pid not in used:
                 continue

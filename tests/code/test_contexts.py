@@ -245,3 +245,16 @@ async def test_a_home_is_deleted_whatever_was_done_to_it(bench: Any, tmp_path: P
     async with bench() as at:
         value(await at.one(handler("python", body + "return 1")))
         assert len(list(tmp_path.iterdir())) == 1  # noqa: ASYNC240 - of a few files
+
+
+async def test_a_pool_that_stops_while_a_context_starts_breaks_no_handler(bench: Any) -> None:
+    async with bench() as at, trio.open_nursery() as nursery:
+
+        async def stop() -> None:
+            while not at.pool._living:
+                await trio.sleep(0.01)
+            at.pool.stop()
+
+        nursery.start_soon(stop)
+        assert await at.run(handler("python", "return 1", before="import time; time.sleep(60)")) == {}
+        assert [one.job_id for one in at.batch.left] == ["j"], "it goes back"
