@@ -48,12 +48,13 @@ class Bound:
 
 
 def test_who_is_of_one_tenant_is_told_its_own_numbers() -> None:
-    states = {"waiting": 2, "scheduled": 0, "running": 1, "retrying": 0, "succeeded": 5, "failed": 4, "cancelled": 3}
+    states = {"waiting": 2, "scheduled": 0, "running": 1, "retrying": 0, "succeeded": 5, "failed": 4}
+    states |= {"cancelled": 3, "blocked": 6}
     rates = {"pushed": 1.0, "started": 2.0, "ended": 3.0, "failed": 0.5}
     rows = [{"name": name, **states, "per_minute": rates} for name in ("mail", "sms")]
     told = _stats(Bound(rows))  # type: ignore[arg-type]
     assert str(_summary("http://here", glance([])._replace(stats=told))).splitlines()[2:5] == [
-        "jobs      4 waiting, 0 scheduled, 2 running, 0 retrying, 10 succeeded, 8 failed, 6 cancelled",
+        "jobs      4 waiting, 0 scheduled, 12 blocked, 2 running, 0 retrying, 10 succeeded, 8 failed, 6 cancelled",
         "rates     2 pushed, 4 started, 6 ended, 1 failed, jobs a minute",
         "dead      8: `jqd errors` says why, and what to do",
     ]

@@ -11,6 +11,7 @@ from jqd.control import Control
 from jqd.domain.errors import StoreAway
 from jqd.domain.record import Lane
 from jqd.loops.backpressure import LAGS, LOOK_S, RETRY_S, STEP_S, Backpressure, BackpressureConfig, Watermark
+from jqd.notify.config import NotifyConfig
 from jqd.store import Store
 from jqd.store.types import StoreStats
 from jqd.testing.clock import ManualClock
@@ -123,7 +124,10 @@ def test_what_a_store_that_was_emptied_is_told_once_more_does_not_count() -> Non
     second: Any = {lane: SimpleNamespace(done=900) for lane in Lane}
     parts: Any = [SimpleNamespace(store=None, lanes=lanes) for lanes in (first, second)]
     shared: Any = SimpleNamespace(
-        journal=journal, clock=ManualClock(), config=SimpleNamespace(pressure=CONFIG), source=random.Random(1)
+        journal=journal,
+        clock=ManualClock(),
+        config=SimpleNamespace(pressure=CONFIG, notify=NotifyConfig()),
+        source=random.Random(1),
     )
     nobody: Any = None
     pressure = Control(shared, parts, nobody, nobody).pressure

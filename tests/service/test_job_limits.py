@@ -181,4 +181,6 @@ def test_what_is_taken_is_what_the_journal_reads(fields):
         one, other = getattr(taken, field.name), getattr(journaled, field.name)
         if isinstance(one, msgspec.Raw):
             one, other = bytes(one), bytes(other)
+        if field.name == "then" and one is UNSET:
+            one, other = b"\xc0", bytes(other)
         assert other == (default_of(field) if one is UNSET else one)
