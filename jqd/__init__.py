@@ -26,8 +26,12 @@ if TYPE_CHECKING:
     from jqd.worker.context import Retry as Retry
     from jqd.worker.context import Snooze as Snooze
     from jqd.worker.context import current as current
+    from jqd.worker.flow_ref import FlowRef as FlowRef
     from jqd.worker.job import Job as Job
     from jqd.worker.ref import Ref as Ref
+    from jqd.worker.steps import after as after
+    from jqd.worker.steps import chain as chain
+    from jqd.worker.steps import group as group
 
 __version__ = "0.1.0"
 
@@ -48,7 +52,9 @@ _HOMES = {
     "jqd.worker.app": ("App",),
     "jqd.worker.context": ("Cancelled", "Context", "Failed", "Retry", "Snooze", "current"),
     "jqd.worker.job": ("Job",),
+    "jqd.worker.flow_ref": ("FlowRef",),
     "jqd.worker.ref": ("Ref",),
+    "jqd.worker.steps": ("after", "chain", "group"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

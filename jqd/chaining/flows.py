@@ -96,15 +96,15 @@ class Flows:
             await trio.sleep(GATHER_S)
             self._bell = trio.Event()
             try:
-                wait_s = await self._round()
+                wait_s = await self.one_round()
             except (StoreAway, StoreRefused, JournalRefused) as error:
                 await self.backoff.wait_after_failure(error)
                 wait_s = 0.0
             else:
                 self.backoff.succeeded()
 
-    async def _round(self) -> float:
-        """Do what is due. Returns for how long nothing else is."""
+    async def one_round(self) -> float:
+        """Do what is due. Returns for how long nothing else is; 0: there may be more. Raises as the loop survives."""
         due = await self._store.take_links(ENTRIES, REST_S)
         self.is_awaited = due.linked > 0
         if due.blocked:

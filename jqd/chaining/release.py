@@ -53,8 +53,8 @@ async def _argument(services: Services, view: JobView, flow: Flow) -> bytes | No
         if isinstance(result, LargeResult) or size > services.config.job_bytes_max:
             return None
         results.append(Raw(result))
-    array = _encoder.encode(results)
-    argument = bytes(put_into(view.argument, flow.result_into, array)) if flow.result_into else array
+    value = bytes(results[0]) if flow.one_result else _encoder.encode(results)
+    argument = bytes(put_into(view.argument, flow.result_into, value)) if flow.result_into else value
     return argument if len(argument) <= services.config.job_bytes_max else None
 
 

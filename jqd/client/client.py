@@ -367,4 +367,6 @@ def _ending(info: JobInfo) -> str:
     if info.state == "cancelled":
         return "was cancelled"
     why = info.error if info.error is not None else info.message
+    if (info.message or "").startswith("PARENT_FAILED"):  # the error is the parent's id
+        why = f"{info.message} ({info.error})"
     return f"{info.state}: {why}" if why else info.state

@@ -50,6 +50,8 @@ class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Its parents have ended, or it does not wait for them any more."""
     failed: str = ""
     """A parent that did not succeed, for which the job is to fail without being run: it expires at once."""
+    one_result: bool = False
+    """It has one parent, and gets its result itself instead of an array of one."""
 
     @property
     def then(self) -> bytes:

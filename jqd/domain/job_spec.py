@@ -154,6 +154,8 @@ class JobSpec(JobOptions, frozen=True, forbid_unknown_fields=True, gc=False, omi
     """Is told how the job ended."""
     parent: str | None = None
     """Said by jqd alone: the job whose outcome made it."""
+    one_result: bool = False
+    """It waits for one parent, and gets its result itself instead of an array of one."""
 
 
 LINKS = JobSpec.__struct_fields__[JobSpec.__struct_fields__.index("then") :]
@@ -230,6 +232,7 @@ def links_of(flow: Flow | None) -> dict[str, Any]:
         "while_": flow.until,
         "callback": flow.callback or None,
         "parent": flow.parent or None,
+        "one_result": flow.one_result,
     }
 
 
@@ -307,6 +310,7 @@ class OnePush(JobOptionsDict, total=False):
     while_: Until | None
     debounce: Duration | None
     callback: str | None
+    one_result: bool | None
 
 
 class PushOptions(OnePush, total=False):

@@ -213,6 +213,7 @@ def _flow(head: Head, index: int, job: JobRecord) -> Flow:
         head.eligible.get(index, 0) if job.after else 0,
         index in head.released,
         head.released.get(index, ""),
+        job.one_result,
     )
 
 

@@ -59,6 +59,8 @@ def link_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault]
         yield Fault("/after", "a parent stands there twice")
     if job.job_id is not None and job.job_id in job.after:
         yield Fault("/after", "a job cannot wait for itself")
+    if job.one_result and len(job.after) != 1:
+        yield Fault("/one_result", f"one_result is for a job that waits for one parent, this one has {len(job.after)}")
     if job.result_into is not None and not _is_map(bytes(job.argument)):
         yield Fault("/result_into", "result_into names a field of the argument, which has to be a map, or left out")
     yield from _then_faults(job, bytes_max, faults)

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import anyio.to_thread
 import msgspec
@@ -15,8 +15,11 @@ from jqd.domain.job_spec import OnePush
 from jqd.domain.suggest import suggestion
 from jqd.worker.parameters import Parameters
 from jqd.worker.ref import Ref
+from jqd.worker.steps import Signature
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
+A = TypeVar("A")
 C = TypeVar("C")
 R = TypeVar("R")
 Loop = Literal["trio", "asyncio"]
@@ -162,6 +165,20 @@ class Job(Generic[P, C, R]):
         return await self._usual.apush(*args, **kwargs)
 
     delay = enqueue = push
+
+    @overload
+    def s(self, *args: P.args, **kwargs: P.kwargs) -> Signature[object, R]: ...
+    @overload
+    def s(self: Callable[Concatenate[A, Q], Any], *args: Q.args, **kwargs: Q.kwargs) -> Signature[A, R]: ...
+    def s(self, *args: Any, **kwargs: Any) -> Signature[Any, R]:
+        """A call to be pushed, for `chain` and `group`; without the first parameter it gets the result of what comes
+        before it there: docs/use/FLOWS.md. Raises TypeError as `push` does."""
+        return Signature(self, self.parameters.pack_call(args, kwargs))
+
+    @property
+    def client(self) -> Client:
+        """Return the client of its app."""
+        return self._sender.client
 
     def ref(self, job_id: str) -> Ref[R]:
         """A job of this function that was pushed before, by its id."""

@@ -13,13 +13,22 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from inspect import Parameter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from jqd.domain import media
 
 NOT_GIVEN = object()  # the default is the function's own business
+
+
+class Call(NamedTuple):
+    """A call that may leave out its first parameter, for the result of another job."""
+
+    argument: bytes | None
+    """Without it; None: nothing was given."""
+    gap: str | None = None
+    """The name of the parameter that was left out; None: the call is whole."""
 
 
 class Parameters:
@@ -30,7 +39,7 @@ class Parameters:
         self._name = name
         self._signature = inspect.signature(function)
         self._parameters = list(self._signature.parameters.values())
-        hints = _hints(function)
+        hints = self._hints = _hints(function)
         self.returns = hints.get("return", Any)
         """What the function is said to return."""
         unnamed = [each.name for each in self._parameters if each.kind is Parameter.POSITIONAL_ONLY]
@@ -50,6 +59,11 @@ class Parameters:
         except TypeError as error:
             raise TypeError(f"job {name!r}: its parameters cannot be checked: {error}") from None
 
+    @property
+    def may_be_left_out(self) -> bool:
+        """Whether its first parameter has a default."""
+        return bool(self._parameters) and self._parameters[0].default is not Parameter.empty
+
     def pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes | None:
         try:
             given = self._signature.bind(*args, **kwargs).arguments
@@ -60,6 +74,31 @@ class Parameters:
         except (TypeError, OverflowError, msgspec.ValidationError) as error:
             raise TypeError(f"job {self._name!r} takes {self}: {error}") from None
         return packed
+
+    def pack_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+        """As `pack`, of a call that may leave out its first parameter, if that has no default. Raises TypeError."""
+        try:
+            argument = self.pack(args, kwargs)
+        except TypeError:
+            call = self._without_first(args, kwargs)
+            if call is None:
+                raise
+            return call
+        return Call(argument, self._parameters[0].name if self.is_whole and argument is None else None)
+
+    def _without_first(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call | None:
+        """None: something else is wrong with the call than that its first parameter is missing."""
+        first = self._parameters[0] if self._parameters else None
+        if first is None or first.kind is first.VAR_POSITIONAL or first.default is not Parameter.empty:
+            return None
+        try:
+            given = self._signature.replace(parameters=self._parameters[1:]).bind(*args, **kwargs).arguments
+            packed = msgspec.msgpack.encode(given)
+            if self._parameters[1:]:
+                msgspec.msgpack.decode(packed, type=_struct(self._name, self._hints, self._parameters[1:]))
+        except (TypeError, OverflowError, msgspec.ValidationError):
+            return None
+        return Call(packed if given else None, first.name)
 
     def _hint(self, why: str) -> str:
         if self.is_whole or not self._parameters or not why.startswith("Expected `object`, got") or " - at " in why:

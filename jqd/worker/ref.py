@@ -1,6 +1,6 @@
 """A pushed job, as its pusher holds it; and the pushes of one block, sent in one request."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -12,12 +12,14 @@ from jqd.client import Ack, Cancel, Client, JobEvent, JobEvents, JobInfo, LessSa
 from jqd.domain.units import Duration, duration_s
 
 T = TypeVar("T")
+LOOK_S = 20.0  # one wait of an `await`: a thread that is abandoned ends so late at most
 
 
 class Ref(Generic[T]):
     """One pushed job whose function returns a T. The methods raise what those of `Client` raise.
 
-    `aconfirm`, `astatus`, `aresult` and `acancel` are the same for async code, under asyncio and trio.
+    `aconfirm`, `astatus`, `aresult` and `acancel` are the same for async code, under asyncio and trio; `await ref` is
+    its result, however long that takes.
     """
 
     def __init__(self, name: str, client: Callable[[], Client], returns: Any, *, kept: bool | None = None) -> None:
@@ -91,6 +93,20 @@ class Ref(Generic[T]):
         """Cancel the job, if it has not ended."""
         self.confirm()
         return self._client().cancel(self.job_id)
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._whole().__await__()
+
+    async def _whole(self) -> T:
+        await self.aended()
+        return await self.aresult()
+
+    async def aended(self) -> JobInfo:
+        """How the job has ended, however long it takes. Cancelled, it waits no longer."""
+        while True:
+            info = await self.astatus(LOOK_S)
+            if info.ended:
+                return info
 
     async def aconfirm(self, wait: Duration | None = None) -> None:
         """As `confirm`. Cancelled, it waits no longer."""

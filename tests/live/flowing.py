@@ -27,3 +27,8 @@ def fragile(good: bool) -> str:
 @app.job(keep_result=True)
 def show(argument: Any, /) -> Any:
     return argument
+
+
+@app.job
+def increase(number: int) -> int:
+    return number + 1

@@ -60,15 +60,24 @@ def _next(client: Client, job_id: str) -> str:
 def test_what_waits_for_several_gets_their_results(tmp_path: Path, shared_daemons: tuple[Daemon, Daemon]) -> None:
     one, two = shared_daemons
     with Client(one.url) as client, Client(two.url) as other:
-        parents = [client.push("double", {"number": n}) for n in range(1, 6)]
-        child = other.push("total", after=parents)
+        parents = [client.push("double", {"number": n}, keep_result=True) for n in range(1, 6)]
+        child = other.push("total", after=parents, keep_result=True)
         wait_for(lambda: client.get(child).state == "blocked", "it is blocked")
         assert [job.job_id for job in client.jobs(state="blocked")] == [child]
         with working(tmp_path, two.url):
             assert ended(client, child).result == 30
-        late = client.push("total", after=parents)
+        late = client.push("total", after=parents, keep_result=True)
         with working(tmp_path, one.url):
             assert ended(client, late).result == 30, "they had ended before"
+
+
+def test_a_child_of_one_parent_may_get_its_result_itself(tmp_path: Path, shared_daemon: Daemon) -> None:
+    with working(tmp_path, shared_daemon.url) as client:
+        parent = client.push("double", {"number": 1}, keep_result=True)
+        child = client.push("double", after=[parent], one_result=True, result_into="number", keep_result=True)
+        assert ended(client, child).result == 4
+        with pytest.raises(Invalid, match="one_result is for a job that waits for one parent, this one has 2"):
+            client.push("double", after=[parent, child], one_result=True)
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def _item(job: Job[..., Any, Any], held: Held) -> Item:
         attempt=held.attempt,
         max_retry=it.max_retry,
         timeout=it.timeout,
-        keep_result=bool(it.keep_result),
+        keep_result=bool(it.keep_result) or it.flow is not None,  # as runner/protocols/native.py has it
         created_at=iso(it.created_at_ms),
     )
     item = Item(Batch(MSGPACK, 1), told, job)

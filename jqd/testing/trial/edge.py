@@ -19,7 +19,9 @@ from urllib.parse import unquote
 import trio
 
 from jqd.api import Api, ApiConfig, ApiContext, Authenticator
+from jqd.chaining.flows import Flows
 from jqd.chaining.follow import follow
+from jqd.chaining.release import release
 from jqd.domain.backoff import Backoff
 from jqd.domain.clock import SystemClock
 from jqd.domain.job import Held, Wanted
@@ -32,6 +34,7 @@ from jqd.routes import ROUTES
 from jqd.runner import Running, WorkerRegistry
 from jqd.runner.outcome import Report, end_attempt
 from jqd.service import JobSpec, Services
+from jqd.service.edit import AT_ONCE_S
 from jqd.service.outcome_checks import wrong
 from jqd.store import Owner
 from jqd.testing.clock import ManualClock
@@ -124,6 +127,7 @@ class TrialDaemon:
         # Of each room there is what the calls need that are let in; whatever else were asked is not there.
         journal, runner, control = (cast("Any", each) for each in (self._journal, Hand(self._running), Control(self)))
         self._services = Services(config, journal, self._store, runner, workers, control, self.clock, HOOKS)
+        self._flows = Flows(0, [self._store], control.settled, self._release, clock=self.clock, source=self._source)
         self._api = Api(ApiContext(config, self._services, Authenticator(self._services.tokens)), ROUTES)
 
     async def _answer(self, heading: RequestHead, body: bytes) -> Response | None:
@@ -138,8 +142,20 @@ class TrialDaemon:
             why = await answer.stream(write)
             assert why is None, why
             answer.body, answer.stream = b"".join(pieces), None
-        await self.apply()
+        await self._settle()
         return answer
+
+    async def _settle(self) -> None:
+        """Bring all that is journaled into the store, and let go on what waited for it."""
+        await self.apply()
+        while await self._flows.one_round() == 0.0:
+            await self.apply()
+
+    async def _release(self, job_id: str, failed: str) -> bool:
+        done = await release(self._services, job_id, failed)
+        if failed:
+            self.clock.advance(AT_ONCE_S)  # so long after its push it may be said to have failed
+        return done
 
     async def apply(self) -> None:
         """Bring all that is journaled into the store."""
@@ -164,7 +180,7 @@ class TrialDaemon:
 
     async def _claim(self, names: Collection[str]) -> Held | None:
         while (await self._store.promote(PROMOTED_MAX)).moved:
-            await trio.lowlevel.checkpoint()
+            await self._settle()  # it may have expired
         for waiting in await self._store.get_waiting_jobtypes([Wanted(name) for name in names], 1):
             best = waiting.priority
             for held in await self._store.get_waiting_jobs(
@@ -187,14 +203,14 @@ class TrialDaemon:
             wrong=partial(wrong, self._services.config),
         )
         self._journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome]))
-        await self.apply()
+        await self._settle()
         if outcome.follows:
             entries = (await self._store.get_outbox(1, OUTBOX_BYTES)).entries
             left = await follow(self._services, entries)
             assert not left.waits, "there is nothing here to wait for"
             assert not left.over, "nobody has a quota here"
             await self._store.drop_outbox(entries)
-            await self.apply()
+            await self._settle()
 
     async def _give_back(self, held: Held) -> None:
         del self._running[held.job.id]

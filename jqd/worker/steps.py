@@ -1,0 +1,278 @@
+"""Jobs that follow each other, written as calls: signatures, chains and groups of them; all immutable.
+
+    chain(fetch.s(url), resize.s(width=300), store.s()).push()       each gets the result of the one before
+    group(double.s(1), double.s(2)).then(total.s()).push()           total([2, 4])
+    after(ref, another).then(total.s()).push()                       waits for jobs that were pushed before
+
+A step that is pushed becomes one list of jobs, taken whole or not at all: each has an id of its own, and waits for
+those before it with `after`. So all of them are there at once, can be seen, waited for and cancelled.
+
+What `.s()` leaves out is the first parameter of the function, if that has no default: it gets the result. A call that
+is whole gets none and only comes later. Behind a group the result is the list of its members' results, in order.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Unpack, overload
+from uuid import uuid4
+
+import anyio.to_thread
+import msgspec
+
+from jqd.client import Ack, Client
+from jqd.client.job_info import job_map
+from jqd.domain.job_spec import OnePush
+from jqd.domain.suggest import suggestion
+from jqd.worker.flow_ref import FlowRef
+from jqd.worker.parameters import Call
+from jqd.worker.ref import Ref
+
+if TYPE_CHECKING:
+    from jqd.worker.job import Job
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+R = TypeVar("R")
+A_contra = TypeVar("A_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
+
+NO_ARGUMENT = msgspec.Raw(b"\x80")  # an empty map: nothing is put in its place
+OPTIONS = tuple(name for name in OnePush.__annotations__ if name not in ("after", "result_into", "one_result"))
+
+
+class Results(NamedTuple):
+    """What a step waits for, and gets."""
+
+    refs: Sequence[Ref[Any]] = ()
+    """The jobs, in order."""
+    is_list: bool = False
+    """A list of their results, not the result of the one."""
+
+
+class Plan:
+    """The jobs of one push, as `POST /v1/jobs` takes them: those that are waited for stand before those that wait."""
+
+    def __init__(self, client: Client | None) -> None:
+        """`client`: None for the one of the app that declares the first job."""
+        self.jobs: list[dict[str, Any]] = []
+        self.groups: list[str] = []
+        self._client = client
+        self._job: Job[..., Any, Any] | None = None  # the first
+        self._stem = uuid4().hex
+        self._by_id: dict[str, dict[str, Any]] = {}
+
+    def new_id(self) -> str:
+        """The next job's."""
+        return f"{self._stem}-{len(self.jobs)}"
+
+    def new_group(self) -> str:
+        """A name that no other group has."""
+        self.groups.append(f"{self._stem}-{len(self.groups)}")
+        return self.groups[-1]
+
+    def client(self) -> Client:
+        """Return who pushes the jobs, and answers questions about them."""
+        assert self._job is not None, "there are jobs to be asked about"
+        return self._client or self._job.client
+
+    def add(self, job: "Job[..., Any, Any]", told: dict[str, Any]) -> Ref[Any]:
+        self._job = self._job or job
+        self.jobs.append(told)
+        self._by_id[told["job_id"]] = told
+        ref: Ref[Any] = Ref(job.name, self.client, job.parameters.returns)
+        ref.taken(told["job_id"], duplicate=False)
+        return ref
+
+    def keep(self, refs: Sequence[Ref[Any]]) -> None:
+        """Their results are waited for."""
+        for ref in refs:
+            told = self._by_id.get(ref.job_id, {})
+            told["keep_result"] = told.get("keep_result") or True
+
+
+class Step(Generic[A_contra, R_co]):
+    """Something that can stand in a chain: it takes an A, or is given all it needs (`object`), and results in an R."""
+
+    def then(self, following: "Step[R_co, R]") -> "Step[A_contra, R]":
+        """This step, and the other one with its result."""
+        return Chain((self, following))
+
+    def plan(self, plan: Plan, before: Results, group: str | None) -> Results:
+        """Add the jobs of this step, which come after others. Returns what those wait for that come after it."""
+        raise NotImplementedError
+
+    def push(self: "Step[object, R]", client: Client | None = None, *, ack: Ack | None = None) -> "FlowRef[R]":
+        """Push all jobs in one request, which is taken whole or not at all; blocks for that request.
+
+        `client`: instead of the one of the app that declares the first job. Raises TypeError for a first step that
+        leaves a parameter out, ValueError where there is nothing to push, and what `Client.push_all` raises.
+        """
+        plan = Plan(client)
+        last = self.plan(plan, Results(), None)
+        if not plan.jobs:
+            raise ValueError("there is no job here to be pushed: after(…) waits for jobs that were, so add .then(…)")
+        plan.client().push_all(plan.jobs, atomic=True, ack=ack)
+        job_ids = [job["job_id"] for job in plan.jobs]
+        return FlowRef(plan.client, job_ids, last.refs, is_list=last.is_list, groups=plan.groups)
+
+    async def apush(self: "Step[object, R]", client: Client | None = None, *, ack: Ack | None = None) -> "FlowRef[R]":
+        """As `push`, for async code, under asyncio and trio. Once begun it is not cancelled."""
+        return await anyio.to_thread.run_sync(lambda: self.push(client, ack=ack))
+
+
+@dataclass(frozen=True, eq=False)
+class Signature(Step[A_contra, R_co]):
+    """A call of a job's function that is to be made: `resize.s("a.png", width=300)`."""
+
+    job: "Job[..., Any, Any]"
+    call: Call
+    told: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """Its options."""
+
+    def __repr__(self) -> str:
+        return f"<signature of {self.job.name!r}{f', without {self.call.gap}' if self.call.gap else ''}>"
+
+    def set(
+        self,
+        *,
+        id: str | None = None,  # noqa: A002 - what it is called everywhere
+        **options: Unpack[OnePush],
+    ) -> "Signature[A_contra, R_co]":
+        """The same with options that win over those of the declaration: those of `Job.options` but for what the flow
+        itself says (`after`, `result_into`)."""
+        for given in (one for one in options if one not in OPTIONS):
+            raise TypeError(f"a signature has no option {given!r}{suggestion(given, ('id', *OPTIONS))}")
+        named = {} if id is None else {"job_id": id}
+        said = {name: value for name, value in options.items() if value is not None}
+        return replace(self, told=MappingProxyType({**self.told, **said, **named}))
+
+    def plan(self, plan: Plan, before: Results, group: str | None) -> Results:
+        """See Step."""
+        gap, argument = self.call.gap, self.call.argument
+        links: dict[str, Any] = {}
+        if before.refs:
+            links["after"] = [ref.job_id for ref in before.refs]
+        elif gap is not None and not self.job.parameters.may_be_left_out:
+            raise TypeError(
+                f"job {self.job.name!r}: its signature leaves out {gap}, and nothing comes before it whose result it "
+                f"could get; give it, or write chain(…, {self.job.name}.s())"
+            )
+        if before.refs and gap is not None:
+            plan.keep(before.refs)
+            links["one_result"] = not before.is_list or None
+            links["result_into"] = None if self.job.parameters.is_whole else gap
+        elif before.refs and argument is None:
+            argument = NO_ARGUMENT
+        options: dict[str, Any] = {"job_id": plan.new_id(), **self.job.usual, **links, **self.told}
+        told = job_map(self.job.name, None if argument is None else msgspec.Raw(argument), **options)
+        return Results((plan.add(self.job, told),))
+
+
+@dataclass(frozen=True, eq=False)
+class Chain(Step[A_contra, R_co]):
+    """Steps one after another."""
+
+    steps: tuple[Step[Any, Any], ...]
+
+    def plan(self, plan: Plan, before: Results, group: str | None) -> Results:
+        """See Step."""
+        for step in self.steps:
+            before = step.plan(plan, before, group)
+        return before
+
+    def then(self, following: Step[R_co, R]) -> Step[A_contra, R]:
+        """See Step."""
+        return Chain((*self.steps, following))
+
+
+@dataclass(frozen=True, eq=False)
+class Group(Step[A_contra, list[R]], Generic[A_contra, R]):
+    """Steps side by side, each with the result of what comes before them all."""
+
+    steps: tuple[Step[A_contra, R], ...]
+
+    # The result of a member that has failed is None, where who follows runs all the same.
+    def then(self, following: Step[list[R], B] | Step[list[R | None], B]) -> Step[A_contra, B]:
+        """All of them, and the other step once they have ended, with the list of their results in order."""
+        return Chain((self, following))
+
+    def plan(self, plan: Plan, before: Results, group: str | None) -> Results:
+        """See Step. What stands in a group belongs to that one, also where it is a group itself."""
+        group = group or plan.new_group()
+        refs: list[Ref[Any]] = []
+        for step in self.steps:
+            results = step.plan(plan, before, group)
+            if results.is_list:
+                raise TypeError(
+                    "a member of a group has one result, and this one ends with a group itself: write its members as "
+                    "members, or .then(…) a job that makes one result of theirs"
+                )
+            refs += results.refs
+        return Results(refs, is_list=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Pushed(Step[object, list[R]], Generic[R]):
+    """Jobs that were pushed before."""
+
+    refs: tuple[Ref[R], ...]
+
+    def then(self, following: Step[list[R], B] | Step[list[R | None], B]) -> Step[object, B]:
+        """The other step once they have ended, with the list of their results in order."""
+        return Chain((self, following))
+
+    def plan(self, plan: Plan, before: Results, group: str | None) -> Results:
+        """See Step."""
+        if before.refs:
+            raise TypeError("after(…) stands first: the jobs that it names were pushed, and wait for nothing more")
+        return Results(self.refs, is_list=True)
+
+
+@overload
+def chain(one: Step[A, R], /) -> Step[A, R]: ...
+@overload
+def chain(one: Step[A, B], two: Step[B, R], /) -> Step[A, R]: ...
+@overload
+def chain(one: Step[A, B], two: Step[B, C], three: Step[C, R], /) -> Step[A, R]: ...
+@overload
+def chain(one: Step[A, B], two: Step[B, C], three: Step[C, D], four: Step[D, R], /) -> Step[A, R]: ...
+@overload
+def chain(
+    one: Step[A, B], two: Step[B, C], three: Step[C, D], four: Step[D, E], /, *more: Step[Any, R]
+) -> Step[A, R]: ...
+def chain(*steps: Step[Any, Any]) -> Step[Any, Any]:
+    """Steps one after another, each with the result of the one before. Type checkers compare the first four."""
+    if not steps:
+        raise ValueError("a chain has at least one step")
+    return Chain(steps)
+
+
+def group(*steps: Step[A, R]) -> Group[A, R]:
+    """Steps side by side; its result is the list of their results."""
+    if not steps:
+        raise ValueError("a group has at least one step: of none no job would ever come")
+    return Group(steps)
+
+
+def after(*jobs: Ref[R] | str) -> Pushed[R]:
+    """What is to come once these jobs have ended, whoever pushed them: `after(ref, "its-id").then(total.s())`.
+
+    Their results are those that they keep: of a job without `keep_result` there is None.
+    """
+    if not jobs:
+        raise ValueError("after(…) names at least one job")
+    return Pushed(tuple(_ref(job) if isinstance(job, str) else job for job in jobs))
+
+
+def _ref(job_id: str) -> Ref[Any]:
+    ref: Ref[Any] = Ref("", _no_client, Any)
+    ref.taken(job_id, duplicate=False)
+    return ref
+
+
+def _no_client() -> Client:
+    raise RuntimeError("after(…) names this job by its id, and asks nobody about it")

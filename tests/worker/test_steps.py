@@ -1,0 +1,159 @@
+"""Chains, groups and what follows them, without a server: what is pushed, and that `app.testing` runs it."""
+
+from typing import Any
+
+import anyio
+import pytest
+
+import jqd
+from jqd import after, chain, group
+from jqd.client import JobFailed
+from jqd.testing.trial import Mode
+
+app = jqd.App("http://127.0.0.1:9")  # nobody's: what left the process would fail
+
+
+@app.job
+def double(number: int) -> int:
+    return 2 * number
+
+
+@app.job(keep_result=True)
+def total(numbers: list[int | None], /) -> int:
+    return sum(number or 0 for number in numbers)
+
+
+@app.job(keep_result=True)
+def label(number: int, text: str = "it is", *, mark: str = "!") -> str:
+    return f"{text} {number}{mark}"
+
+
+@app.job(keep_result=True, max_retry=0)
+def fail(number: int) -> int:
+    raise ValueError(f"no {number}")
+
+
+@app.job(keep_result=True)
+def tick() -> str:
+    return "tick"
+
+
+@pytest.mark.parametrize("mode", ["fake", "inline"])
+def test_a_trial_runs_chains_and_groups(mode: Mode) -> None:
+    with app.testing(mode) as trial:
+        ref = chain(double.s(1), double.s(), label.s("is", mark="?")).push()
+        fan = group(double.s(1), chain(double.s(2), double.s())).then(total.s()).push()
+        late = after(*ref.last, fan.last[0]).then(tick.s()).push()
+        by_group = chain(double.s(3), group(label.s(), label.s("was"))).push()
+        if mode == "fake":
+            assert {job.state for job in trial.pushed(label)} == {"blocked"}
+            trial.run_all()
+        assert (ref.result(), fan.result(), late.result()) == ("is 4?", 10, "tick")
+        assert by_group.result() == ["it is 6!", "was 6!"]
+        assert all(job.attempts == 1 for job in trial.pushed())
+
+
+def test_a_failure_reaches_the_end_of_a_chain_and_a_policy_stops_it() -> None:
+    with app.testing("inline"):
+        ref = chain(fail.s(1), double.s(), label.s()).push()
+        with pytest.raises(JobFailed, match="PARENT_FAILED"):
+            ref.result()
+        assert group(double.s(1), fail.s(2)).then(total.s().set(on_parent_failure="run")).push().result() == 2
+        cancelled = group(fail.s(2)).then(total.s().set(on_parent_failure="cancel")).push()
+        assert [info.state for info in cancelled.wait()] == ["cancelled"]
+
+
+def test_followers_and_delays_come_at_their_time() -> None:
+    with app.testing("fake") as trial:
+        ref = chain(double.s(1), label.s().set(delay="1h")).push()
+        trial.run_all()
+        trial.advance("59m")
+        assert [job.attempts for job in trial.pushed(label)] == [0]
+        trial.advance("1m")
+        assert ref.result() == "it is 2!"
+        then = double.options(then={"name": "label", "result_into": "number"}).push(4)
+        trial.run_all()
+        assert [job.argument for job in trial.pushed(label)][-1] == {"number": 8}, then
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_flow_and_a_job_are_awaited(backend: str) -> None:
+    async def main() -> None:
+        with app.testing("inline"):
+            ref = await chain(double.s(1), label.s()).apush()
+            assert await ref == "it is 2!"
+            assert await ref.last[0] == "it is 2!"
+            assert await ref.aresult("1s") == "it is 2!"
+
+    anyio.run(main, backend=backend)
+
+
+def told(step: Any) -> list[dict[str, Any]]:
+    """The jobs of a flow as they are pushed, with short ids."""
+
+    class Taker:
+        jobs: list[dict[str, Any]]
+
+        def push_all(self, jobs: list[dict[str, Any]], *, atomic: bool, ack: object) -> None:
+            assert (atomic, ack) == (True, None)
+            self.jobs = jobs
+
+    taker: Any = Taker()
+    ref = step.push(taker)
+    assert ref.job_ids == [job["job_id"] for job in taker.jobs]
+    stem = ref.job_ids[0][:-1]
+    return [
+        {
+            name: [each.removeprefix(stem) for each in value] if name == "after" else value
+            for name, value in job.items()
+            if name not in ("job_id", "name", "argument")
+        }
+        for job in taker.jobs
+    ]
+
+
+def test_each_job_says_what_it_waits_for_and_where_results_go() -> None:
+    assert told(chain(double.s(1), double.s(), double.s(3))) == [
+        {"keep_result": True},
+        {"after": ["0"], "result_into": "number", "one_result": True},
+        {"after": ["1"]},
+    ]
+    assert told(group(double.s(1), double.s(2)).then(total.s())) == [
+        {"keep_result": True},
+        {"keep_result": True},
+        {"after": ["0", "1"], "keep_result": True},
+    ]
+    options = double.s(1).set(priority=3, delay="1m").set(priority=4)
+    assert told(options) == [{"priority": 4, "delay": 60.0}]
+
+
+def test_signatures_are_immutable_and_may_be_pushed_again() -> None:
+    plain = double.s(1)
+    urgent = plain.set(priority=-1)
+    assert (dict(plain.told), dict(urgent.told)) == ({}, {"priority": -1})
+    with app.testing("inline") as trial:
+        twice = [chain(plain, double.s()).push() for _ in range(2)]
+        assert len({job_id for ref in twice for job_id in ref.job_ids}) == 4
+        assert len(trial.pushed()) == 4
+
+
+def test_what_cannot_work_is_refused_before_anything_is_pushed() -> None:
+    with app.testing("fake") as trial:
+        wrong: list[tuple[Any, str]] = [
+            (lambda: double.s().push(), "leaves out number, and nothing comes before it"),  # type: ignore[misc]
+            (lambda: double.s("x"), "takes"),  # type: ignore[call-overload]
+            (lambda: label.s(text=3), "takes"),  # type: ignore[call-overload]
+            (lambda: tick.s(1), "takes no argument"),  # type: ignore[call-arg]
+            (lambda: chain(double.s(1), after("x")).push(), "stands first"),
+            (lambda: group(group(double.s(1))).push(), "a member of a group has one result"),
+            (lambda: double.s(1).set(after=["x"]), "no option 'after'"),
+            (lambda: double.s(1).set(colour=1), "no option 'colour'"),  # type: ignore[call-arg]
+        ]
+        for call, why in wrong:
+            with pytest.raises(TypeError, match=why):
+                call()
+        no_jobs: list[Any] = [chain, group, after, lambda: after("x").push()]
+        for empty in no_jobs:
+            with pytest.raises(ValueError, match=r"at least one|no job here"):
+                empty()
+        assert not trial.pushed()
