@@ -14,12 +14,12 @@ from jqd.domain.errors import JournalRefused, JqdError, StoreAway
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.followers import is_made_of, read_entry
 from jqd.domain.job_spec import JobSpec
-from jqd.domain.jobid import partition_of_name
+from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.domain.log import get_logger
 from jqd.domain.tenant import annotate
 from jqd.service.batch import DETAIL_LENGTH_MAX, Batch
 from jqd.service.find import exists
-from jqd.service.id_reservations import NAMES_PER_CALL, confirm_ids, reserve_ids
+from jqd.service.id_reservations import NAMES_PER_CALL, ReservedIds, confirm_ids, reserve_ids
 from jqd.service.principal import Principal
 from jqd.service.push import take
 from jqd.service.push_links import PushLinks, has_links
@@ -146,6 +146,7 @@ async def _push(services: Services, some: Sequence[Following]) -> dict[bytes, st
                 home = partition_of_name(annotate(owner.tenant, str(jobs[place].job_id)), services.partitions)
                 owner.charge.taken([home], len(bytes(item)))
         await confirm_ids(services, agreed, taken.position)
+    await _link(services, owners, jobs, agreed)
     waits: dict[bytes, str] = {}
     for place, why in agreed.refused.items():
         job_id, owner = str(jobs[place].job_id), owners[place]
@@ -155,3 +156,14 @@ async def _push(services: Services, some: Sequence[Following]) -> dict[bytes, st
             # Its parent chose the id. As with any push, the job that has the id stays.
             get_logger("outbox").error("outbox.refused", parent=owner.parent, job_id=job_id, why=why)
     return waits
+
+
+async def _link(services: Services, owners: Sequence[Following], jobs: Sequence[JobSpec], agreed: ReservedIds) -> None:
+    """Tell the parents' partitions which jobs they have made."""
+    pairs: dict[int, list[tuple[str, str]]] = {}
+    for owner, job in zip(owners, jobs, strict=True):
+        if (child := agreed.ids.get(str(job.job_id))) is not None:
+            home = partition_of(owner.parent, services.partitions)
+            pairs.setdefault(home, []).append((owner.parent, child))
+    for home, its in pairs.items():
+        await services.store.at(home).link_children(its)

@@ -102,6 +102,15 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     tags: Sequence[str] = ()
     tenant: str = ""
     """Whose it is."""
+    parents: Sequence[str] = ()
+    """Jobs that it waits for, or did: the first hundred."""
+    parents_count: int = 0
+    parent: str | None = None
+    """The job whose outcome made it."""
+    group: str | None = None
+    unique: str | None = None
+    then: Sequence[str] = ()
+    """Names of the jobs that follow its success."""
 
     @property
     def ended(self) -> bool:

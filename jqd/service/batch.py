@@ -56,6 +56,8 @@ class Batch(Struct):
     """The id of the job that stands for the whole request, where its pusher gave that a key (`idempotency.py`)."""
     request: str = ""
     """Digest of the whole request, then."""
+    is_own: bool = False
+    """jqd made it: its parents are known."""
     over: Replace = Replace.CANCELLED
     """Which jobs lose their ids to those that do not say `replace`."""
 

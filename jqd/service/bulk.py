@@ -221,7 +221,7 @@ async def _named(services: Services, wanted: Filter, tally: Tally, may: Test) ->
         except NotFound as error:
             found[given] = error
 
-    await _concurrently(wished, one)
+    await act_on_each(wished, one)
     fit: list[Found] = []
     for given in wished:
         job = found[given]
@@ -274,7 +274,7 @@ async def _retry_each(services: Services, views: Sequence[Found], wanted: Filter
         left -= 1
 
     try:
-        await _concurrently(views, one)
+        await act_on_each(views, one)
     except Overloaded as error:
         why = f"{left} of the {tally.matched} that were found are left as they are: {error}"
         raise Overloaded(why, retry_after_s=error.retry_after_s) from error
@@ -289,11 +289,11 @@ async def _without_results(services: Services, found: Sequence[Found]) -> list[s
         if isinstance(view, JobView) and view.result is None:
             free.append(job_id)
 
-    await _concurrently(list({job.id for job in found}.difference(free)), one)
+    await act_on_each(list({job.id for job in found}.difference(free)), one)
     return free
 
 
-async def _concurrently(items: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
+async def act_on_each(items: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
     """Run `act` on several items at a time. Raises the first error once all that had begun have ended."""
     limiter = trio.CapacityLimiter(CHANGES_MAX)
     failed: list[JqdError] = []

@@ -12,6 +12,7 @@ from jqd.domain.job import NIL, has_bare_ends
 from jqd.domain.job_spec import JobSpec
 
 PARENT = "parent is said by jqd alone, of jobs that follow an outcome"
+GROUP_LENGTH_MAX = 120  # the job that waits for it is called after it, and a name has 128
 OWN_ID = "a job that follows another has an id of its own already, so it cannot be unique as well"
 REPLACE = "a job that follows another cannot replace one: pushed again after a loss it would undo what came since"
 
@@ -47,6 +48,8 @@ def link_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault]
         name = getattr(job, field)
         if name is not None and not (name.isprintable() and has_bare_ends(name)):
             yield Fault(f"/{field}", f"it has printable characters and no blank at its ends, this one is {name!r}")
+    if job.group is not None and len(job.group) > GROUP_LENGTH_MAX:
+        yield Fault("/group", f"the name of a group has at most {GROUP_LENGTH_MAX} characters")
     if job.group is not None and "/" in job.group:
         yield Fault("/group", "a group stands in URLs: no / in its name")
     if job.debounce is not None and job.unique is None:

@@ -15,6 +15,7 @@ from jqd.service.flow_checks import is_linked, link_faults
 PRINTABLE = "has printable characters only"
 BARE_ENDS = "begins and ends with no blank"
 KEY_STEM = "idempotency-key."  # begins the names of jobs that come under a key of their pusher's (keyed.py)
+GROUP_STEM = "group."  # begins the names of jobs that wait for a group (groups.py)
 
 
 def faults(job: JobSpec, bytes_max: int) -> list[Fault]:
@@ -76,6 +77,6 @@ def _id_fault(job_id: str) -> str | None:
     # What stands there first stays: a job that is to follow another, or comes under a key, would never be made.
     parent = job_id[:ID_LENGTH]
     is_given = parse_id(parent) is not None and (job_id == parent or is_made_of(job_id, parent))
-    if is_given or job_id.startswith(KEY_STEM):
+    if is_given or job_id.startswith((KEY_STEM, GROUP_STEM)):
         return "a job_id of this form is one that jqd gives itself; choose another"
     return None

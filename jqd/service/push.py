@@ -80,7 +80,7 @@ async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic:
         batch = refuse_foreign(services, batch)
     if not batch.plain:
         batch = await refuse_replaced(services, await refuse_unset(services, batch))
-        batch = await refuse_orphans(services, batch)
+        batch = batch if batch.is_own else await refuse_orphans(services, batch)
     if batch.refused and not batch.single and atomic:
         why = "nothing was taken: atomic=1 was asked for and some jobs are wrong"
         raise Incomplete(why, batch.told(batch.refused))

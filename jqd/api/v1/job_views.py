@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from jqd.api.v1 import responses
+from jqd.api.v1.link_views import links_body
 from jqd.api.v1.responses import Attempt, Job, JobBrief
 from jqd.domain import dates, fields
 from jqd.domain.job import NIL, Exit, Outcome, State
@@ -45,6 +46,7 @@ def job_body(services: Services, view: JobView | Coming, named: str = "", *, who
         progress=_progress(view.progress) if view.progress else UNSET,
         log=view.log or UNSET,
         **_result(view),
+        **links_body(view.flow),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.problems import Error
+from jqd.api.v1.link_views import JobLinks
 from jqd.domain.job import Code, Keep, State
 from jqd.domain.job_spec import JobOptions, TypeOptions, Value, Waits
 from jqd.runner import BatchJob
@@ -61,7 +62,7 @@ class Progress(Struct, frozen=True):
     at: Instant | None
 
 
-class JobState(Struct, kw_only=True, frozen=True):
+class JobState(JobLinks, kw_only=True, frozen=True):
     """Fields that every view of a job has."""
 
     job_id: str

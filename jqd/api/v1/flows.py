@@ -1,0 +1,91 @@
+"""The jobs that a job has to do with: GET of /v1/jobs/{id}/flow, and POST of /flow/cancel and /flow/retry."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from jqd.api.context import ApiContext
+from jqd.api.decode import read_query
+from jqd.api.message import answer
+from jqd.api.v1.link_views import NEAR_MAX
+from jqd.domain.job import State
+from jqd.domain.tenant import bare
+from jqd.http import Request, Response
+from jqd.service import flow
+from jqd.store.links import Linked
+
+PAGE = 500  # jobs of one answer
+
+
+class FlowQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of a flow."""
+
+    cursor: str = ""
+    """That the page before ended with."""
+
+
+class FlowJob(Struct, frozen=True):
+    """One job of a flow."""
+
+    job_id: str
+    name: str
+    state: State
+    attempts: Annotated[int, Meta(description="that failed")]
+    parents: Annotated[Sequence[str], Meta(description=f"the first {NEAR_MAX}")]
+    children: Annotated[Sequence[str], Meta(description=f"the first {NEAR_MAX}")]
+    waits_for: Annotated[Sequence[str], Meta(description=f"parents that have not ended: the first {NEAR_MAX}")]
+    group: str | UnsetType = UNSET
+
+
+class FlowPage(Struct, frozen=True):
+    """One page of a flow, the oldest jobs first."""
+
+    jobs: Sequence[FlowJob]
+    cursor: str
+    """For the next page; empty: that was all."""
+    whole: bool
+    """False: it has more jobs than are looked at, which is 10,000."""
+
+
+async def get(parts: ApiContext, request: Request, job_id: str) -> Response:
+    """`GET /v1/jobs/{id}/flow?cursor=`: the jobs that it has to do with, from any of them → 200; 404."""
+    cursor = read_query(request, FlowQuery).cursor
+    found = await flow.whole(parts.services, job_id, request.breathe)
+    ids = [each for each in sorted(found.jobs) if each > cursor]
+    jobs = [_told(found, found.jobs[each]) for each in ids[:PAGE]]
+    page = FlowPage(jobs, ids[PAGE - 1] if len(ids) > PAGE else "", found.is_whole)
+    return answer(200, page, request.answer_language())
+
+
+async def cancel(parts: ApiContext, request: Request, job_id: str) -> Response:
+    """`POST /v1/jobs/{id}/flow/cancel`: all jobs of its flow that have not ended."""
+    return answer(200, await flow.cancel_flow(parts.services, job_id, request.breathe), request.answer_language())
+
+
+async def retry(parts: ApiContext, request: Request, job_id: str) -> Response:
+    """`POST /v1/jobs/{id}/flow/retry`: all jobs of its flow that failed, or were cancelled for a parent."""
+    return answer(200, await flow.retry_flow(parts.services, job_id, request.breathe), request.answer_language())
+
+
+def _told(found: flow.Flow, row: Linked) -> FlowJob:
+    parents = found.parents(row)
+    waits = [each for each in parents if each in found.jobs and not State(found.jobs[each].state).is_final]
+    blocked = row.state == State.BLOCKED
+    group = row.job.flow.group if row.job.flow is not None else ""
+    return FlowJob(
+        _called(found, row.job.id),
+        bare(row.job.jobtype),
+        State(row.state),
+        row.failures,
+        [_called(found, each) for each in parents[:NEAR_MAX]],
+        [_called(found, each) for each in row.listed[:NEAR_MAX]],
+        [_called(found, each) for each in waits[:NEAR_MAX]] if blocked else [],
+        bare(group) or UNSET,
+    )
+
+
+def _called(found: flow.Flow, job_id: str) -> str:
+    """Return the pusher's own id where there is one."""
+    row = found.jobs.get(job_id)
+    return bare(row.job.name if row is not None else job_id) or job_id

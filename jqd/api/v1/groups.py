@@ -1,0 +1,105 @@
+"""Groups: GET of /v1/groups/{group}, and POST of its /close, /cancel and /retry."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from jqd.api.context import ApiContext
+from jqd.api.decode import read_body
+from jqd.api.message import answer
+from jqd.api.v1.job_views import BRIEF_MESSAGE_LENGTH_MAX, iso
+from jqd.api.v1.responses import Instant
+from jqd.domain.flow import OnFailure
+from jqd.domain.job import State
+from jqd.domain.job_spec import Then
+from jqd.domain.tenant import bare
+from jqd.http import Request, Response
+from jqd.service import groups
+from jqd.store import JobView
+
+
+class Close(Struct, frozen=True, forbid_unknown_fields=True):
+    """How a group is closed."""
+
+    then: Then = UNSET
+    """The job that runs once all members have ended."""
+    on_parent_failure: OnFailure | UnsetType = UNSET
+    """What becomes of it where one does not succeed."""
+
+
+class Waits(Struct, frozen=True):
+    """The job that waits for a group."""
+
+    job_id: str
+    state: Annotated[State | None, Meta(description="null: it is not in the store yet")]
+
+
+class GroupError(Struct, frozen=True):
+    """A member that failed."""
+
+    job_id: str
+    name: str
+    message: str | None
+
+
+class Group(Struct, frozen=True):
+    """A group."""
+
+    group: str
+    closed: bool
+    closed_at: Instant | None
+    jobs: int
+    counts: Annotated[Mapping[str, int], Meta(description="state → number; unknown: on its way, or deleted since")]
+    progress: Annotated[float, Meta(description="ended of all, 0 to 1")]
+    then: Waits | None
+    errors: Sequence[GroupError]
+    """Of the first ten that failed."""
+
+
+class Closed(Struct, frozen=True):
+    """A group that is closed."""
+
+    group: str
+    then: Waits | None
+    closed: bool = True
+
+
+async def get(parts: ApiContext, request: Request, group: str) -> Response:
+    """`GET /v1/groups/{group}`: how its jobs stand, and what waits for them → 200; 404."""
+    view = await groups.get(parts.services, group, request.breathe)
+    at_ms = view.group.closed_at_ms
+    jobs, errors = len(view.group.job_ids), [_error(failed) for failed in view.failed]
+    then = _waits(view.then)
+    told = Group(group, at_ms > 0, iso(at_ms), jobs, view.counts, round(view.progress, 6), then, errors)
+    return answer(200, told, request.answer_language())
+
+
+async def close(parts: ApiContext, request: Request, group: str) -> Response:
+    """`POST /v1/groups/{group}/close`: no job joins it any more, and `then` waits for all of them → 200; the same again
+    counts once, another `then` 409."""
+    wanted = read_body(request, Close) if request.body else Close()
+    then = None if wanted.then is UNSET or bytes(wanted.then) == b"\xc0" else Raw(bytes(wanted.then))
+    waits = await groups.close(parts.services, group, then, wanted.on_parent_failure or None)
+    return answer(200, Closed(group, _waits(waits)), request.answer_language())
+
+
+async def cancel(parts: ApiContext, request: Request, group: str) -> Response:
+    """`POST /v1/groups/{group}/cancel`: all of its jobs that have not ended, and the one that waits for them."""
+    tally = await groups.cancel(parts.services, group, request.breathe)
+    return answer(200, tally, request.answer_language())
+
+
+async def retry(parts: ApiContext, request: Request, group: str) -> Response:
+    """`POST /v1/groups/{group}/retry`: all of its jobs that failed, and the one that waits for them, if it failed."""
+    tally = await groups.retry(parts.services, group, request.breathe)
+    return answer(200, tally, request.answer_language())
+
+
+def _waits(then: groups.Then | None) -> Waits | None:
+    return None if then is None else Waits(then.job_id, then.state)
+
+
+def _error(view: JobView) -> GroupError:
+    message = view.outcome.message[-BRIEF_MESSAGE_LENGTH_MAX:] if view.outcome else ""
+    return GroupError(bare(view.name) or view.id, bare(view.jobtype), message or None)

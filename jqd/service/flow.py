@@ -1,0 +1,181 @@
+"""The jobs that a job has to do with: found from any of them, cancelled and tried anew together."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import trio
+
+from jqd.domain.errors import Conflict, Denied, NotFound
+from jqd.domain.job import State
+from jqd.domain.jobid import parse_id, partition_of
+from jqd.service.audit import noted
+from jqd.service.bulk import Tally, act_on_each
+from jqd.service.cancel import record_cancels
+from jqd.service.edit import Kind, change
+from jqd.service.find import Coming, resolve
+from jqd.service.server_only import is_reserved
+from jqd.service.services import Services
+from jqd.store import JobView
+from jqd.store.links import Linked
+
+FLOW_MAX = 10_000  # jobs of one flow that are looked at, in calls of the store of PIECE jobs each
+PIECE = 500
+CHILDREN_MAX = 200  # of one job that are asked for in one call
+
+Breathe = Callable[[], Awaitable[None]]
+
+
+class Flow(NamedTuple):
+    """What was found."""
+
+    jobs: dict[str, Linked]
+    """By id."""
+    names: Mapping[str, str]
+    """Pusher's own id, with its tenant → id."""
+    is_whole: bool
+    """False: there are more than FLOW_MAX."""
+
+    def parents(self, job: Linked) -> list[str]:
+        """Return the ids of the parents of a job; own ones of those that are not here."""
+        flow = job.job.flow
+        if flow is None:
+            return []
+        after = [self.names.get(parent, parent) for parent in flow.after]
+        return [*after, flow.parent] if flow.parent else after
+
+
+async def look(services: Services, job_ids: Iterable[str], breathe: Breathe, most: int = FLOW_MAX) -> dict[str, Linked]:
+    """Return those of these jobs that are in the store, and that the principal may see."""
+    homes: dict[int, list[str]] = {}
+    for job_id in list(dict.fromkeys(job_ids))[:most]:
+        homes.setdefault(partition_of(job_id, services.partitions), []).append(job_id)
+    found: dict[str, Linked] = {}
+    for home, its in homes.items():
+        for at in range(0, len(its), PIECE):
+            piece = its[at : at + PIECE]
+            rows = await services.store.at(home).list_links(piece, CHILDREN_MAX)
+            found |= {row.job.id: row for row in rows if row and services.principal.can_access(row.job.jobtype)}
+            await breathe()
+    return found
+
+
+async def whole(services: Services, given: str, breathe: Breathe) -> Flow:
+    """Return all jobs that a job has to do with: parents, children, and members of groups. Raises NotFound."""
+    first = await resolve(services, given)
+    jobs: dict[str, Linked] = {}
+    names: dict[str, str] = {}
+    groups: set[str] = set()
+    seen, due = {first}, [first]
+    while due and len(seen) <= FLOW_MAX:
+        found = await look(services, due, breathe)
+        jobs |= found
+        due = []
+        for job_id, row in found.items():
+            near = [*row.listed, *await _more_children(services, job_id, row), *await _above(services, row, names)]
+            if row.job.flow is not None and row.job.flow.group and row.job.flow.group not in groups:
+                groups.add(row.job.flow.group)
+                group = await services.home(row.job.flow.group).get_group(row.job.flow.group)
+                near += group.job_ids if group is not None else ()
+            due += [each for each in dict.fromkeys(near) if each not in seen]
+            seen.update(near)
+    if first not in jobs:
+        raise NotFound(f"there is no job {given[:64]!r} in the store; it never was, is on its way, or was deleted")
+    return Flow(jobs, names, len(seen) <= FLOW_MAX)
+
+
+async def _more_children(services: Services, job_id: str, row: Linked) -> list[str]:
+    """Children of a job that has more than one call tells."""
+    listed: list[str] = []
+    store = services.store.at(partition_of(job_id, services.partitions))
+    while len(row.listed) + len(listed) < min(row.children, FLOW_MAX):
+        (more,) = await store.list_links([job_id], CHILDREN_MAX, len(row.listed) + len(listed))
+        if more is None or not more.listed:
+            break
+        listed += more.listed
+    return listed
+
+
+async def _above(services: Services, row: Linked, names: dict[str, str]) -> list[str]:
+    """Ids of the parents of a job that are known."""
+    if row.job.flow is None:
+        return []
+    found = [row.job.flow.parent] if row.job.flow.parent else []
+    for parent in row.job.flow.after:
+        if parse_id(parent) is None and parent not in names:
+            job_id = await services.store.resolve(parent)
+            if job_id is None:
+                continue
+            names[parent] = job_id
+        found.append(names.get(parent, parent))
+    return found
+
+
+async def cancel_flow(services: Services, given: str, breathe: Breathe) -> Tally:
+    """Cancel all jobs of a flow that have not ended. Raises NotFound."""
+    flow = await whole(services, given, breathe)
+    await noted(services, "flow cancel", given)
+    return await cancel_all(services, flow.jobs, [])
+
+
+async def retry_flow(services: Services, given: str, breathe: Breathe) -> Tally:
+    """Try anew all jobs of a flow that failed, or were cancelled because of a parent. Raises NotFound."""
+    flow = await whole(services, given, breathe)
+    await noted(services, "flow retry", given)
+    return await retry_all(services, flow)
+
+
+async def cancel_all(services: Services, jobs: Mapping[str, Linked], coming: Sequence[str]) -> Tally:
+    """Cancel those that have not ended, children before their parents. `coming`: ids that are not in the store."""
+    due = [job_id for job_id, row in jobs.items() if not State(row.state).is_final and _may_change(services, row)]
+    due += coming
+    tally = Tally(matched=len(due))
+    for at in range(0, len(due), PIECE):
+        piece = [Coming(job_id, 0) for job_id in sorted(due, reverse=True)[at : at + PIECE]]
+        await record_cancels(services, piece)
+        tally.changed += len(piece)
+    return tally
+
+
+async def retry_all(services: Services, flow: Flow) -> Tally:
+    """Try anew what failed, parents before what waits for them."""
+    left = {job_id: row for job_id, row in flow.jobs.items() if _is_due(flow, row) and _may_change(services, row)}
+    tally = Tally(matched=len(left))
+    await services.hooks.looked(services)
+
+    async def one(job_id: str) -> None:
+        view = await services.store.get_job(job_id)
+        if not isinstance(view, JobView):
+            return
+        try:
+            await change(services, view, Kind.RETRY)
+        except (Conflict, Denied) as error:
+            tally.refuse(job_id, 409, str(error))
+        else:
+            tally.changed += 1
+
+    while left:
+        now = [job_id for job_id, row in left.items() if not any(parent in left for parent in flow.parents(row))]
+        now = now or list(left)  # they wait for each other: nobody would begin
+        await act_on_each(now, one)
+        for job_id in now:
+            del left[job_id]
+        await trio.lowlevel.checkpoint()
+    return tally
+
+
+def _is_due(flow: Flow, row: Linked) -> bool:
+    """Return whether it failed, or was cancelled for a parent that did not succeed."""
+    if row.state == State.FAILED:
+        return True
+    parents = (flow.jobs.get(parent) for parent in flow.parents(row))
+    bad = (State.FAILED, State.CANCELLED)
+    is_child = row.job.flow is not None and row.job.flow.on_parent_failure == "cancel"
+    return (
+        row.state == State.CANCELLED
+        and is_child
+        and any(parent is not None and parent.state in bad for parent in parents)
+    )
+
+
+def _may_change(services: Services, row: Linked) -> bool:
+    return services.principal.is_server or not is_reserved(services, row.job.jobtype)

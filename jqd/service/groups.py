@@ -1,0 +1,176 @@
+"""Groups: jobs that are looked at, cancelled and tried anew together, and a job that waits until all have ended."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from jqd.domain.errors import Fault, Invalid, NotFound, NotYet
+from jqd.domain.flow import OnFailure
+from jqd.domain.job import State
+from jqd.domain.job_spec import JobSpec
+from jqd.domain.jobid import partition_of_name
+from jqd.domain.tenant import bare
+from jqd.service.audit import noted
+from jqd.service.batch import Batch, read_array
+from jqd.service.bulk import Tally
+from jqd.service.find import once_settled
+from jqd.service.flow import Breathe, Flow, cancel_all, look, retry_all
+from jqd.service.job_limits import GROUP_STEM, faults
+from jqd.service.push import expect_open, push
+from jqd.service.services import Services
+from jqd.store import JobView
+from jqd.store.links import Closing, Group, Linked
+
+ERRORS_MAX = 10  # told of a group
+CLOSE_S = 2.0  # for jobs that are being pushed into a group which is closed: each is a sync of some milliseconds
+POLL_S = 0.05
+
+_encoder = msgspec.msgpack.Encoder()
+_jobs_decoder = msgspec.msgpack.Decoder(list[JobSpec])
+_item_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
+
+
+class Then(NamedTuple):
+    """The job that waits for a group."""
+
+    job_id: str
+    state: State | None
+    """None: it is not in the store yet."""
+
+
+class GroupView(NamedTuple):
+    """A group as it stands."""
+
+    group: Group
+    counts: Mapping[str, int]
+    """State → number of members; "unknown": on their way into the store, or deleted since."""
+    then: Then | None
+    failed: Sequence[JobView]
+
+    @property
+    def progress(self) -> float:
+        """Return how much of it has ended, from 0 to 1."""
+        if self.then is not None and self.then.state not in (None, State.BLOCKED):
+            return 1.0
+        ended = sum(number for state, number in self.counts.items() if state != UNKNOWN and State(state).is_final)
+        return ended / len(self.group.job_ids) if self.group.job_ids else 0.0
+
+
+UNKNOWN = "unknown"
+
+
+async def get(services: Services, name: str, breathe: Breathe) -> GroupView:
+    """Raises NotFound, StoreAway, StoreRefused."""
+    group = await _expect(services, name)
+    found = await look(services, group.job_ids, breathe, len(group.job_ids))
+    counts = Counter(row.state for row in found.values())
+    if missing := len(group.job_ids) - len(found):
+        counts[UNKNOWN] = missing
+    bad = [job_id for job_id, row in found.items() if row.state == State.FAILED][:ERRORS_MAX]
+    views = [view for job_id in bad if isinstance(view := await services.store.get_job(job_id), JobView)]
+    return GroupView(group, dict(counts), await _then(services, name), views)
+
+
+async def close(services: Services, name: str, then: Raw | None, on_failure: OnFailure | None) -> Then | None:
+    """Close a group, and push the job that waits for all of its members: the same again counts once.
+
+    Raises Invalid, Conflict where another job waits for it; NotYet while members are being pushed; as a push.
+    """
+    expect_open(services)
+    _expect_name(name)
+    job = None if then is None else _read(services, then)
+    await noted(services, "group close", name)
+    members = await _close(services, services.qualified_name(name))
+    if then is None or job is None:
+        return await _then(services, name)
+    item: dict[str, Any] = {**_item_decoder.decode(then), "job_id": GROUP_STEM + name}
+    if members:
+        item["after"] = sorted(members)
+    if on_failure is not None:
+        item["on_parent_failure"] = on_failure
+    array = _encoder.encode([item])
+    pushed = await push(services, Batch(True, 1, array, _jobs_decoder.decode(array), is_own=True))
+    return await _then(services, name) or Then(str(pushed.job_ids[0]), None)
+
+
+async def cancel(services: Services, name: str, breathe: Breathe) -> Tally:
+    """Cancel the job that waits for a group, and all members that have not ended. Raises NotFound."""
+    group = await _expect(services, name)
+    await noted(services, "group cancel", name)
+    then, found = await _members(services, name, group, breathe)
+    before = await cancel_all(services, {job_id: row for job_id, row in found.items() if job_id == then}, [])
+    missing = [] if services.principal.scopes else [job_id for job_id in group.job_ids if job_id not in found]
+    tally = await cancel_all(services, {job_id: row for job_id, row in found.items() if job_id != then}, missing)
+    return Tally(before.matched + tally.matched, before.changed + tally.changed)
+
+
+async def retry(services: Services, name: str, breathe: Breathe) -> Tally:
+    """Try anew all members that failed, and then the job that waits for them, if it failed. Raises NotFound."""
+    group = await _expect(services, name)
+    await noted(services, "group retry", name)
+    _, found = await _members(services, name, group, breathe)
+    names = {row.job.name: job_id for job_id, row in found.items() if row.job.name}
+    return await retry_all(services, Flow(found, names, is_whole=True))
+
+
+async def _members(
+    services: Services, name: str, group: Group, breathe: Breathe
+) -> tuple[str | None, dict[str, Linked]]:
+    """Return the id of the job that waits, and it and all members."""
+    then = await services.store.resolve(services.qualified_name(GROUP_STEM + name))
+    ids = [*group.job_ids, *([then] if then else ())]
+    return then, await look(services, ids, breathe, len(ids))
+
+
+async def _expect(services: Services, name: str) -> Group:
+    _expect_name(name)
+    qualified = services.qualified_name(name)
+    group = await services.home(qualified).get_group(qualified)
+    if group is None:
+        raise NotFound(f"there is no group {name[:64]!r}; it has had no job yet, or was left alone for a week")
+    return group
+
+
+def _expect_name(name: str) -> None:
+    spec = JobSpec(name="x", group=name)
+    for fault in faults(spec, 1):
+        raise Invalid(fault.detail, [fault])
+
+
+async def _then(services: Services, name: str) -> Then | None:
+    job_id = await services.store.resolve(services.qualified_name(GROUP_STEM + name))
+    if job_id is None:
+        return None
+    view = await services.store.get_job(job_id)
+    return Then(GROUP_STEM + name, view.state if isinstance(view, JobView) else None)
+
+
+def _read(services: Services, then: Raw) -> JobSpec:
+    """Return the job, checked as any other that is pushed. Raises Invalid."""
+    batch = read_array(b"\x91" + bytes(then), True, services.config)
+    found = [fault._replace(pointer=f"/then{fault.pointer}", place=None) for fault in batch.refused]
+    for job in batch.jobs:
+        said = [field for field in ("job_id", "after", "unique", "replace") if getattr(job, field)]
+        found += [Fault(f"/then/{field}", f"{field} is not for a job that waits for a group") for field in said]
+    if found:
+        raise Invalid(found[0].detail, found)
+    return batch.jobs[0]
+
+
+async def _close(services: Services, group: str) -> list[str]:
+    """Close it, and wait for the jobs that are being pushed. Returns its members."""
+    where, deadline_s = {partition_of_name(group, services.partitions)}, trio.current_time() + CLOSE_S
+    while True:
+        closing: Closing = await once_settled(services, where, lambda: services.home(group).close_group(group))
+        if not closing.unsure:
+            return closing.job_ids
+        if trio.current_time() >= deadline_s:
+            raise NotYet(
+                f"group {bare(group)!r} is closed, but {closing.unsure} jobs are being pushed into it still; nothing "
+                "waits for it yet: close it again in a moment"
+            )
+        await trio.sleep(POLL_S)
