@@ -5,8 +5,10 @@
     all parents ended ──▶ release: a journaled change of the child, and it waits as any other job
 
 Each step may be repeated, by any daemon: an end that is noted twice is one end, and a child that is not blocked is not
-released. What is taken from `links` and not done is found there again after REST_S. A parent that no store and no
-journal knows any more has ended: nobody forgets what has not.
+released. What is taken from `links` and not done is found there again after REST_S. All parents are asked again when
+their partition, or the children's, began a new life: it may have forgotten who waits, or what it was told. A parent
+that no store and no journal knows any more has ended: nobody forgets what has not, nor deletes what its children were
+not told of.
 """
 
 import random
@@ -65,6 +67,8 @@ class Flows:
         """`settled`: whether these partitions were told all that they had forgotten."""
         self.backoff = LoopBackoff("flows", source=source)
         self._store, self._stores, self._settled = stores[number], stores, settled
+        self._lives: dict[int, str] = {}
+        """Of each partition that in which it was asked for all ends: in another it may have forgotten who waits."""
         self._release = release
         self._clock = clock
         self._bell = trio.Event()
@@ -105,6 +109,7 @@ class Flows:
 
     async def one_round(self) -> float:
         """Do what is due. Returns for how long nothing else is; 0: there may be more. Raises as the loop survives."""
+        await self._ask_again()
         due = await self._store.take_links(ENTRIES, REST_S)
         self.is_awaited = due.linked > 0
         if due.blocked:
@@ -116,6 +121,14 @@ class Flows:
         return LOOK_S if due.wait_s is None else min(LOOK_S, due.wait_s)
 
     # ------------------------------------------------ children
+
+    async def _ask_again(self) -> None:
+        """Whatever was asked of a partition before it lost data, or told here before this one did."""
+        for number, store in enumerate(self._stores):
+            life = store.identity
+            if self._lives.get(number) != life and self._settled({number}):
+                await self._store.ask_again(number, life)
+                self._lives[number] = life
 
     async def _ask(self, blocked: Sequence[Blocked]) -> None:
         """Have their parents' partitions tell them of all ends from now on, and learn of those that came before."""

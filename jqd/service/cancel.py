@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from jqd.domain.errors import Conflict, Denied, StoreAway
+from jqd.domain.errors import Conflict, Denied, NotYet, StoreAway
 from jqd.domain.job import State
 from jqd.domain.jobid import parse_id
 from jqd.domain.record import Lane, cancel_of, encode_cancels
@@ -120,5 +120,5 @@ async def purge(services: Services, given: str) -> None:
         return
     view = await find(services, job_id)
     if view.state.is_final:
-        raise not_found(given)  # deleted by somebody else between the two questions
+        raise NotYet(f"jobs that wait for job {given} are being told how it ended; delete it after that")
     raise Conflict(f"job {given} has not ended: it is {view.state.value}; cancel it first")

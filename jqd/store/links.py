@@ -145,6 +145,17 @@ class LinkMethods(ScriptMethods):
                 due.ended.append(Parent(name, name[1:], self._text("outcome", what), children))
         return due
 
+    @property
+    def identity(self) -> str:
+        """Of the store, in the life that was last looked at."""
+        return self._caller.identity
+
+    async def ask_again(self, partition: int, identity: str) -> None:
+        """All parents are due to be asked, unless they were before for this life of that partition."""
+        after = ""
+        while after := self._text("later", await self._caller.call("ask_again", partition, identity, after, STEP_JOBS)):
+            pass
+
     async def watch_parents(self, pairs: Sequence[WatchPair]) -> list[Watched]:
         """From now on the ends of these parents are told to their children."""
         found: list[Watched] = []

@@ -23,6 +23,7 @@ GIVEN = {
     "limits": "constraints limit what may start",
     "expires": "some jobs must begin soon or never",
     "follows": "other jobs follow some",
+    "awaits": "other jobs wait for several",
     "ages": "jobs gain by waiting",
     "quotas": "a quota has no room for a while",
 }

@@ -302,7 +302,7 @@ def hunt(name: str) -> tuple[int, str] | None:
 def plan_of(name: str, seed: int) -> Plan:
     """What of that seed shows the mistake."""
     planned = MISTAKES[name]
-    given = {"quotas": False, "hasty": False} | dict(
+    given = {"quotas": False, "hasty": False, "awaits": False} | dict(
         planned.given
     )  # else each would be looked for with fewer of its moments
     return make_plan(seed, planned.kinds, planned.partitions, dense=planned.dense, **given)

@@ -18,6 +18,7 @@ import trio
 from jqd.domain.job import Fate, State
 from jqd.domain.jobid import partition_of
 from tests.simulation.almanac import Almanac
+from tests.simulation.awaiting import Awaiting
 from tests.simulation.causes import Attempt, may_be_over
 from tests.simulation.following import Following
 from tests.simulation.limited import CLOCK_S
@@ -44,6 +45,10 @@ class Story:
     """It must have been claimed by then once, or never."""
     reason: str = ""
     """Why it is dead, says the store."""
+    state: State | None = None
+    """At the end, as the store says; None also of what nobody was told of."""
+    hurried: bool = False
+    """Somebody said that it is to run now, whatever it waits for."""
     attempts: list[Attempt] = field(default_factory=list)
     taken_s: list[float] = field(default_factory=list)
     """When workers that held it by themselves were told that their success is taken."""
@@ -72,6 +77,8 @@ class History(Notes):
         """Told of each, by the life, the jobtype, the id and the fence."""
         self.almanac = Almanac(self)
         """Of the jobs that schedules push."""
+        self.awaiting = Awaiting(self, self.stories)
+        """Jobs that wait for others."""
         self.following = Following(self)
         """Jobs that follow others."""
         self._claims_s: dict[str, list[float]] = {}
@@ -122,6 +129,7 @@ class History(Notes):
             return
         story.job_id = job_id
         self._check_start(story, life, fence, now_s)
+        self.awaiting.started(story, life)
         story.attempts.append(Attempt(life, life.partition(".")[0], fence, now_s))
 
     def numbered(self, number: int, fence: int, attempt: int) -> None:
@@ -248,9 +256,13 @@ class History(Notes):
     def check_states(self, states: dict[int, State | None]) -> None:
         """At the end. `states`: of each acknowledged job in the store; None: the store does not know it."""
         for number, state in states.items():
+            self.stories[number].state = state
+        self.awaiting.check()
+        for number, state in states.items():
             story = self.stories[number]
             fates = {attempt.fate for attempt in story.attempts}
-            if state is None and PURGE in self.plan.kinds and (story.cancels or Fate.SUCCEEDED in fates):
+            excused = self.awaiting.excuses(number, State.CANCELLED)
+            if state is None and PURGE in self.plan.kinds and (story.cancels or Fate.SUCCEEDED in fates or excused):
                 continue
             if state is None and self.is_untold(self._home(story), self.plan.kinds, story.ends_s):
                 continue
@@ -260,6 +272,8 @@ class History(Notes):
                 self.wrong(f"stuck: job {number} is still {state.value}")
             elif self._gave_way(story, state):
                 self.wrong(f"lost: job {number} counts as {state.value}, and the success of a worker was taken")
+            elif self.awaiting.excuses(number, state):
+                continue
             elif state is State.CANCELLED and not story.cancels:
                 self.wrong(f"lost: job {number} is cancelled, and nobody asked for that")
             elif state is not State.SUCCEEDED and self._surely_succeeded(story):

@@ -1,5 +1,6 @@
 """What clients do: they push, cancel, change and look, each through a daemon, and note what they are answered."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +8,7 @@ import msgspec
 import trio
 
 from jqd.api.problems import as_problem
-from jqd.api.v1.job_actions import edit, retry
+from jqd.api.v1.job_actions import edit, retry, run_now
 from jqd.api.v1.jobs import delete_job, get_job
 from jqd.api.v1.push import push
 from jqd.domain.errors import JqdError
@@ -17,8 +18,9 @@ from tests.simulation.check import History
 from tests.simulation.loop import start_in
 from tests.simulation.matter import AGAIN, DELETE, EDIT, OTHER, PUSH, REPLACE, RETRY, Matter, Order
 from tests.simulation.node import Node
-from tests.simulation.plan import Plan, Push
+from tests.simulation.plan import Plan
 from tests.simulation.word import Tale, Word
+from tests.simulation.work import Push
 
 MSGPACK = {"content-type": "application/msgpack"}
 NOBODY = -1  # in place of a status: no daemon was there to be asked
@@ -49,7 +51,7 @@ class Clients:
         for number, work in zip(numbers, works, strict=True):
             story = history.stories[number]
             story.tried, story.due_s = True, trio.current_time() + work.delay_s
-        bodies = [work.body(number) for number, work in zip(numbers, works, strict=True)]
+        bodies = [work.body(number) | self._after(number) for number, work in zip(numbers, works, strict=True)]
         status, body = await _ask(node, push, _request("POST", "/v1/jobs", bodies))
         history.note("pushed", node.name, numbers, max(0, status))
         if status != 201:
@@ -60,6 +62,23 @@ class Clients:
                 history.acked(number, job_id, node.name)
                 for after_s, through in work.cancels:
                     cancels.start_soon(self._cancel, after_s, through, number, job_id)
+                for after_s in work.hurries_s:
+                    cancels.start_soon(self._hurry, after_s, planned.node, number, job_id)
+
+    def _after(self, number: int) -> dict[str, object]:
+        """What is said of its parents that were acknowledged; nobody knows the ids of others."""
+        work, stories = self._plan.works[number], self._history.stories
+        parents = [parent for parent in work.after if stories[parent].acked_at_s < math.inf]
+        self._history.awaiting.pushed(number, parents)
+        ids = [stories[parent].job_id for parent in parents]
+        return {"after": ids, "on_parent_failure": work.on_parent_failure} if ids else {}
+
+    async def _hurry(self, after_s: float, index: int, number: int, job_id: str) -> None:
+        await trio.sleep(after_s)
+        node, history = self._nodes[index], self._history
+        history.stories[number].hurried = True
+        status, _ = await _ask(node, run_now, _request("POST", f"/v1/jobs/{job_id}/run-now"), job_id)
+        history.note("hurried", node.name, number, max(0, status))
 
     async def _cancel(self, after_s: float, index: int, number: int, job_id: str) -> None:
         await trio.sleep(after_s)

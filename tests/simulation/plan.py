@@ -22,6 +22,7 @@ from tests.simulation.say import (
     make_says,
     make_schedules,
 )
+from tests.simulation.work import Push, Work, draw_work, expiring, let_follow, let_wait
 
 LEASE = LeaseConfig(lease_s=2.0, renew_s=0.6, margin_s=0.4)  # a fifth of the real one: time is what runs cost
 STORE = StoreConfig(url="redis://simulated", name_reserve_s=3 * LEASE.lease_s)  # as many leases as in service
@@ -79,13 +80,11 @@ SHARES = {
     "limits": 0.12,  # constraints limit what may start
     "expires": 0.12,  # some jobs must begin soon or never
     "follows": 0.15,  # other jobs follow some
+    "awaits": 0.15,  # other jobs wait for several
     "ages": 0.1,  # jobs age
     "quotas": 0.3,  # a quota has no room for what follows jobs and for dates, up to SPENT_S
 }
 """What a seed has only now and then, and the share of runs that have it."""
-EXPIRIES_S = (0.3, 2.0, 8.0)  # at most: from a moment of being busy to the longest a daemon is away
-EXPIRING = 0.6  # share of plain jobs that expire, in runs with such
-FOLLOWED = 0.5  # share of plain jobs that others follow, in runs with such; of those half as many
 MATTERS_MAX = 3  # of jobs that are changed
 PULLERS = ("p1", "p2")
 """Workers that ask for their jobs."""
@@ -96,52 +95,6 @@ TRIMS = 0.15  # and of those with short journals
 POISONS = 0.1  # and of those in which some jobs kill
 POISONOUS = 2  # of the jobs at most: each takes five daemons with it
 ONE_OF_THEM = 0.75  # share of faults of the store that befall one partition; the others: all of them
-
-
-@dataclass(frozen=True, slots=True)
-class Push:
-    """A request of one or more jobs."""
-
-    at_s: float
-    node: int
-    numbers: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What workers do with a job, attempt by attempt; the last stands for all after it."""
-
-    jobtype: str
-    priority: int
-    timeout_s: float
-    max_retry: int
-    delay_s: float
-    """0: at once."""
-    attempts: tuple[tuple[str, float], ...]
-    """How each ends, and after how many seconds: ok, error, failed, die, silent, refuse (503), or murder."""
-    cancels: tuple[tuple[float, int], ...]
-    """When (seconds after its push) it is cancelled, through which daemon."""
-    expires_s: float = 0.0
-    """From its date on; 0: never."""
-    follows: tuple[int, ...] = ()
-    """Numbers of jobs that follow it, which each success names."""
-
-    def body(self, number: int) -> dict[str, object]:
-        """As it is pushed."""
-        body: dict[str, object] = {
-            "name": self.jobtype,
-            "argument": number,
-            "priority": self.priority,
-            "timeout": self.timeout_s,
-            "max_retry": self.max_retry,
-        }
-        times = {"delay": self.delay_s, "expires_in": self.expires_s}
-        return body | {name: seconds for name, seconds in times.items() if seconds}
-
-    @property
-    def is_poison(self) -> bool:
-        """Whether it kills its daemon."""
-        return self.attempts[0][0] == "murder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,14 +171,14 @@ def make_plan(
         size = source.choice((1, 1, 1, 2, 4))
         at_s = source.uniform(0.0, FAULTY_S * 0.8)
         numbers = tuple(range(len(works), len(works) + size))
-        works += [_work(source, nodes, types, "workers" in kinds) for _ in numbers]
+        works += [draw_work(source, nodes, types, "workers" in kinds) for _ in numbers]
         pushes.append(Push(at_s, source.randrange(nodes), numbers))
     if POISON in kinds:
         poison = ("murder", source.uniform(0.0, 0.3))
         for number in source.sample(range(len(works)), POISONOUS):
             works[number] = replace(works[number], attempts=(poison,), timeout_s=30.0)
     if draws := _draws("expires", seed, given):
-        works = [_expiring(draws, work) for work in works]
+        works = [expiring(draws, work) for work in works]
     often = sorted(kinds.difference(APART_KINDS, KEPT_KINDS))
     faults = [_fault(source, nodes, often) for _ in range(source.randint(2, 7))] if often else []
     if partitions > 1:
@@ -241,7 +194,9 @@ def make_plan(
         says += planned
         works += _works_of_schedules(seed, planned, nodes, types)
     if draws := _draws("follows", seed, given):
-        _let_follow(draws, works, [number for push in pushes for number in push.numbers], nodes, types)
+        let_follow(draws, works, [number for push in pushes for number in push.numbers], nodes, types)
+    if draws := _draws("awaits", seed, given):
+        let_wait(draws, works, pushes, nodes, types, FAULTY_S * 0.9)
     by_time = tuple(sorted(pushes, key=lambda push: push.at_s))
     all_of_it = by_time, tuple(works), tuple(faults), partitions, tuple(matters), lends, tuple(says)
     ages, quotas, hasty = (_draws(what, seed, given) is not None for what in ("ages", "quotas", "hasty"))
@@ -283,29 +238,12 @@ def _says(
     return says
 
 
-def _expiring(source: random.Random, work: Work) -> Work:
-    expires_s = source.uniform(0.1, source.choice(EXPIRIES_S))
-    return replace(work, expires_s=expires_s) if source.random() < EXPIRING else work
-
-
-def _let_follow(
-    source: random.Random, works: list[Work], plain: Sequence[int], nodes: int, types: Sequence[str]
-) -> None:
-    """Add jobs that follow some of the plain ones, and a few that follow those."""
-    leaders = [number for number in plain if source.random() < FOLLOWED]
-    for number in leaders:
-        its = range(len(works), len(works) + source.choice((1, 1, 2)))
-        works[number] = replace(works[number], follows=tuple(its))
-        works += [replace(_work(source, nodes, types, bad_workers=False), delay_s=0.0, cancels=()) for _ in its]
-        leaders += [follower for follower in its if source.random() < FOLLOWED / 2]
-
-
 def _works_of_schedules(seed: int, says: Sequence[Say], nodes: int, types: Sequence[str]) -> list[Work]:
     """Their jobs are short, all but the first few: dates may wait for each other."""
     source = random.Random(f"works of schedules {seed}")
     works: list[Work] = []
     for _ in (say for say in says if say.what == PUT):
-        drawn = _work(source, nodes, types, bad_workers=False)
+        drawn = draw_work(source, nodes, types, bad_workers=False)
         last = source.choice(("ok", "ok", "failed")), source.choice((0.0, 0.3, 1.0))
         works.append(replace(drawn, priority=0, delay_s=0.0, cancels=(), attempts=(*drawn.attempts[:-1], last)))
     return works
@@ -326,7 +264,7 @@ def _works(seed: int, matters: Sequence[Matter], nodes: int, bad_workers: bool) 
     works: list[Work] = []
     for matter in matters:
         for number, order in sorted(matter.contents.items()):
-            drawn = _work(source, nodes, (matter.jobtype,), bad_workers)
+            drawn = draw_work(source, nodes, (matter.jobtype,), bad_workers)
             works.append(replace(drawn, priority=number, delay_s=order.delay_s, cancels=()))
     return works
 
@@ -368,26 +306,6 @@ def _absence(source: random.Random, kinds: frozenset[str], partitions: int) -> l
         return []
     at_s = source.choice((0.0, source.uniform(0.0, FAULTY_S / 3)))
     return [Fault(at_s, ABSENT, 0, FAULTY_S - at_s, 0.0, source.randrange(partitions))]
-
-
-def _work(source: random.Random, nodes: int, types: Sequence[str], bad_workers: bool) -> Work:
-    ends = ["ok", "ok", "ok", "error", "failed"] + (["die", "silent", "refuse", "error"] if bad_workers else [])
-    attempts = [(source.choice(ends), _duration_s(source)) for _ in range(source.randint(0, 2))]
-    attempts.append((source.choice(("ok", "ok", "ok", "failed", "error")), _duration_s(source)))
-    cancels = [(source.uniform(0.0, 6.0), source.randrange(nodes)) for _ in range(source.choice((0, 0, 0, 1, 1, 2)))]
-    return Work(
-        jobtype=source.choice(types),
-        priority=source.choice((0, 0, 1)),
-        timeout_s=source.choice((2.0, 30.0, 30.0)),
-        max_retry=source.choice((0, 3, 3)),
-        delay_s=source.uniform(1.0, 8.0) if source.random() < 0.15 else 0.0,
-        attempts=tuple(attempts),
-        cancels=tuple(cancels),
-    )
-
-
-def _duration_s(source: random.Random) -> float:
-    return source.choice((0.0, 0.05, source.uniform(0.1, 1.0), source.uniform(1.0, 4.0)))
 
 
 def _fault(source: random.Random, nodes: int, kinds: list[str]) -> Fault:

@@ -62,7 +62,13 @@ class Progress:
     def _waits_for(self, story: Story) -> str | None:
         home = partition_of(story.job_id, len(self._stage.stores))
         is_due = trio.current_time() >= story.acked_at_s + self._stage.history.plan.works[story.number].delay_s
-        if home == self._absent or not is_due or story.attempts or story.cancels:
+        if (
+            home == self._absent
+            or not is_due
+            or story.attempts
+            or story.cancels
+            or story.number in self._stage.history.awaiting.parents
+        ):
             return None
         place = self._stage.stores[home].places.place(story.job_id)
         if place is None:

@@ -38,9 +38,10 @@ from tests.simulation.holder import ask
 from tests.simulation.loop import EPOCH_MS
 from tests.simulation.node import Life, Node
 from tests.simulation.notes import Notes
-from tests.simulation.plan import FAULTY_S, Work
+from tests.simulation.plan import FAULTY_S
 from tests.simulation.said import HEARD_S, Word
 from tests.simulation.say import DRAIN, FAREWELL, GO_ON, HANDLERS, PAUSE, PUT, RESUME, SHORT, SHORT_TTL_S, Say
+from tests.simulation.work import Work
 
 PATIENCE_S = 12.0  # longer than any word may wait for what is said elsewhere
 DUE_S = 0.002  # clocks are read in whole milliseconds

@@ -90,9 +90,9 @@ def test_in_some_runs_workers_handlers_and_schedules_come_and_go_and_jobtypes_ar
     assert all(PLANS * 0.08 < len(runs) < PLANS * 0.25 for runs in kinds.values())
 
 
-def test_in_some_runs_jobs_expire_and_others_follow_them() -> None:
+def test_in_some_runs_jobs_expire_and_others_follow_them_or_wait_for_them() -> None:
     plans = [make_plan(seed) for seed in range(PLANS)]
-    for has in (lambda work: work.expires_s > 0, lambda work: bool(work.follows)):
+    for has in (lambda work: work.expires_s > 0, lambda work: bool(work.follows), lambda work: bool(work.after)):
         assert PLANS * 0.08 < sum(any(map(has, plan.works)) for plan in plans) < PLANS * 0.25
     followers = [plan.works[number] for plan in plans for work in plan.works for number in work.follows]
     assert any(work.follows for work in followers), "some are followed themselves"

@@ -14,8 +14,8 @@ import trio
 from jqd.runner.protocols.protocol import Request
 from jqd.runner.transport.http1 import LostError, Origin
 from jqd.runner.transport.network import UnreachedError
-from tests.simulation.plan import Work
 from tests.simulation.pressed import PAUSE_S
+from tests.simulation.work import Work
 
 HOSTS = ("w1", "w2")
 SLOTS = 3  # jobs one worker has at once

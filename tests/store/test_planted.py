@@ -41,7 +41,7 @@ from tests.store.test_faults import field
 from tests.valkey import Valkey
 
 KEYS = Keys("jqd")
-NO_KEYS = {"wait_durable", "durability_rule", "at"}  # they ask the server, not the data, or nobody
+NO_KEYS = {"wait_durable", "durability_rule", "at", "identity"}  # they ask the server, not the data, or nobody
 
 
 class Furnished:
@@ -240,6 +240,7 @@ CALLS: dict[str, Call] = {
     "list_failed": lambda here: here.bench.store.list_failed(0),
     "swap_notices": lambda here: here.bench.store.swap_notices(0, b"later"),
     "take_links": lambda here: here.bench.store.take_links(9, 1),
+    "ask_again": lambda here: here.bench.store.ask_again(0, "another"),
     "watch_parents": lambda here: here.bench.store.watch_parents([WatchPair(here.child.id, "", here.parent.id, "")]),
     "note_parents": lambda here: here.bench.store.note_parents([ParentNote(here.child.id, here.parent.id, "failed")]),
     "drop_links": lambda here: here.bench.store.drop_links({f"e{here.parent.id}": [here.child.id]}),

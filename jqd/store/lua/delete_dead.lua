@@ -11,11 +11,15 @@ local now_ms, FIRST = clock(ARGV[1]), 3
 expect_deletable()
 expect('dead', 'life', 'members', 'outbox', 'shelves')
 expect_told(ARGV[2], now_ms)
-local gone = {}
+local gone, ids = {}, {}
+for at = FIRST, #ARGV do
+  ids[#ids + 1] = ARGV[at]
+end
+local owes = owes_children(ids)
 for at = FIRST, #ARGV do
   local id = ARGV[at]
-  -- A job whose next content is on its way has not ended.
-  if has_ended(id) and not awaits_newer(id, has_changes and redis.call('HGET', K.jobs, id)) then
+  -- A job whose next content is on its way has not ended; one that owes its end to jobs that wait for it is deleted once they were told.
+  if has_ended(id) and not owes[id] and not awaits_newer(id, has_changes and redis.call('HGET', K.jobs, id)) then
     table.insert(gone, id)
   end
 end

@@ -1,26 +1,29 @@
 #!lua flags=allow-oom
--- What became of the parents of jobs that wait for them.
+-- What became of the parents of jobs that wait for them. Of jobs that wait for none any more, or are not here, nothing is noted.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, then per note: child; parent or nothing; how it ended, or nothing; how many parents it has, of which all are noted, or nothing; or "new":
 --          all that was noted of this child is void
 -- Returns  per child, flat, in the order of their first notes: child, 1 when all its parents have ended, the first that did not succeed or nothing
 -- Errors   JQD_WRONG_TYPE
 -- Cost     O(notes)
---@include fail keys links
+--@include fail keys counts links
 local FIRST, FIELDS = 2, 4
 
-expect('linked')
-local children, known = {}, {}
+expect('linked', 'later')
+local children, known, is_blocked = {}, {}, {}
 for at = FIRST, #ARGV, FIELDS do
   local child = ARGV[at]
   if not known[child] then
     known[child], children[#children + 1] = true, child
     expect_kind(parents_key(child), 'parents')
+    is_blocked[child] = tonumber(redis.call('ZSCORE', K.later, child) or '0') >= blocked.MS
   end
 end
 for at = FIRST, #ARGV, FIELDS do
   local child, parent, size = ARGV[at], ARGV[at + 1], ARGV[at + 3]
-  if size == 'new' then
+  if not is_blocked[child] then
+    parent = ''
+  elseif size == 'new' then
     redis.call('UNLINK', parents_key(child))
     redis.call('ZADD', K.linked, 0, child)
   elseif size ~= '' then

@@ -1,17 +1,29 @@
 -- Deleting jobs with all that is known of them. Needs keys, counts, move, stands, early, holder, change.
--- Gives expect_deletable(), before the first write; deletable(ids, now_ms); delete_jobs(ids, now_ms).
+-- Gives expect_deletable(), before the first write; owes_children(ids) → id → whether some that wait for it were not told yet how it ended;
+-- deletable(ids, now_ms); delete_jobs(ids, now_ms).
 local function expect_deletable()
   results.expect()
   expect('jobs', 'tries', 'ended', 'dead', 'outcome', 'names', 'generation', 'deaths', 'tomb', 'logs', 'logged', 'unique')
 end
 
+local function owes_children(ids)
+  local owes = {}
+  if #ids > 0 and redis.call('EXISTS', K.linked) == 1 then
+    for at, is_linked in ipairs(redis.call('ZMSCORE', K.linked, unpack(ids))) do
+      owes[ids[at]] = is_linked and redis.call('ZCOUNT', K.children .. ids[at], 0, 0) > 0
+    end
+  end
+  return owes
+end
+
 -- A kept result was promised for its time; its job stays with it, however many ended since. A job whose next content is on
--- its way stays, too, with the cancels that are meant for that content: as if it ended now, so that others are found first.
+-- its way stays, too, with the cancels that are meant for that content, and one that owes its end to its children: as if it ended now, so that others
+-- are found first.
 local function deletable(ids, now_ms)
-  local free = {}
+  local free, owes = {}, owes_children(ids)
   for _, id in ipairs(ids) do
     local has_result = redis.call('HEXISTS', K.result, id) == 1
-    if not has_result and awaits_newer(id, has_changes and redis.call('HGET', K.jobs, id)) then
+    if not has_result and (owes[id] or awaits_newer(id, has_changes and redis.call('HGET', K.jobs, id))) then
       redis.call('ZADD', K.ended, 'XX', 'GT', now_ms, id)
     elseif not has_result then
       table.insert(free, id)
