@@ -82,12 +82,12 @@ class Daemon:
         watches: Sequence[Watch] | None = None,
     ) -> None:
         """`stores`: one for each partition; `watches`: over their servers, None for stores that have none."""
-        self.config, self.journal, self.clock = config, journal, clock
-        self.waiters = Waiters()
+        self.config, self.journal, self.clock, self.waiters = config, journal, clock, Waiters()
         sysid = journal.journal_id[:10]
         self.joblog = JobLog(Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock)
-        ssrf = SsrfGuard(config.runner.worker_networks)
-        self.workers = WorkerRegistry(SettingTable(loading=True), clock=clock, reach=ssrf)
+        ssrf = SsrfGuard(config.runner.worker_networks, config.runner.callback_networks)
+        table, secret = SettingTable(loading=True), config.runner.callback_secret
+        self.workers = WorkerRegistry(table, clock=clock, reach=ssrf, callback_secret=secret)
         self.constraints = Constraints(self.workers.settings)
         self.scheduler = Scheduler(make_policy(config.scheduler, source), period_ms=config.scheduler.period_ms)
         self._shares = share_out(open_files_max(), partitions=len(stores))

@@ -5,11 +5,13 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from jqd.chaining.callbacks import expect_called, told
 from jqd.domain.errors import Conflict, NotYet, StoreUnsettled
-from jqd.domain.flow import RESULTS_TOO_LARGE, Flow, put_into
+from jqd.domain.flow import CALLBACK, RESULTS_TOO_LARGE, Flow, put_into
 from jqd.domain.job import NIL, State
 from jqd.domain.jobid import parse_id
 from jqd.domain.results import LargeResult
+from jqd.domain.tenant import bare
 from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
 from jqd.service.services import Services
@@ -30,7 +32,10 @@ async def release(services: Services, job_id: str, failed: str) -> bool:
         if failed and view.flow.on_parent_failure == "cancel":
             return await record_cancels(services, [view]) is not None
         fields: dict[str, Any] = {"failed": failed} if failed and view.flow.on_parent_failure == "fail" else {}
-        if not fields:
+        if bare(view.jobtype) == CALLBACK:
+            await expect_called(services, view.tenant)
+            fields = {"argument": await told(services, view, view.flow)}
+        elif not fields:
             argument = await _argument(services, view, view.flow)
             fields = {"argument": argument} if argument is not None else {"failed": RESULTS_TOO_LARGE}
         await change(services, view, Kind.RELEASE, **fields)

@@ -1,6 +1,7 @@
 """What a job has to do with others: what follows it, what it waits for, and which group it belongs to.
 
 then      on success its jobs go into the outcome, and from there through the outbox (followers.py)
+callback  a job of its own, CALLBACK, waits for this one's end and tells a URL of it
 after     the job is `blocked`: its date is BLOCKED until the loop `flows` has seen all of its parents end
 """
 
@@ -14,6 +15,9 @@ from msgspec import Raw
 BLOCKED_MS = 253_402_300_799_000  # the last second of the year 9999: the date of a job that waits for parents
 AFTER_MAX = 10_000  # parents of one job: some 300 kB of ids
 THEN_MAX = 500  # jobs in one `then`: as many as may follow one success (followers.FOLLOWERS_MAX)
+
+CALLBACK = "jqd.callback"
+"""The jobtype of callbacks: jqd alone makes them, and every daemon runs them."""
 
 RESULTS_TOO_LARGE = "results"  # in `Flow.failed`: no parent failed, but their results do not fit an argument
 NIL = b"\xc0"  # in MessagePack
@@ -41,9 +45,9 @@ class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     until: Until = "ended"
     """How long `unique` holds."""
     parent: str = ""
-    """The job whose outcome made it."""
+    """The job whose outcome made it, or whose callback it is."""
     callback: str = ""
-    """The URL that is told how its parents ended: it is such a message itself."""
+    """The URL that is told of its end; of a CALLBACK: of its parents' end, by itself."""
     not_before_ms: int = 0
     """The date it may begin once its parents have ended; 0: at once."""
     released: bool = False

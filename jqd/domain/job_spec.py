@@ -153,7 +153,7 @@ class JobSpec(JobOptions, frozen=True, forbid_unknown_fields=True, gc=False, omi
     callback: Url | None = None
     """Is told how the job ended."""
     parent: str | None = None
-    """Said by jqd alone: the job whose outcome made it."""
+    """Said by jqd alone: the job whose outcome made it, or whose callback it is."""
     one_result: bool = False
     """It waits for one parent, and gets its result itself instead of an array of one."""
 

@@ -203,7 +203,7 @@ def _flow(head: Head, index: int, job: JobRecord) -> Flow:
     return Flow(
         as_text(as_array(bytes(job.then))),
         job.result_into or "",
-        tuple(map(names, job.after)),
+        tuple(parent if is_id(parent) else names(parent) for parent in job.after),
         job.on_parent_failure,
         names(job.group) if job.group else "",
         names(job.unique) if job.unique else "",

@@ -12,6 +12,7 @@ from jqd.domain.clock import Clock
 from jqd.domain.job import Held, Wanted
 from jqd.domain.pauses import Paused
 from jqd.domain.tenant import bare, tenant_of
+from jqd.runner.callbacks import Receivers
 from jqd.runner.circuit_breaker import CircuitBreaker
 from jqd.runner.config import RunnerConfig
 from jqd.runner.crash_isolation import Suspects
@@ -58,6 +59,7 @@ class Capacity:
         self._source = source
         self._clock = clock
         self.gates: dict[str, CircuitBreaker] = {}
+        self.receivers = Receivers(source)
         self.suspects = Suspects()
         self.requests: dict[Request, None] = {}
         """All that are under way to workers, or wait for that."""
@@ -73,7 +75,7 @@ class Capacity:
         workers.watch(self.note_free)
 
     def posting(self) -> list[tuple[Worker, CircuitBreaker]]:
-        workers = self._workers.list()
+        workers = [*self._workers.list(), *self._workers.own.values()]
         if len(self.gates) > 2 * len(workers) + FORGET_ABOVE:
             known = {worker.id for worker in workers}
             self.gates = {name: gate for name, gate in self.gates.items() if name in known or gate.in_hand}

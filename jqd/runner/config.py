@@ -1,11 +1,13 @@
 """The runner's settings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from jqd.domain.results import RESULT_BYTES_MAX
+from jqd.domain.setting_text import SECRET, WHOLE
 from jqd.domain.units import Bytes, Count, Seconds, Times
 from jqd.runner.outcome import MAX_INTERRUPTIONS
+from jqd.runner.signature import why_no_secrets
 from jqd.runner.ssrf import SsrfGuard
 
 
@@ -49,6 +51,13 @@ class RunnerConfig:
     worker_networks: tuple[str, ...] = ()
     """Networks that workers may be in, whoever registers them; set it behind a proxy (WORKERS.md).
     Allowed: a list like `["10.1.0.0/16"]`"""
+    callback_networks: tuple[str, ...] = ()
+    """Networks beside public addresses that callbacks may go to (HTTP.md#callbacks).
+    Allowed: a list like `["10.1.0.0/16"]`"""
+    callback_secret: str = field(default="", metadata={SECRET: WHOLE})
+    """Signs callbacks, as Standard Webhooks has it; better in a file: `JQD_RUNNER__CALLBACK_SECRET_FILE`. The same at
+    all daemons. Callbacks of tenants have secrets made of it (HTTP.md#callbacks).
+    Allowed: `whsec_` and 24 to 64 bytes in base64"""
     allow_code: bool = False
     """Whether handlers may be code (HTTP.md#handlers-in-code). Whoever sets one runs code where code workers run."""
     sandbox: Literal["none", "bwrap"] = "none"
@@ -60,7 +69,13 @@ class RunnerConfig:
                 f"runner.result_bytes_max = {self.result_bytes_max} must be at most {RESULT_BYTES_MAX} (16 MiB): "
                 "journal, store and workers take no larger result; store it elsewhere and return where"
             )
-        try:
-            SsrfGuard(self.worker_networks)
-        except ValueError as error:
-            raise ValueError(f"runner.worker_networks lists networks such as 10.1.0.0/16: {error}") from error
+        for name, networks in (
+            ("worker_networks", self.worker_networks),
+            ("callback_networks", self.callback_networks),
+        ):
+            try:
+                SsrfGuard(networks)
+            except ValueError as error:
+                raise ValueError(f"runner.{name} lists networks such as 10.1.0.0/16: {error}") from error
+        if self.callback_secret and (why := why_no_secrets([self.callback_secret])):
+            raise ValueError(f"runner.callback_secret: {why}")

@@ -26,6 +26,7 @@ from jqd.runner.in_flight import RUNNING, Counters, InFlightJob, InFlightJobs
 from jqd.runner.outcome import INVALID_RESPONSE, Report, end_attempt, interrupted, timed_out
 from jqd.runner.protocols import Answer, Heard, ItemFailures, Judgement, Refused, Sending, Started, Unclear, WorkerSaid
 from jqd.runner.registry import WorkerRegistry
+from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.transport import Ending, Post
 from jqd.runner.worker import Worker
 
@@ -103,6 +104,7 @@ class Delivery:
     ) -> None:
         """`losses`: how often these jobs were lost together with a worker; see `crash_isolation.py`."""
         self.worker, self.gate, self.jobtype, self.losses = worker, gate, jobtype, losses
+        self.is_callback = worker.standing is AddressPolicy.CALLBACK
         self.missing: dict[str, InFlightJob] = {}
         self._timeout_min_s = math.inf
         for entry in entries:
@@ -182,6 +184,8 @@ class Delivery:
         self._shared.workers.reached(self.worker.id)
         if self.stay is not None:
             self.stay.answered()
+        if self.is_callback and judgement is Judgement.READ:
+            self._shared.gates.receivers.answered(self.worker.endpoint)
         if judgement in (Judgement.READ, Judgement.LATER, Judgement.NOT_TAKEN, Judgement.FAILED):
             assert self.sent_at_s is not None
             self.gate.answered(self.sent_at_s)
@@ -276,7 +280,9 @@ class Delivery:
             self._timeout_min_s = min(entry.held.job.timeout for entry in self.missing.values())
         else:
             self.scope.cancel()
-            if overdue and not self.has_status:
+            if overdue and self.is_callback:
+                self._shared.gates.receivers.failed(self.worker.endpoint, now_s)
+            elif overdue and not self.has_status:
                 # Not a word in all that time: perhaps the worker is gone. Single jobs find out.
                 self.gate.back_off(self.sent_at_s, now_s, why="it did not answer in the time of its jobs")
 

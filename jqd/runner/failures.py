@@ -19,15 +19,18 @@
 
 So one poison job is found in a few steps and takes no other along. "Several" counts the jobs of the request, not
 those still missing: a job is blamed for how a request ended only if it was the single one in it.
+
+A callback is tried again whatever its receiver answers but 2xx and 410, and each try is an attempt.
 """
 
 from collections.abc import Sequence
 
+from jqd.domain.job import SNOOZE
 from jqd.domain.log import get_logger
 from jqd.runner.crash_isolation import COMPANY_LOSSES
 from jqd.runner.delivery import Delivery, DeliveryContext
 from jqd.runner.in_flight import InFlightJob
-from jqd.runner.outcome import INVALID_RESPONSE, NO_RESPONSE, Report, parse_retry_after
+from jqd.runner.outcome import INVALID_RESPONSE, NO_RESPONSE, SNOOZE_STATUS, Report, parse_retry_after
 from jqd.runner.protocols import Judgement
 from jqd.runner.transport import End, Ending
 
@@ -37,6 +40,9 @@ MISPLACED_HINTS = {
     415: "it does not take this Content-Type; register with another `format`",
 }
 
+CALLBACK_ENDS = frozenset({End.STATUS, End.UNREACHABLE, End.LOST})
+"""How the request of a callback ends otherwise than that of a worker."""
+AWAY = frozenset({429, 502, 503, 504})  # a receiver that says so gets nothing for a while
 GONE_S = 5.0  # in which all daemons hear that a worker is taken out
 
 log = get_logger("runner")
@@ -45,6 +51,9 @@ log = get_logger("runner")
 def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[Delivery]:
     """Decide about the jobs that lack an outcome. Returns new deliveries to be sent."""
     now_s = shared.clock.mono_s()
+    if delivery.is_callback and ending.end in CALLBACK_ENDS:
+        _finish_callback(shared, delivery, ending, now_s)
+        return []
     match ending.end:
         case End.COMPLETE:
             what = INVALID_RESPONSE if delivery.unclear else NO_RESPONSE
@@ -78,6 +87,33 @@ def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[
             shared.counters.lost += 1
             _lost(shared, delivery, ending)
     return []
+
+
+def put_off(shared: DeliveryContext, delivery: Delivery) -> bool:
+    """Put a callback off, with no attempt counted, while its receiver does not answer. False: it may be sent."""
+    endpoint = delivery.worker.endpoint
+    wait_s = shared.gates.receivers.wait_s(endpoint, shared.clock.mono_s())
+    if wait_s <= 0 or not delivery.missing:
+        return False
+    why = f"{endpoint} did not answer other callbacks; nothing is sent there for {wait_s:.1f} s"
+    shared.in_flight.sent(delivery.missing.values(), shared.clock.wall_ms())
+    delivery.report_all(Report(status=SNOOZE_STATUS, reason=SNOOZE, retry_after_s=wait_s, message=why))
+    return True
+
+
+def _finish_callback(shared: DeliveryContext, delivery: Delivery, ending: Ending, now_s: float) -> None:
+    """A receiver is nobody's worker: whatever it does costs an attempt, and only 410 is its last word."""
+    receivers, endpoint = shared.gates.receivers, delivery.worker.endpoint
+    if ending.end is End.STATUS and ending.status not in AWAY:
+        receivers.answered(endpoint)
+    else:
+        receivers.failed(endpoint, now_s)
+    if delivery.sent_at_s is None:
+        shared.in_flight.sent(delivery.missing.values(), shared.clock.wall_ms())
+    what = ending.message if ending.end is End.STATUS else f"{ending.end.name}: {ending.message}"
+    status = ending.status if 400 <= ending.status <= 599 else 502
+    wait_s = parse_retry_after(ending.retry_after, shared.clock.wall_ms())
+    delivery.report_all(Report(status=status, should_retry=ending.status != 410, retry_after_s=wait_s, message=what))
 
 
 def _lost(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> None:

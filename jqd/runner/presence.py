@@ -100,6 +100,8 @@ class Presence(ABC):
         self._log = get_logger("workers")
         self._workers = WorkerIndex()
         self._versions: dict[str, Worker] = {}  # those that handlers are
+        self.own: dict[str, Worker] = {}
+        """The daemon's own, of callbacks, by id; nobody registered them, and no list shows them."""
         self._lasting_s = math.inf  # until then no ttl runs out
         self._seen_at_s: dict[str, float] = {}
         """The last sign, later by the time in which none could come; behind the ttl of who was silent for that long."""
@@ -117,7 +119,7 @@ class Presence(ABC):
     def get(self, worker_id: str) -> Worker | None:
         if self._now_s() > self._lasting_s:
             self._expire()
-        return self._workers.get(worker_id) or self._versions.get(worker_id)
+        return self._workers.get(worker_id) or self._versions.get(worker_id) or self.own.get(worker_id)
 
     def list(self) -> list[Worker]:
         """Return all workers: oldest registration first, then versions of handlers."""

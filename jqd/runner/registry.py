@@ -12,10 +12,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from jqd.domain.clock import Clock
+from jqd.domain.flow import CALLBACK
 from jqd.domain.job_spec import TypeOptions
 from jqd.domain.settings import NIL, Setting, SettingTable
 from jqd.domain.shares import Share
-from jqd.domain.tenant import annotate
+from jqd.domain.tenant import annotate, tenant_of
+from jqd.runner.callbacks import CALLBACKS, callback_worker
 from jqd.runner.endpoint import host_of, server_of
 from jqd.runner.handler import Handler, Version, code_for, id_of, workers_of
 from jqd.runner.presence import Presence
@@ -34,7 +36,14 @@ _handlers = msgspec.msgpack.Decoder(Handler)
 
 
 class WorkerRegistry(Presence):
-    def __init__(self, settings: SettingTable | None = None, *, clock: Clock, reach: SsrfGuard | None = None) -> None:
+    def __init__(
+        self,
+        settings: SettingTable | None = None,
+        *,
+        clock: Clock,
+        reach: SsrfGuard | None = None,
+        callback_secret: str = "",
+    ) -> None:
         """`settings`: where registrations are kept; None: only here.
 
         `reach`: which addresses a registration may name; None: the default policy.
@@ -52,6 +61,9 @@ class WorkerRegistry(Presence):
         self.settings.read(HANDLER, _read_handler)
         self.settings.watch(KIND, self._ruled)
         self.settings.watch(HANDLER, self._handled)
+        self._callback_secret = callback_secret
+        self.settings.read(CALLBACKS, lambda setting: msgspec.msgpack.decode(setting.body, type=bool))
+        self.settings.watch(CALLBACKS, self._called_back)
 
     # ------------------------------------------------------------ registering
 
@@ -69,6 +81,9 @@ class WorkerRegistry(Presence):
         daemon: one server is one worker. `peer`: the address it came from; None: from this machine.
         """
         standing = standing_of(peer)
+        for field, names in (("worker_id", (card.id,)), ("jobs", card.jobs or ())):
+            if CALLBACK in names:
+                raise refused(field, f"{CALLBACK} is what jqd calls its own callbacks; choose another name")
         if card.url is not None:
             _refuse_unless(card.url, self._reach.judge_host(host_of(card.url), standing))
         self._expire()
@@ -152,6 +167,11 @@ class WorkerRegistry(Presence):
             return False
         self.leaving[worker_id] = why
         return True
+
+    def why_no_callback(self, url: str) -> str | None:
+        """Return why no callback goes to a right URL, as far as is known without looking its host up; else None."""
+        why = self._reach.judge_host(host_of(url), AddressPolicy.CALLBACK)
+        return f"must not be reached from here: {why}" if why else None
 
     def farewells(self) -> dict[tuple[str, str], bytes]:
         """Return the settings that tell all daemons which workers leave."""
@@ -252,6 +272,13 @@ class WorkerRegistry(Presence):
         for version in handler.versions:
             self.leaving.pop(id_of(setting.name, version.number), None)
         self._log.info("workers.handler", name=setting.name, version=handler.last, versions=len(versions))
+        for watcher in self._watchers:
+            watcher()
+
+    def _called_back(self, setting: Setting) -> None:
+        if setting.is_deleted:
+            return
+        self.own[setting.name] = callback_worker(tenant_of(setting.name), self._callback_secret)
         for watcher in self._watchers:
             watcher()
 

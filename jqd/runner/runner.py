@@ -17,17 +17,19 @@ from jqd.domain.errors import JournalRefused
 from jqd.domain.job import Held, Outcome, Wanted
 from jqd.domain.log import get_logger
 from jqd.domain.pauses import Paused
+from jqd.runner.callbacks import receiver_of
 from jqd.runner.cancel import ASKED_MAX, Teller
 from jqd.runner.capacity import Capacity
 from jqd.runner.config import RunnerConfig
 from jqd.runner.delivery import Delivery, DeliveryContext
 from jqd.runner.demand import Linger
-from jqd.runner.failures import finish
+from jqd.runner.failures import finish, put_off
 from jqd.runner.in_flight import InFlightJob, InFlightJobs, Phase, Stopped, posts_of
 from jqd.runner.lease_handover import LeaseHandover
 from jqd.runner.outcome import Report, nothing_follows, succeed_late
 from jqd.runner.pulls import Offer, Pull
 from jqd.runner.registry import WorkerRegistry
+from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.transport import End, Pool, Post
 
 NOTED_S = 5.0  # a report waits for the disk no longer than this; a sync takes milliseconds
@@ -113,7 +115,8 @@ class Runner:
 
     async def _deliver(self, nursery: trio.Nursery, delivery: Delivery) -> None:
         """See a delivery through: until each job has stopped, or is in another delivery."""
-        ending, parts = await delivery.send(self._post), list[Delivery]()
+        parts = list[Delivery]()
+        ending = None if delivery.is_callback and put_off(self._shared, delivery) else await delivery.send(self._post)
         if ending is not None and (delivery.missing or ending.end is not End.COMPLETE):
             parts = finish(self._shared, delivery, ending)
         del self._gates.requests[delivery]
@@ -183,7 +186,8 @@ class Runner:
             posts = zip(parts, repeat(0), strict=False)
         now_s = self._clock.mono_s()
         for part, losses in posts:
-            delivery = Delivery(self._shared, worker, gate, jobtype, part, losses=losses)
+            whom = receiver_of(worker, part[0].held.job) if worker.standing is AddressPolicy.CALLBACK else worker
+            delivery = Delivery(self._shared, whom, gate, jobtype, part, losses=losses)
             gate.take(jobtype, delivery.missing, now_s)
             if self._nursery is None:
                 self._early.append(delivery)

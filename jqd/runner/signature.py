@@ -26,7 +26,7 @@ def why_no_secrets(secrets: Sequence[str]) -> str | None:
         return f"at most {SECRETS_MAX} secrets can be given, these are {len(secrets)}"
     try:
         for secret in secrets:
-            _key(secret)
+            key_of(secret)
     except ValueError as error:
         return str(error)
     return None
@@ -38,7 +38,7 @@ def signature(secrets: Sequence[str], message_id: str, at_s: int, body: bytes) -
         return []
     assert "." not in message_id, f"{message_id!r} cannot be told from the timestamp behind it"
     signed = b"%b.%d.%b" % (message_id.encode(), at_s, body)
-    codes = [base64.b64encode(hmac.digest(_key(secret), signed, hashlib.sha256)).decode() for secret in secrets]
+    codes = [base64.b64encode(hmac.digest(key_of(secret), signed, hashlib.sha256)).decode() for secret in secrets]
     return [
         ("webhook-id", message_id),
         ("webhook-timestamp", str(at_s)),
@@ -47,7 +47,7 @@ def signature(secrets: Sequence[str], message_id: str, at_s: int, body: bytes) -
 
 
 @lru_cache(maxsize=256)  # fewer workers than that have secrets
-def _key(secret: str) -> bytes:
+def key_of(secret: str) -> bytes:
     """Return the key of a secret. Raises ValueError, without the secret in it."""
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True) if secret.startswith(PREFIX) else b""

@@ -12,6 +12,8 @@ nobody may reach anything through the daemon that he could not reach without it:
 A registration is known to daemons on other machines, too. Whoever named addresses of his own machine there is only
 inside here: our loopback addresses are not his.
 
+    a callback             public addresses, and what lies in runner.callback_networks: whoever pushes may name one
+
 `runner.worker_networks` takes the place of the first three: only what lies in them, whoever registers. An address is
 judged when it is registered and again when it is connected to, because a name may lead elsewhere by then. For a
 connection a name is looked up once, so the address that was judged is the one connected to.
@@ -48,6 +50,8 @@ MACHINE_IDS = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))
 class AddressPolicy(enum.IntEnum):
     """How near a caller or an address is: loopback, private or public. A nearer caller may name farther addresses."""
 
+    CALLBACK = -1
+    """Of a callback, whoever pushed it."""
     OUTSIDE = 0
     INSIDE = 1
     """In a private network."""
@@ -102,9 +106,10 @@ def place_of(address: IP) -> AddressPolicy:
 
 
 class SsrfGuard:
-    def __init__(self, networks: Sequence[str] = ()) -> None:
-        """Take the networks of the setting. Raises ValueError for what is no network."""
+    def __init__(self, networks: Sequence[str] = (), callback_networks: Sequence[str] = ()) -> None:
+        """Take the networks of the settings. Raises ValueError for what is no network."""
         self._networks = [ip_network(each, strict=False) for each in networks]
+        self._callback_networks = [ip_network(each, strict=False) for each in callback_networks]
 
     def why_not(self, address: str, standing: AddressPolicy) -> str | None:
         """Return why a caller of that policy may not have us connect to an address; None when he may."""
@@ -114,6 +119,11 @@ class SsrfGuard:
         place = place_of(parsed)
         if place is AddressPolicy.NEVER:
             return f"{address} is link-local, of a cloud's metadata, multicast or reserved: no worker is there"
+        if standing is AddressPolicy.CALLBACK:
+            known = any((_inner(parsed) or parsed) in network for network in self._callback_networks)
+            if known or place is AddressPolicy.OUTSIDE:
+                return None
+            return f"{address} is not public; callbacks go there if its network is in runner.callback_networks"
         if self._networks:
             inside = any((_inner(parsed) or parsed) in network for network in self._networks)
             return None if inside else f"{address} is in none of runner.worker_networks"

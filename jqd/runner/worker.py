@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from jqd.domain import fields
 from jqd.domain.errors import Fault, Invalid
+from jqd.domain.flow import CALLBACK
 from jqd.domain.job import PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Name, Priority
 from jqd.domain.job_spec import TypeOptions
 from jqd.domain.tenant import SEPARATOR, annotate, any_of, bare, tenant_of
@@ -210,11 +211,13 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
 def takes_type(jobs: Collection[str] | None, jobtype: str) -> bool:
     """Return whether a worker with such `jobs` takes that type.
 
-    Without a tenant it takes no tenant's jobs, and the other way round.
+    Without a tenant it takes no tenant's jobs, and the other way round. Callbacks are for the daemon's own workers.
     """
     if jobs is None:
-        return SEPARATOR not in jobtype
-    return jobtype in jobs or (SEPARATOR in jobtype and any_of(tenant_of(jobtype)) in jobs)
+        return SEPARATOR not in jobtype and jobtype != CALLBACK
+    if jobtype in jobs:
+        return True
+    return SEPARATOR in jobtype and any_of(tenant_of(jobtype)) in jobs and bare(jobtype) != CALLBACK
 
 
 def jobs_of(card: WorkerSpec, tenant: str) -> tuple[str, ...] | None:

@@ -14,6 +14,7 @@ from jqd.domain import decode_errors
 from jqd.domain.array_split import MALFORMED, Steps, array_head, array_items, array_of, cut, finish
 from jqd.domain.errors import Fault, TooLarge, Unreadable
 from jqd.domain.fields import DECODE_ERRORS, faults_of
+from jqd.domain.flow import CALLBACK
 from jqd.domain.job_spec import JobSpec
 from jqd.service.config import ServiceConfig
 from jqd.service.job_limits import faults
@@ -151,6 +152,7 @@ def _longest_if_good(jobs: Sequence[JobSpec], bytes_max: int) -> tuple[int, bool
             and job.result_into is None
             and job.debounce is None
             and job.parent is None
+            and job.name != CALLBACK
         ):
             continue
         plain = False

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from jqd.domain.charge import FREE, Charge
 from jqd.domain.errors import Conflict, Fault, Invalid, NotYet
-from jqd.domain.flow import Flow
+from jqd.domain.flow import CALLBACK, Flow
 from jqd.domain.job import ChangeKind, Priority, State
 from jqd.domain.job_spec import KEPT, Date, Delay, JobRecord, links_of
 from jqd.domain.record import Head, Lane, encode_jobs
@@ -150,6 +150,7 @@ async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -
     """
     if view.state not in ALLOWED[kind]:
         _refuse(view, kind)
+    _expect_not_callback(view, kind, fields)
     if kind is Kind.EDIT and view.state is State.BLOCKED and "eligible_at_ms" in fields:
         raise Conflict(
             f"job {_called(view)} waits for other jobs, not for a date: run-now lets it wait for none of them"
@@ -231,6 +232,16 @@ async def _expect_unique(services: Services, view: JobView) -> None:
     if has != view.id:
         raise Conflict(f"job {_called(view)} cannot be {Kind.RETRY.value}: job {has} has its unique key now")
     await home.confirm_unique([wanted])
+
+
+def _expect_not_callback(view: JobView, kind: Kind, fields: dict[str, Any]) -> None:
+    """What a callback tells is jqd's to say."""
+    if bare(view.jobtype) != CALLBACK or kind is Kind.RELEASE:
+        return
+    if "argument" in fields:
+        raise Conflict(f"job {view.id} is a callback: what it tells is said by jqd alone")
+    if kind is Kind.RUN_NOW and view.state is State.BLOCKED:
+        raise Conflict(f"job {view.id} is a callback: it has nothing to tell before the end that it waits for")
 
 
 def _called(view: JobView) -> str:

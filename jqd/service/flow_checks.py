@@ -10,6 +10,7 @@ from jqd.domain.fields import DECODE_ERRORS, faults_of
 from jqd.domain.flow import THEN_MAX, as_array
 from jqd.domain.job import NIL, has_bare_ends
 from jqd.domain.job_spec import JobSpec
+from jqd.runner.endpoint import FORM, why_no_url
 
 PARENT = "parent is said by jqd alone, of jobs that follow an outcome"
 GROUP_LENGTH_MAX = 120  # the job that waits for it is called after it, and a name has 128
@@ -40,8 +41,8 @@ def is_linked(job: JobSpec) -> bool:
 
 def link_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault]:
     """`faults`: what is wrong with a job, for those of its `then`."""
-    if job.callback is not None:
-        yield Fault("/callback", "callback is not supported yet")
+    if job.callback is not None and (why := why_no_url(job.callback, filled=False)):
+        yield Fault("/callback", f"the URL {job.callback[:200]!r} {why}; give {FORM}")
     if job.parent is not None:
         yield Fault("/parent", PARENT)
     for field in ("group", "unique"):

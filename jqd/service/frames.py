@@ -6,10 +6,12 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from jqd.domain.errors import JournalRefused
+from jqd.domain.flow import CALLBACK
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import homes_of
 from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.domain.tenant import annotate
+from jqd.service.callbacks import append_callbacks, write_ahead
 from jqd.service.id_reservations import Changes
 from jqd.service.job_limits import eligible_at_ms
 from jqd.service.services import Services
@@ -41,14 +43,25 @@ def write(
     request: str = "",
     patient: bool = False,
 ) -> Written:
-    """Write one frame, of jobs or of changes.
+    """Write one frame, of jobs or of changes, and their callbacks with it.
 
     `life`: of the store that gave all their names, for pushes that must not come later than those are their own.
     `request`: digest of the whole request, if it has a key. `patient`: as the journal has it.
     """
     tenant = services.principal.tenant
-    names = [annotate(tenant, job.unique or job.name) for job in jobs]  # it lies where its key does
-    ids = services.journal.ids.take(len(jobs), homes_of(names))
+    names, called = list[str](), list[int]()
+    for place, job in enumerate(jobs):
+        names.append(annotate(tenant, job.unique or job.name))  # it lies where its key does
+        if job.callback is not None and job.name != CALLBACK:
+            called.append(place)
+    if called and changes:
+        write_ahead(services, jobs, called, changes)
+        called = []
+    if called:
+        names += [names[place] for place in called]
+    ids = services.journal.ids.take(len(names), homes_of(names))
+    if called:
+        array = append_callbacks(array, jobs, called, ids)
     now_ms = services.clock.wall_ms()
     eligible: dict[int, int] = {}
     for index, job in enumerate(jobs):
@@ -56,15 +69,15 @@ def write(
         if (delay is not None or job.run_at is not None) and (at_ms := eligible_at_ms(job.run_at, delay, now_ms)):
             eligible[index] = at_ms
     options = services.options.left_out(jobs, tenant) if services.options.says_any else []
-    if len(options) == 1 and len(options[0][1]) == len(jobs):
+    if len(options) == 1 and len(options[0][1]) == len(names):
         options = [(options[0][0], [])]
     head = Head(ids.first, now_ms, eligible, changes, ids.homes, life, options, request=request, tenant=tenant)
     lane = Lane.CHANGES if changes else Lane.JOBS
-    position = services.journal.write(lane, len(jobs), encode_jobs(head, array), patient=patient)
+    position = services.journal.write(lane, len(names), encode_jobs(head, array), patient=patient)
     if changes:
         return Written(lane, position, [changes[index][0] for index in range(len(jobs))], len(array))
     services.journal.ids.note(ids.first, position, tenant)
-    return Written(lane, position, [ids.first] if len(jobs) == 1 else ids.ids(), len(array))
+    return Written(lane, position, [ids.first] if len(jobs) == 1 else ids.ids()[: len(jobs)], len(array))
 
 
 def write_parts(

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from jqd.domain.array_split import Steps, finish
 from jqd.domain.dates import iso
+from jqd.domain.flow import CALLBACK
 from jqd.domain.pauses import all_of
 from jqd.domain.tenant import bare, tenant_of
 from jqd.runner import Worker, WorkerHealth
@@ -104,6 +105,8 @@ def why_waiting(
         return paused
     if (gone := why_gone(services, jobtype)) is not None:
         return WaitReason(Cause.VERSION_GONE, gone)
+    if bare(jobtype) == CALLBACK:
+        return None
     takers = takers or Takers(worker for worker in services.workers.list() if takes_type(worker.jobs, jobtype))
     if not takers.count(jobtype):
         why = why_unserved(services.workers, jobtype) or "no worker takes these jobs"

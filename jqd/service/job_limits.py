@@ -6,6 +6,7 @@ from itertools import islice
 from jqd.domain.dates import instant_ms
 from jqd.domain.errors import Fault, Invalid
 from jqd.domain.fields import FAULTS_MAX
+from jqd.domain.flow import CALLBACK
 from jqd.domain.followers import is_made_of
 from jqd.domain.job import has_bare_ends, is_name
 from jqd.domain.job_spec import JobSpec
@@ -57,6 +58,8 @@ def _faults(job: JobSpec, bytes_max: int) -> Iterator[Fault]:
         yield Fault("/name", f"a name {PRINTABLE}, this one is {job.name!r}")
     elif not has_bare_ends(job.name):
         yield Fault("/name", f"a name {BARE_ENDS}, this one is {job.name!r}")
+    elif job.name == CALLBACK:
+        yield Fault("/name", f"{CALLBACK} is jqd's own; give the job that is to be told of a callback")
     yield from date_faults(job.run_at, job.delay)
     if len(job.argument) > bytes_max:
         yield Fault("/argument", f"an argument has at most {bytes_max} bytes, this one {len(job.argument)}")

@@ -46,6 +46,18 @@ def refuse_foreign(services: Services, batch: Batch) -> Batch:
     return _without(batch, {name: f"this token is not for jobs {name[:64]!r}" for name in foreign})
 
 
+def refuse_uncalled(services: Services, batch: Batch) -> Batch:
+    """Return the batch without jobs whose callback could go nowhere."""
+    urls = {job.callback for job in batch.jobs if job.callback is not None}
+    why = {url: why for url in urls if (why := services.workers.why_no_callback(url))}
+    faults = {
+        place: Fault("/callback", f"the URL {job.callback[:200]!r} {why[job.callback]}")
+        for place, job in enumerate(batch.jobs)
+        if job.callback in why
+    }
+    return _without_places(batch, faults) if faults else batch
+
+
 async def refuse_orphans(services: Services, batch: Batch) -> Batch:
     """Return the batch without jobs that wait for others which nobody has pushed. Raises StoreRefused."""
     own = {job.job_id for job in batch.jobs}

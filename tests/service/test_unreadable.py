@@ -14,6 +14,7 @@ from tests.api.whole import Whole
 KINDS = (
     "audit",
     "ban",
+    "callback",
     "constraint",
     "drain",
     "fired",

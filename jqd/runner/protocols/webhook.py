@@ -18,6 +18,7 @@ from jqd.domain import json_ext, media
 from jqd.domain.dates import iso
 from jqd.domain.json_large import PIECE_BYTES, packed_of
 from jqd.domain.tenant import bare
+from jqd.runner.callbacks import message_id
 from jqd.runner.endpoint import fill
 from jqd.runner.outcome import Report
 from jqd.runner.protocols.protocol import (
@@ -31,6 +32,7 @@ from jqd.runner.protocols.protocol import (
     WorkerSaid,
     batch_headers,
 )
+from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.worker import Worker
 
 MISPLACED = frozenset({404, 405, 415})  # of a deploy that is under way, or a URL with a slip in it: no job's fault
@@ -64,6 +66,8 @@ class WebHook(WorkerProtocol):
         body = b"" if bodiless else job.argument if language == "msgpack" else json_ext.json_of(job.argument)
         # The same for all attempts at the same content: a job that was replaced says something else under its id.
         message = f"{job.id}-{only.generation}" if only.generation else job.id
+        if worker.standing is AddressPolicy.CALLBACK:
+            message = message_id(url, job.argument)
         return Request(worker.method, url, headers, body, message)
 
     def judge(self, status: int) -> Judgement:
@@ -73,7 +77,8 @@ class WebHook(WorkerProtocol):
 
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
         (only,) = sending.held
-        return _Body(bool(only.job.keep_result) or only.job.flow is not None, content_type, value_bytes_max, status)
+        follows = only.job.flow is not None and bool(only.job.flow.then_text)
+        return _Body(bool(only.job.keep_result) or follows, content_type, value_bytes_max, status)
 
 
 @dataclass(slots=True)

@@ -143,4 +143,6 @@ class Pool:
 
 
 def make_pool(config: RunnerConfig, connections_max: int) -> Pool:
-    return Pool(Network(SsrfGuard(config.worker_networks)), connections_max, config.keepalive_s)
+    return Pool(
+        Network(SsrfGuard(config.worker_networks, config.callback_networks)), connections_max, config.keepalive_s
+    )

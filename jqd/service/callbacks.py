@@ -1,0 +1,72 @@
+"""Callbacks of pushed jobs: each is a job of its own, which waits for the other's end (chaining/callbacks.py).
+
+    unnamed jobs   [job, job, …, callback of the first, …]      one frame: all of it, or nothing
+    named jobs     [callback, …] before [job, …]                two frames, one sync: a repeated push is a repetition of
+                                                                the jobs alone, so their callbacks must be there first
+
+A callback whose job never came, for its push failed between the two, finds that nobody knows it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from jqd.domain.flow import CALLBACK
+from jqd.domain.job_spec import JobSpec
+from jqd.domain.jobid import IdRange, homes_of
+from jqd.domain.record import Head, Lane, encode_jobs
+from jqd.domain.tenant import annotate
+from jqd.service.id_reservations import Changes
+from jqd.service.services import Services
+
+BACKOFF_S = (1.0, 10.0, 60.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0, 50_400.0)  # some 32 hours in all
+TIMEOUT_S = 15.0  # as Standard Webhooks advises: a receiver answers first, and works then
+
+_items_decoder = msgspec.msgpack.Decoder(list[Raw])
+_encoder = msgspec.msgpack.Encoder()
+
+
+def callback(url: str, after: Sequence[str], parent: str = "", argument: Any = None) -> dict[str, Any]:
+    """Return the job that tells a URL of the end of these jobs, as it is journaled."""
+    return {
+        "name": CALLBACK,
+        "argument": argument,
+        "after": list(after),
+        "on_parent_failure": "run",
+        "callback": url,
+        "parent": parent or None,
+        "max_retry": len(BACKOFF_S),
+        "backoff": list(BACKOFF_S),
+        "timeout": TIMEOUT_S,
+    }
+
+
+def group_callback(services: Services, url: str, group: str, members: Sequence[str]) -> int:
+    """Write the callback of a group whose members all are known. Returns the position behind it, to be synced."""
+    argument = {"group": group}
+    return _write(services, [callback(url, members, argument=argument)], [annotate(services.principal.tenant, group)])
+
+
+def append_callbacks(array: bytes, jobs: Sequence[JobSpec], wanted: Sequence[int], ids: IdRange) -> bytes:
+    """Return an array of unnamed jobs with the callbacks of those in these places behind them."""
+    given = ids.ids()
+    its = [callback(str(jobs[place].callback), [given[place]], given[place]) for place in wanted]
+    return _encoder.encode([*_items_decoder.decode(array), *its])
+
+
+def write_ahead(services: Services, jobs: Sequence[JobSpec], wanted: Sequence[int], changes: Changes) -> None:
+    """Write the callbacks of named jobs, before these."""
+    named = [(jobs[place], changes[place][0]) for place in wanted]
+    its = [callback(str(job.callback), [str(job.job_id)], job_id) for job, job_id in named]
+    _write(services, its, [annotate(services.principal.tenant, str(job.job_id)) for job, _ in named])
+
+
+def _write(services: Services, items: Sequence[dict[str, Any]], homes: Sequence[str]) -> int:
+    ids = services.journal.ids.take(len(items), homes_of(homes))
+    tenant = services.principal.tenant
+    head = Head(ids.first, services.clock.wall_ms(), homes=ids.homes, tenant=tenant)
+    position = services.journal.write(Lane.JOBS, len(items), encode_jobs(head, _encoder.encode(items)))
+    services.journal.ids.note(ids.first, position, tenant)
+    return position

@@ -1,0 +1,217 @@
+"""Callbacks: a URL is told how a job ended, by a real daemon, over TCP, signed."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jqd.client import Client, Conflict, Invalid
+from jqd.runner.callbacks import secret_of
+from jqd.worker.signed import is_ours, signing_keys
+from tests.live.harness import Daemon, wait_for
+from tests.live.test_flows import working
+from tests.live.test_hooks import NEW
+from tests.valkey import valkey
+
+NETWORKS = {"JQD_RUNNER__CALLBACK_NETWORKS": "127.0.0.0/8"}
+
+
+class Receiver:
+    """Notes what it is told, and answers as it is told to; 204 else."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.got: list[tuple[dict[str, str], bytes]] = []
+        self.says: list[int] = []
+        receiver = self
+
+        class Told(BaseHTTPRequestHandler):
+            """One message a request."""
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                receiver.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+                self.send_response(receiver.says.pop(0) if receiver.says else 204)
+                self.send_header("Location", "/elsewhere")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Not to stderr."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Told)
+        self.port = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}/told"
+
+    def __enter__(self) -> "Receiver":
+        """Serve."""
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Be gone."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def messages(self, count: int, secret: str = NEW) -> list[dict[str, Any]]:
+        """So many, once they came; each with a good signature."""
+        wait_for(lambda: len(self.got) >= count, f"{count} messages")
+        for headers, body in self.got:
+            assert is_ours(signing_keys([secret]), headers, body, float(headers["webhook-timestamp"])), headers
+        return [json.loads(body) for _, body in self.got]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    base = tmp_path_factory.mktemp("callbacks")
+    (base / "secret").write_text(NEW)
+    with serving(base) as one:
+        yield one
+
+
+@contextmanager
+def serving(base: Path, *args: str) -> Iterator[Daemon]:
+    with valkey() as server, Daemon(base / "data", "--store", server.url, *args, env=ENV) as daemon:
+        yield daemon
+
+
+ENV = NETWORKS | {"JQD_RUNNER__CALLBACK_SECRET": NEW}
+
+
+def test_it_is_told_how_a_job_ended(tmp_path: Path, daemon: Daemon) -> None:
+    with Receiver() as receiver, Client(daemon.url) as client:
+        cancelled = client.push("double", {"number": 0}, delay=3600, callback=receiver.url)
+        client.cancel(cancelled)
+        (told,) = receiver.messages(1)
+        assert (told["type"], told["data"]["job_id"]) == ("job.cancelled", cancelled)
+        with working(tmp_path, daemon.url):
+            good = client.push("double", {"number": 4}, keep_result=True, callback=receiver.url)
+            (_, told) = receiver.messages(2)
+            assert told["type"] == "job.succeeded"
+            assert told["data"] == {
+                "job_id": good,
+                "name": "double",
+                "state": "succeeded",
+                "attempts": 1,
+                "finished_at": told["timestamp"],
+                "result": 8,
+            }
+            bad = client.push("fragile", {"good": False}, callback=receiver.url, job_id="bad one")
+            (*_, told) = receiver.messages(3)
+            assert (told["type"], told["data"]["job_id"], bad) == ("job.failed", "bad one", "bad one")
+            assert "told to fail" in told["data"]["message"]
+
+
+def test_it_tells_of_each_job_of_an_array_once(daemon: Daemon) -> None:
+    with Receiver() as receiver, Client(daemon.url) as client:
+        jobs = [{"name": "nobody runs it", "argument": n, "delay": 3600, "callback": receiver.url} for n in range(5)]
+        named = [{**job, "job_id": f"array {n}"} for n, job in enumerate(jobs)]
+        plain = {"name": "nobody runs it", "delay": 3600}
+        given = client.push_many([*jobs, plain, *named])
+        assert client.push_many([*named]) == given[6:], "a repeated push"
+        for job_id in given:
+            client.cancel(job_id)
+        told = [one["data"]["job_id"] for one in receiver.messages(10)]
+        assert sorted(told) == sorted([*given[:5], *given[6:]])
+        assert len({headers["webhook-id"] for headers, _ in receiver.got}) == 10
+        wait_for(lambda: not list(client.jobs(state="blocked", limit=100)), "a callback waits on")
+        assert len(receiver.got) == 10
+
+
+def test_it_is_tried_until_the_receiver_takes_it(daemon: Daemon) -> None:
+    with Client(daemon.url) as client:
+        with Receiver() as receiver:
+            receiver.says = [500]
+            client.cancel(client.push("nobody runs it", callback=receiver.url))
+            receiver.messages(1)
+            job = callback_of(receiver)
+        wait_for(lambda: client.get(job).attempts == 2 and client.get(job).state == "retrying", "it is tried again")
+        assert "UNREACHABLE" in str(client.get(job).message)
+        with Receiver(receiver.port) as again:
+            again.says = [302]
+            client.run_now(job)
+            again.messages(1)
+            wait_for(lambda: "not followed" in str(client.get(job).message), "a redirect is no success")
+            client.run_now(job)
+            again.messages(2)
+            assert client.get(job, wait=30).state == "succeeded"
+            assert len({headers["webhook-id"] for headers, _ in [*receiver.got, *again.got]}) == 1, "the same message"
+
+
+def callback_of(receiver: Receiver) -> str:
+    """The callback that came there last."""
+    return receiver.got[-1][0]["jqd-job-id"]
+
+
+def test_a_receiver_that_is_gone_ends_it(daemon: Daemon) -> None:
+    with Receiver() as receiver, Client(daemon.url) as client:
+        receiver.says = [410]
+        client.cancel(client.push("nobody runs it", callback=receiver.url))
+        receiver.messages(1)
+        info = client.get(callback_of(receiver), wait=30)
+        assert (info.name, info.state, info.attempts) == ("jqd.callback", "failed", 1)
+
+
+def test_it_says_what_may_not_be(daemon: Daemon) -> None:
+    with Client(daemon.url) as client:
+        for url in ("ftp://example.org", "http://me:pw@example.org/", "http://169.254.169.254/", "http://10.0.0.1/x"):
+            with pytest.raises(Invalid, match="callback"):
+                client.push("a", callback=url)
+        with pytest.raises(Invalid, match=r"jqd\.callback"):
+            client.push("jqd.callback")
+        with pytest.raises(Invalid, match=r"jqd\.callback"):
+            client.push("a", then={"name": "jqd.callback"})
+        with pytest.raises(Invalid, match=r"jqd\.callback"):
+            client.set_handler("jqd.callback", "http://127.0.0.1:1/", {})
+        parent = client.push("nobody runs it", callback="http://127.0.0.1:1/")
+        wait_for(lambda: bool(list(client.jobs(name="jqd.callback", state="blocked"))), "it waits")
+        (job,) = client.jobs(name="jqd.callback", state="blocked")
+        for forge in (
+            partial(client.change, job.job_id, argument={"type": "job.succeeded"}),
+            partial(client.run_now, job.job_id),
+        ):
+            with pytest.raises(Conflict, match="is a callback"):
+                forge()
+        client.cancel(job.job_id)
+        client.cancel(parent)
+
+
+def test_a_tenants_are_its_own(tmp_path: Path, daemon: Daemon) -> None:
+    with Receiver() as receiver, Client(daemon.url, tenant="acme") as acme, Client(daemon.url, tenant="other") as ours:
+        for own in (None, "own"):
+            acme.cancel(acme.push("nobody runs it", callback=receiver.url, job_id=own))
+        receiver.messages(2, secret_of("acme", NEW))
+        job = callback_of(receiver)
+        assert acme.get(job, wait=30).state == "succeeded"
+        assert job not in {one.job_id for one in ours.jobs(name="jqd.callback")}
+
+
+def test_a_kill_between_end_and_callback_loses_none(tmp_path: Path) -> None:
+    with Receiver() as receiver, valkey() as server:
+        at = ["--store", server.url]
+        with Daemon(tmp_path / "data", *at, env=ENV) as first, Client(first.url) as client:
+            jobs = [client.push("nobody runs it", callback=receiver.url) for _ in range(20)]
+            for job in jobs:
+                client.cancel(job)
+            first.kill()
+        with Daemon(tmp_path / "data", *at, env=ENV) as second, Client(second.url) as client:
+            wait_for(lambda: {one["data"]["job_id"] for one in receiver.messages(1)} == set(jobs), "some are lost")
+
+
+def test_what_follows_has_callbacks_too(tmp_path: Path, daemon: Daemon) -> None:
+    with Receiver() as receiver, working(tmp_path, daemon.url) as client:
+        first = client.push("double", {"number": 1}, then={"name": "show", "callback": receiver.url})
+        (told,) = receiver.messages(1)
+        assert (told["type"], told["data"]["job_id"]) == ("job.succeeded", f"{first}.0")
+
+
+def test_without_networks_only_public_addresses_are_told(tmp_path: Path) -> None:
+    with valkey() as server, Daemon(tmp_path / "data", "--store", server.url) as daemon, Client(daemon.url) as client:
+        for host in ("127.0.0.1", "localhost", "[::1]", "192.168.1.1", "[::ffff:127.0.0.1]", "0.0.0.0"):
+            with pytest.raises(Invalid, match="callback"):
+                client.push("a", callback=f"http://{host}:8080/")
