@@ -122,7 +122,8 @@ def test_what_a_store_that_was_emptied_is_told_once_more_does_not_count() -> Non
     journal: Any = SimpleNamespace(opened_at=100, end=1_000, reached=lambda lane, position: position)
     first: Any = {lane: SimpleNamespace(done=None) for lane in Lane}
     second: Any = {lane: SimpleNamespace(done=900) for lane in Lane}
-    parts: Any = [SimpleNamespace(store=None, lanes=lanes) for lanes in (first, second)]
+    seat = SimpleNamespace(sysid="d")
+    parts: Any = [SimpleNamespace(store=None, lanes=lanes, membership=seat) for lanes in (first, second)]
     shared: Any = SimpleNamespace(
         journal=journal,
         clock=ManualClock(),
