@@ -11,8 +11,8 @@ import cyclopts
 from jqd import __version__
 from jqd.cli import constraints as restraints
 from jqd.cli import daemons as drains
+from jqd.cli import flows, jobs, logs, manage, screen, show
 from jqd.cli import handlers as runs
-from jqd.cli import jobs, logs, manage, screen, show
 from jqd.cli import quotas as limits
 from jqd.cli import schedules as dates
 from jqd.cli import tokens as secrets
@@ -28,6 +28,7 @@ GROUPS = (
     "config",
     "constraints",
     "daemons",
+    "groups",
     "handlers",
     "journal",
     "mail",
@@ -71,7 +72,7 @@ app.command(
 )
 app.command("jqd.cli.doctor:doctor", group=DISK, help="Say what of a store's settings or of a disk would lose jobs.")
 GROUPED: Sequence[tuple[cyclopts.Group, Sequence[Callable[..., int]]]] = (
-    (ONE, (jobs.push, jobs.get, jobs.why, logs.logs)),
+    (ONE, (jobs.push, jobs.get, jobs.why, logs.logs, flows.flow)),
     (LOOK, (screen.status, screen.top, show.jobs, show.errors)),
     (MANY, (manage.cancel, manage.retry, manage.run_now, manage.delete, manage.clean)),
 )
@@ -126,6 +127,10 @@ app.command(journal)
 mail = cyclopts.App(name="mail", group=DISK, help="Try the mail to the administrator.")
 mail.command("jqd.cli.mail:trial", name="test", help="Send a mail as a daemon would; say what is wrong if it cannot.")
 app.command(mail)
+groups = cyclopts.App(name="groups", group=MANY, help="Look at a group of jobs; close it, cancel it, try it anew.")
+for command in (flows.get, flows.close, flows.cancel, flows.retry):
+    groups.command(command)
+app.command(groups)
 config = cyclopts.App(name="config", group=DISK, help="Show what a daemon here would be told, by whom; check it.")
 config.command("jqd.cli.config:show", help="Show every setting, its unit, and what it is for.")
 config.command("jqd.cli.config:check", help="Say whether a daemon could start with this; ends with 1 if not.")

@@ -16,6 +16,7 @@ from jqd.cli.argument import Pushed, push_lines
 from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, Options, checked_id, duration
 from jqd.cli.exits import Exit, Usage
+from jqd.cli.flows import Links
 from jqd.cli.render import CONTROLS, Output, plain, show
 from jqd.client import Client, Conflict, JobInfo, NotFound, TimedOut
 from jqd.domain.errors import JqdError
@@ -50,6 +51,7 @@ def push(
     *more: Annotated[str, Parameter(show=False)],
     lines: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     given: Options = Options(),
+    links: Links = Links(),
     run_at: str | None = None,
     in_: Annotated[str | None, Parameter(name=("--in", "--delay"), allow_leading_hyphen=True)] = None,
     id_: Annotated[str | None, Parameter(name="--id")] = None,
@@ -87,6 +89,7 @@ def push(
     _expect_words([argument, *more], lines, id_, result)
     options: dict[str, Any] = {
         **given.said(),
+        **links.said(),
         "run_at": _run_at(run_at),
         "delay": None if in_ is None else duration(in_, "--in"),
         "job_id": id_,

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, age, checked_id, duration
 from jqd.cli.exits import Exit, Usage, exit_of
+from jqd.cli.flows import tally
 from jqd.cli.render import show
 from jqd.cli.show import Flag, Matching
 from jqd.client import Cancel, Changed, Client, Conflict, NotFound
@@ -40,6 +41,7 @@ def cancel(
     *job_ids: str,
     all_: Whole = False,
     state: str | None = None,
+    flow: Flag = False,
     which: Matching = Matching(),
     sure: Sure = Sure(),
     common: Common = Common(),
@@ -54,8 +56,14 @@ def cancel(
         All jobs in that state, of that name, with that tag; says how many and asks, unless --yes is given.
     state
         waiting, scheduled, blocked, running or retrying.
+    flow
+        Of one job: it, and all jobs that it has to do with (`jqd flow` lists them).
     """
     filters = _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run)
+    if flow:
+        job_id = _one_id(job_ids, "flow")
+        with common.client() as client:
+            return tally(client.cancel_flow(job_id), "cancelled", common)
     if all_ and filters in ([], ["--dry-run"]):
         raise Usage("all of which? Give --state, --name, --tag or --error")
     if state in FINAL_STATES:
@@ -75,6 +83,7 @@ def retry(
     text: Flag = False,
     priority: int | None = None,
     in_: Annotated[str | None, Parameter(name="--in", allow_leading_hyphen=True)] = None,
+    flow: Flag = False,
     sure: Sure = Sure(),
     common: Common = Common(),
 ) -> int:
@@ -97,6 +106,9 @@ def retry(
         Of one job: its priority is this from now on.
     in_
         Of one job: not before so much time has passed: 90, 30s, 5m, 2h, 1d.
+    flow
+        Of one job: all jobs that it has to do with (`jqd flow` lists them) and that failed, or were cancelled for a
+        parent.
     """
     _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run)
     if state not in (None, "failed", "cancelled"):
@@ -106,8 +118,15 @@ def retry(
         changes["priority"] = priority
     if in_ is not None:
         changes["delay"] = duration(in_, "--in")
-    if changes and len(job_ids) != 1:
-        raise Usage(f"--{next(iter(changes)).replace('delay', 'in')} changes one job; name it")
+    if changes:
+        flag = next(iter(changes)).replace("delay", "in")
+        _one_id(job_ids, flag)
+        if flow:
+            raise Usage(f"--{flag} changes one job, --flow tries several anew: give one of them")
+    if flow:
+        job_id = _one_id(job_ids, "flow")
+        with common.client() as client:
+            return tally(client.retry_flow(job_id), "tried anew", common)
     with common.client() as client:
         if all_:
             act = partial(client.retry_many, state=state or "failed", **which.asked())
@@ -115,6 +134,12 @@ def retry(
         if len(job_ids) == 1:
             return _each(job_ids, "retry", lambda job_id: (client.retry(job_id, **changes).state, Exit.DONE), common)
         return _named(job_ids, "retry", "waiting", lambda ids: client.retry_many(job_ids=ids), common)
+
+
+def _one_id(job_ids: tuple[str, ...], flag: str) -> str:
+    if len(job_ids) != 1:
+        raise Usage(f"--{flag} is about one job; name it")
+    return checked_id(job_ids[0])
 
 
 def run_now(*job_ids: str, common: Common = Common()) -> int:

@@ -26,8 +26,8 @@ from jqd.client.errors import (
     WrongUrl,
 )
 from jqd.client.events import JobEvent, JobEvents
-from jqd.client.job_info import Ack, Cancel, JobInfo
-from jqd.client.manage import Changed
+from jqd.client.flows import FlowInfo, FlowJob, GroupInfo, GroupWaits
+from jqd.client.job_info import Ack, Cancel, Changed, JobInfo
 from jqd.client.pending import Pending
 
 __all__ = [
@@ -41,7 +41,11 @@ __all__ = [
     "Changed",
     "Client",
     "Conflict",
+    "FlowInfo",
+    "FlowJob",
     "Forbidden",
+    "GroupInfo",
+    "GroupWaits",
     "Invalid",
     "ItemError",
     "JobEvent",

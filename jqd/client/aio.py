@@ -80,6 +80,13 @@ class AsyncClient:
         """`async with client.buffer() as buffer:` and `await buffer.apush(…)`: see `Buffer`."""
         return self.client.buffer(**limits)
 
+    flow = _call(Client.flow, looks=True)
+    cancel_flow = _call(Client.cancel_flow)
+    retry_flow = _call(Client.retry_flow)
+    group = _call(Client.group, looks=True)
+    close_group = _call(Client.close_group)
+    cancel_group = _call(Client.cancel_group)
+    retry_group = _call(Client.retry_group)
     push = _call(Client.push)
     push_one = _call(Client.push_one)
     push_many = _call(Client.push_many)

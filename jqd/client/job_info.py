@@ -34,6 +34,17 @@ class Cancel(enum.Enum):
         return self is not Cancel.TOO_LATE
 
 
+class Changed(NamedTuple):
+    """The result of a call about many jobs."""
+
+    matched: int
+    """Jobs that it was about."""
+    changed: int
+    """Those that it changed: none in a dry run, and none that another call changed meanwhile."""
+    refused: Sequence[Mapping[str, Any]] = ()
+    """Of `job_ids` those that it left as they were: `job_id`, `status` (404, 409) and `detail`."""
+
+
 class PushedJob(NamedTuple):
     """One job that a daemon took."""
 

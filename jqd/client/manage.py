@@ -8,8 +8,9 @@ from urllib.parse import quote
 
 from jqd.client.constraints import Constraints
 from jqd.client.errors import JqdClientError
+from jqd.client.flows import Flows
 from jqd.client.http import Http, all_rows, encode, job_path, query
-from jqd.client.job_info import JobInfo, job_info, job_map
+from jqd.client.job_info import Changed, JobInfo, job_info, job_map
 from jqd.client.schedules import Schedules
 from jqd.client.tokens import Tokens
 from jqd.domain.job import Code
@@ -53,17 +54,6 @@ class Changes(TypedDict, total=False):
     argument: Any
 
 
-class Changed(NamedTuple):
-    """The result of a call about many jobs."""
-
-    matched: int
-    """Jobs that it was about."""
-    changed: int
-    """Those that it changed: none in a dry run, and none that another call changed meanwhile."""
-    refused: Sequence[Mapping[str, Any]] = ()
-    """Of `job_ids` those that it left as they were: `job_id`, `status` (404, 409) and `detail`."""
-
-
 class Reasons(NamedTuple):
     """Reasons for failures."""
 
@@ -73,7 +63,7 @@ class Reasons(NamedTuple):
     """Failures with rarer reasons than these, which are only counted."""
 
 
-class Manage(Constraints, Schedules, Tokens):
+class Manage(Constraints, Flows, Schedules, Tokens):
     """`Client` beyond pushing and waiting."""
 
     _http: Http

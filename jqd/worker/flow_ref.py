@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import anyio.to_thread
 
-from jqd.client import Client, JobInfo
+from jqd.client import Changed, Client, FlowInfo, JobInfo
 from jqd.domain.units import Duration, duration_s
 from jqd.worker.ref import Ref
 
@@ -53,6 +53,19 @@ class FlowRef(Generic[R]):
         self.wait(0 if wait is None else wait)
         found = [ref.result() for ref in self.last]
         return cast("R", found if self._is_list else found[0])
+
+    def flow(self) -> FlowInfo:
+        """All of its jobs as they stand, and others that they have to do with."""
+        return self._client().flow(self.job_id)
+
+    def cancel(self) -> Changed:
+        """Cancel all of its jobs that have not ended; and others that they have to do with."""
+        return self._client().cancel_flow(self.job_id)
+
+    def retry(self) -> Changed:
+        """Have those of its jobs tried anew that failed, and what waits for them; and others that they have to do
+        with."""
+        return self._client().retry_flow(self.job_id)
 
     async def aresult(self, wait: Duration | None = None) -> R:
         """As `result`. Cancelled, it waits no longer."""

@@ -8,7 +8,19 @@ from typing import Any, Generic, Self, TypeVar
 import anyio.to_thread
 import msgspec
 
-from jqd.client import Ack, Cancel, Client, JobEvent, JobEvents, JobInfo, LessSafe, NoResult, PartlyPushed, Pending
+from jqd.client import (
+    Ack,
+    Cancel,
+    Client,
+    FlowInfo,
+    JobEvent,
+    JobEvents,
+    JobInfo,
+    LessSafe,
+    NoResult,
+    PartlyPushed,
+    Pending,
+)
 from jqd.domain.units import Duration, duration_s
 
 T = TypeVar("T")
@@ -88,6 +100,16 @@ class Ref(Generic[T]):
         """The end of what its last attempt printed."""
         self.confirm()
         return self._client().log(self.job_id)
+
+    def flow(self) -> FlowInfo:
+        """All jobs that the job has to do with: its parents, its children, theirs and so on."""
+        self.confirm()
+        return self._client().flow(self.job_id)
+
+    def wait(self, wait: Duration | None = None) -> JobInfo:
+        """How the job has ended. Raises `TimedOut` after `wait`; None: never."""
+        self.confirm()
+        return self._client().wait([self.job_id], None if wait is None else duration_s(wait))[0]
 
     def cancel(self) -> Cancel:
         """Cancel the job, if it has not ended."""

@@ -150,10 +150,25 @@ class Signature(Step[A_contra, R_co]):
         said = {name: value for name, value in options.items() if value is not None}
         return replace(self, told=MappingProxyType({**self.told, **said, **named}))
 
+    def following(self) -> Mapping[str, Any]:
+        """The job as a map for `then` of another push, and for `Client.close_group`; it gets the result there."""
+        return self._map(self._gets_result())
+
+    def _gets_result(self) -> dict[str, Any]:
+        gap = None if self.job.parameters.is_whole else self.call.gap
+        return {} if gap is None else {"result_into": gap}
+
+    def _map(self, links: Mapping[str, Any], *, follows: bool = True) -> dict[str, Any]:
+        argument = self.call.argument
+        if follows and argument is None and self.call.gap is None:
+            argument = NO_ARGUMENT
+        options: dict[str, Any] = {**self.job.usual, **links, **self.told}
+        return job_map(self.job.name, None if argument is None else msgspec.Raw(argument), **options)
+
     def plan(self, plan: Plan, before: Results, group: str | None) -> Results:
         """See Step."""
-        gap, argument = self.call.gap, self.call.argument
-        links: dict[str, Any] = {}
+        gap = self.call.gap
+        links: dict[str, Any] = {} if group is None else {"group": group}
         if before.refs:
             links["after"] = [ref.job_id for ref in before.refs]
         elif gap is not None and not self.job.parameters.may_be_left_out:
@@ -163,12 +178,8 @@ class Signature(Step[A_contra, R_co]):
             )
         if before.refs and gap is not None:
             plan.keep(before.refs)
-            links["one_result"] = not before.is_list or None
-            links["result_into"] = None if self.job.parameters.is_whole else gap
-        elif before.refs and argument is None:
-            argument = NO_ARGUMENT
-        options: dict[str, Any] = {"job_id": plan.new_id(), **self.job.usual, **links, **self.told}
-        told = job_map(self.job.name, None if argument is None else msgspec.Raw(argument), **options)
+            links |= self._gets_result() | {"one_result": not before.is_list or None}
+        told = self._map({"job_id": plan.new_id(), **links}, follows=bool(before.refs))
         return Results((plan.add(self.job, told),))
 
 

@@ -380,7 +380,7 @@ def test_what_is_old_is_cleaned_away(
         (["delete"], "which jobs?"),
         (["delete", ""], "empty"),
         (["delete", "--all", "--state", "waiting"], "only jobs that have ended are deleted"),
-        (["retry", "a", "b", "--argument", "1"], "--argument changes one job; name it"),
+        (["retry", "a", "b", "--argument", "1"], "--argument is about one job; name it"),
         (["jobs", "--newer", "7"], "--newer 7 has no unit"),
         (["jobs", "--watch", "-o", "json"], "take -o jsonl"),
         (["top"], "top draws on a terminal"),

@@ -3,11 +3,12 @@
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 import jqd
 from jqd import after, chain, group
-from jqd.client import JobFailed
+from jqd.client import GroupWaits, JobFailed
 from jqd.testing.trial import Mode
 
 app = jqd.App("http://127.0.0.1:9")  # nobody's: what left the process would fail
@@ -63,6 +64,34 @@ def test_a_failure_reaches_the_end_of_a_chain_and_a_policy_stops_it() -> None:
         assert [info.state for info in cancelled.wait()] == ["cancelled"]
 
 
+def test_a_trial_tells_of_groups_and_flows_and_takes_a_key_once() -> None:
+    with app.testing("fake") as trial:
+        ref = group(double.s(1), fail.s(2)).then(total.s()).push()
+        assert {job.state for job in ref.flow().jobs} == {"waiting", "blocked"}
+        trial.run_all()
+        told = trial.client.group(ref.groups[0])
+        assert (told.jobs, told.counts, told.progress) == (2, {"succeeded": 1, "failed": 1}, 1.0)
+        assert [error["name"] for error in told.errors] == ["fail"]
+        assert ref.retry().changed == 2
+        assert ref.cancel().changed == 2
+
+        once = double.options(unique="key", while_="waiting", debounce="1m")
+        first, again = once.push(1), once.push(2)
+        assert (first.duplicate, again.duplicate, first.job_id == again.job_id) == (False, True, True)
+        trial.advance("59s")
+        assert first.status().attempts == 0
+        trial.advance("1s")
+        assert (first.status().state, first.status().argument) == ("succeeded", {"number": 2})
+        assert once.push(3).job_id != first.job_id
+
+        double.options(group="by hand", keep_result=True).push(4)
+        waits = trial.client.close_group("by hand", total.s().following())
+        assert waits is not None
+        trial.run_all()
+        assert total.ref(waits.job_id).result() == 8
+        assert trial.client.group("by hand").then == GroupWaits(job_id=waits.job_id, state="succeeded")
+
+
 def test_followers_and_delays_come_at_their_time() -> None:
     with app.testing("fake") as trial:
         ref = chain(double.s(1), label.s().set(delay="1h")).push()
@@ -71,9 +100,9 @@ def test_followers_and_delays_come_at_their_time() -> None:
         assert [job.attempts for job in trial.pushed(label)] == [0]
         trial.advance("1m")
         assert ref.result() == "it is 2!"
-        then = double.options(then={"name": "label", "result_into": "number"}).push(4)
+        then = double.options(then=label.s(mark=".").following()).push(4)
         trial.run_all()
-        assert [job.argument for job in trial.pushed(label)][-1] == {"number": 8}, then
+        assert [job.argument for job in trial.pushed(label)][-1] == {"number": 8, "mark": "."}, then
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -104,7 +133,11 @@ def told(step: Any) -> list[dict[str, Any]]:
     stem = ref.job_ids[0][:-1]
     return [
         {
-            name: [each.removeprefix(stem) for each in value] if name == "after" else value
+            name: [each.removeprefix(stem) for each in value]
+            if name == "after"
+            else value.removeprefix(stem)
+            if name == "group"
+            else value
             for name, value in job.items()
             if name not in ("job_id", "name", "argument")
         }
@@ -119,10 +152,11 @@ def test_each_job_says_what_it_waits_for_and_where_results_go() -> None:
         {"after": ["1"]},
     ]
     assert told(group(double.s(1), double.s(2)).then(total.s())) == [
-        {"keep_result": True},
-        {"keep_result": True},
+        {"keep_result": True, "group": "0"},
+        {"keep_result": True, "group": "0"},
         {"after": ["0", "1"], "keep_result": True},
     ]
+    assert tick.s().following() == {"name": "tick", "argument": msgspec.Raw(b"\x80"), "keep_result": True}
     options = double.s(1).set(priority=3, delay="1m").set(priority=4)
     assert told(options) == [{"priority": 4, "delay": 60.0}]
 

@@ -37,7 +37,15 @@ Mode = Literal["inline", "fake"]
 URL = "http://localhost"  # of nobody: no request leaves the process
 RUNS_MAX = 10_000  # attempts in one call: more is a job that pushes itself for ever
 BACKOFF = Backoff(jitter=0.0)  # a daemon's own, without its share of chance
-ROOMS = ("/v1/jobs", "/v1/errors", "/v1/types", "/v1/stats", "/readyz", "/livez")  # what can be asked here
+ROOMS = (
+    "/v1/jobs",
+    "/v1/groups",
+    "/v1/errors",
+    "/v1/types",
+    "/v1/stats",
+    "/readyz",
+    "/livez",
+)  # what can be asked here
 
 
 class Trial:

@@ -1,0 +1,212 @@
+"""What a command line says of jobs that have to do with others: options of a push, `jqd flow`, `jqd groups`."""
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+from rich.text import Text
+
+from jqd.cli.common import Common, checked_id, duration
+from jqd.cli.exits import Exit, Usage
+from jqd.cli.render import COLOURS, console, show, table
+from jqd.client import Changed, FlowInfo, FlowJob
+from jqd.domain.flow import OnFailure, Until
+
+NAMED_MAX = 3  # ids of parents on one line
+STYLES = {**COLOURS, "blocked": "yellow"}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Links:
+    """Options of a push that tie the job to others."""
+
+    then: Annotated[list[str] | None, Parameter(negative="", allow_leading_hyphen=True)] = None
+    """Push this job once it has succeeded, with its result as argument: a NAME, or a job as JSON; may be repeated."""
+    after: Annotated[list[str] | None, Parameter(negative="")] = None
+    """Do not begin before the job with this id has ended; may be repeated. Without an argument of its own it gets the
+    array of their results."""
+    result_into: str | None = None
+    """Put those results into this field of its argument."""
+    one_result: Annotated[bool | None, Parameter(negative="")] = None
+    """With one --after: give it the result itself, not an array of one."""
+    on_parent_failure: OnFailure | None = None
+    """If a job of --after did not succeed: run, cancel or fail it; fail by default."""
+    group: str | None = None
+    """Make it a member of this group, which is made with its first member."""
+    unique: str | None = None
+    """While a job with this key lives, push none: print that one's id."""
+    while_: Annotated[Until | None, Parameter(name="--while")] = None
+    """How long it holds its key: until it is no longer waiting, or until it has ended."""
+    debounce: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
+    """With --unique and --while waiting: put the job off by so long each time, with the last argument: 30s, 5m."""
+
+    def said(self) -> dict[str, Any]:
+        """Return the options as the client takes them. Raises Usage."""
+        return {
+            "then": None if self.then is None else [job_of(text) for text in self.then],
+            "after": self.after,
+            "result_into": self.result_into,
+            "one_result": self.one_result,
+            "on_parent_failure": self.on_parent_failure,
+            "group": self.group,
+            "unique": self.unique,
+            "while_": self.while_,
+            "debounce": None if self.debounce is None else duration(self.debounce, "--debounce"),
+        }
+
+
+def job_of(text: str) -> dict[str, Any]:
+    """Return the job that follows: of a name, or as JSON. Raises Usage."""
+    if not text.startswith("{"):
+        return {"name": text}
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise Usage(f'--then {text} is no job: {error}; write a NAME, or {{"name": …, "argument": …}}') from None
+
+
+def flow(job_id: str, /, *, common: Common = Common()) -> int:
+    """Show the jobs that a job has to do with: those it waits for, those that wait for it, theirs and so on.
+
+    Parameters
+    ----------
+    job_id
+        The id of any of them.
+    """
+    with common.client() as client:
+        found = client.flow(checked_id(job_id))
+    if common.output == "jsonl":
+        show(list(found.jobs), common.output)
+    elif common.output != "table":
+        show(found, common.output)
+    else:
+        console().print(_steps(found), end="")
+        if not found.whole:
+            print("jqd: there are more; these are the 10,000 that a daemon looks at", file=sys.stderr)
+    return Exit.DONE
+
+
+def get(group: str, /, *, common: Common = Common()) -> int:
+    """Show how the jobs of a group stand, what waits for them, and the first that failed.
+
+    Parameters
+    ----------
+    group
+        Its name.
+    """
+    with common.client() as client:
+        show(client.group(group), common.output)
+    return Exit.DONE
+
+
+def close(
+    group: str,
+    /,
+    *,
+    then: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    on_parent_failure: OnFailure | None = None,
+    common: Common = Common(),
+) -> int:
+    """Let no more jobs into a group; with --then push a job that waits for all of them. The same again counts once.
+
+    Parameters
+    ----------
+    group
+        Its name.
+    then
+        The job: a NAME, or a job as JSON; without an argument it gets the array of their results.
+    on_parent_failure
+        If one of them did not succeed: run, cancel or fail it; fail by default.
+    """
+    with common.client() as client:
+        waits = client.close_group(group, None if then is None else job_of(then), on_parent_failure=on_parent_failure)
+    if common.output != "table":
+        show({"group": group, "closed": True, "then": waits}, common.output)
+    else:
+        show(f"group {group} is closed" if waits is None else waits.job_id, common.output)
+    return Exit.DONE
+
+
+def cancel(group: str, /, *, common: Common = Common()) -> int:
+    """Cancel all jobs of a group that have not ended, and the one that waits for them.
+
+    Parameters
+    ----------
+    group
+        Its name.
+    """
+    with common.client() as client:
+        return tally(client.cancel_group(group), "cancelled", common)
+
+
+def retry(group: str, /, *, common: Common = Common()) -> int:
+    """Have all jobs of a group tried anew that failed, and the one that waits for them, if it failed.
+
+    Parameters
+    ----------
+    group
+        Its name.
+    """
+    with common.client() as client:
+        return tally(client.retry_group(group), "tried anew", common)
+
+
+def tally(changed: Changed, done: str, common: Common) -> int:
+    """Print how many jobs were changed."""
+    if common.output != "table":
+        show({"matched": changed.matched, "changed": changed.changed}, common.output)
+    else:
+        left = changed.matched - changed.changed
+        show(f"{changed.changed} jobs {done}{f'; {left} changed meanwhile' if left else ''}", common.output)
+    return Exit.DONE
+
+
+def _steps(found: FlowInfo) -> Text:
+    depths = depths_of(found.jobs)
+    jobs = sorted(found.jobs, key=lambda job: depths[job.job_id])
+    rows = [
+        (
+            depths[job.job_id] + 1,
+            job.job_id,
+            job.state,
+            job.attempts,
+            job.name,
+            _some(job.parents),
+            _some(job.waits_for),
+        )
+        for job in jobs
+    ]
+    styles = {number: STYLES[job.state] for number, job in enumerate(jobs) if job.state in STYLES}
+    return table(("STEP", "ID", "STATE", "FAILED", "NAME", "AFTER", "WAITS FOR"), rows, styles)
+
+
+def depths_of(jobs: Sequence[FlowJob]) -> dict[str, int]:
+    """Return how many jobs come before each, at most, within the flow: a job stands below all that it waits for."""
+    depths = {job.job_id: 0 for job in jobs}
+    told = [(parent, job.job_id) for job in jobs for parent in job.parents]
+    told += [(job.job_id, child) for job in jobs for child in job.children]  # each list has but the first hundred
+    followers: dict[str, list[str]] = {job_id: [] for job_id in depths}
+    missing = Counter[str]()
+    for parent, child in dict.fromkeys(told):
+        if parent in depths and child in depths:
+            followers[parent].append(child)
+            missing[child] += 1
+    ready = [job_id for job_id in depths if not missing[job_id]]
+    while ready:
+        parent = ready.pop()
+        for child in followers[parent]:
+            depths[child] = max(depths[child], depths[parent] + 1)
+            missing[child] -= 1
+            if not missing[child]:
+                ready.append(child)
+    return depths
+
+
+def _some(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - NAMED_MAX} more" if len(ids) > NAMED_MAX else ""
+    return " ".join(ids[:NAMED_MAX]) + more

@@ -1,0 +1,136 @@
+"""The client's calls about flows, the jobs that a job has to do with, and about groups."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from jqd.client.errors import JqdClientError
+from jqd.client.http import Http, encode, job_path, query
+from jqd.client.job_info import Changed
+from jqd.domain.flow import OnFailure
+
+T = TypeVar("T")
+LOOK_S = 60.0  # on top of the usual timeout: one request may look at 10,000 jobs
+
+
+class FlowJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One job of a flow."""
+
+    job_id: str
+    name: str
+    state: str
+    attempts: int
+    """Those that failed."""
+    parents: Sequence[str] = ()
+    """Jobs that it waits for, or did, or the one whose outcome made it: the first hundred."""
+    children: Sequence[str] = ()
+    """Jobs that wait for it, or follow it: the first hundred."""
+    waits_for: Sequence[str] = ()
+    """Parents that have not ended."""
+    group: str | None = None
+
+
+class FlowInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """All jobs that a job has to do with, itself among them, the oldest first."""
+
+    jobs: Sequence[FlowJob]
+    whole: bool
+    """False: it has more jobs than a daemon looks at, which is 10,000."""
+
+
+class GroupWaits(msgspec.Struct, frozen=True, kw_only=True):
+    """The job that waits for a group."""
+
+    job_id: str
+    state: str | None
+    """None: it is on its way into the store."""
+
+
+class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """How the jobs of a group stand."""
+
+    group: str
+    closed: bool
+    closed_at: datetime | None
+    jobs: int
+    counts: Mapping[str, int]
+    """State → number of jobs; "unknown": on their way into the store, or deleted since."""
+    progress: float
+    """How much of it has ended, 0 to 1."""
+    then: GroupWaits | None = None
+    errors: Sequence[Mapping[str, Any]] = ()
+    """Of the first ten that failed: `job_id`, `name`, `message`."""
+
+
+class Flows:
+    """Flows and groups in `Client`."""
+
+    _http: Http
+
+    def flow(self, job_id: str) -> FlowInfo:
+        """Return the jobs that this job has to do with: its parents, its children, theirs … Raises NotFound."""
+        jobs: list[FlowJob] = []
+        cursor = ""
+        while True:
+            params = query(cursor=cursor or None)
+            told = self._http.told(
+                "a question for a flow", "GET", f"{job_path(job_id)}/flow", params=params, wait_s=LOOK_S
+            )
+            page = _converted(told, FlowInfo)
+            jobs += page.jobs
+            cursor = told.get("cursor") or ""
+            if not cursor:
+                return FlowInfo(jobs=jobs, whole=page.whole)
+
+    def cancel_flow(self, job_id: str) -> Changed:
+        """Cancel all jobs of its flow that have not ended. Raises NotFound."""
+        return self._changed(f"{job_path(job_id)}/flow/cancel")
+
+    def retry_flow(self, job_id: str) -> Changed:
+        """Have all jobs of its flow tried anew that failed, or were cancelled for a parent. Raises NotFound."""
+        return self._changed(f"{job_path(job_id)}/flow/retry")
+
+    def group(self, group: str) -> GroupInfo:
+        """Return how the jobs of a group stand. Raises NotFound."""
+        return _converted(self._http.told("a question for a group", "GET", _path(group), wait_s=LOOK_S), GroupInfo)
+
+    def close_group(
+        self, group: str, then: Mapping[str, Any] | None = None, *, on_parent_failure: OnFailure | None = None
+    ) -> GroupWaits | None:
+        """Let no more jobs into a group; answers the job that waits for all of its jobs.
+
+        `then`: that job, as `push_one` takes it; without an argument it gets the array of their results.
+        `on_parent_failure`: what becomes of it where one did not succeed. The same call again counts once; another
+        `then` raises Conflict.
+        """
+        said = {"then": then, "on_parent_failure": on_parent_failure}
+        body = encode({name: value for name, value in said.items() if value is not None})
+        told = self._http.told("a call about a group", "POST", f"{_path(group)}/close", body=body)
+        return None if told.get("then") is None else _converted(told["then"], GroupWaits)
+
+    def cancel_group(self, group: str) -> Changed:
+        """Cancel all jobs of a group that have not ended, and the one that waits for them. Raises NotFound."""
+        return self._changed(f"{_path(group)}/cancel")
+
+    def retry_group(self, group: str) -> Changed:
+        """Have all jobs of a group tried anew that failed, and the one that waits for them, if it failed. Raises
+        NotFound."""
+        return self._changed(f"{_path(group)}/retry")
+
+    def _changed(self, path: str) -> Changed:
+        told = self._http.told("a call about jobs", "POST", path, wait_s=LOOK_S)
+        return Changed(int(told["matched"]), int(told["changed"]))
+
+
+def _path(group: str) -> str:
+    return f"/v1/groups/{quote(group, safe='')}"
+
+
+def _converted(told: Any, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(told, kind)
+    except msgspec.ValidationError as error:
+        raise JqdClientError(f"a flow or group is told in a way that is not understood: {error}", status=200) from error
