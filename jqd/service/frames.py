@@ -51,7 +51,8 @@ def write(
     tenant = services.principal.tenant
     names, called = list[str](), list[int]()
     for place, job in enumerate(jobs):
-        names.append(annotate(tenant, job.unique or job.name))  # it lies where its key does
+        home = job.unique or job.name  # a job lies where its key does
+        names.append(annotate(tenant, home) if tenant else home)
         if job.callback is not None and job.name != CALLBACK:
             called.append(place)
     if called and changes:

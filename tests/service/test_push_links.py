@@ -1,0 +1,155 @@
+"""Places in groups and unique keys while the disk is slow, refuses, or a daemon dies."""
+
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+import trio.testing
+
+from jqd.chaining.links import Links
+from jqd.domain.errors import JournalRefused, NotYet
+from jqd.domain.record import Lane, decode_cancels, decode_jobs
+from jqd.features import HOOKS
+from jqd.runner import WorkerRegistry
+from jqd.service import ServiceConfig, Services, groups
+from jqd.service.batch import read_array
+from jqd.service.push import Pushed, push
+from jqd.store.links import PLACE_S, Closing, UniqueWanted
+from jqd.testing.clock import ManualClock
+from jqd.testing.store import FakeStore
+from tests.api.fake_runner import FakeControl
+from tests.api.fakes import FakeJournal
+
+
+class Here:
+    """A push, with a disk that the test holds up."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = FakeStore(self.clock)
+        self.journal: Any = FakeJournal(self.clock)
+        control: Any = FakeControl(self.journal)
+        runner: Any = None
+        workers = WorkerRegistry(None, clock=self.clock)
+        config = ServiceConfig()
+        self.services = Services(config, self.journal, self.store, runner, workers, control, self.clock, HOOKS)
+
+    async def push(self, **job: Any) -> Pushed:
+        array = msgspec.msgpack.encode([{"name": "mail", **job}])
+        return await push(self.services, read_array(array, True, self.services.config))
+
+    def hold(self) -> trio.Event:
+        self.journal.hold, self.journal.waiting = trio.Event(), trio.Event()
+        return self.journal.hold  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+async def here() -> Here:
+    made = Here()
+    await made.store.look(fresh=True)
+    return made
+
+
+async def test_a_disk_that_refuses_leaves_no_place_and_no_key(here: Here) -> None:
+    here.journal.refuse = JournalRefused("full", full=True)
+    with pytest.raises(JournalRefused):
+        await here.push(group="g")
+    with pytest.raises(JournalRefused):
+        await here.push(unique="k")
+    assert await here.store.close_group("g") == Closing(0, [])
+    assert await here.store.reserve_unique([UniqueWanted("k", "t", "ended")]) == ["t"]
+
+
+async def test_who_finds_the_key_of_a_push_under_way_hears_what_became_of_it(here: Here) -> None:
+    found: list[Pushed] = []
+
+    async def again() -> None:
+        found.append(await here.push(unique="k"))
+
+    release = here.hold()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(again)
+        await here.journal.waiting.wait()
+        nursery.start_soon(again)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not found
+        release.set()
+    first, second = found
+    assert (first.duplicates, second.duplicates) == ((), first.job_ids)
+    assert first.job_ids == second.job_ids
+
+
+async def test_a_key_of_a_push_that_is_refused_goes_to_the_next(here: Here) -> None:
+    found: list[Pushed] = []
+
+    async def first() -> None:
+        with pytest.raises(JournalRefused):
+            await here.push(unique="k")
+        here.journal.refuse = here.journal.hold = None
+
+    async def second() -> None:
+        found.append(await here.push(unique="k"))
+
+    release = here.hold()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first)
+        await here.journal.waiting.wait()
+        nursery.start_soon(second)
+        await trio.testing.wait_all_tasks_blocked()
+        here.journal.refuse = JournalRefused("full", full=True)
+        release.set()
+    assert [one.duplicates for one in found] == [()]
+
+
+async def test_a_close_waits_for_what_is_being_pushed(here: Here) -> None:
+    told: list[Any] = []
+
+    async def close() -> None:
+        then = msgspec.Raw(msgspec.msgpack.encode({"name": "sum"}))
+        told.append(await groups.close(here.services, "g", then, None))
+
+    release = here.hold()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: here.push(group="g"))
+        await here.journal.waiting.wait()
+        nursery.start_soon(close)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not told
+        release.set()
+    (member,), (then,) = (decode_jobs(body) for lane, _, body in here.journal.frames if lane in (1, Lane.CHANGES))
+    assert then.flow is not None
+    assert (then.name, then.flow.after) == ("group.g", (member.id,))
+
+
+async def test_a_push_that_took_too_long_for_its_group_is_taken_back(here: Here) -> None:
+    release = here.hold()
+
+    async def late() -> None:
+        with pytest.raises(NotYet, match="taken back"):
+            await here.push(group="g")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(late)
+        await here.journal.waiting.wait()
+        here.clock.advance(PLACE_S + 1)
+        assert await here.store.close_group("g") == Closing(0, [])
+        release.set()
+    (job,) = decode_jobs(here.journal.frames[0][2])
+    assert here.journal.frames[-1][0] is Lane.CANCELS
+    assert decode_cancels(here.journal.frames[-1][2]) == [job.id]
+    assert await here.store.close_group("g") == Closing(0, [])
+
+
+async def test_what_a_daemon_journaled_before_it_died_is_told_by_its_next_start(here: Here) -> None:
+    """Killed behind the sync: nothing was confirmed, and nobody was told."""
+    await here.push(group="g", unique="k")
+    (job,) = decode_jobs(here.journal.frames[0][2])
+    here.store.wipe()
+    await here.store.look(fresh=True)
+    await here.store.join_group("g", ["t"])
+    await here.store.reserve_unique([UniqueWanted("k", "0", "ended")])
+    here.clock.advance(PLACE_S + 1)
+    await Links(0, here.store, 1).tell([job])
+    assert await here.store.close_group("g") == Closing(0, [job.id])
+    assert await here.store.reserve_unique([UniqueWanted("k", "t", "ended")]) == [job.id]
