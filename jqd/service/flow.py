@@ -19,7 +19,8 @@ from jqd.store import JobView
 from jqd.store.links import Linked
 
 FLOW_MAX = 10_000  # jobs of one flow that are looked at, in calls of the store of PIECE jobs each
-PIECE = 500
+PIECE = 100  # a job that waits for 10,000 has their ids in its row: 300 kB
+CANCELS = 500  # in one frame
 CHILDREN_MAX = 200  # of one job that are asked for in one call
 
 Breathe = Callable[[], Awaitable[None]]
@@ -69,9 +70,11 @@ async def whole(services: Services, given: str, breathe: Breathe) -> Flow:
     while due and len(seen) <= FLOW_MAX:
         found = await look(services, due, breathe)
         jobs |= found
+        await _resolve(services, found.values(), names)
         due = []
         for job_id, row in found.items():
-            near = [*row.listed, *await _more_children(services, job_id, row), *await _above(services, row, names)]
+            near = [*row.listed, *await _more_children(services, job_id, row)]
+            near += (parent for parent in Flow(jobs, names, is_whole=True).parents(row) if parse_id(parent) is not None)
             if row.job.flow is not None and row.job.flow.group and row.job.flow.group not in groups:
                 groups.add(row.job.flow.group)
                 group = await services.home(row.job.flow.group).get_group(row.job.flow.group)
@@ -95,19 +98,17 @@ async def _more_children(services: Services, job_id: str, row: Linked) -> list[s
     return listed
 
 
-async def _above(services: Services, row: Linked, names: dict[str, str]) -> list[str]:
-    """Ids of the parents of a job that are known."""
-    if row.job.flow is None:
-        return []
-    found = [row.job.flow.parent] if row.job.flow.parent else []
-    for parent in row.job.flow.after:
-        if parse_id(parent) is None and parent not in names:
-            job_id = await services.store.resolve(parent)
-            if job_id is None:
-                continue
+async def _resolve(services: Services, rows: Iterable[Linked], names: dict[str, str]) -> None:
+    """Learn the ids behind parents that are named by their pushers' own ids."""
+    flows = [row.job.flow for row in rows if row.job.flow is not None]
+    unknown = {parent for flow in flows for parent in flow.after if parse_id(parent) is None and parent not in names}
+
+    async def one(parent: str) -> None:
+        job_id = await services.store.resolve(parent)
+        if job_id is not None:
             names[parent] = job_id
-        found.append(names.get(parent, parent))
-    return found
+
+    await act_on_each(list(unknown), one)
 
 
 async def cancel_flow(services: Services, given: str, breathe: Breathe) -> Tally:
@@ -129,8 +130,8 @@ async def cancel_all(services: Services, jobs: Mapping[str, Linked], coming: Seq
     due = [job_id for job_id, row in jobs.items() if not State(row.state).is_final and _may_change(services, row)]
     due += coming
     tally = Tally(matched=len(due))
-    for at in range(0, len(due), PIECE):
-        piece = [Coming(job_id, 0) for job_id in sorted(due, reverse=True)[at : at + PIECE]]
+    for at in range(0, len(due), CANCELS):
+        piece = [Coming(job_id, 0) for job_id in sorted(due, reverse=True)[at : at + CANCELS]]
         await record_cancels(services, piece)
         tally.changed += len(piece)
     return tally

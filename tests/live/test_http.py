@@ -1,4 +1,4 @@
-"""HTTP.md and DIALECTS.md of docs/use are true: each request they show is made, in order, and answered as they say.
+"""HTTP.md, DIALECTS.md and FLOWS.md of docs/use are true: each request they show is made, and answered as they say.
 
 In an answer `…` stands for anything, and ids and dates are any. Ids, ports and what is set up are put in their place.
 """
@@ -14,8 +14,7 @@ import pytest
 
 from tests.live.harness import ROOT, Daemon, Process, short_directory
 
-PAGES = [(ROOT / "docs" / "use" / name).read_text() for name in ("HTTP.md", "DIALECTS.md")]
-BLOCKS = [block for page in PAGES for block in re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)]
+PAGES = ("HTTP.md", "DIALECTS.md", "FLOWS.md")
 TOLD = "curl() { command curl -w '\\n%{http_code}' \"$@\"; }; J='content-type: application/json'; "
 JOB_ID = re.compile(r"01MCC5RM\d{18}")
 ANY = re.compile(r"01MCC5RM\w*|\b8f14e45fc\w*|\d{4}-\d\d-\d\dT[\d:.]+Z|…")  # of what the page shows
@@ -110,7 +109,10 @@ def elsewhere() -> Iterator[str]:
         thread.join()
 
 
-def test_each_request_of_the_pages_is_answered_as_they_say(elsewhere: str) -> None:
+@pytest.mark.parametrize("name", PAGES)
+def test_each_request_of_the_pages_is_answered_as_they_say(elsewhere: str, name: str) -> None:
+    page = (ROOT / "docs" / "use" / name).read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     env = {"JQD_API__MASTER_KEY": "secret"}
     with short_directory() as base, Daemon(base / "d", env=env) as daemon:
         (base / "mailing.py").write_text(PRELUDE + SENT)
@@ -118,7 +120,7 @@ def test_each_request_of_the_pages_is_answered_as_they_say(elsewhere: str) -> No
         with worker:
             daemon.wait_worker("mail")
             reader, asked = Reader(daemon, elsewhere), 0
-            for block in BLOCKS:
+            for block in blocks:
                 pusher = threading.Timer(1.5, httpx2.post, [f"{daemon.url}/v1/jobs"], {"json": {"name": "mail"}})
                 if "/v1/events" in block:
                     pusher.start()
@@ -127,6 +129,6 @@ def test_each_request_of_the_pages_is_answered_as_they_say(elsewhere: str) -> No
                     asked += 1
                 pusher.cancel()
                 reader.tidy()
-            assert asked == len(re.findall(r"^(?:printf .*\| )?curl ", "".join(BLOCKS), re.MULTILINE))
+            assert asked == len(re.findall(r"^(?:printf .*\| )?curl ", "".join(blocks), re.MULTILINE))
             assert worker.stop() == 0
         assert daemon.stop() == 0

@@ -28,12 +28,13 @@ class Here:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.store = FakeStore(self.clock)
-        self.journal: Any = FakeJournal(self.clock)
+        self.journal = FakeJournal(self.clock)
+        journal: Any = self.journal
         control: Any = FakeControl(self.journal)
         runner: Any = None
         workers = WorkerRegistry(None, clock=self.clock)
         config = ServiceConfig()
-        self.services = Services(config, self.journal, self.store, runner, workers, control, self.clock, HOOKS)
+        self.services = Services(config, journal, self.store, runner, workers, control, self.clock, HOOKS)
 
     async def push(self, **job: Any) -> Pushed:
         array = msgspec.msgpack.encode([{"name": "mail", **job}])
@@ -41,7 +42,7 @@ class Here:
 
     def hold(self) -> trio.Event:
         self.journal.hold, self.journal.waiting = trio.Event(), trio.Event()
-        return self.journal.hold  # type: ignore[no-any-return]
+        return self.journal.hold
 
 
 @pytest.fixture
