@@ -11,48 +11,33 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import trio
 from msgspec import Raw
 
 from jqd.domain.dates import iso
-from jqd.domain.errors import StoreError
 from jqd.domain.fields import DECODE_ERRORS
-from jqd.domain.flow import CALLBACK, Flow
+from jqd.domain.flow import Flow
 from jqd.domain.job import NIL, Fate, State
-from jqd.domain.jobid import parse_id
+from jqd.domain.jobid import parse_id, partition_of
 from jqd.domain.results import LargeResult
-from jqd.domain.tenant import annotate, bare
-from jqd.runner.callbacks import CALLBACKS
+from jqd.domain.tenant import bare
+from jqd.service.callbacks import message
 from jqd.service.services import Services
-from jqd.service.settings import save
 from jqd.store import JobView
 
-LOOKS_MAX = 32  # parents looked at together: each is up to two calls of the store
+PIECE = 200  # members looked at in one call of the store
 GONE = "gone"  # of a parent that nobody knows: it was deleted, or its push failed
 
 _encoder = msgspec.msgpack.Encoder()
 _group_decoder = msgspec.msgpack.Decoder(dict[str, str])
 
 
-async def expect_called(services: Services, tenant: str) -> None:
-    """Have all daemons run callbacks of this tenant, from its first one on. Raises NotYet, JournalRefused."""
-    name = annotate(tenant, CALLBACK)
-    if name not in services.workers.own:
-        await save(services, lambda: {(CALLBACKS, name): _encoder.encode(True)}, bounded=False)
-
-
 async def told(services: Services, view: JobView, flow: Flow) -> bytes:
     """Return what the URL is told. Raises StoreError."""
-    parents = await _parents(services, flow.after)
-    try:
-        group = _group_decoder.decode(view.argument).get("group", "")
-    except DECODE_ERRORS:
-        group = ""
     now = iso(services.clock.wall_ms())
-    if group:
-        counts = Counter(GONE if one is None else _how(one) for one in parents)
-        return _packed("group.ended", now, {"group": group, "counts": dict(counts)})
-    parent = parents[0]
+    if group := _group(view):
+        counts = await _counts(services, flow.after)
+        return _packed("group.ended", now, {"group": group, "counts": counts})
+    parent = await _parent(services, flow.after[0])
     if parent is None:
         return _packed(f"job.{GONE}", now, {"job_id": bare(flow.after[0]), "state": GONE})
     last, how = parent.outcome, _how(parent)
@@ -73,6 +58,14 @@ async def told(services: Services, view: JobView, flow: Flow) -> bytes:
     return _packed(f"job.{how}", data["finished_at"], {**data, "result_bytes": size})
 
 
+def _group(view: JobView) -> str:
+    """The group whose callback it is, or nothing."""
+    try:
+        return _group_decoder.decode(view.argument).get("group", "")
+    except DECODE_ERRORS:
+        return ""
+
+
 def _how(view: JobView) -> str:
     """How it ended; of one that was tried again by hand since, how it ended before."""
     if view.state.is_final:
@@ -90,26 +83,23 @@ def _result(view: JobView) -> dict[str, Any]:
 
 
 def _packed(kind: str, at: str, data: dict[str, Any]) -> bytes:
-    return _encoder.encode({"type": kind, "timestamp": at, "data": data})
+    return _encoder.encode(message(kind, at, data))
 
 
-async def _parents(services: Services, given: Sequence[str]) -> list[JobView | None]:
-    found: dict[int, JobView | None] = {}
-    failed: list[StoreError] = []
+async def _counts(services: Services, members: Sequence[str]) -> dict[str, int]:
+    """State → how many members ended so."""
+    homes: dict[int, list[str]] = {}
+    for job_id in members:
+        homes.setdefault(partition_of(job_id, services.partitions), []).append(job_id)
+    counts: Counter[str] = Counter()
+    for home, its in homes.items():
+        for at in range(0, len(its), PIECE):
+            rows = await services.store.at(home).list_links(its[at : at + PIECE], 0)
+            counts.update(row.state if row else GONE for row in rows)
+    return dict(counts)
 
-    async def look(place: int, parent: str) -> None:
-        try:
-            job_id = parent if parse_id(parent) is not None else await services.store.resolve(parent)
-            view = await services.store.get_job(job_id) if job_id is not None else None
-        except StoreError as error:
-            failed.append(error)  # raised below, outside the nursery, as what it is
-        else:
-            found[place] = view if isinstance(view, JobView) else None
 
-    for at in range(0, len(given), LOOKS_MAX):
-        async with trio.open_nursery() as nursery:
-            for place, parent in enumerate(given[at : at + LOOKS_MAX], at):
-                nursery.start_soon(look, place, parent)
-        if failed:
-            raise failed[0]
-    return [found[place] for place in range(len(given))]
+async def _parent(services: Services, given: str) -> JobView | None:
+    job_id = given if parse_id(given) is not None else await services.store.resolve(given)
+    view = await services.store.get_job(job_id) if job_id is not None else None
+    return view if isinstance(view, JobView) else None

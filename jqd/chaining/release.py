@@ -5,13 +5,14 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from jqd.chaining.callbacks import expect_called, told
+from jqd.chaining.callbacks import told
 from jqd.domain.errors import Conflict, NotYet, StoreUnsettled
 from jqd.domain.flow import CALLBACK, RESULTS_TOO_LARGE, Flow, put_into
 from jqd.domain.job import NIL, State
 from jqd.domain.jobid import parse_id
 from jqd.domain.results import LargeResult
 from jqd.domain.tenant import bare
+from jqd.service.callbacks import expect_called
 from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
 from jqd.service.services import Services

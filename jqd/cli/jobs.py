@@ -56,6 +56,7 @@ def push(
     in_: Annotated[str | None, Parameter(name=("--in", "--delay"), allow_leading_hyphen=True)] = None,
     id_: Annotated[str | None, Parameter(name="--id")] = None,
     replace: Annotated[bool | None, Parameter(negative="")] = None,
+    callback: str | None = None,
     require_result: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     wait: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     result: Annotated[bool, Parameter(negative="", show_default=False)] = False,
@@ -79,6 +80,8 @@ def push(
         Your own id for the job.
     replace
         Replace a job with the same id.
+    callback
+        A URL that is told how the job ended, as a signed web hook.
     require_result
         Keep the result, and fail the job when it is too large for that; otherwise only the result is dropped.
     wait
@@ -94,6 +97,7 @@ def push(
         "delay": None if in_ is None else duration(in_, "--in"),
         "job_id": id_,
         "replace": replace,
+        "callback": callback,
     }
     if require_result:
         options["keep_result"] = "required"

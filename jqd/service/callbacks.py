@@ -7,19 +7,22 @@
 A callback whose job never came, for its push failed between the two, finds that nobody knows it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
+from jqd.domain.dates import iso
 from jqd.domain.flow import CALLBACK
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import IdRange, homes_of
 from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.domain.tenant import annotate
+from jqd.runner.callbacks import CALLBACKS
 from jqd.service.id_reservations import Changes
 from jqd.service.services import Services
+from jqd.service.settings import save
 
 BACKOFF_S = (1.0, 10.0, 60.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0, 50_400.0)  # some 32 hours in all
 TIMEOUT_S = 15.0  # as Standard Webhooks advises: a receiver answers first, and works then
@@ -43,10 +46,28 @@ def callback(url: str, after: Sequence[str], parent: str = "", argument: Any = N
     }
 
 
-def group_callback(services: Services, url: str, group: str, members: Sequence[str]) -> int:
-    """Write the callback of a group whose members all are known. Returns the position behind it, to be synced."""
-    argument = {"group": group}
-    return _write(services, [callback(url, members, argument=argument)], [annotate(services.principal.tenant, group)])
+async def group_callback(services: Services, url: str, group: str, members: Sequence[str]) -> dict[str, Any]:
+    """Return the callback of a group whose members all are known; of one without any it is told at once.
+
+    Raises NotYet, JournalRefused.
+    """
+    argument: dict[str, Any] = {"group": group}
+    if not members:
+        await expect_called(services, services.principal.tenant)
+        argument = message("group.ended", iso(services.clock.wall_ms()), {"group": group, "counts": {}})
+    return callback(url, sorted(members), argument=argument)
+
+
+def message(kind: str, at: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a callback tells."""
+    return {"type": kind, "timestamp": at, "data": data}
+
+
+async def expect_called(services: Services, tenant: str) -> None:
+    """Have all daemons run callbacks of this tenant, from its first one on. Raises NotYet, JournalRefused."""
+    name = annotate(tenant, CALLBACK)
+    if name not in services.workers.own:
+        await save(services, lambda: {(CALLBACKS, name): _encoder.encode(True)}, bounded=False)
 
 
 def append_callbacks(array: bytes, jobs: Sequence[JobSpec], wanted: Sequence[int], ids: IdRange) -> bytes:

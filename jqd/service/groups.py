@@ -10,17 +10,18 @@ from msgspec import Raw
 
 from jqd.domain.errors import Fault, Invalid, NotFound, NotYet
 from jqd.domain.flow import OnFailure
-from jqd.domain.job import State
+from jqd.domain.job import NAME_LENGTH_MAX, State
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import partition_of_name
 from jqd.domain.tenant import bare
 from jqd.service.audit import noted
 from jqd.service.batch import Batch, read_array
 from jqd.service.bulk import Tally
+from jqd.service.callbacks import group_callback
 from jqd.service.find import once_settled
 from jqd.service.flow import Breathe, Flow, cancel_all, look, retry_all
 from jqd.service.job_limits import GROUP_STEM, faults
-from jqd.service.push import expect_open, push
+from jqd.service.push import Pushed, expect_open, push
 from jqd.service.services import Services
 from jqd.store import JobView
 from jqd.store.links import Closing, Group, Linked
@@ -75,16 +76,24 @@ async def get(services: Services, name: str, breathe: Breathe) -> GroupView:
     return GroupView(group, dict(counts), await _then(services, name), views)
 
 
-async def close(services: Services, name: str, then: Raw | None, on_failure: OnFailure | None) -> Then | None:
-    """Close a group, and push the job that waits for all of its members: the same again counts once.
+async def close(
+    services: Services, name: str, then: Raw | None, on_failure: OnFailure | None, callback: str | None = None
+) -> Then | None:
+    """Close a group, and push the job that waits for all of its members, and its callback: the same again counts once.
 
     Raises Invalid, Conflict where another job waits for it; NotYet while members are being pushed; as a push.
     """
     expect_open(services)
     _expect_name(name)
     job = None if then is None else _read(services, then)
+    if callback is not None:
+        _expect_callable(services, name, callback)
     await noted(services, "group close", name)
     members = await _close(services, services.qualified_name(name))
+    if callback is not None:
+        told = await group_callback(services, callback, name, members)
+        own = services.as_principal(services.principal._replace(scopes=()))  # it is no job of a type that he pushes
+        await _push_own(own, {**told, "job_id": _callback_id(name)})
     if then is None or job is None:
         return await _then(services, name)
     item: dict[str, Any] = {**_item_decoder.decode(then), "job_id": GROUP_STEM + name}
@@ -92,9 +101,28 @@ async def close(services: Services, name: str, then: Raw | None, on_failure: OnF
         item["after"] = sorted(members)
     if on_failure is not None:
         item["on_parent_failure"] = on_failure
-    array = _encoder.encode([item])
-    pushed = await push(services, Batch(True, 1, array, _jobs_decoder.decode(array), is_own=True))
+    pushed = await _push_own(services, item)
     return await _then(services, name) or Then(str(pushed.job_ids[0]), None)
+
+
+async def _push_own(services: Services, item: Mapping[str, Any]) -> Pushed:
+    array = _encoder.encode([item])
+    return await push(services, Batch(True, 1, array, _jobs_decoder.decode(array), is_own=True))
+
+
+def _callback_id(group: str) -> str:
+    return f"{GROUP_STEM}{group}/callback"  # no group has a / in its name
+
+
+def _expect_callable(services: Services, name: str, url: str) -> None:
+    """Raise Invalid for a callback that could go nowhere."""
+    why = next((fault.detail for fault in faults(JobSpec(name="x", callback=url), 1)), None)
+    if why is None and (refused := services.workers.why_no_callback(url)):
+        why = f"the URL {url[:200]!r} {refused}"
+    if why is None and len(_callback_id(name)) > NAME_LENGTH_MAX:
+        why = f"a group with a callback has a shorter name, of {NAME_LENGTH_MAX - len(_callback_id(''))} characters"
+    if why is not None:
+        raise Invalid(why, [Fault("/callback", why)])
 
 
 async def cancel(services: Services, name: str, breathe: Breathe) -> Tally:

@@ -3,23 +3,22 @@
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx2
+import msgpack
 import pytest
 
 from jqd.client import Client, Conflict, Invalid
 from jqd.runner.callbacks import secret_of
 from jqd.worker.signed import is_ours, signing_keys
-from tests.live.harness import Daemon, wait_for
+from tests.live.harness import LEASE, Daemon, pair, wait_for
 from tests.live.test_flows import working
 from tests.live.test_hooks import NEW
 from tests.valkey import valkey
-
-NETWORKS = {"JQD_RUNNER__CALLBACK_NETWORKS": "127.0.0.0/8"}
 
 
 class Receiver:
@@ -66,21 +65,14 @@ class Receiver:
         return [json.loads(body) for _, body in self.got]
 
 
+ENV = LEASE | {"JQD_RUNNER__CALLBACK_NETWORKS": "127.0.0.0/8", "JQD_RUNNER__CALLBACK_SECRET": NEW}
+
+
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    base = tmp_path_factory.mktemp("callbacks")
-    (base / "secret").write_text(NEW)
-    with serving(base) as one:
-        yield one
-
-
-@contextmanager
-def serving(base: Path, *args: str) -> Iterator[Daemon]:
-    with valkey() as server, Daemon(base / "data", "--store", server.url, *args, env=ENV) as daemon:
-        yield daemon
-
-
-ENV = NETWORKS | {"JQD_RUNNER__CALLBACK_SECRET": NEW}
+def daemon() -> Iterator[Daemon]:
+    """One of two: whatever is pushed there, either may tell."""
+    with pair(ENV) as both:
+        yield both.one
 
 
 def test_it_is_told_how_a_job_ended(tmp_path: Path, daemon: Daemon) -> None:
@@ -215,3 +207,40 @@ def test_without_networks_only_public_addresses_are_told(tmp_path: Path) -> None
         for host in ("127.0.0.1", "localhost", "[::1]", "192.168.1.1", "[::ffff:127.0.0.1]", "0.0.0.0"):
             with pytest.raises(Invalid, match="callback"):
                 client.push("a", callback=f"http://{host}:8080/")
+
+
+def test_it_tells_of_a_group_once_all_have_ended(daemon: Daemon) -> None:
+    with Receiver() as receiver, Client(daemon.url) as client:
+        jobs = client.push_many([{"name": "nobody runs it", "group": "told of"} for _ in range(3)])
+        for group in ("told of", "told of", "without members"):
+            answer = httpx2.post(f"{daemon.url}/v1/groups/{group}/close", json={"callback": receiver.url})
+            assert answer.status_code == 200, answer.text
+        for job in jobs:
+            client.cancel(job)
+        empty, told = receiver.messages(2)
+        assert (empty["type"], empty["data"]) == ("group.ended", {"group": "without members", "counts": {}})
+        assert (told["type"], told["data"]) == ("group.ended", {"group": "told of", "counts": {"cancelled": 3}})
+        bad = httpx2.post(f"{daemon.url}/v1/groups/bad/close", json={"callback": "http://10.0.0.1/"})
+        assert (bad.status_code, bad.json()["errors"][0]["pointer"]) == (422, "/callback")
+
+
+def test_nobody_else_runs_callbacks_or_pushes_them(daemon: Daemon) -> None:
+    with Receiver() as receiver, Client(daemon.url) as client:
+        for card in ({"jobs": ["jqd.callback"]}, {"jobs": ["a"], "worker_id": "jqd.callback"}):
+            taken = httpx2.post(f"{daemon.url}/v1/workers", json={"name": "thief", "max_jobs": 1, **card})
+            assert taken.status_code == 422, taken.text
+        every = {"name": "thief", "max_jobs": 1, "jobs": "*"}
+        thief = httpx2.post(f"{daemon.url}/v1/workers", json=every).json()["worker_id"]
+        client.cancel(client.push("nobody runs it", callback=receiver.url))
+        leased = httpx2.post(f"{daemon.url}/v1/leases", json={"worker_id": thief, "max_jobs": 9, "wait": 1})
+        assert "jqd.callback" not in leased.text
+        receiver.messages(1)
+        for path, content, kind in (
+            ("job", msgpack.packb({"name": "jqd.callback", "argument": 1}), "application/msgpack"),
+            ("acme/job/jqd.callback/add", b"x\n", "text/plain"),
+        ):
+            sent = httpx2.post(f"{daemon.url}/{path}", content=content, headers={"content-type": kind})
+            assert (sent.status_code >= 400, "jqd.callback" in sent.text) == (True, True), (path, sent.text)
+        schedule = {"every": 60, "job": {"name": "jqd.callback"}}
+        assert httpx2.put(f"{daemon.url}/v1/schedules/forged", json=schedule).status_code == 422
+        httpx2.delete(f"{daemon.url}/v1/workers/{thief}")

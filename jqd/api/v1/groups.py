@@ -12,7 +12,7 @@ from jqd.api.v1.job_views import BRIEF_MESSAGE_LENGTH_MAX, iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.flow import OnFailure
 from jqd.domain.job import State
-from jqd.domain.job_spec import Then
+from jqd.domain.job_spec import Then, Url
 from jqd.domain.tenant import bare
 from jqd.http import Request, Response
 from jqd.service import groups
@@ -26,6 +26,8 @@ class Close(Struct, frozen=True, forbid_unknown_fields=True):
     """The job that runs once all members have ended."""
     on_parent_failure: OnFailure | UnsetType = UNSET
     """What becomes of it where one does not succeed."""
+    callback: Url | None = None
+    """Is told once all members have ended."""
 
 
 class Waits(Struct, frozen=True):
@@ -76,11 +78,11 @@ async def get(parts: ApiContext, request: Request, group: str) -> Response:
 
 
 async def close(parts: ApiContext, request: Request, group: str) -> Response:
-    """`POST /v1/groups/{group}/close`: no job joins it any more, and `then` waits for all of them → 200; the same again
-    counts once, another `then` 409."""
+    """`POST /v1/groups/{group}/close`: no job joins it any more, and `then` and `callback` wait for all of them → 200;
+    the same again counts once, another `then` or `callback` 409."""
     wanted = read_body(request, Close) if request.body else Close()
     then = None if wanted.then is UNSET or bytes(wanted.then) == b"\xc0" else Raw(bytes(wanted.then))
-    waits = await groups.close(parts.services, group, then, wanted.on_parent_failure or None)
+    waits = await groups.close(parts.services, group, then, wanted.on_parent_failure or None, wanted.callback)
     return answer(200, Closed(group, _waits(waits)), request.answer_language())
 
 
