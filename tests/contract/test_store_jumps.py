@@ -160,11 +160,11 @@ async def test_what_happened_in_a_minute_is_of_that_minute(store_bench: StoreBen
     await bench.push()
     jump(bench, jump_s)
     bench.clock.advance(200)
-    assert (await bench.store.stats()).counts[7] == 0
+    assert (await bench.store.stats()).counts[8] == 0
     await bench.push()
     bench.clock.advance(200)
     await bench.push()
-    assert (await bench.store.stats()).counts[7] == 1
+    assert (await bench.store.stats()).counts[8] == 1
 
 
 @pytest.mark.parametrize("jump_s", JUMPS_S)

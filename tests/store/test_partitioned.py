@@ -101,6 +101,8 @@ def wanted(cluster: Cluster, name: str) -> NameWanted:
 
 ASK: dict[str, Callable[[Cluster, str], Awaitable[object]]] = {
     "get_job": lambda cluster, job_id: cluster.spread.get_job(job_id),
+    "get_briefs": lambda cluster, job_id: cluster.spread.get_briefs([job_id]),
+    "watch_logs": lambda cluster, job_id: cluster.spread.watch_logs([(job_id, 1, 0)], 9),
     "unfinished": lambda cluster, job_id: cluster.spread.unfinished([cluster.pushed[0], job_id]),
     "delete_dead": lambda cluster, job_id: cluster.spread.delete_dead([cluster.pushed[0], job_id]),
     "get_piece": lambda cluster, job_id: cluster.spread.get_piece(LargeResult(f"{job_id}:x", 1, 1), 0),
