@@ -121,8 +121,8 @@ def _by_partition(services: Services, found: Iterable[Following]) -> list[tuple[
     """Cut entries into batches of one tenant and the same partitions: a partition that is away holds up no other."""
     parts: dict[tuple[str, frozenset[int]], list[list[Following]]] = {}
     for each in found:
-        names = (annotate(each.tenant, str(job.job_id)) for job in each.jobs)
-        where = frozenset(partition_of_name(name, services.partitions) for name in names)
+        named = [name for job in each.jobs for name in (job.job_id, job.group) if name is not None]
+        where = frozenset(partition_of_name(annotate(each.tenant, name), services.partitions) for name in named)
         batches = parts.setdefault((each.tenant, where), [[]])
         if batches[-1] and sum(len(one.jobs) for one in (*batches[-1], each)) > NAMES_PER_CALL:
             batches.append([])

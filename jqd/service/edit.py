@@ -5,6 +5,8 @@ job survives, and whoever applies the journals in any order ends with the latest
 """
 
 import enum
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, NoReturn
 
@@ -13,10 +15,11 @@ import trio
 from msgspec import Raw
 
 from jqd.domain.charge import FREE, Charge
-from jqd.domain.errors import Conflict, Fault, Invalid, NotYet
+from jqd.domain.errors import Conflict, Fault, Invalid, JournalRefused, NotYet, Overloaded, StoreError
 from jqd.domain.flow import CALLBACK, Flow
 from jqd.domain.job import ChangeKind, Priority, State
 from jqd.domain.job_spec import KEPT, Date, Delay, JobRecord, links_of
+from jqd.domain.jobid import partition_of_name
 from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.domain.tenant import bare
 from jqd.service.audit import noted
@@ -157,12 +160,12 @@ async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -
         )
     if kind is Kind.RETRY and view.outcome and view.outcome.reason == "unreadable":
         raise Conflict(f"job {_called(view)} cannot be read, nor what it was to do: delete it, and push it anew")
-    if kind is Kind.RETRY:
-        await _expect_unique(services, view)
-    if kind is not Kind.RETRY or not services.principal.tenant:
-        return await _change(services, view, kind, fields, FREE)
-    with await services.hooks.reserve(services, 1, len(_array(services, view, kind, fields)), retried=True) as charge:
-        return await _change(services, view, kind, fields, charge)
+    async with _with_key(services, view, kind):
+        if kind is not Kind.RETRY or not services.principal.tenant:
+            return await _change(services, view, kind, fields, FREE)
+        size_bytes = len(_array(services, view, kind, fields))
+        with await services.hooks.reserve(services, 1, size_bytes, retried=True) as charge:
+            return await _change(services, view, kind, fields, charge)
 
 
 async def _change(services: Services, view: JobView, kind: Kind, fields: dict[str, Any], charge: Charge) -> JobView:
@@ -223,15 +226,28 @@ async def _reserve(services: Services, view: JobView, kind: Kind) -> tuple[JobVi
             _refuse(view, kind)
 
 
-async def _expect_unique(services: Services, view: JobView) -> None:
-    """Give a job that is to begin anew its unique key again. Raises Conflict where another lives that has it."""
-    if view.flow is None or not view.flow.unique:
+@asynccontextmanager
+async def _with_key(services: Services, view: JobView, kind: Kind) -> AsyncIterator[None]:
+    """Give a job that is to begin anew its unique key again. Raises Conflict where another has it that lives."""
+    if kind is not Kind.RETRY or view.flow is None or not view.flow.unique:
+        yield
         return
     wanted, home = UniqueWanted(view.flow.unique, view.id, view.flow.until, view.id), services.home(view.flow.unique)
-    (has,) = await home.reserve_unique([wanted])
+    ask = partial(home.reserve_unique, [wanted])
+    (has,) = await once_settled(services, {partition_of_name(wanted.key, services.partitions)}, ask)
     if has != view.id:
-        raise Conflict(f"job {_called(view)} cannot be {Kind.RETRY.value}: job {has} has its unique key now")
-    await home.confirm_unique([wanted])
+        other = "a job that is being pushed" if has.startswith("~") else f"job {has}"
+        raise Conflict(f"job {_called(view)} cannot be {kind.value}: {other} has its unique key now")
+    is_journaled = True  # then the store is told of the key with the job
+    try:
+        yield
+    except (Conflict, JournalRefused, Overloaded):
+        is_journaled = False
+        raise
+    finally:
+        if not is_journaled:
+            with trio.CancelScope(shield=True), suppress(StoreError):  # else it is free by itself soon
+                await home.confirm_unique([wanted._replace(job_id="")])
 
 
 def _expect_not_callback(view: JobView, kind: Kind, fields: dict[str, Any]) -> None:

@@ -21,6 +21,8 @@ def daemons(request: pytest.FixtureRequest) -> Iterator[Pair]:
     with pair(env) as both:
         args = ["worker", "tests.live.flowing", "--daemon", both.one.url, "--concurrency", "8"]
         with Process(args, both.base / "worker.log", cwd=ROOT):
+            for daemon in (both.one, both.two):
+                daemon.wait_worker("fragile")  # its options hold for what is pushed from now on
             yield both
 
 
@@ -154,3 +156,20 @@ def test_a_wiped_store_and_a_dead_daemon_lose_no_member(tmp_path: Path) -> None:
 def _size(daemon: Daemon) -> int:
     answer = daemon.get("/v1/groups/kept")
     return answer.json()["jobs"] if answer.status_code == 200 else 0
+
+
+def test_a_job_that_follows_another_joins_the_group_that_it_names(daemons: Pair) -> None:
+    one = daemons.one
+    with Client(one.url) as client:
+        follower = {"name": "show", "group": "after"}
+        first = client.push("double", {"number": 4}, then=follower)
+        assert list(client.get(first, wait=30).then) == ["show"]
+        wait_for(lambda: one.get("/v1/groups/after").status_code == 200, "nobody joined")
+        wait_for(lambda: ask(one, "/v1/groups/after")["counts"] == {"succeeded": 1}, "it did not run")
+        close(one, "after", then={"name": "show", "keep_result": True})
+        assert client.get("group.after", wait=30).state == "succeeded"
+        late = client.push("double", {"number": 5}, then=follower)
+        jobs = lambda: {job["name"]: job for job in ask(one, f"/v1/jobs/{late}/flow")["jobs"]}  # noqa: E731
+        wait_for(lambda: "show" in jobs() and jobs()["show"]["state"] == "succeeded", "what follows did not run")
+        assert jobs()["show"]["parents"] == [late]
+        assert ask(one, "/v1/groups/after")["jobs"] == 1, "the group was closed"
