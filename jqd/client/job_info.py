@@ -115,7 +115,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Whose it is."""
     parents: Sequence[str] = ()
     """Jobs that it waits for, or did: the first hundred."""
-    parents_count: int = 0
+    parents_count: int | None = None
+    """Of all of them; None: it waits for no job."""
     parent: str | None = None
     """The job whose outcome made it."""
     group: str | None = None

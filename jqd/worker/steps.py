@@ -269,7 +269,11 @@ def group(*steps: Step[A, R]) -> Group[A, R]:
     return Group(steps)
 
 
-def after(*jobs: Ref[R] | str) -> Pushed[R]:
+@overload
+def after(*jobs: Ref[R]) -> Pushed[R]: ...
+@overload
+def after(*jobs: Ref[Any] | str) -> Pushed[Any]: ...
+def after(*jobs: Ref[Any] | str) -> Pushed[Any]:
     """What is to come once these jobs have ended, whoever pushed them: `after(ref, "its-id").then(total.s())`.
 
     Their results are those that they keep: of a job without `keep_result` there is None.

@@ -118,7 +118,10 @@ def test_what_there_is_to_see_and_to_mend(
     others = re.findall(r"or: (jqd .*)", LOOK)[0].split(", ")
     for line in [*commands(LOOK), *others]:
         job_id = waits if "run-now" in line else failed[0]
-        words = [word.replace("ID…", job_id).replace("ID", job_id) for word in shlex.split(line)]
+        words = [
+            word.replace("ID…", job_id).replace("ID", job_id).replace("http://…", clone.url)
+            for word in shlex.split(line)
+        ]
         code = run(words[1:])
         told = capsys.readouterr()
         if "delete --all" in line:

@@ -11,9 +11,11 @@ import sys
 from pathlib import Path
 
 from tests.live.harness import ROOT
-from tests.live.test_python import MODULES
+from tests.live.test_flows_page import MODULES as FLOWS
+from tests.live.test_python import MODULES as PYTHON
 
 TYPED = ROOT / "tests" / "worker" / "test_typed.py"
+MODULES = {**PYTHON, **FLOWS}
 IGNORES = re.compile(r"  # type: ignore\[.*\]$", re.MULTILINE)
 # An ignore that is not needed is an error, so that what mypy refuses is refused here as well.
 CONFIG = {"typeCheckingMode": "strict", "pythonVersion": "3.11", "reportUnnecessaryTypeIgnoreComment": "error"}
@@ -37,5 +39,5 @@ def test_pyright_takes_what_is_right_and_refuses_what_is_wrong(tmp_path: Path) -
     answer = json.loads(told.stdout)
     found = [(Path(one["file"]).name, one["range"]["start"]["line"]) for one in answer["generalDiagnostics"]]
     wrong = [("wrong.py", number) for number, line in enumerate(text.splitlines()) if IGNORES.search(line)]
-    assert len(wrong) == 9
+    assert len(wrong) == 16
     assert (sorted(set(found)), answer["summary"]["filesAnalyzed"]) == (wrong, len(MODULES) + 2), told.stdout

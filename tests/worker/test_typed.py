@@ -11,6 +11,8 @@ from typing import assert_type
 import pytest
 
 import jqd
+from jqd import after, chain, group
+from jqd.worker.steps import Signature, Step
 
 app = jqd.App("http://127.0.0.1:9")
 
@@ -85,3 +87,55 @@ def test_wrong_calls_are_refused_by_type_checkers_and_by_push() -> None:
         app.buffer(colour="red")  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="not 'eager'"):
         app.testing("eager")  # type: ignore[arg-type]
+
+
+@app.job
+def double(number: int) -> int:
+    return 2 * number
+
+
+@app.job
+def total(numbers: list[int]) -> str:
+    return str(sum(numbers))
+
+
+@app.job
+def lenient(numbers: list[int | None], /) -> int:
+    return len(numbers)
+
+
+def test_right_steps_keep_the_types_of_their_functions() -> None:
+    assert_type(double.s(1), Signature[object, int])
+    assert_type(double.s(), Signature[int, int])
+    assert_type(fetch.s(), Signature[str, bytes])
+    assert_type(send.s(subject="hi"), Signature[str, int])
+    assert_type(double.s().set(delay="5m"), Signature[int, int])
+    assert_type(chain(double.s(1), double.s(), double.s()), Step[object, int])
+    assert_type(group(double.s(1), double.s(2)).then(total.s()), Step[object, str])
+    assert_type(group(double.s(1)).then(lenient.s()), Step[object, int])
+    assert_type(double.s(1).then(group(double.s(), double.s())), Step[object, list[int]])
+    with app.testing("inline") as trial:
+        ref = assert_type(chain(double.s(1), double.s()).push(trial.client), jqd.FlowRef[int])
+        assert_type(group(double.s(1)).push(), jqd.FlowRef[list[int]])
+        assert_type(after(double.push(1)).then(total.s()), Step[object, str])
+        assert_type(ref.flow().jobs[0].job_id, str)
+
+
+async def awaited() -> tuple[int, list[int]]:
+    """Never awaited: for type checkers only."""
+    return await (await chain(double.s(1), double.s()).apush()), await group(double.s(1)).push()
+
+
+def test_wrong_steps_are_refused_by_type_checkers() -> None:
+    double.s(1).then(fetch.s())  # type: ignore[arg-type]
+    chain(double.s(1), double.s(), fetch.s())  # type: ignore[misc]
+    group(double.s(1)).then(double.s())  # type: ignore[arg-type]
+    after("id").then(total.s())
+    with pytest.raises(TypeError):
+        double.s("x")  # type: ignore[call-overload]
+    with pytest.raises(TypeError):
+        send.s(colour="red")  # type: ignore[call-overload]
+    with pytest.raises(TypeError):
+        double.s().push()  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        double.s(1).set(colour="red")  # type: ignore[call-arg]
