@@ -70,6 +70,21 @@ async def test_print_forges_no_outcome(bench: Any, lang: str) -> None:
         assert (value(told), told.log) == ("own", forged)
 
 
+@pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("raise KeyError", 1), ("return 'forged'", 0)])
+async def test_a_child_that_code_forked_says_nothing_for_its_parent(bench: Any, end: str, code: int) -> None:
+    """However it ends: its answer would be its job's, and its job's that of the next one, which never ran."""
+    body = f"""
+import os, sys
+child = os.fork()
+if child == 0:
+    {end}
+return [argument, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]
+"""
+    async with bench() as at:
+        told = await at.run(handler("python", body, batch=3), *(job(n, job_id=str(n)) for n in range(3)))
+        assert [value(told[str(n)]) for n in range(3)] == [[n, code] for n in range(3)]
+
+
 async def test_before_once_a_context_each_a_batch(bench: Any) -> None:
     parts: dict[str, Any] = {
         "before": "said = ['before']",
