@@ -5,6 +5,7 @@ An outcome that is not taken is sent again, for as long as it takes: the job is 
 
 import random
 from collections.abc import Callable, Sequence
+from itertools import islice
 from urllib.parse import quote
 
 import httpx2
@@ -21,9 +22,11 @@ from jqd.domain.media import MSGPACK
 BEATS = 3  # heartbeats in the time for which a worker may be silent: a lost one costs nothing
 CALL_S = 5.0  # of a heartbeat
 REPORT_S = 30.0  # of a report, which may have results of many MiB
-REPORT_BYTES_MAX = 4 << 20  # of results in one report, unless one alone has more
+REPORT_BYTES_MAX = 4 << 20  # of outcomes in one report, unless one alone has more
+REPORT_JOBS_MAX = 100  # as many as a lease has
 BACKOFF = Backoff(first_s=0.2, factor=2.0, cap_s=5.0)  # between reports that are not taken
 GONE = (404, 409)  # the job is not ours any more: it ended, or was given to somebody else
+REFUSED = (400, 413, 422)  # a report as a whole: it is too large, or an outcome in it that nobody can read
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -67,6 +70,8 @@ class Lease:
         self._ours = {job.job_id: job for job in jobs}  # those whose outcome is not taken yet
         self._ended: dict[str, Outcome] = {}
         self._followed: dict[str, int] = {}  # by somebody who has what it printed up to that byte
+        self._report_jobs_max = REPORT_JOBS_MAX
+        """Fewer once a report was refused, so that one outcome holds up no other."""
         self._more, self._all = trio.Event(), trio.Event()
         self._lease_id, self._http, self._daemon, self._beat_s = lease_id, http, daemon, silence_s / BEATS
         self._source = random.Random()
@@ -109,8 +114,8 @@ class Lease:
         """Return outcomes for one report: as many as it may have, at least one."""
         some: list[Outcome] = []
         size = 0
-        for outcome in self._ended.values():
-            size += len(_encode(outcome.result))
+        for outcome in islice(self._ended.values(), self._report_jobs_max):
+            size += len(_encode(outcome))
             if some and size > REPORT_BYTES_MAX:
                 break
             some.append(outcome)
@@ -121,8 +126,10 @@ class Lease:
         try:
             with trio.fail_after(REPORT_S):
                 answer = await self._post("/v1/outcomes", outcomes, REPORT_S)
-            if answer.status_code == 413 and len(outcomes) == 1:
-                rows = [_Row(413, "its outcome is too large for a request")]
+            if answer.status_code in REFUSED:
+                self._report_jobs_max = max(1, len(outcomes) // 2)
+            if answer.status_code in REFUSED and len(outcomes) == 1:
+                rows = [_Row(answer.status_code, "its outcome is too large for a request, or too deep to be read")]
             else:
                 answer.raise_for_status()
                 rows = _decode_reports(answer.content).outcomes

@@ -11,7 +11,7 @@ import trio
 from jqd.code.batch import Batch
 from jqd.code.catalogue import BROKEN_S, LOOK_S, Catalogue
 from jqd.code.config import CodeConfig, Sandbox
-from jqd.code.lease import Lease
+from jqd.code.lease import REPORT_BYTES_MAX, Lease
 from jqd.code.outcome import failed, succeeded
 from jqd.code.output import NO_LOG
 from jqd.code.worker import Home
@@ -81,7 +81,9 @@ async def test_an_outcome_is_sent_until_it_is_taken(daemon: FakeDaemon, autojump
     }
 
 
-@pytest.mark.parametrize("refused", [(413, {}), (200, {"outcomes": [{"status": 422, "detail": "jobs: no name"}]})])
+@pytest.mark.parametrize(
+    "refused", [(413, {}), (400, {}), (200, {"outcomes": [{"status": 422, "detail": "jobs: no name"}]})]
+)
 async def test_an_outcome_that_cannot_be_taken_fails_its_job(
     daemon: FakeDaemon, autojump_clock: None, refused: tuple[int, Any]
 ) -> None:
@@ -91,6 +93,38 @@ async def test_an_outcome_that_cannot_be_taken_fails_its_job(
     await settled(daemon, lease)
     last = daemon.reported()[-1]
     assert (last["status"], last["message"].split(":")[0]) == (422, "INVALID_RESPONSE")
+
+
+@pytest.mark.parametrize("status", [400, 413])
+async def test_outcomes_that_are_refused_together_are_sent_in_fewer_until_one_is_to_blame(
+    daemon: FakeDaemon, autojump_clock: None, status: int
+) -> None:
+    """As many that have large jobs to follow, or one that no daemon can read: the others are taken, and no slot is held
+    up for good."""
+
+    def answered(body: Any) -> tuple[int, Any]:
+        return (status, {}) if any(one.get("result") == "bad" for one in body) or len(body) > 3 else taken(body)
+
+    daemon.answers["/v1/outcomes"] = answered
+    ids = [f"j{n}" for n in range(9)]
+    lease = lease_of(daemon, *ids)
+    for name in ids:
+        lease.put(succeeded(job(job_id=name), "bad" if name == "j4" else "good", [], NO_LOG))
+    with trio.fail_after(600):
+        await settled(daemon, lease)
+    last = {one["job_id"]: one["status"] for one in daemon.reported()}
+    assert last == dict.fromkeys(ids, 200) | {"j4": 422}
+
+
+async def test_reports_are_bounded_with_all_that_they_have(daemon: FakeDaemon, autojump_clock: None) -> None:
+    daemon.answers["/v1/outcomes"] = taken
+    ids = [f"j{n}" for n in range(5)]
+    lease = lease_of(daemon, *ids)
+    for name in ids:
+        follows = [{"name": "n", "argument": "x" * (REPORT_BYTES_MAX // 2 - 1000)}]
+        lease.put(succeeded(job(job_id=name), None, follows, NO_LOG))
+    await settled(daemon, lease)
+    assert [len(body) for path, body in daemon.asked if path == "/v1/outcomes"] == [2, 2, 1]
 
 
 async def test_a_job_that_is_not_ours_any_more_is_let_go(daemon: FakeDaemon, autojump_clock: None) -> None:
