@@ -10,6 +10,7 @@ import msgspec
 from cyclopts import Parameter
 from rich.text import Text
 
+from jqd.cli.argument import JSON_BEGINS
 from jqd.cli.common import Common, checked_id, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import COLOURS, console, show, table
@@ -62,7 +63,7 @@ class Links:
 
 def job_of(text: str) -> dict[str, Any]:
     """Return the job that follows: of a name, or as JSON. Raises Usage."""
-    if not text.startswith("{"):
+    if not text.startswith(JSON_BEGINS):
         return {"name": text}
     try:
         return msgspec.json.decode(text, type=dict[str, Any])

@@ -56,13 +56,13 @@ class Results(NamedTuple):
 class Plan:
     """The jobs of one push, as `POST /v1/jobs` takes them: those that are waited for stand before those that wait."""
 
-    def __init__(self, client: Client | None) -> None:
-        """`client`: None for the one of the app that declares the first job."""
+    def __init__(self, client: Client | None, stem: str) -> None:
+        """`client`: None for the one of the app that declares the first job. `stem`: ids begin with it."""
         self.jobs: list[dict[str, Any]] = []
         self.groups: list[str] = []
         self._client = client
         self._job: Job[..., Any, Any] | None = None  # the first
-        self._stem = uuid4().hex
+        self._stem = stem
         self._by_id: dict[str, dict[str, Any]] = {}
 
     def new_id(self) -> str:
@@ -105,13 +105,21 @@ class Step(Generic[A_contra, R_co]):
         """Add the jobs of this step, which come after others. Returns what those wait for that come after it."""
         raise NotImplementedError
 
-    def push(self: "Step[object, R]", client: Client | None = None, *, ack: Ack | None = None) -> "FlowRef[R]":
-        """Push all jobs in one request, which is taken whole or not at all; blocks for that request.
+    def push(
+        self: "Step[object, R]",
+        client: Client | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - what it is called everywhere
+        ack: Ack | None = None,
+    ) -> "FlowRef[R]":
+        """Push all jobs in one request of its own, which is taken whole or not at all; blocks for that request.
 
-        `client`: instead of the one of the app that declares the first job. Raises TypeError for a first step that
-        leaves a parameter out, ValueError where there is nothing to push, and what `Client.push_all` raises.
+        `client`: instead of the one of the app that declares the first job. `id`: your own id for the flow; its jobs
+        are `<id>-0`, `<id>-1` …, and the same flow pushed again under it counts once. Raises TypeError for a
+        first step that leaves a parameter out, ValueError where there is nothing to push, and what `Client.push_all`
+        raises.
         """
-        plan = Plan(client)
+        plan = Plan(client, id or uuid4().hex)
         last = self.plan(plan, Results(), None)
         if not plan.jobs:
             raise ValueError("there is no job here to be pushed: after(…) waits for jobs that were, so add .then(…)")
@@ -119,9 +127,15 @@ class Step(Generic[A_contra, R_co]):
         job_ids = [job["job_id"] for job in plan.jobs]
         return FlowRef(plan.client, job_ids, last.refs, is_list=last.is_list, groups=plan.groups)
 
-    async def apush(self: "Step[object, R]", client: Client | None = None, *, ack: Ack | None = None) -> "FlowRef[R]":
+    async def apush(
+        self: "Step[object, R]",
+        client: Client | None = None,
+        *,
+        id: str | None = None,  # noqa: A002
+        ack: Ack | None = None,
+    ) -> "FlowRef[R]":
         """As `push`, for async code, under asyncio and trio. Once begun it is not cancelled."""
-        return await anyio.to_thread.run_sync(lambda: self.push(client, ack=ack))
+        return await anyio.to_thread.run_sync(lambda: self.push(client, id=id, ack=ack))
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,6 +254,8 @@ class Pushed(Step[object, list[R]], Generic[R]):
         """See Step."""
         if before.refs:
             raise TypeError("after(…) stands first: the jobs that it names were pushed, and wait for nothing more")
+        for ref in self.refs:
+            ref.confirm()  # it may be in a buffer: a job that nobody has cannot be waited for
         return Results(self.refs, is_list=True)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import jqd
 from jqd import after, chain, group
-from jqd.client import GroupWaits, JobFailed
+from jqd.client import GroupWaits, JobFailed, JqdClientError
 from jqd.testing.trial import Mode
 
 app = jqd.App("http://127.0.0.1:9")  # nobody's: what left the process would fail
@@ -169,6 +169,33 @@ def test_signatures_are_immutable_and_may_be_pushed_again() -> None:
         twice = [chain(plain, double.s()).push() for _ in range(2)]
         assert len({job_id for ref in twice for job_id in ref.job_ids}) == 4
         assert len(trial.pushed()) == 4
+
+
+def test_a_flow_under_an_own_id_counts_once() -> None:
+    with app.testing("inline") as trial:
+        for _ in range(2):
+            ref = group(double.s(1), double.s(2)).then(total.s()).push(id="order-7")
+            assert (ref.job_ids, ref.groups, ref.result()) == (
+                ["order-7-0", "order-7-1", "order-7-2"],
+                ["order-7-0"],
+                6,
+            )
+        assert [job.attempts for job in trial.pushed()] == [1, 1, 1]
+        with pytest.raises(JqdClientError, match="nothing was taken"):
+            group(double.s(1), double.s(3)).then(total.s()).push(id="order-7")
+
+
+def test_jobs_in_a_buffer_are_pushed_before_what_waits_for_them() -> None:
+    sent: list[str] = []
+
+    class Buffered(jqd.Ref[int]):
+        def confirm(self, wait: Any = None) -> None:
+            sent.append(self.job_id)
+
+    ref = Buffered("double", lambda: app.client, int)
+    ref.taken("x", duplicate=False)
+    assert told(after(ref).then(total.s()))[0]["after"] == ["x"]
+    assert sent == ["x"]
 
 
 def test_what_cannot_work_is_refused_before_anything_is_pushed() -> None:
