@@ -132,7 +132,11 @@ class Flows:
 
     async def _ask(self, blocked: Sequence[Blocked]) -> None:
         """Have their parents' partitions tell them of all ends from now on, and learn of those that came before."""
-        children = {each.job.id: each for each in blocked if each.job.flow is not None and each.job.flow.is_blocked}
+        children = {
+            each.job.id: each
+            for each in blocked
+            if each.job.flow is not None and each.job.flow.after and not each.job.flow.released
+        }  # the others have failed for a parent, and expire in a moment
         await self._store.note_parents([ParentNote(child, size=NEW) for child in children])
         pairs = [pair for each in children.values() for pair in _pairs(each.job)]
         found = await self._watch(pairs)

@@ -6,8 +6,9 @@ import msgspec
 from msgspec import Raw
 
 from jqd.chaining.callbacks import told
-from jqd.domain.errors import Conflict, NotYet, StoreUnsettled
-from jqd.domain.flow import CALLBACK, RESULTS_TOO_LARGE, Flow, put_into
+from jqd.domain.errors import Conflict, NotFound, NotYet, StoreUnsettled
+from jqd.domain.fields import DECODE_ERRORS
+from jqd.domain.flow import CALLBACK, NO_FIELD, RESULTS_TOO_LARGE, Flow, put_into
 from jqd.domain.job import NIL, State
 from jqd.domain.jobid import parse_id
 from jqd.domain.results import LargeResult
@@ -15,6 +16,7 @@ from jqd.domain.tenant import bare
 from jqd.service.callbacks import expect_called
 from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
+from jqd.service.find import read_pieces
 from jqd.service.services import Services
 from jqd.store import JobView
 
@@ -37,8 +39,7 @@ async def release(services: Services, job_id: str, failed: str) -> bool:
             await expect_called(services, view.tenant)
             fields = {"argument": await told(services, view, view.flow)}
         elif not fields:
-            argument = await _argument(services, view, view.flow)
-            fields = {"argument": argument} if argument is not None else {"failed": RESULTS_TOO_LARGE}
+            fields = await _with_results(services, view, view.flow)
         await change(services, view, Kind.RELEASE, **fields)
     except Conflict:
         return True  # it was cancelled, or deleted, in that moment
@@ -47,24 +48,40 @@ async def release(services: Services, job_id: str, failed: str) -> bool:
     return True
 
 
-async def _argument(services: Services, view: JobView, flow: Flow) -> bytes | None:
-    """Its argument with the kept results of its parents, where it wants them; None: that would be too large."""
+async def _with_results(services: Services, view: JobView, flow: Flow) -> dict[str, Any]:
+    """Its argument with the kept results of its parents, where it wants them; or why it cannot have them."""
     if view.argument != NIL and not flow.result_into:
-        return view.argument
+        return {"argument": view.argument}
     results: list[Raw] = []
-    size = 0
+    bytes_max = services.config.job_bytes_max
+    room = bytes_max
     for parent in flow.after:
-        result = await _result(services, parent)
-        size += result.bytes if isinstance(result, LargeResult) else len(result)
-        if isinstance(result, LargeResult) or size > services.config.job_bytes_max:
-            return None
+        result = await _result(services, parent, view.tenant, room)
+        if result is None:
+            return {"failed": RESULTS_TOO_LARGE}
+        room -= len(result)
         results.append(Raw(result))
     value = bytes(results[0]) if flow.one_result else _encoder.encode(results)
-    argument = bytes(put_into(view.argument, flow.result_into, value)) if flow.result_into else value
-    return argument if len(argument) <= services.config.job_bytes_max else None
+    try:
+        argument = bytes(put_into(view.argument, flow.result_into, value)) if flow.result_into else value
+    except DECODE_ERRORS:  # who changed it saw another content of the job
+        return {"failed": NO_FIELD}
+    return {"argument": argument} if len(argument) <= bytes_max else {"failed": RESULTS_TOO_LARGE}
 
 
-async def _result(services: Services, parent: str) -> bytes | LargeResult:
+async def _result(services: Services, parent: str, tenant: str, room: int) -> bytes | None:
+    """The kept result of a parent, nil where there is none or the parent is another tenant's; None: it has more bytes
+    than there is room for."""
     job_id = parent if parse_id(parent) is not None else await services.store.resolve(parent)
     view = await services.store.get_job(job_id) if job_id is not None else None
-    return view.result if isinstance(view, JobView) and view.result is not None else NIL
+    if not isinstance(view, JobView) or view.tenant != tenant or view.result is None:
+        return NIL
+    result = view.result
+    if (result.bytes if isinstance(result, LargeResult) else len(result)) > room:
+        return None
+    if not isinstance(result, LargeResult):
+        return result
+    try:
+        return b"".join([piece async for piece in read_pieces(services, result)])
+    except NotFound:
+        return NIL  # its time is over

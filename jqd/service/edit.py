@@ -24,6 +24,7 @@ from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.domain.tenant import bare
 from jqd.service.audit import noted
 from jqd.service.find import Coming, expect_promised, find, once_settled, resolve
+from jqd.service.flow_checks import NO_MAP, is_map
 from jqd.service.job_limits import date_faults, eligible_at_ms
 from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.service.server_only import expect_allowed
@@ -145,15 +146,19 @@ async def latest(services: Services, given: str) -> JobView:
 
 
 async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -> JobView:
-    """Journal a change and return the job as it is then. `fields`: priority, eligible_at_ms, argument.
+    """Journal a change and return the job as it is then. `fields`: priority, eligible_at_ms, argument; `failed`, of one
+    that is released.
 
-    Raises Conflict when its state does not allow it, or no more; NotYet when the store has not applied it in time, but
-    will, when the store lost data meanwhile, or somebody else changes it now; Pressed when a retry is more than a quota
-    allows; JournalRefused, StoreUnsettled, StoreAway, StoreRefused.
+    Raises Invalid for an argument that results cannot be put into; Conflict when its state does not allow it, or no
+    more; NotYet when the store has not applied it in time, but will, when the store lost data meanwhile, or somebody
+    else changes it now; Pressed when a retry is more than a quota allows; JournalRefused, StoreUnsettled, StoreAway,
+    StoreRefused.
     """
     if view.state not in ALLOWED[kind]:
         _refuse(view, kind)
     _expect_not_callback(view, kind, fields)
+    if "argument" in fields and view.flow is not None and view.flow.result_into and not is_map(fields["argument"]):
+        raise Invalid(NO_MAP, [Fault("/argument", NO_MAP)])
     if kind is Kind.EDIT and view.state is State.BLOCKED and "eligible_at_ms" in fields:
         raise Conflict(
             f"job {_called(view)} waits for other jobs, not for a date: run-now lets it wait for none of them"
@@ -273,6 +278,8 @@ def _refuse(view: JobView, kind: Kind) -> NoReturn:
 
 
 def _eligible_at_ms(view: JobView, kind: Kind, fields: dict[str, Any]) -> int:
+    if fields.get("failed"):
+        return 0  # it fails now, whatever its date
     if view.flow is not None and (kind is Kind.RELEASE or (kind is Kind.EDIT and view.state is State.BLOCKED)):
         return view.flow.not_before_ms
     kept = kind is Kind.EDIT and view.state in (State.SCHEDULED, State.RETRYING)

@@ -14,6 +14,7 @@ from jqd.runner.endpoint import FORM, why_no_url
 
 PARENT = "parent is said by jqd alone, of jobs that follow an outcome"
 GROUP_LENGTH_MAX = 120  # the job that waits for it is called after it, and a name has 128
+NO_MAP = "result_into names a field of the argument, which has to be a map, or left out"
 OWN_ID = "a job that follows another has an id of its own already, so it cannot be unique as well"
 REPLACE = "a job that follows another cannot replace one: pushed again after a loss it would undo what came since"
 
@@ -65,12 +66,13 @@ def link_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault]
         yield Fault("/after", "a job cannot wait for itself")
     if job.one_result and len(job.after) != 1:
         yield Fault("/one_result", f"one_result is for a job that waits for one parent, this one has {len(job.after)}")
-    if job.result_into is not None and not _is_map(bytes(job.argument)):
-        yield Fault("/result_into", "result_into names a field of the argument, which has to be a map, or left out")
+    if job.result_into is not None and not is_map(bytes(job.argument)):
+        yield Fault("/result_into", NO_MAP)
     yield from _then_faults(job, bytes_max, faults)
 
 
-def _is_map(argument: bytes) -> bool:
+def is_map(argument: bytes) -> bool:
+    """Whether it is a map with texts as keys, or nil: results can be put into a field of it."""
     if argument == NIL:
         return True
     try:

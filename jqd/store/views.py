@@ -9,7 +9,7 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
-from jqd.domain.flow import BLOCKED_MS, RESULTS_TOO_LARGE
+from jqd.domain.flow import BLOCKED_MS, NO_FIELD, RESULTS_TOO_LARGE
 from jqd.domain.job import NIL, Fate, Job, Outcome, State
 from jqd.store import codec
 from jqd.store.codec import decode_generation, decode_outcome, whole
@@ -175,6 +175,12 @@ def parent_failed(outcome: Outcome, parent: str) -> Outcome:
             "run; give it an argument of its own and read the results by their ids"
         )
         return replace(outcome, status=413, reason="parent", message=message)
+    if parent == NO_FIELD:
+        message = (
+            "PARENT_RESULTS_NO_FIELD: result_into names a field of its argument, which is no map, and it was not run; "
+            "retry it with an argument that is one"
+        )
+        return replace(outcome, status=422, reason="parent", message=message)
     return replace(outcome, status=424, reason="parent", message=message, error=msgspec.msgpack.encode(parent))
 
 

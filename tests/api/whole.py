@@ -98,7 +98,8 @@ class Whole(Edge):
             held.job.id, fence=held.fence, fate=fate, attempt=held.attempt, finished_at_ms=self.clock.wall_ms()
         )
         told = msgspec.structs.replace(told, **{"jobtype": held.job.jobtype, "generation": held.generation, **fields})
-        await self.whole.apply_outcomes(OTHER_ID, self._outcomes, self._outcomes + 1, [told])
+        put = await self.whole.put_results(OTHER_ID, self._outcomes, [told])
+        await self.whole.apply_outcomes(OTHER_ID, self._outcomes, self._outcomes + 1, put)
         self._outcomes += 1
 
     async def hand(self, held: Held, worker: str = "puller", silence_s: int = 31) -> None:

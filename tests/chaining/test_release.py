@@ -1,0 +1,106 @@
+"""What a job that waited for others gets when it goes on, and that nothing stands in its way for ever."""
+
+import random
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from jqd.chaining.flows import Flows
+from jqd.chaining.release import release
+from jqd.domain.charge import FREE
+from jqd.domain.job import Fate, Held
+from jqd.service.edit import Kind, _change
+from jqd.service.parents import CHECKED_MAX
+from tests.api.whole import Whole
+
+PIECES = "x" * 300_000  # a result that lies in the store in pieces
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    return await Whole().begin()
+
+
+def flows(edge: Whole) -> Flows:
+    go_on = partial(release, edge.api._parts.services)
+    return Flows(0, [edge.whole], lambda _: True, go_on, clock=edge.clock, source=random.Random(1))
+
+
+async def settle(edge: Whole) -> None:
+    """Let go on what waited."""
+    loop = flows(edge)
+    await edge.apply()
+    for _ in range(50):
+        if await loop.one_round():
+            break
+        await edge.apply()
+    edge.clock.advance(1)
+    await edge.whole.promote(100)
+
+
+async def get(edge: Whole, job_id: str, tenant: str = "") -> dict[str, Any]:
+    told = await edge.call("GET", f"/v1/jobs/{job_id}", headers={"jqd-tenant": tenant} if tenant else None)
+    assert told.status == 200, told.body
+    return dict(told.body)
+
+
+async def succeeded(edge: Whole, result: Any, tenant: str = "") -> str:
+    """A job that has ended with that result, which is kept."""
+    headers = {"jqd-tenant": tenant} if tenant else None
+    told = await edge.call("POST", "/v1/jobs", {"name": "made", "keep_result": True}, headers=headers)
+    await edge.apply()
+    (held,) = await edge.claim(f"{tenant}\x1fmade" if tenant else "made")
+    packed = msgspec.msgpack.encode(result)
+    await edge.end(held, Fate.SUCCEEDED, keep_result=True, result=packed)
+    return str(told.body["job_id"])
+
+
+async def _run_now(edge: Whole, job_id: str) -> list[Held]:
+    assert (await edge.call("POST", f"/v1/jobs/{job_id}/run-now")).status == 200
+    return await edge.claim("late")
+
+
+async def test_a_large_result_that_fits_an_argument_is_given_to_the_child(edge: Whole) -> None:
+    child = await edge.push(after=[await succeeded(edge, PIECES)], one_result=True)
+    await settle(edge)
+    (held,) = await edge.claim()
+    assert held.job.id == child
+    assert msgspec.msgpack.decode(held.job.argument) == PIECES
+
+
+async def test_an_argument_that_results_cannot_be_put_into_is_refused_or_fails_the_job(edge: Whole) -> None:
+    parent = await edge.push(name="late", delay=60)
+    child = await edge.push(argument={"by": 1}, after=[parent], result_into="n")
+    await settle(edge)
+    refused = await edge.call("PATCH", f"/v1/jobs/{child}", {"argument": 5})
+    assert refused.status == 422, refused.body
+    assert "has to be a map" in refused.body["detail"]
+    view: Any = await edge.whole.get_job(child)
+    # Who changes it may see another content of it than the one that he changes.
+    await _change(edge.api._parts.services, view, Kind.EDIT, {"argument": b"\x05"}, FREE)
+    (held,) = [one for one in await _run_now(edge, parent) if one.job.id == parent]
+    await edge.end(held, Fate.SUCCEEDED)
+    await settle(edge)
+    told = await get(edge, child)
+    assert (told["state"], told["message"].split(":")[0]) == ("failed", "PARENT_RESULTS_NO_FIELD")
+
+
+async def test_a_child_with_a_date_fails_at_once_for_its_parent(edge: Whole) -> None:
+    parent = await edge.ended(Fate.DEAD, name="mail")
+    child = await edge.push(after=[parent], delay=3_600)
+    await settle(edge)
+    assert (await get(edge, child))["state"] == "failed"
+
+
+async def test_another_tenants_result_is_no_result(edge: Whole) -> None:
+    """Only so many parents are looked for when a job is pushed."""
+    secret = await succeeded(edge, "secret", tenant="acme")
+    mine = {"jqd-tenant": "other"}
+    parents = [await succeeded(edge, 1, tenant="other") for _ in range(CHECKED_MAX)]
+    pushed = await edge.call("POST", "/v1/jobs", {"name": "mail", "after": [*parents, secret]}, headers=mine)
+    assert pushed.status == 201
+    await settle(edge)
+    (held,) = await edge.claim("other\x1fmail")
+    assert msgspec.msgpack.decode(held.job.argument) == [1] * CHECKED_MAX + [None]
