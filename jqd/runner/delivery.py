@@ -186,6 +186,7 @@ class Delivery:
             self.stay.answered()
         if self.is_callback and judgement is Judgement.READ:
             self._shared.gates.receivers.answered(self.worker.endpoint)
+            self.report_all(Report())  # whatever else the answer has
         if judgement in (Judgement.READ, Judgement.LATER, Judgement.NOT_TAKEN, Judgement.FAILED):
             assert self.sent_at_s is not None
             self.gate.answered(self.sent_at_s)

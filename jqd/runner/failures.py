@@ -52,7 +52,8 @@ def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[
     """Decide about the jobs that lack an outcome. Returns new deliveries to be sent."""
     now_s = shared.clock.mono_s()
     if delivery.is_callback and ending.end in CALLBACK_ENDS:
-        _finish_callback(shared, delivery, ending, now_s)
+        if delivery.missing:  # else it was taken, and only the rest of the answer was lost
+            _finish_callback(shared, delivery, ending, now_s)
         return []
     match ending.end:
         case End.COMPLETE:
@@ -93,7 +94,7 @@ def put_off(shared: DeliveryContext, delivery: Delivery) -> bool:
     """Put a callback off, with no attempt counted, while its receiver does not answer. False: it may be sent."""
     endpoint = delivery.worker.endpoint
     wait_s = shared.gates.receivers.wait_s(endpoint, shared.clock.mono_s())
-    if wait_s <= 0 or not delivery.missing:
+    if wait_s <= 0 or not delivery.missing or not shared.trusts():
         return False
     why = f"{endpoint} did not answer other callbacks; nothing is sent there for {wait_s:.1f} s"
     shared.in_flight.sent(delivery.missing.values(), shared.clock.wall_ms())

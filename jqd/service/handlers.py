@@ -6,6 +6,7 @@ from itertools import accumulate
 import msgspec
 
 from jqd.domain.errors import Fault, Invalid, NotFound
+from jqd.domain.flow import CALLBACK
 from jqd.domain.shares import Share, counted
 from jqd.domain.tenant import tenant_of
 from jqd.runner.handler import Definition, Handler, Version, id_of, is_version, spec_of
@@ -33,6 +34,9 @@ async def put(services: Services, name: str, definition: Definition, *, peer: st
     """
     if not name.isprintable() or not 1 <= len(name) <= 128 - NUMBERS_LENGTH:
         why = f"the name of a handler must be 1 to {128 - NUMBERS_LENGTH} printable characters, not {name[:64]!r}"
+        raise Invalid(why, [Fault("/name", why)])
+    if name == CALLBACK:
+        why = f"{CALLBACK} is what jqd calls its own callbacks; choose another name"
         raise Invalid(why, [Fault("/name", why)])
     if is_version(name):
         why = f"{name[:64]!r} is how a version of a handler is called: a handler's name must not end in @ and a number"

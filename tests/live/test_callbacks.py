@@ -27,6 +27,8 @@ class Receiver:
     def __init__(self, port: int = 0) -> None:
         self.got: list[tuple[dict[str, str], bytes]] = []
         self.says: list[int] = []
+        self.breaks = False
+        """Its answers are cut off in their bodies."""
         receiver = self
 
         class Told(BaseHTTPRequestHandler):
@@ -37,8 +39,9 @@ class Receiver:
                 receiver.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
                 self.send_response(receiver.says.pop(0) if receiver.says else 204)
                 self.send_header("Location", "/elsewhere")
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", "10" if receiver.breaks else "0")
                 self.end_headers()
+                self.close_connection = True
 
             def log_message(self, *_: object) -> None:
                 """Not to stderr."""
@@ -147,6 +150,15 @@ def test_a_receiver_that_is_gone_ends_it(daemon: Daemon) -> None:
         receiver.messages(1)
         info = client.get(callback_of(receiver), wait=30)
         assert (info.name, info.state, info.attempts) == ("jqd.callback", "failed", 1)
+
+
+def test_a_good_status_is_enough(daemon: Daemon) -> None:
+    with Receiver() as receiver, Client(daemon.url) as client:
+        receiver.says, receiver.breaks = [200], True
+        client.cancel(client.push("nobody runs it", callback=receiver.url))
+        receiver.messages(1)
+        info = client.get(callback_of(receiver), wait=30)
+        assert (info.state, info.attempts) == ("succeeded", 1)
 
 
 def test_it_says_what_may_not_be(daemon: Daemon) -> None:

@@ -77,6 +77,8 @@ class WebHook(WorkerProtocol):
 
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
         (only,) = sending.held
+        if sending.worker.standing is AddressPolicy.CALLBACK:
+            return _Unread()
         follows = only.job.flow is not None and bool(only.job.flow.then_text)
         return _Body(bool(only.job.keep_result) or follows, content_type, value_bytes_max, status)
 
@@ -131,3 +133,19 @@ class _Body:
             except UnicodeDecodeError:
                 result = _encoder.encode(body)
         return [WorkerSaid(None, Report(status=self.status, result=result))]
+
+
+class _Unread:
+    """See Reader. The answer to a callback: its status has said all."""
+
+    is_decided = True
+    held = 0
+
+    def is_costly(self, data: bytes) -> bool:
+        return False
+
+    def feed(self, data: bytes) -> Sequence[Answer]:
+        return ()
+
+    def end(self) -> Sequence[Answer]:
+        return ()
