@@ -64,7 +64,7 @@ def start(
 ) -> Launched:
     """Start it, in this thread: it dies with the thread that started it. `base`: where homes are made. Raises
     NotStarted."""
-    home = Path(tempfile.mkdtemp(prefix="home-", dir=base))
+    home = _new_home(base)
     prints, printed = os.pipe()
     complains, complained = os.pipe()
     given = {"HOME": str(home), "TMPDIR": str(home), "JQD_CODE": "1"}
@@ -102,18 +102,37 @@ def _offer_to_the_kernel(pid: int) -> None:
         get_logger("code").debug("code.no_oom_score", pid=pid, error=str(error))
 
 
+def _new_home(base: Path) -> Path:
+    """Return a new folder below `base`, which is made anew where somebody tidied it up. Raises NotStarted."""
+    try:
+        base.mkdir(mode=0o700, exist_ok=True)
+        if base.stat().st_uid != os.geteuid():
+            raise NotStarted(f"{base} was taken by another user: restart this worker")
+        return Path(tempfile.mkdtemp(prefix="home-", dir=base))
+    except OSError as error:
+        raise NotStarted(f"no folder can be made in {base}: {error}; look at that disk") from error
+
+
 def remove(home: Path) -> None:
-    """Delete a home, also where its code took its own rights away."""
+    """Delete a folder, also where code took its own rights away. What cannot be deleted is left, and logged."""
+    tried: set[str] = set()
 
     def allow(_: object, path: str, __: object) -> None:
-        os.chmod(Path(path).parent, 0o700)
+        if path in tried or not os.path.lexists(path):
+            return
+        tried.add(path)
+        if path != str(home):  # what lies above it is not its code's
+            os.chmod(Path(path).parent, 0o700)
         if os.path.isdir(path) and not os.path.islink(path):
             os.chmod(path, 0o700)
-            shutil.rmtree(path, ignore_errors=True)
-        elif os.path.lexists(path):
+            shutil.rmtree(path, onerror=allow)
+        else:
             os.unlink(path)
 
-    shutil.rmtree(home, onerror=allow)
+    try:
+        shutil.rmtree(home, onerror=allow)
+    except (OSError, RecursionError) as error:  # folders a thousand deep
+        get_logger("code").warning("code.folder_left", folder=str(home), error=repr(error)[:200])
 
 
 def _prepared(limits: Limits, lang: str, *, own_privileges: bool) -> Callable[[], None]:

@@ -90,8 +90,7 @@ class _Worker:
             with trio.CancelScope(shield=True):
                 await _wait_dead(child)
                 await _sweep()
-                for home in self._base.iterdir():
-                    await trio.to_thread.run_sync(remove, home)
+                await trio.to_thread.run_sync(remove, self._base)  # with it the homes; it is made anew
         assert child.returncode is not None
         return child.returncode
 
