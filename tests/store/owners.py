@@ -183,7 +183,7 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "fence": (SEAT, lambda of: ()),
     "life": (
         SEAT,
-        lambda of: {each for each in of.ids("life") if each not in LIFE and not each.startswith(b"sat:")},
+        lambda of: {each for each in of.ids("life") if each not in LIFE and not each.startswith((b"sat:", b"asked:"))},
     ),
     "members": (SEAT, lambda of: ()),
     "applied": (JOURNAL, lambda of: ()),

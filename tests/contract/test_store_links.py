@@ -1,0 +1,274 @@
+"""Jobs that wait for others: whatever comes first, and however often, each end counts once, and none is missed."""
+
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from jqd.domain.flow import BLOCKED_MS, Flow
+from jqd.domain.job import ChangeKind, Fate, Job, State
+from jqd.store.links import NEW, Due, ParentNote, Standing, WatchPair
+from jqd.store.methods import STEP_JOBS
+from jqd.testing.store import FakeStore
+from tests.contract.bench import ORDERS_PART, StoreBench, changed, outcome
+from tests.contract.test_store_counts import counts
+
+REST_S = 5.0
+WELL = Standing(True, "")
+OPEN = Standing(False, "")
+
+
+@pytest.fixture
+async def store_bench(store_bench: StoreBench) -> StoreBench:
+    await store_bench.store.look(fresh=True)
+    return store_bench
+
+
+def blocked(bench: StoreBench, *parents: Job, **fields: Any) -> Job:
+    """A job that waits for these."""
+    flow = Flow(after=tuple(parent.id for parent in parents))
+    return bench.make(**{"jobtype": "sum", "flow": flow, "eligible_at_ms": BLOCKED_MS} | fields)
+
+
+async def parents_and_child(bench: StoreBench, number: int) -> tuple[list[Job], Job]:
+    parents = [bench.make() for _ in range(number)]
+    child = blocked(bench, *parents)
+    await bench.add(*parents, child)
+    return parents, child
+
+
+async def due(bench: StoreBench) -> Due:
+    return await bench.store.take_links(100, REST_S)
+
+
+async def ask(bench: StoreBench, child: Job) -> Standing:
+    """As the loop does for a blocked child."""
+    assert child.flow is not None
+    await bench.store.note_parents([ParentNote(child.id, size=NEW)])
+    found = await bench.store.watch_parents([WatchPair(child.id, "", parent, "") for parent in child.flow.after])
+    notes = [ParentNote(child.id, one.id, one.how or "") for one in found]
+    notes[-1] = notes[-1]._replace(size=len(notes))
+    return (await bench.store.note_parents(notes))[child.id]
+
+
+async def tell(bench: StoreBench) -> dict[str, Standing]:
+    """As the loop does for all parents that ended."""
+    standing: dict[str, Standing] = {}
+    for each in (await due(bench)).ended:
+        standing |= await bench.store.note_parents([ParentNote(child, each.id, each.how) for child in each.children])
+        await bench.store.drop_links({each.entry: each.children})
+    return standing
+
+
+async def end(bench: StoreBench, fate: Fate = Fate.SUCCEEDED) -> Job:
+    """The next parent begins and ends."""
+    held = await bench.claim_one(await bench.join())
+    await bench.settle(outcome(held, fate))
+    return held.job
+
+
+async def release(bench: StoreBench, child: Job, **fields: Any) -> None:
+    """Its content once it waits no more."""
+    revision = await bench.store.reserve_change(child.id)
+    await bench.add(changed(child, revision, ChangeKind.EDIT, **{"eligible_at_ms": 0} | fields))
+
+
+async def test_a_job_that_waits_is_blocked_and_counts_so(store_bench: StoreBench) -> None:
+    _, child = await parents_and_child(store_bench, 1)
+    assert await store_bench.state(child) is State.BLOCKED
+    assert await counts(store_bench, "sum") == {"blocked": 1}
+    page = await store_bench.store.list_jobs(State.BLOCKED, None, None, 10, "")
+    assert [job.id for job in page.jobs] == [child.id]
+    assert (await store_bench.store.list_jobs(State.SCHEDULED, None, None, 10, "")).jobs == []
+    assert await store_bench.claim(await store_bench.join(), "sum") == []
+    await release(store_bench, child)
+    assert await counts(store_bench, "sum") == {"waiting": 1}
+    assert [one.job.id for one in await store_bench.claim(await store_bench.join(), "sum")] == [child.id]
+
+
+async def test_what_is_taken_and_not_done_is_found_again(store_bench: StoreBench) -> None:
+    _, child = await parents_and_child(store_bench, 1)
+    (given,) = (await due(store_bench)).blocked
+    assert (given.job.id, given.job.flow) == (child.id, child.flow)
+    again = await due(store_bench)
+    assert (again.blocked, again.wait_s) == ([], REST_S)
+    store_bench.clock.advance(REST_S)
+    assert [one.entry for one in (await due(store_bench)).blocked] == [given.entry]
+    await store_bench.store.drop_links({given.entry: ()})
+    store_bench.clock.advance(REST_S)
+    assert (await due(store_bench)).blocked == []
+
+
+async def test_in_any_order_of_ends_and_steps_all_are_known_in_the_end(store_bench: StoreBench) -> None:
+    """Each parent ends, all are asked once or twice, and children are told at any moment."""
+
+    async def ends(child: Job) -> Standing:
+        await end(store_bench)
+        return OPEN
+
+    async def asks(child: Job) -> Standing:
+        return await ask(store_bench, child)
+
+    async def tells(child: Job) -> Standing:
+        return (await tell(store_bench)).get(child.id, OPEN)
+
+    steps: dict[str, Callable[[Job], Awaitable[Standing]]] = {"end": ends, "ask": asks, "tell": tells}
+    orders = sorted(set(itertools.permutations(2 * list(steps))))
+    step = 6 if isinstance(store_bench.store, FakeStore) else 6 * ORDERS_PART  # all are in chaining/test_flows.py
+    for order in orders[::step]:
+        _, child = await parents_and_child(store_bench, 2)
+        stood = OPEN
+        for name in order:
+            now = await steps[name](child)
+            stood = now if now.is_done else stood
+        last = (await tell(store_bench)).get(child.id, stood)
+        assert last == WELL, order
+        assert await tell(store_bench) == {}, "nobody is told twice"
+        await release(store_bench, child)
+        held = await store_bench.claim_one(await store_bench.join(), "sum")
+        assert held.job.id == child.id
+        await store_bench.settle(outcome(held, Fate.SUCCEEDED))
+
+
+async def test_an_end_that_is_noted_twice_is_one_and_stays_as_it_was_first_told(store_bench: StoreBench) -> None:
+    (one, two), child = await parents_and_child(store_bench, 2)
+    note = store_bench.store.note_parents
+    await note([ParentNote(child.id, size=NEW), ParentNote(child.id, one.id), ParentNote(child.id, two.id, size=2)])
+    failed = ParentNote(child.id, one.id, "failed")
+    assert await note([failed, failed, failed._replace(how="succeeded")]) == {child.id: Standing(False, one.id)}
+    assert await note([failed._replace(how="")]) == {child.id: Standing(False, one.id)}
+    assert await note([ParentNote(child.id, two.id, "succeeded")]) == {child.id: Standing(True, one.id)}
+
+
+@pytest.mark.parametrize("how", ["succeeded", "failed", "cancelled"])
+@pytest.mark.parametrize("asked_first", [True, False])
+async def test_children_learn_how_a_parent_ended(store_bench: StoreBench, how: str, asked_first: bool) -> None:
+    (parent,), child = await parents_and_child(store_bench, 1)
+    stands = await ask(store_bench, child) if asked_first else OPEN
+    assert stands == OPEN
+    if how == "cancelled":
+        await store_bench.cancel(parent.id)
+    else:
+        await end(store_bench, Fate.SUCCEEDED if how == "succeeded" else Fate.FAILED)
+    stands = (await tell(store_bench))[child.id] if asked_first else await ask(store_bench, child)
+    assert stands == Standing(True, "" if how == "succeeded" else parent.id)
+
+
+async def test_children_learn_that_a_parent_expired(store_bench: StoreBench) -> None:
+    parent = store_bench.make(expires_at_ms=store_bench.clock.wall_ms() + 1_000)
+    child = blocked(store_bench, parent)
+    await store_bench.add(parent, child)
+    await ask(store_bench, child)
+    store_bench.clock.advance(2.0)
+    await store_bench.store.promote(10)
+    assert await store_bench.state(parent) is State.FAILED
+    assert await tell(store_bench) == {child.id: Standing(True, parent.id)}
+
+
+async def test_an_attempt_that_failed_is_no_end(store_bench: StoreBench) -> None:
+    _, child = await parents_and_child(store_bench, 1)
+    await ask(store_bench, child)
+    held = await store_bench.claim_one(await store_bench.join())
+    await store_bench.settle(outcome(held, Fate.RETRY))
+    assert await tell(store_bench) == {}
+
+
+async def test_a_blocked_job_that_expires_is_asked_for_no_more(store_bench: StoreBench) -> None:
+    parent = await store_bench.push()
+    child = blocked(store_bench, parent, expires_at_ms=store_bench.clock.wall_ms() + 1_000)
+    await store_bench.add(child)
+    store_bench.clock.advance(2.0)
+    await store_bench.store.promote(10)
+    assert await store_bench.state(child) is State.FAILED
+    assert await counts(store_bench, "sum") == {"failed": 1}
+    assert (await due(store_bench)).blocked == []
+
+
+async def test_a_failed_child_that_is_retried_asks_its_parents_again(store_bench: StoreBench) -> None:
+    (parent,), child = await parents_and_child(store_bench, 1)
+    await end(store_bench, Fate.FAILED)
+    assert await ask(store_bench, child) == Standing(True, parent.id)
+    await store_bench.cancel(child.id)
+    assert [one.entry for one in (await due(store_bench)).blocked] == []
+    revision = await store_bench.store.reserve_change(parent.id)
+    await store_bench.add(changed(parent, revision, ChangeKind.RETRY))
+    revision = await store_bench.store.reserve_change(child.id)
+    await store_bench.add(changed(child, revision, ChangeKind.RETRY))
+    assert await counts(store_bench, "sum") == {"blocked": 1}
+    store_bench.clock.advance(REST_S)
+    assert [one.job.id for one in (await due(store_bench)).blocked] == [child.id]
+    assert await ask(store_bench, child) == OPEN, "it has not ended since"
+    await end(store_bench)
+    assert await tell(store_bench) == {child.id: WELL}
+
+
+async def test_of_a_child_that_waits_no_more_nothing_is_kept(store_bench: StoreBench) -> None:
+    _, child = await parents_and_child(store_bench, 1)
+    await ask(store_bench, child)
+    await store_bench.cancel(child.id)
+    await due(store_bench)
+    await store_bench.store.delete_dead([child.id])
+    await end(store_bench)
+    await tell(store_bench)
+    keys = store_bench.keys()
+    assert not [key for key in keys if key.endswith(f"parents:{child.id}".encode())]
+
+
+async def test_a_parent_is_deleted_only_when_its_children_were_told(store_bench: StoreBench) -> None:
+    (parent,), child = await parents_and_child(store_bench, 1)
+    await ask(store_bench, child)
+    await end(store_bench, Fate.FAILED)
+    await store_bench.join()
+    assert await store_bench.store.delete_dead([parent.id]) == []
+    assert await tell(store_bench) == {child.id: Standing(True, parent.id)}
+    assert await store_bench.store.delete_dead([parent.id]) == [parent.id]
+    (one,) = await store_bench.store.watch_parents([WatchPair(child.id, "", parent.id, "")])
+    assert one.how is None, "nobody knows it any more"
+
+
+async def test_what_ended_is_not_purged_before_its_children_were_told(store_bench: StoreBench) -> None:
+    (parent,), child = await parents_and_child(store_bench, 1)
+    await ask(store_bench, child)
+    await end(store_bench)
+    store_bench.clock.advance(100 * 86_400)
+    await store_bench.join()
+    await store_bench.store.purge(100)
+    assert await store_bench.state(parent) is State.SUCCEEDED
+    await tell(store_bench)
+    store_bench.clock.advance(100 * 86_400)
+    await store_bench.join()
+    await store_bench.store.purge(100)
+    assert await store_bench.store.get_job(parent.id) is None
+
+
+async def test_parents_have_own_ids_and_tenants(store_bench: StoreBench) -> None:
+    other = await store_bench.push("acme\x1fmail")
+    pairs = [WatchPair("child", "", given, "") for given in ("=nobody", other.id, "0" * 26)]
+    assert [one.how for one in await store_bench.store.watch_parents(pairs)] == [None, None, None]
+    (own,) = await store_bench.store.watch_parents([WatchPair("child", "acme", other.id, "")])
+    assert (own.id, own.how) == (other.id, "")
+
+
+async def test_all_blocked_jobs_ask_again_once_in_each_life_of_a_partition(store_bench: StoreBench) -> None:
+    parent = await store_bench.push()
+    children = [blocked(store_bench, parent) for _ in range(STEP_JOBS + 2)]
+    await store_bench.push(eligible_at_ms=store_bench.clock.wall_ms() + 9_000)
+    for some in (children[:300], children[300:]):
+        await store_bench.add(*some)
+
+    async def asked() -> set[str]:
+        found: set[str] = set()
+        while entries := [one.entry for one in (await store_bench.store.take_links(1_000, REST_S)).blocked]:
+            found.update(entries)
+            await store_bench.store.drop_links(dict.fromkeys(entries, ()))
+        return found
+
+    everyone = {f"w{child.id}" for child in children}
+    assert await asked() == everyone
+    await store_bench.store.ask_again(1, "run.first")
+    assert await asked() == everyone
+    await store_bench.store.ask_again(1, "run.first")
+    assert await asked() == set()
+    await store_bench.store.ask_again(1, "run.second")
+    assert await asked() == everyone
