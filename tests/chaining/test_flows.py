@@ -1,0 +1,254 @@
+"""The loop that lets children go on: each once, after all parents, whatever is repeated, refused or away meanwhile."""
+
+import random
+from collections.abc import Callable, Collection
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+import trio.testing
+
+from jqd.chaining.flows import COMPLAIN_S, LOOK_S, OLD_MS, REST_S, Flows
+from jqd.domain.errors import JournalRefused, JqdError, StoreAway
+from jqd.domain.flow import BLOCKED_MS, Flow
+from jqd.domain.job import ChangeKind, Fate, Job, State
+from jqd.domain.jobid import partition_of
+from jqd.store import JobView, StoreConfig
+from jqd.testing.store import FakeStore
+from tests.contract.bench import OTHER_JOURNAL, StoreBench, changed, outcome
+from tests.loops.house import TrioClock
+
+WALKS = 60
+STEPS = 16
+PARENTS = 3
+CALLS = 9  # of the store in one round, about
+
+
+class Faulty:
+    """A way to a store that breaks at one call, before or after the store did it."""
+
+    def __init__(self, store: FakeStore) -> None:
+        self.store = store
+        self.breaks_at, self.is_done = 0, False
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self.store, name)
+        if not callable(real):
+            return real
+
+        async def call(*args: Any, **named: Any) -> Any:
+            self.breaks_at -= 1
+            if self.breaks_at == 0 and not self.is_done:
+                raise StoreAway("the request was lost")
+            answer = await real(*args, **named)
+            if self.breaks_at == 0:
+                raise StoreAway("the answer was lost")
+            return answer
+
+        return call
+
+
+class Room:
+    """Two partitions, of which the second has the parents; what is released goes into the first at once."""
+
+    def __init__(self, partitions: int = 2) -> None:
+        self.clock = TrioClock()
+        parts = StoreConfig(url="redis://fake", partitions=partitions).parts()
+        self.stores = [FakeStore(self.clock, part) for part in parts]
+        self.benches = [StoreBench(store, self.clock) for store in self.stores]
+        self.unsettled: set[int] = set()
+        self.released: list[str] = []
+        self.failed: list[str] = []
+        self.refuses: Exception | bool | None = None
+        self.made: dict[str, Job] = {}
+        self.flows = self.loop()
+
+    def loop(self, number: int = 0, wrap: Callable[[FakeStore], Any] = lambda store: store) -> Flows:
+        stores: Any = [wrap(store) for store in self.stores]
+        return Flows(number, stores, self.settled, self.release, clock=self.clock, source=random.Random(1))
+
+    def settled(self, where: Collection[int]) -> bool:
+        return self.unsettled.isdisjoint(where)
+
+    async def release(self, job_id: str, failed: str) -> bool:
+        if isinstance(self.refuses, Exception):
+            raise self.refuses
+        view = await self.stores[0].get_job(job_id)
+        if self.refuses or not isinstance(view, JobView) or view.state is not State.BLOCKED:
+            return not self.refuses
+        self.released.append(job_id)
+        self.failed.append(failed)
+        revision = await self.stores[0].reserve_change(job_id)
+        await self.benches[0].add(changed(self.made[job_id], revision, ChangeKind.EDIT, eligible_at_ms=0))
+        return True
+
+    def make(self, home: int, **fields: Any) -> Job:
+        made = self.benches[home].make(**fields)
+        named = next(name for name in (made.id[:-1] + letter for letter in "01") if partition_of(name, 2) == home)
+        job = msgspec.structs.replace(made, id=named)
+        self.made[job.id] = job
+        return job
+
+    async def parent(self) -> Job:
+        job = self.make(len(self.stores) - 1)
+        await self.benches[-1].add(job)
+        return job
+
+    async def child(self, *parents: Job) -> Job:
+        flow = Flow(after=tuple(parent.id for parent in parents))
+        job = self.make(0, jobtype="sum", flow=flow, eligible_at_ms=BLOCKED_MS)
+        await self.benches[0].add(job)
+        return job
+
+    async def end(self, fate: Fate = Fate.SUCCEEDED) -> None:
+        bench = self.benches[-1]
+        await bench.settle(outcome(await bench.claim_one(await bench.join()), fate))
+
+
+@pytest.fixture
+async def room() -> Room:
+    room = Room()
+    for store in room.stores:
+        await store.look(fresh=True)
+    return room
+
+
+@pytest.fixture
+async def running(room: Room, nursery: trio.Nursery) -> Room:
+    await nursery.start(room.flows.run)
+    return room
+
+
+async def _walk(room: Room, source: random.Random) -> None:
+    """Two daemons look at both partitions, and lose requests and answers at any call."""
+    ways: list[Faulty] = []
+
+    def way(store: FakeStore) -> Faulty:
+        ways.append(Faulty(store))
+        return ways[-1]
+
+    loops = [room.loop(number, way) for number in (0, 1, 0, 1)]
+    child = await room.child(*[await room.parent() for _ in range(PARENTS)])
+    ended = 0
+    for _ in range(STEPS):
+        what = source.choice(("end", "round", "round", "break", "break", "rest"))
+        if what == "end" and ended < PARENTS:
+            await room.end()
+            ended += 1
+        elif what == "rest":
+            await trio.sleep(REST_S)
+        else:
+            for each in ways:
+                each.breaks_at = source.randint(1, CALLS) if what == "break" else 0
+                each.is_done = source.random() < 0.5
+            try:
+                await source.choice(loops).one_round()
+            except JqdError:
+                assert what == "break"
+        assert ended == PARENTS or child.id not in room.released, "it went on before all had ended"
+    for _ in range(ended, PARENTS):
+        await room.end()
+    for each in ways:
+        each.breaks_at = 0
+    for loop in (*loops, *loops):
+        await trio.sleep(REST_S)
+        while await loop.one_round() == 0.0:
+            pass
+    assert room.released.count(child.id) == 1
+    bench = room.benches[0]
+    held = await bench.claim_one(await bench.join(), "sum")
+    assert held.job.id == child.id
+    await bench.settle(outcome(held, Fate.SUCCEEDED))
+
+
+async def test_whatever_is_lost_and_repeated_a_child_is_released_once_after_all(
+    autojump_clock: None, room: Room
+) -> None:
+    for seed in range(WALKS):
+        try:
+            await _walk(room, random.Random(seed))
+        except AssertionError as error:
+            raise AssertionError(f"walk {seed}: {error}") from error
+
+
+async def test_it_is_complained_of_children_whose_parents_do_not_come(autojump_clock: None, running: Room) -> None:
+    late = running.make(1)
+    child = await running.child(late)
+    await trio.sleep(COMPLAIN_S)
+    assert running.flows.complaint is None
+    await trio.sleep(REST_S + LOOK_S)
+    assert (running.flows.complaint or "").startswith(f"job {child.id} and 0 others wait")
+    await running.benches[1].add(late)
+    await running.end()
+    await trio.sleep(2 * REST_S)
+    assert (running.released, running.flows.complaint) == ([child.id], None)
+
+
+async def test_a_parent_that_nobody_knows_has_ended_once_its_partition_was_told_all(
+    autojump_clock: None, running: Room
+) -> None:
+    gone, later = running.make(1), running.make(1)
+    await running.benches[1].add(later)  # of the same journal
+    running.unsettled.add(1)
+    child = await running.child(gone)
+    await trio.sleep(4 * REST_S)
+    assert running.released == []
+    running.unsettled.clear()
+    await trio.sleep(2 * REST_S)
+    assert (running.released, running.failed) == ([child.id], [""])
+
+
+async def test_a_journal_that_tells_nothing_is_waited_for_no_longer_than_that(
+    autojump_clock: None, running: Room
+) -> None:
+    child = await running.child(running.make(1))
+    await trio.sleep(OLD_MS / 1000 - REST_S)
+    assert running.released == []
+    await trio.sleep(3 * REST_S)
+    assert running.released == [child.id]
+
+
+async def test_a_partition_that_is_away_is_asked_and_told_when_it_is_back(autojump_clock: None, running: Room) -> None:
+    parent = await running.parent()
+    running.stores[1].away = "cable pulled"
+    child = await running.child(parent)
+    await trio.sleep(4 * REST_S)
+    assert running.flows.backoff.failures > 0
+    running.stores[1].away = None
+    await trio.sleep(4 * REST_S)
+    assert running.flows.backoff.failures == 0
+    assert running.released == []
+    await running.end(Fate.FAILED)
+    flows = running.loop(1)  # of the partition that tells
+    while await flows.one_round() == 0.0:
+        pass
+    assert (running.released, running.failed) == ([child.id], [parent.id])
+
+
+@pytest.mark.parametrize("refuses", [True, JournalRefused("the disk is full", full=True), StoreAway("cable pulled")])
+async def test_a_release_that_is_refused_is_tried_again(
+    autojump_clock: None, running: Room, refuses: Exception | bool
+) -> None:
+    await running.parent()
+    await running.end()
+    running.refuses = refuses
+    child = await running.child(*[job for job in running.made.values() if job.jobtype != "sum"][-1:])
+    running.flows.wake()
+    await trio.sleep(3 * REST_S)
+    assert running.released == []
+    running.refuses = None
+    await trio.sleep(3 * REST_S)
+    assert running.released == [child.id]
+
+
+async def test_a_partition_that_lost_all_is_asked_again(autojump_clock: None, running: Room) -> None:
+    parent = await running.parent()
+    child = await running.child(parent)
+    await trio.sleep(2 * LOOK_S)
+    running.stores[1].wipe()
+    await running.stores[1].look(fresh=True)
+    await running.benches[1].store.apply_jobs(OTHER_JOURNAL, 0, 1, [parent])
+    await running.end()
+    await trio.sleep(2 * LOOK_S)
+    assert running.released == [child.id], "it had ended when it was asked again"
