@@ -1,6 +1,6 @@
 """What must hold of jobs that wait for others, besides all that must hold of any job.
 
-parent   one was started, and a parent of it had not ended
+parent   one was started, and of no end of a parent of it the store had been told
 ill      it ran, and a parent of it had failed for which it is to be cancelled, or to fail
 stuck, lost   as of any job (`check.py`): once all its parents have ended it does not wait for ever
 
@@ -9,11 +9,12 @@ back; journals that keep nothing, and a store that deletes what ended, forget it
 run now does not ask for its parents.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import trio
 
-from jqd.domain.job import Fate, State
+from jqd.domain.job import Fate, Outcome, State
 from jqd.domain.jobid import partition_of
 from tests.simulation.causes import may_be_over
 from tests.simulation.notes import Notes
@@ -30,12 +31,18 @@ class Awaiting:
         works = history.plan.works
         self.parents: dict[int, list[Any]] = {}
         """Number of a child → what is known of its parents, once it is pushed."""
+        self._told: set[str] = set()
+        """Ids of those of whose ends the store was told out of a journal."""
         self._policies = {number: works[number].on_parent_failure for number in stories if works[number].after}
 
     def pushed(self, number: int, parents: list[int]) -> None:
         """It is to wait for these."""
         if parents:
             self.parents[number] = [self._stories[parent] for parent in parents]
+
+    def settled(self, outcomes: Iterable[Outcome]) -> None:
+        """A journal told the store how attempts ended."""
+        self._told.update(outcome.job_id for outcome in outcomes if outcome.fate in OVER)
 
     def started(self, story: Any, life: str) -> None:
         """A worker has one."""
@@ -47,11 +54,17 @@ class Awaiting:
 
     def _has_ended(self, parent: Any) -> bool:
         attempts = [*parent.attempts, *self._history.unheard_of(parent.job_id, parent.attempts)]
-        fates = {attempt.fate for attempt in attempts}
         is_over = may_be_over(attempts, self._history.plan.works[parent.number].max_retry)
         has_expired = trio.current_time() >= parent.expires_s - self._history.wrong_s(trio.current_time())
         poisonous = self._history.is_poison("crash")
-        return bool(fates & OVER or parent.cancels) or is_over or has_expired or poisonous or self._may_be_void(parent)
+        return (
+            parent.job_id in self._told
+            or bool(parent.cancels)
+            or is_over
+            or has_expired
+            or poisonous
+            or self._may_be_void(parent)
+        )
 
     def _may_be_void(self, child: Any) -> bool:
         """Whether it may have ended for a parent of its own."""

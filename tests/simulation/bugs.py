@@ -36,6 +36,7 @@ from tests.simulation.plan import Plan, make_plan
 from tests.simulation.uncounted import UNCOUNTED
 from tests.simulation.undue import UNDUE
 from tests.simulation.unkept import UNKEPT
+from tests.simulation.unreleased import UNRELEASED
 from tests.simulation.unsaid import UNSAID
 
 
@@ -273,6 +274,7 @@ MISTAKES: dict[str, Mistake] = {
     **UNCOUNTED,
     **UNDUE,
     **UNKEPT,
+    **UNRELEASED,
     **UNSAID,
 }
 """By name."""

@@ -133,6 +133,7 @@ class World(Stage):
             case "apply_outcomes":
                 self.history.almanac.settled(args[-1])
                 self.history.following.settled(args[-1])
+                self.history.awaiting.settled(args[-1])
             case "apply_settings":
                 self.history.almanac.told(node.name, args[-1])
             case "release_jobs":
