@@ -28,7 +28,7 @@ async def store_bench(store_bench: StoreBench) -> StoreBench:
 def blocked(bench: StoreBench, *parents: Job, **fields: Any) -> Job:
     """A job that waits for these."""
     flow = Flow(after=tuple(parent.id for parent in parents))
-    return bench.make(**{"jobtype": "sum", "flow": flow, "eligible_at_ms": BLOCKED_MS} | fields)
+    return bench.make("sum", flow=flow, eligible_at_ms=BLOCKED_MS, **fields)
 
 
 async def parents_and_child(bench: StoreBench, number: int) -> tuple[list[Job], Job]:
