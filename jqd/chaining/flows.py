@@ -33,6 +33,7 @@ REST_S = 5.0  # until an entry that was not done is found again
 ENTRIES = 100  # taken at once
 RELEASES = 64  # at once: each is a sync that they share, and some calls of the store
 OLD_MS = 600_000  # a job whose journal has told a new store of nothing for so long does not come any more
+FORGET_S = 60.0  # a child that was not asked for again in so long waits no more, or other daemons ask for it
 COMPLAIN_S = 60.0  # a parent may be on its way for some seconds
 
 GONE = "gone"  # how a parent ended that nobody knows any more
@@ -41,6 +42,14 @@ Release = Callable[[str, str], Awaitable[bool]]
 """Lets a child go on: its id, and the first parent that did not succeed or "". False: to be tried again.
 
 Raises JournalRefused, StoreAway, StoreRefused."""
+
+
+class Wait(NamedTuple):
+    """Of a child for a parent that nobody knows yet, by the monotonic clock."""
+
+    since_s: float
+    seen_s: float
+    """When it was last asked for here."""
 
 
 class Asked(NamedTuple):
@@ -74,15 +83,15 @@ class Flows:
         self._bell = trio.Event()
         self.is_awaited = False
         """Whether any job here has to do with others: then each end may concern one."""
-        self._waits: dict[str, float] = {}
-        """Children with parents that nobody knows yet → since when (monotonic)."""
+        self._waits: dict[str, Wait] = {}
+        """Children with parents that nobody knows yet."""
         self._log = get_logger("flows")
 
     @property
     def complaint(self) -> str | None:
         """Which jobs wait for others that nobody knows; None: there are none."""
         before_s = self._clock.mono_s() - COMPLAIN_S
-        old = [child for child, since_s in self._waits.items() if since_s <= before_s]
+        old = [child for child, wait in self._waits.items() if wait.since_s <= before_s]
         if not old:
             return None
         return f"job {old[0]} and {len(old) - 1} others wait for jobs that are not in the store yet"
@@ -149,8 +158,11 @@ class Flows:
         notes = [note for each in asked.values() for note in _with_size(each.notes)]
         left = await self._go_on(await self._store.note_parents(notes))
         now_s = self._clock.mono_s()
-        self._waits = {child: self._waits.get(child, now_s) for child, each in asked.items() if not each.is_known}
-        done = {each.entry: () for each in blocked if each.job.id not in left and each.job.id not in self._waits}
+        coming = {child for child, each in asked.items() if not each.is_known}
+        self._waits = {
+            child: wait for child, wait in self._waits.items() if child not in asked and wait.seen_s > now_s - FORGET_S
+        } | {child: Wait(self._waits.get(child, Wait(now_s, now_s)).since_s, now_s) for child in coming}
+        done = {each.entry: () for each in blocked if each.job.id not in left and each.job.id not in coming}
         await self._store.drop_links(done)
 
     def _unknown(self, pair: WatchPair, one: Watched) -> str | None:
@@ -160,6 +172,8 @@ class Flows:
             return None
         if ids is None:
             return GONE
+        if pair.parent.startswith("="):
+            return None  # the name is given: its job is journaled, and comes by a lane of its own
         is_old = not one.last_id and ids.at_ms < self._clock.wall_ms() - OLD_MS  # of a journal with nothing to apply
         return GONE if is_old or one.id <= one.last_id else None
 

@@ -1,0 +1,69 @@
+"""A parent under its pusher's own id that is acknowledged and lags behind in its lane has not ended."""
+
+import random
+
+import pytest
+import trio
+
+from jqd.chaining.flows import COMPLAIN_S, REST_S, Flows
+from jqd.domain.flow import BLOCKED_MS, Flow
+from jqd.domain.job import Change, ChangeKind, Job
+from jqd.store import NameWanted, StoreConfig
+from jqd.testing.clock import ManualClock
+from jqd.testing.store import FakeStore
+from tests.contract.bench import JOURNAL, StoreBench
+
+
+@pytest.fixture
+async def bench() -> StoreBench:
+    clock = ManualClock()
+    store = FakeStore(clock, StoreConfig(url="redis://fake"))
+    await store.look(fresh=True)
+    await store.applied(JOURNAL)
+    bench = StoreBench(store, clock)
+    await bench.join()
+    return bench
+
+
+def flows_of(bench: StoreBench, released: list[tuple[str, str]]) -> Flows:
+    async def release(child: str, failed: str) -> bool:
+        released.append((child, failed))
+        await trio.lowlevel.checkpoint()
+        return True
+
+    return Flows(0, [bench.store], lambda _: True, release, clock=bench.clock, source=random.Random(1))
+
+
+async def test_a_named_parent_that_is_on_its_way_is_waited_for_and_told_of(bench: StoreBench) -> None:
+    released: list[tuple[str, str]] = []
+    flows, parent = flows_of(bench, released), bench.make(name="mine")
+    (given,) = await bench.store.reserve_names([NameWanted("mine", parent.id, "d", False)])
+    child = bench.make(flow=Flow(after=("mine",)), eligible_at_ms=BLOCKED_MS)
+    await bench.add(child)  # of the lane of jobs, with a later id
+    await flows.one_round()
+    assert released == []
+    bench.clock.advance(REST_S + 1)
+    await flows.one_round()
+    assert not released
+    assert not flows.complaint
+    bench.clock.advance(COMPLAIN_S)
+    await flows.one_round()
+    assert flows.complaint == f"job {child.id} and 0 others wait for jobs that are not in the store yet"
+    change = Change(given.revision, given.revision, ChangeKind.NEW, "d")
+    await bench.add(Job(parent.id, "mail", name="mine", change=change))
+    bench.clock.advance(REST_S + 1)
+    await flows.one_round()
+    assert not released, "now it is known, and has not ended"
+    assert not flows.complaint
+    await bench.cancel(f"{parent.id}@{given.revision}")
+    await flows.one_round()
+    assert released == [(child.id, parent.id)]
+
+
+async def test_an_own_id_that_nobody_has_is_of_a_job_that_ended(bench: StoreBench) -> None:
+    released: list[tuple[str, str]] = []
+    flows = flows_of(bench, released)
+    child = bench.make(flow=Flow(after=("gone",)), eligible_at_ms=BLOCKED_MS)
+    await bench.add(child)
+    await flows.one_round()
+    assert released == [(child.id, "")]
