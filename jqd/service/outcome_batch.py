@@ -217,8 +217,11 @@ class OutcomeBatch:
             self.answers[place] = _stale(each, f"what stands of it is: {_text_of(attempt)}")
         elif _has_ended(view, recent):
             self.answers[place] = _stale(each, f"it has ended before this report: {_text_of(attempt)}")
+        elif isinstance(view, Coming):
+            why = f"the store is not told of job {each.job_id} again yet, nor of what is to follow it; send it again"
+            self.answers[place] = StoreUnsettled(why)
         elif (outcome := self._succeed_late(attempt, each.report, view)) is None:
-            detail = "the result is required, and too large to be kept; store it elsewhere"
+            detail = "the result is required, or given to what follows, and too large for that; store it elsewhere"
             self.answers[place] = TooLarge(detail)
         else:
             self._count(place, outcome)
@@ -258,8 +261,8 @@ class OutcomeBatch:
                 return RecentOutcome(ended, None)
         return None
 
-    def _succeed_late(self, attempt: Outcome, report: Report, view: JobView | Coming) -> Outcome | None:
-        then = view.flow.then if isinstance(view, JobView) and view.flow is not None else b""
+    def _succeed_late(self, attempt: Outcome, report: Report, view: JobView) -> Outcome | None:
+        then = view.flow.then if view.flow is not None else b""
         return self.services.runner.of(attempt.job_id).succeed_late(attempt, report, then)
 
     def _count(self, place: int, outcome: Outcome) -> None:

@@ -34,6 +34,10 @@ def fail(number: int) -> int:
     raise ValueError(f"no {number}")
 
 
+@app.job
+def note(number: int, **fields: str) -> None: ...
+
+
 @app.job(keep_result=True)
 def tick() -> str:
     return "tick"
@@ -203,6 +207,7 @@ def test_what_cannot_work_is_refused_before_anything_is_pushed() -> None:
         wrong: list[tuple[Any, str]] = [
             (lambda: double.s().push(), "leaves out number, and nothing comes before it"),  # type: ignore[misc]
             (lambda: double.s("x"), "takes"),  # type: ignore[call-overload]
+            (lambda: note.s(number="x"), "takes"),
             (lambda: label.s(text=3), "takes"),  # type: ignore[call-overload]
             (lambda: tick.s(1), "takes no argument"),  # type: ignore[call-arg]
             (lambda: chain(double.s(1), after("x")).push(), "stands first"),
