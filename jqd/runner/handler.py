@@ -83,7 +83,12 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self.lang != "http"
 
 
+class StoredOptions(HandlerOptions, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """As they are stored: other releases had options that are unknown here, and are passed over (`weight`)."""
+
+
 class Version(Definition, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    options: StoredOptions = StoredOptions()
     number: int
     set_at_ms: int
     standing: AddressPolicy = AddressPolicy.LOOPBACK

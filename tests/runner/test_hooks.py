@@ -14,7 +14,7 @@ from jqd.domain.job import Held, Job
 from jqd.domain.record import Lane
 from jqd.domain.settings import Setting
 from jqd.runner.endpoint import fill
-from jqd.runner.handler import Handler, HandlerOptions, Version
+from jqd.runner.handler import Handler, StoredOptions, Version
 from jqd.runner.protocols import STYLES, Sending
 from jqd.runner.protocols.protocol import Request
 from jqd.runner.signature import signature
@@ -109,7 +109,7 @@ def test_secrets_and_headers_stand_in_no_log() -> None:
     version = Version(
         lang="http",
         body="http://h/",
-        options=HandlerOptions(secrets=(SECRET,), headers={"Authorization": "Bearer hidden"}),
+        options=StoredOptions(secrets=(SECRET,), headers={"Authorization": "Bearer hidden"}),
         number=1,
         set_at_ms=1,
     )

@@ -7,7 +7,7 @@ import trio
 from jqd.domain.job import Fate, Wanted
 from jqd.runner import Pull, Report
 from jqd.runner.demand import Demand
-from jqd.runner.handler import Handler, HandlerOptions, Version
+from jqd.runner.handler import Handler, StoredOptions, Version
 from jqd.runner.pulls import Pulls
 from jqd.runner.registry import HANDLER
 from jqd.runner.worker import Worker
@@ -158,7 +158,7 @@ async def test_a_warm_poll_comes_before_those_that_waited_longer_for_its_jobtype
 async def test_a_poll_gets_no_more_jobs_of_code_than_one_batch_of_it(open_house: OpenHouse) -> None:
     async with open_house() as house:
         for name, batch in (("one", None), ("ten", 10)):
-            options = HandlerOptions(batch=batch)
+            options = StoredOptions(batch=batch)
             version = Version(lang="python", body="1", options=options, number=1, set_at_ms=1)
             settings = house.workers.settings
             packed = msgspec.msgpack.encode(Handler(1, (version,)))

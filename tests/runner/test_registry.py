@@ -10,8 +10,9 @@ from jqd.domain.errors import Invalid, JqdError
 from jqd.domain.settings import SettingTable
 from jqd.domain.shares import Share
 from jqd.runner import WorkerRegistry
+from jqd.runner.handler import Handler, HandlerOptions
 from jqd.runner.presence import UNREACHABLE_S
-from jqd.runner.registry import no_more
+from jqd.runner.registry import HANDLER, no_more
 from jqd.runner.worker import Worker, WorkerSpec
 from jqd.testing.clock import ManualClock
 
@@ -357,3 +358,27 @@ def test_when_a_worker_was_heard_of_is_known_after_a_restart_and_who_asked_for_n
     workers.forget_silent()
     assert [one.id for one in workers.list()] == ["q"], "nothing is posted to it, either, so it may be well"
     assert workers.leaving == {"p": "silent"}
+
+
+def test_a_stored_handler_is_read_whatever_options_an_earlier_release_had() -> None:
+    """One that cannot be read counts as deleted: nothing would run its jobs, and `server_only` would hold no more."""
+    options = {"weight": 20, "max_jobs": 3}
+    version = {
+        "lang": "http",
+        "body": "http://h/",
+        "number": 2,
+        "set_at_ms": 6,
+        "server_only": True,
+        "options": options,
+    }
+    settings = SettingTable()
+    registry = WorkerRegistry(settings, clock=ManualClock())
+    packed = msgspec.msgpack.encode({"last": 2, "versions": [version]})
+    settings.take(settings.make({(HANDLER, "mail"): packed}, now_ms=0, origin=1))
+    assert not settings.complaints()
+    handler = registry.handler("mail")
+    assert handler is not None
+    assert (handler.last, handler.versions[0].server_only, handler.versions[0].options.max_jobs) == (2, True, 3)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(handler), type=Handler) == handler
+    with pytest.raises(msgspec.ValidationError, match="weight"):
+        msgspec.convert(options, HandlerOptions)
