@@ -91,6 +91,8 @@ class Parameters:
         first = self._parameters[0] if self._parameters else None
         if first is None or first.kind is first.VAR_POSITIONAL or first.default is not Parameter.empty:
             return None
+        if first.name in kwargs:
+            return None  # it is not missing; a `**fields` would take it
         try:
             given = self._signature.replace(parameters=self._parameters[1:]).bind(*args, **kwargs).arguments
             packed = msgspec.msgpack.encode(given)
