@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jqd.domain.flow import BLOCKED_MS, Flow
+from jqd.domain.flow import AFTER_MAX, BLOCKED_MS, Flow
 from jqd.domain.job import ChangeKind, Fate, Job, State
 from jqd.store.links import NEW, Due, ParentNote, Standing, WatchPair
 from jqd.store.methods import STEP_JOBS
@@ -98,6 +98,17 @@ async def test_what_is_taken_and_not_done_is_found_again(store_bench: StoreBench
     await store_bench.store.drop_links({given.entry: ()})
     store_bench.clock.advance(REST_S)
     assert (await due(store_bench)).blocked == []
+
+
+async def test_rows_with_many_parents_come_a_few_at_a_time(store_bench: StoreBench) -> None:
+    flow = Flow(after=tuple(f"{number:026}" for number in range(AFTER_MAX)))
+    children = [store_bench.make("sum", flow=flow, eligible_at_ms=BLOCKED_MS) for _ in range(5)]
+    for child in children:
+        await store_bench.add(child)
+    taken: list[int] = []
+    while some := (await due(store_bench)).blocked:
+        taken.append(len(some))
+    assert taken == [2, 2, 1]
 
 
 async def test_in_any_order_of_ends_and_steps_all_are_known_in_the_end(store_bench: StoreBench) -> None:

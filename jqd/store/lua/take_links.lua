@@ -43,18 +43,23 @@ local function ended(entry, id)
   return {entry, how, jobtype, unpack(children)}
 end
 
-local found = {}
+local BYTES = 512000  -- of rows in one answer, but for the first: a job with 10,000 parents has a row of 300 kB
+local found, bytes = {}, 0
 local due = redis.call('ZRANGE', K.links, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit)
 for _, entry in ipairs(due) do
   expect_kind(children_key(entry:sub(2)), 'children')
   expect_kind(parents_key(entry:sub(2)), 'parents')
 end
 for _, entry in ipairs(due) do
+  if bytes > BYTES then
+    break
+  end
   local id = entry:sub(2)
   redis.call('ZADD', K.links, now_ms + rest_ms, entry)
   local one = (entry:sub(1, 1) == 'w' and waiting or ended)(entry, id)
   if one then
     found[#found + 1] = one
+    bytes = bytes + #one[2]
   end
 end
 local next_due = redis.call('ZRANGE', K.links, 0, 0, 'WITHSCORES')[2]
