@@ -1,11 +1,15 @@
-"""Code in bubblewrap: it sees the system's programs, its interpreter and its home, and no other process or file."""
+"""Code in bubblewrap: it sees the system's programs, its interpreter and its home, and no other process or file.
+
+It writes to its home, and to /tmp and /dev/shm, which are memory that no process is charged with: each is bounded.
+"""
 
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
-from jqd.code.config import CodeConfig
+from jqd.code.config import MIB, CodeConfig
 from jqd.domain.errors import ConfigError
 
 PROBE_S = 10.0  # for a sandbox that starts in some milliseconds
@@ -16,7 +20,9 @@ NETWORK = ("resolv.conf", "hosts", "nsswitch.conf", "services")
 
 def sandboxed(command: Sequence[str], config: CodeConfig, home: Path) -> list[str]:
     said = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    said += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - its own, and empty
+    size = ["--size", str(config.limits.memory_mib * MIB)] if _bounds_memory() else []
+    said += ["--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
+    said += [*size, "--tmpfs", "/tmp"]  # noqa: S108 - its own, and empty
     for path in SYSTEM:
         if Path(path).is_symlink():
             said += ["--symlink", str(Path(path).readlink()), path]
@@ -29,7 +35,15 @@ def sandboxed(command: Sequence[str], config: CodeConfig, home: Path) -> list[st
             said += ["--ro-bind", path, path]
     if config.network:
         said.append("--share-net")
-    return [*said, "--bind", str(home), str(home), "--chdir", str(home), "--", *command]
+    said += ["--bind", str(home), str(home), "--remount-ro", "/"]
+    return [*said, "--chdir", str(home), "--", *command]
+
+
+@cache
+def _bounds_memory() -> bool:
+    """Return whether this bubblewrap can bound what is written to memory; older ones cannot."""
+    told = subprocess.run(["bwrap", "--help"], capture_output=True, timeout=PROBE_S, check=False)
+    return b"--size" in told.stdout + told.stderr
 
 
 def expect_sandbox(config: CodeConfig, base: Path) -> None:

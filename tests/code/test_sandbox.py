@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jqd.code.config import CodeConfig
+from jqd.code.config import CodeConfig, Limits
 from jqd.code.sandbox import expect_sandbox
 from jqd.domain.errors import ConfigError
 from tests.code.conftest import handler, job, value
@@ -63,6 +63,30 @@ async def test_all_languages_run_in_it_and_end_with_it(bench: Any, lang: str, bo
         assert value(told["x"]) == "x"
         slow = {"python": "import time; time.sleep(60)", "node": "for (;;);", "sh": "setsid sleep 60 & sleep 60"}[lang]
         assert (await at.one(handler(lang, slow), timeout=0.5)).status == 504
+
+
+FULL = """
+import errno, multiprocessing
+def write(path):
+    try:
+        with open(path, "wb") as file:
+            for _ in range(2 * argument):
+                file.write(bytes(1 << 20))
+        return "written"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+multiprocessing.Lock()
+with open("/dev/null", "w") as file:
+    file.write("fine")
+return [write(path) for path in ("/tmp/a", "/dev/shm/a", "/a", "/dev/a", "/usr/a", "own")]
+"""
+
+
+@needs_bwrap
+async def test_what_it_writes_to_memory_is_bounded_and_the_rest_but_its_home_read_only(bench: Any) -> None:
+    async with bench(Limits(memory_mib=100), sandbox="bwrap") as at:
+        told = value(await at.one(handler("python", FULL, tenant="acme"), 100))
+        assert told == ["ENOSPC", "ENOSPC", "EROFS", "EROFS", "EROFS", "written"]
 
 
 @needs_bwrap
