@@ -122,9 +122,9 @@ class Flows:
         due = await self._store.take_links(ENTRIES, REST_S)
         self.is_awaited = due.linked > 0
         if due.blocked:
-            await self._ask(due.blocked)
+            await self._ask(due.blocked, due.rest_until_ms)
         if due.ended:
-            await self._tell(due.ended)
+            await self._tell(due.ended, due.rest_until_ms)
         if due.blocked or due.ended:
             return 0.0
         return LOOK_S if due.wait_s is None else min(LOOK_S, due.wait_s)
@@ -139,7 +139,7 @@ class Flows:
                 await self._store.ask_again(number, life)
                 self._lives[number] = life
 
-    async def _ask(self, blocked: Sequence[Blocked]) -> None:
+    async def _ask(self, blocked: Sequence[Blocked], rest_until_ms: int) -> None:
         """Have their parents' partitions tell them of all ends from now on, and learn of those that came before."""
         children = {
             each.job.id: each
@@ -163,7 +163,7 @@ class Flows:
             child: wait for child, wait in self._waits.items() if child not in asked and wait.seen_s > now_s - FORGET_S
         } | {child: Wait(self._waits.get(child, Wait(now_s, now_s)).since_s, now_s) for child in coming}
         done = {each.entry: () for each in blocked if each.job.id not in left and each.job.id not in coming}
-        await self._store.drop_links(done)
+        await self._store.drop_links(done, rest_until_ms)
 
     def _unknown(self, pair: WatchPair, one: Watched) -> str | None:
         """How a parent ended that is not in the store; None: it may come yet."""
@@ -194,7 +194,7 @@ class Flows:
 
     # ------------------------------------------------ parents
 
-    async def _tell(self, ended: Sequence[Parent]) -> None:
+    async def _tell(self, ended: Sequence[Parent], rest_until_ms: int) -> None:
         """Tell children of ends, and let those go on that wait for nothing else."""
         by_home: dict[int, list[ParentNote]] = {}
         for each in ended:
@@ -205,7 +205,7 @@ class Flows:
         for home, notes in by_home.items():
             left |= await self._go_on(await self._stores[home].note_parents(notes))
         done = {each.entry: [child for child in each.children if child not in left] for each in ended}
-        await self._store.drop_links(done)
+        await self._store.drop_links(done, rest_until_ms)
 
     async def _go_on(self, standing: Mapping[str, Standing]) -> set[str]:
         """Release those that wait for no parent any more. Returns those that are to be tried again."""

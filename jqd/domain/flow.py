@@ -81,6 +81,14 @@ def as_array(then: bytes) -> bytes:
     return b"\x91" + then if is_map else then
 
 
+def wants_result(then: bytes) -> bool:
+    """Whether any of the jobs of a `then` gets the result of its parent."""
+    return any(
+        bytes(item.get("argument", NIL)) == NIL or bytes(item.get("result_into", NIL)) != NIL
+        for item in _items_decoder.decode(then)
+    )
+
+
 def following(then: bytes, result: bytes) -> bytes:
     """The jobs of a `then` once their parent has succeeded with this result, as a MessagePack array."""
     items = _items_decoder.decode(then)

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from jqd.domain.backoff import Backoff
-from jqd.domain.flow import following
+from jqd.domain.flow import following, wants_result
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, named
 from jqd.domain.job import BACKOFF_S_MAX, INTERRUPTED, NIL, SNOOZE, Exit, Fate, Held, Job, Outcome, bytes_of
 from jqd.domain.results import RESULT_DROPPED
@@ -186,7 +186,7 @@ def _followed(report: Report, job: Job, wrong: Callable[[bytes], str]) -> Report
 
 def with_then(report: Report, then: bytes) -> Report:
     """A success with the jobs that its pusher wants to follow, behind those of its worker; a failure if they cannot."""
-    if report.result_bytes or len(report.result) > FOLLOWERS_BYTES_MAX:
+    if (report.result_bytes or len(report.result) > FOLLOWERS_BYTES_MAX) and wants_result(then):
         size = report.result_bytes or len(report.result)
         why = f"its result has {size} bytes, at most {FOLLOWERS_BYTES_MAX} can be given to it; return where it is"
     else:
@@ -216,11 +216,12 @@ def is_repeat(outcome: Outcome, report: Report) -> bool:
 def succeed_late(
     attempt: Outcome, report: Report, *, then: bytes, finished_at_ms: int, result_bytes_max: int
 ) -> Outcome | None:
-    """The success of an attempt that was given up; None when its result is required, and too large to be kept.
-
-    `then`: of its job. What cannot follow for its size is left out: the job has failed for that already."""
-    if then and (with_all := with_then(report, then)).status < 300:
-        report = with_all
+    """The success of an attempt that was given up; None when its result is too large to be kept, and required, or to
+    be given to what follows. `then`: of its job."""
+    if then:
+        report = with_then(report, then)
+        if report.status >= 300:
+            return None
     dropped = _dropped(report, result_bytes_max) if attempt.keep_result else ""
     if dropped and attempt.keep_result == "required":
         return None

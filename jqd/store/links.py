@@ -40,6 +40,8 @@ class Due(NamedTuple):
     """Until more is due; None: there is nothing more."""
     linked: int
     """Jobs that have to do with others."""
+    rest_until_ms: int
+    """Others get these again from then on."""
     blocked: list[Blocked]
     ended: list[Parent]
 
@@ -132,9 +134,9 @@ class LinkMethods(ScriptMethods):
     async def take_links(self, limit: int, rest_s: float, *, children_max: int = CHILDREN) -> Due:
         """What is due; others get it only after `rest_s`, unless `drop_links` comes before."""
         answer = await self._caller.call("take_links", limit, children_max, round(rest_s * 1000))
-        wait_ms, linked, *rows = self._list("links", answer)
+        wait_ms, linked, until_ms, *rows = self._list("links", answer)
         wait_s = None if wait_ms == b"" else self._whole("links", wait_ms) / 1000
-        due = Due(wait_s, self._whole("linked", linked), [], [])
+        due = Due(wait_s, self._whole("linked", linked), self._whole("links", until_ms), [], [])
         for row in rows:
             entry, what, *more = self._list("links", row)
             name = self._text("links", entry)
@@ -178,11 +180,12 @@ class LinkMethods(ScriptMethods):
                 standing[self._text("parents", child)] = Standing(done == 1, self._text("parents", failed))
         return standing
 
-    async def drop_links(self, done: Mapping[str, Sequence[str]]) -> None:
-        """Entry → the children that were told: it is done, unless there are more of these."""
+    async def drop_links(self, done: Mapping[str, Sequence[str]], rest_until_ms: int) -> None:
+        """Entry → the children that were told: it is done, unless there are more of these, or it was noted anew since
+        `take_links` told `rest_until_ms`."""
         for some in in_steps(list(done.items()), ENTRIES):
             flat = [one for entry, children in some for one in (entry, len(children), *children)]
-            await self._caller.call("drop_links", *flat)
+            await self._caller.call("drop_links", rest_until_ms, *flat)
 
     async def link_children(self, pairs: Sequence[tuple[str, str]]) -> None:
         """(parent, child) of jobs that outcomes made."""

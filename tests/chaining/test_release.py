@@ -7,12 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from jqd.chaining.flows import Flows
+from jqd.chaining.flows import OLD_MS, REST_S, Flows
 from jqd.chaining.release import release
 from jqd.domain.charge import FREE
+from jqd.domain.errors import StoreUnsettled
 from jqd.domain.job import Fate, Held
+from jqd.runner import Report
 from jqd.service.edit import Kind, _change
+from jqd.service.outcome_batch import OutcomeAnswer, OutcomeBatch
 from jqd.service.parents import CHECKED_MAX
+from jqd.store import NameJournaled, NameWanted, Replace
+from tests.api.fakes import outcome
 from tests.api.whole import Whole
 
 PIECES = "x" * 300_000  # a result that lies in the store in pieces
@@ -104,3 +109,40 @@ async def test_another_tenants_result_is_no_result(edge: Whole) -> None:
     await settle(edge)
     (held,) = await edge.claim("other\x1fmail")
     assert msgspec.msgpack.decode(held.job.argument) == [1] * CHECKED_MAX + [None]
+
+
+async def test_a_parent_that_a_journal_has_is_waited_for_however_long_it_takes(edge: Whole) -> None:
+    """Its own id is confirmed once it is on a disk; its daemon may be away since."""
+    job_id = "01K00000000000000000000000"
+    (given,) = await edge.whole.reserve_names([NameWanted("late", job_id, "d", Replace.NONE)])
+    await edge.whole.confirm_names([NameJournaled("late", job_id, "d", given.revision)])
+    child = await edge.push(after=["late"])
+    edge.clock.advance(OLD_MS)
+    await settle(edge)
+    assert (await get(edge, child))["state"] == "blocked"
+
+
+async def test_what_is_noted_anew_while_it_is_done_is_done_again(edge: Whole) -> None:
+    """Else a job would wait for ever for a parent whose partition forgot meanwhile who waits."""
+    child = await edge.push(after=[await edge.push(name="late", delay=3_600)])
+    due = await edge.whole.take_links(10, REST_S)
+    assert [each.job.id for each in due.blocked] == [child]
+    await edge.whole.ask_again(0, "another life")
+    await edge.whole.drop_links({f"w{child}": ()}, due.rest_until_ms)
+    again = await edge.whole.take_links(10, REST_S)
+    assert [each.job.id for each in again.blocked] == [child]
+    await edge.whole.drop_links({f"w{child}": ()}, again.rest_until_ms)
+    edge.clock.advance(REST_S)
+    assert (await edge.whole.take_links(10, REST_S)).blocked == []
+
+
+async def test_a_late_success_of_a_job_that_the_store_forgot_is_asked_for_again(edge: Whole) -> None:
+    """What is to follow it is known with the job."""
+    services = edge.api._parts.services
+    job_id = services.journal.ids.take(1).first
+    edge.control.calm = False
+    services.recent_outcomes.note([outcome(job_id, fence=5, fate=Fate.RETRY)], 99)
+    batch = OutcomeBatch(services, points={0: 0})
+    assert await batch._judge_late(0, OutcomeAnswer(job_id, Report(), 5), 5)
+    assert isinstance(batch.answers[0], StoreUnsettled)
+    assert batch.fresh == {}

@@ -130,6 +130,21 @@ def test_a_success_that_nothing_can_follow_for_its_size_fails_by_name(said: dict
     assert (lost.fate, lost.follows, lost.message.split(":")[0]) == (Fate.FAILED, b"", INVALID_JOBS)
 
 
+def test_what_has_an_argument_of_its_own_follows_a_result_of_any_size() -> None:
+    own: list[dict[str, Any]] = [{"name": "b", "argument": 1}]
+    for said in ({"result": msgpack.packb(b"x" * FOLLOWERS_BYTES_MAX)}, {"result_bytes": 5_000_000}):
+        won = ended_with_then(own, **said)
+        assert won.fate is Fate.SUCCEEDED
+        assert [job["argument"] for job in msgpack.unpackb(won.follows)[1]] == [1]
+
+
+def test_a_late_success_is_none_without_what_follows_it() -> None:
+    given_up, large = end(Report(status=504), keep=False), Report(result=msgpack.packb(b"x" * FOLLOWERS_BYTES_MAX))
+    then = msgpack.packb([{"name": "b"}])
+    assert succeed_late(given_up, large, then=then, finished_at_ms=9, result_bytes_max=9) is None
+    assert succeed_late(given_up, large, then=b"", finished_at_ms=9, result_bytes_max=9) is not None
+
+
 def test_what_follows_a_success_is_part_of_it_and_of_nothing_else() -> None:
     follows = msgpack.packb([{"name": "next"}, {"name": "b", "job_id": "own", "delay": 2, "run_at": None}])
     won = end(Report(follows=follows))

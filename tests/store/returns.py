@@ -183,7 +183,7 @@ class Round:
             (given,) = (await store.take_links(9, 0)).ended
             told = await store.note_parents([ParentNote(child.id, parent.id, given.how)])
             assert told == {child.id: Standing(True, "")}
-            await store.drop_links({given.entry: [child.id]})
+            await store.drop_links({given.entry: [child.id]}, 0)
             edit = await store.reserve_edit(child.id, 0)
             assert edit is not None
             await self.bench.add(changed(child, edit.revision, ChangeKind.EDIT, eligible_at_ms=0))

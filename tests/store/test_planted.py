@@ -243,7 +243,7 @@ CALLS: dict[str, Call] = {
     "ask_again": lambda here: here.bench.store.ask_again(0, "another"),
     "watch_parents": lambda here: here.bench.store.watch_parents([WatchPair(here.child.id, "", here.parent.id, "")]),
     "note_parents": lambda here: here.bench.store.note_parents([ParentNote(here.child.id, here.parent.id, "failed")]),
-    "drop_links": lambda here: here.bench.store.drop_links({f"e{here.parent.id}": [here.child.id]}),
+    "drop_links": lambda here: here.bench.store.drop_links({f"e{here.parent.id}": [here.child.id]}, 0),
     "link_children": lambda here: here.bench.store.link_children([(here.parent.id, here.child.id)]),
     "list_links": lambda here: here.bench.store.list_links([here.parent.id], 9),
     "join_group": lambda here: here.bench.store.join_group("crowd", [here.ended.id]),

@@ -1,13 +1,14 @@
 #!lua flags=allow-oom
 -- What was done for jobs that wait for others, or that ended.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, then per entry of `links`: it, number of children that were told, these
+-- ARGV     now_ms, until when (ms) they rest, as take_links told: what was noted anew since then is due before, and stays; then per entry of `links`: it, number of children that were told, these
 -- Returns  number of entries of which more is to be done
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(children · log children)
 --@include fail keys now links
 local now_ms = clock(ARGV[1])
-local FIRST, FIELDS = 2, 2
+local rest_until_ms = number(ARGV[2], 'rest_until_ms')
+local FIRST, FIELDS = 3, 2
 
 expect('links')
 local entries, at = {}, FIRST
@@ -26,7 +27,7 @@ for _, one in ipairs(entries) do
   if one.entry:sub(1, 1) == 'e' and redis.call('ZCOUNT', key, 0, 0) > 0 then
     redis.call('ZADD', K.links, now_ms, one.entry)
     left = left + 1
-  else
+  elseif one.entry:sub(1, 1) == 'e' or tonumber(redis.call('ZSCORE', K.links, one.entry) or '0') >= rest_until_ms then
     redis.call('ZREM', K.links, one.entry)
   end
 end

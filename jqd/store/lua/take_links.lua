@@ -2,7 +2,7 @@
 -- What is to be done next for jobs that wait for others. Others find it again only when `rest_ms` have passed.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, limit, children_max, rest_ms
--- Returns  ms until more is due, or nothing; number of jobs that have to do with others; then per entry: the entry; of "w<id>": the row, nothing where the job is not blocked (it is dropped here);
+-- Returns  ms until more is due, or nothing; number of jobs that have to do with others; until when (ms) these entries rest; then per entry: the entry; of "w<id>": the row, nothing where the job is not blocked (it is dropped here);
 --          of "e<id>": how it ended, nothing where it has not, its jobtype, ids of children that were not told yet
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit · (members + children_max)), and the bytes of rows
@@ -63,4 +63,4 @@ for _, entry in ipairs(due) do
   end
 end
 local next_due = redis.call('ZRANGE', K.links, 0, 0, 'WITHSCORES')[2]
-return {next_due and math.max(0, math.ceil(next_due - now_ms)) or '', redis.call('ZCARD', K.linked), unpack(found)}
+return {next_due and math.max(0, math.ceil(next_due - now_ms)) or '', redis.call('ZCARD', K.linked), now_ms + rest_ms, unpack(found)}
