@@ -180,7 +180,7 @@ class LinkMethods(ScriptMethods):
                 standing[self._text("parents", child)] = Standing(done == 1, self._text("parents", failed))
         return standing
 
-    async def drop_links(self, done: Mapping[str, Sequence[str]], rest_until_ms: int) -> None:
+    async def drop_links(self, done: Mapping[str, Sequence[str]], rest_until_ms: int = 0) -> None:
         """Entry → the children that were told: it is done, unless there are more of these, or it was noted anew since
         `take_links` told `rest_until_ms`."""
         for some in in_steps(list(done.items()), ENTRIES):

@@ -39,17 +39,17 @@ NOTES_ENDS = "      blocked.note_ends(over, now_ms)\n"
 
 
 def _drop_told_first(real: Real) -> Real:
-    async def tell(self: Flows, ended: Sequence[Parent]) -> None:
+    async def tell(self: Flows, ended: Sequence[Parent], rest_until_ms: int) -> None:
         await self._store.drop_links({each.entry: each.children for each in ended})
-        await real(self, ended)
+        await real(self, ended, rest_until_ms)
 
     return tell
 
 
 def _drop_asked_first(real: Real) -> Real:
-    async def ask(self: Flows, blocked: Sequence[Blocked]) -> None:
+    async def ask(self: Flows, blocked: Sequence[Blocked], rest_until_ms: int) -> None:
         await self._store.drop_links({each.entry: () for each in blocked})
-        await real(self, blocked)
+        await real(self, blocked, rest_until_ms)
 
     return ask
 
