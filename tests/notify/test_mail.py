@@ -300,6 +300,10 @@ async def test_what_a_server_says_is_one_line_of_bounded_length(monkeypatch: pyt
         ({"mail_to": ("ops",)}, "mail_to = 'ops' is no address"),
         ({"mail_to": ("a@b.c\r\nBcc: d@e.f",)}, "is no address"),
         ({"mail_to": ("a@b.c\n",)}, "is no address"),
+        *(
+            ({"mail_to": (each,)}, "is no address")
+            for each in ("a..b@c.d", ".a@c.d", "a.@c.d", "a@c..d", "a@-c.d", "a@c.")
+        ),
         ({"mail_from": ""}, "mail_from = '' is no address"),
         ({"mail_to": tuple(f"a{n}@b.c" for n in range(21))}, "20 at most"),
         ({"smtp_login": "jqd"}, "go together"),
@@ -321,3 +325,17 @@ def test_settings_that_cannot_be_say_what_to_do(fields: dict[str, Any], why: str
 def test_nobody_is_told_unless_somebody_is_named() -> None:
     assert not NotifyConfig().is_on
     assert Postbox().mails == []
+
+
+ADDRESS_LETTERS = "ab.-_+=?'@%/{`0"
+
+
+@given(st.text(ADDRESS_LETTERS, min_size=3, max_size=14))
+def test_each_address_that_the_settings_take_can_stand_in_a_header(address: str) -> None:
+    """What raised at the first notice would end the daemon, and again at each start."""
+    try:
+        settings = config(25, mail_from=address, mail_to=(address,))
+    except ValueError:
+        return
+    told = message_from_bytes(mail_of(notice(), settings).as_bytes(policy=policy.SMTP), policy=policy.default)
+    assert [each.addr_spec for each in told["To"].addresses] == [address]
