@@ -127,6 +127,26 @@ async def test_reports_are_bounded_with_all_that_they_have(daemon: FakeDaemon, a
     assert [len(body) for path, body in daemon.asked if path == "/v1/outcomes"] == [2, 2, 1]
 
 
+async def test_all_jobs_of_a_large_lease_are_heard_in_time_by_a_slow_daemon(autojump_clock: None) -> None:
+    """One after the other, the last of a hundred would be heard after 30 s, and run elsewhere meanwhile."""
+    heard = dict.fromkeys([f"j{n}" for n in range(100)], trio.current_time())
+    silences: list[float] = []
+
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        await trio.sleep(0.3)
+        job_id = request.url.path.split("/")[3]
+        silences.append(trio.current_time() - heard[job_id])
+        heard[job_id] = trio.current_time()
+        return httpx2.Response(200, content=msgspec.msgpack.encode({}))
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http:
+        lease = Lease("7", [job(job_id=one) for one in heard], http, lambda: URL, 9.0)
+        with trio.move_on_after(60):
+            await lease.beat()
+    assert len(silences) > len(heard)
+    assert max(silences) < 9
+
+
 async def test_a_job_that_is_not_ours_any_more_is_let_go(daemon: FakeDaemon, autojump_clock: None) -> None:
     """By a heartbeat, or by its report: no more is said of it, and what runs is told."""
     daemon.answers["/v1/jobs/a/heartbeat"] = lambda body: (409, {})
