@@ -70,6 +70,12 @@ async def test_print_forges_no_outcome(bench: Any, lang: str) -> None:
         assert (value(told), told.log) == ("own", forged)
 
 
+@pytest.mark.parametrize("body", ["sys.stdout.close()", "sys.stdout = None", "sys.stderr.close()"])
+async def test_code_that_closes_its_output_has_done_its_job(bench: Any, body: str) -> None:
+    async with bench() as at:
+        assert value(await at.one(handler("python", f"import sys; {body}; return 'done'"))) == "done"
+
+
 @pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("raise KeyError", 1), ("return 'forged'", 0)])
 async def test_a_child_that_code_forked_says_nothing_for_its_parent(bench: Any, end: str, code: int) -> None:
     """However it ends: its answer would be its job's, and its job's that of the next one, which never ran."""

@@ -12,6 +12,7 @@ What code prints goes to descriptors 1 and 2, and so forges no answer.
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import json
 import linecache
@@ -138,7 +139,8 @@ def main(jobs: int, answers: int) -> None:
         for line in incoming:
             text = answered(context, json.loads(line))
             for stream in (sys.stdout, sys.stderr):
-                stream.flush()
+                with contextlib.suppress(AttributeError, OSError, ValueError):  # the code closed it, or put None there
+                    stream.flush()
             outgoing.write(text.encode("utf-8", "backslashreplace") + b"\n")
             outgoing.flush()
 
