@@ -184,7 +184,9 @@ def _facts(job: LeasedJob) -> dict[str, object]:
 def _outcome(job: LeasedJob, answer: Answer, output: JobOutput) -> Outcome:
     if answer.status != 200:
         told = failed(job, answer.message, output.log, status=answer.status)
-        told.error, told.retry_after = answer.error[-ERROR_CHARS_MAX:] or None, answer.retry_after
+        told.error = answer.error[-ERROR_CHARS_MAX:] or None
+        if answer.retry_after is not None:
+            told.retry_after = max(0.0, answer.retry_after)  # a time that is over means now
         return told
     try:
         result = result_of(bytes(answer.result))

@@ -70,6 +70,16 @@ async def test_print_forges_no_outcome(bench: Any, lang: str) -> None:
         assert (value(told), told.log) == ("own", forged)
 
 
+@pytest.mark.parametrize(
+    ("lang", "body"), [("python", "raise Retry('w', after=-3)"), ("node", "throw new Retry('w', -3)")]
+)
+async def test_a_time_that_is_over_is_no_wait(bench: Any, lang: str, body: str) -> None:
+    """A negative one would be refused, and its job fail for good."""
+    async with bench() as at:
+        told = await at.one(handler(lang, body))
+        assert (told.status, told.retry_after) == (100, 0.0)
+
+
 @pytest.mark.parametrize("body", ["sys.stdout.close()", "sys.stdout = None", "sys.stderr.close()"])
 async def test_code_that_closes_its_output_has_done_its_job(bench: Any, body: str) -> None:
     async with bench() as at:
