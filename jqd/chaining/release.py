@@ -3,15 +3,16 @@
 from typing import Any
 
 import msgspec
+import trio
 from msgspec import Raw
 
 from jqd.chaining.callbacks import told
-from jqd.domain.errors import Conflict, NotFound, NotYet, StoreUnsettled
+from jqd.domain.errors import Conflict, NotFound, NotYet, StoreError, StoreUnsettled
 from jqd.domain.fields import DECODE_ERRORS
-from jqd.domain.flow import CALLBACK, NO_FIELD, RESULTS_TOO_LARGE, Flow, put_into
+from jqd.domain.flow import CALLBACK, NO_FIELD, RESULTS_GONE, RESULTS_TOO_LARGE, Flow, put_into
 from jqd.domain.job import NIL, State
 from jqd.domain.jobid import parse_id
-from jqd.domain.results import LargeResult
+from jqd.domain.results import RESULT_DROPPED, LargeResult
 from jqd.domain.tenant import bare
 from jqd.service.callbacks import expect_called
 from jqd.service.cancel import record_cancels
@@ -19,6 +20,8 @@ from jqd.service.edit import Kind, change
 from jqd.service.find import read_pieces
 from jqd.service.services import Services
 from jqd.store import JobView
+
+LOOKS = 32  # at once for the results of parents: each is a call of the store
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -52,15 +55,11 @@ async def _with_results(services: Services, view: JobView, flow: Flow) -> dict[s
     """Its argument with the kept results of its parents, where it wants them; or why it cannot have them."""
     if view.argument != NIL and not flow.result_into:
         return {"argument": view.argument}
-    results: list[Raw] = []
     bytes_max = services.config.job_bytes_max
-    room = bytes_max
-    for parent in flow.after:
-        result = await _result(services, parent, view.tenant, room)
-        if result is None:
-            return {"failed": RESULTS_TOO_LARGE}
-        room -= len(result)
-        results.append(Raw(result))
+    found = await _results(services, view, flow, bytes_max)
+    if isinstance(found, str):
+        return {"failed": found}
+    results = [Raw(found[parent]) for parent in flow.after]
     value = bytes(results[0]) if flow.one_result else _encoder.encode(results)
     try:
         argument = bytes(put_into(view.argument, flow.result_into, value)) if flow.result_into else value
@@ -69,19 +68,55 @@ async def _with_results(services: Services, view: JobView, flow: Flow) -> dict[s
     return {"argument": argument} if len(argument) <= bytes_max else {"failed": RESULTS_TOO_LARGE}
 
 
-async def _result(services: Services, parent: str, tenant: str, room: int) -> bytes | None:
-    """The kept result of a parent, nil where there is none or the parent is another tenant's; None: it has more bytes
-    than there is room for."""
+async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int) -> dict[str, bytes] | str:
+    """Parent → its kept result, nil where it has none; or why the job cannot have them."""
+    found: dict[str, bytes] = {}
+    odd: list[str] = []
+    limiter = trio.CapacityLimiter(LOOKS)
+
+    async def one(parent: str, cancel: trio.CancelScope) -> None:
+        async with limiter:
+            try:
+                result = await _result(services, parent, view.tenant, bytes_max - sum(map(len, found.values())))
+            except StoreError as error:
+                failed.append(error)  # raised below, outside the nursery, as what it is
+                cancel.cancel()
+                return
+        if isinstance(result, bytes):
+            found[parent] = result
+        elif result == RESULTS_GONE and flow.on_parent_failure == "run":
+            found[parent] = NIL
+        else:
+            odd.append(result)
+            cancel.cancel()
+
+    failed: list[StoreError] = []
+    async with trio.open_nursery() as nursery:
+        for parent in flow.after:
+            nursery.start_soon(one, parent, nursery.cancel_scope)
+    if failed:
+        raise failed[0]
+    return odd[0] if odd else found
+
+
+async def _result(services: Services, parent: str, tenant: str, room: int) -> bytes | str:
+    """The kept result of a parent, nil where it keeps none, did not succeed or is another tenant's; RESULTS_GONE,
+    RESULTS_TOO_LARGE."""
     job_id = parent if parse_id(parent) is not None else await services.store.resolve(parent)
     view = await services.store.get_job(job_id) if job_id is not None else None
-    if not isinstance(view, JobView) or view.tenant != tenant or view.result is None:
+    if not isinstance(view, JobView):
+        return RESULTS_GONE
+    if view.tenant != tenant or view.state is not State.SUCCEEDED or not view.keep_result:
         return NIL
     result = view.result
+    if result is None:
+        was_dropped = view.outcome is not None and view.outcome.message.startswith(RESULT_DROPPED)
+        return NIL if was_dropped else RESULTS_GONE  # one that was too large to be kept: the parent says so
     if (result.bytes if isinstance(result, LargeResult) else len(result)) > room:
-        return None
+        return RESULTS_TOO_LARGE
     if not isinstance(result, LargeResult):
         return result
     try:
         return b"".join([piece async for piece in read_pieces(services, result)])
     except NotFound:
-        return NIL  # its time is over
+        return RESULTS_GONE

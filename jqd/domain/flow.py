@@ -20,6 +20,7 @@ CALLBACK = "jqd.callback"
 """The jobtype of callbacks: jqd alone makes them, and every daemon runs them."""
 
 RESULTS_TOO_LARGE = "results"  # in `Flow.failed`: no parent failed, but their results do not fit an argument
+RESULTS_GONE = "gone"  # there: a parent succeeded and kept its result, which was dropped since
 NO_FIELD = "argument"  # there: its argument is no map any more, so `result_into` names nothing
 NIL = b"\xc0"  # in MessagePack
 OnFailure = Literal["run", "cancel", "fail"]

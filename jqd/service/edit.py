@@ -62,7 +62,7 @@ ALLOWED = {
 }
 
 BUSY_S = 0.02  # between looks whether somebody else's change has come: its sync takes about so long
-AT_ONCE_S = 0.001  # a job that is not to be run expires so long after its push
+AT_ONCE_S = 0.001  # a job that is not to be run expires now, and so long after its push or date at least
 LAPSES_S = 10.0  # well below the store's `name_reserve_s`: a change that took longer may have been overtaken
 
 _encoder = msgspec.msgpack.Encoder()
@@ -297,7 +297,8 @@ def _array(services: Services, view: JobView, kind: Kind, fields: dict[str, Any]
         **{field: fields.get(field, getattr(view, field)) for field in KEPT},
     )
     if fields.get("failed"):
-        job.expires_in = AT_ONCE_S
+        begins_ms = max(view.created_at_ms, _eligible_at_ms(view, kind, fields))
+        job.expires_in = max(AT_ONCE_S, (services.clock.wall_ms() - begins_ms) / 1000)
     elif kind in (Kind.EDIT, Kind.RELEASE):  # who says run now, or again, wants it run
         begins_ms, dated = _eligible_at_ms(view, kind, fields), "eligible_at_ms" in fields
         job.expires_in = _expiry_s(view, begins_ms, services.clock.wall_ms(), dated=dated)

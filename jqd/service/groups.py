@@ -8,7 +8,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from jqd.domain.errors import Fault, Invalid, NotFound, NotYet
+from jqd.domain.errors import Denied, Fault, Invalid, NotFound, NotYet
 from jqd.domain.flow import OnFailure
 from jqd.domain.job import NAME_LENGTH_MAX, State
 from jqd.domain.job_spec import JobSpec
@@ -88,8 +88,10 @@ async def close(
     job = None if then is None else _read(services, then)
     if callback is not None:
         _expect_callable(services, name, callback)
+    await _expect_all_seen(services, name)
     await noted(services, "group close", name)
     members = await _close(services, services.qualified_name(name))
+    await _expect_all_seen(services, name, members)  # some may have come meanwhile
     if callback is not None:
         told = await group_callback(services, callback, name, members)
         own = services.as_principal(services.principal._replace(scopes=()))  # it is no job of a type that he pushes
@@ -143,6 +145,20 @@ async def retry(services: Services, name: str, breathe: Breathe) -> Tally:
     _, found = await _members(services, name, group, breathe)
     names = {row.job.name: job_id for job_id, row in found.items() if row.job.name}
     return await retry_all(services, Flow(found, names, is_whole=True))
+
+
+async def _expect_all_seen(services: Services, name: str, job_ids: Sequence[str] | None = None) -> None:
+    """Raise Denied for a token that is not for all members: who waits for a group gets their results."""
+    if not services.principal.scopes:
+        return
+    if job_ids is None:
+        qualified = services.qualified_name(name)
+        group = await services.home(qualified).get_group(qualified)
+        job_ids = group.job_ids if group is not None else ()
+    if len(await look(services, job_ids, trio.lowlevel.checkpoint, len(job_ids))) < len(set(job_ids)):
+        raise Denied(
+            f"group {name!r} has jobs that this token is not for, or that are on their way: it cannot close it"
+        )
 
 
 async def _members(

@@ -60,6 +60,7 @@ def refuse_uncalled(services: Services, batch: Batch) -> Batch:
 
 async def refuse_orphans(services: Services, batch: Batch) -> Batch:
     """Return the batch without jobs that wait for others which nobody has pushed. Raises StoreRefused."""
+    batch = _refuse_circles(batch)
     own = {job.job_id for job in batch.jobs}
     asked = {parent: None for job in batch.jobs for parent in job.after if parent not in own}
     if not asked:
@@ -153,6 +154,29 @@ def _parts(services: Services, jobtype: str) -> tuple[str, Handler | None, int]:
     name, at, number = jobtype.rpartition("@")
     is_one = bool(at) and number.isascii() and number.isdecimal()
     return name, services.workers.handler(name) if is_one else None, int(number[:16]) if is_one else 0
+
+
+def _refuse_circles(batch: Batch) -> Batch:
+    """Return the batch without jobs of it that wait for each other."""
+    own = {job.job_id for job in batch.jobs if job.job_id is not None}
+    left = {job.job_id: sum(parent in own for parent in job.after) for job in batch.jobs if job.job_id is not None}
+    if not any(left.values()):
+        return batch
+    children: dict[str, list[str]] = {}
+    for job in batch.jobs:
+        for parent in job.after if job.job_id is not None else ():
+            children.setdefault(parent, []).append(str(job.job_id))
+    free = [job_id for job_id, parents in left.items() if not parents]
+    while free:
+        job_id = free.pop()
+        del left[job_id]
+        for child in children.get(job_id, ()):
+            left[child] -= 1
+            if not left[child]:
+                free.append(child)
+    detail = "it waits for jobs of this request that wait for it, or for each other: none would ever begin"
+    faults = {place: Fault("/after", detail) for place, job in enumerate(batch.jobs) if job.job_id in left}
+    return _without_places(batch, faults) if faults else batch
 
 
 def _without_places(batch: Batch, faults: Mapping[int, Fault]) -> Batch:

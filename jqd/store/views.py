@@ -9,7 +9,7 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
-from jqd.domain.flow import BLOCKED_MS, NO_FIELD, RESULTS_TOO_LARGE
+from jqd.domain.flow import BLOCKED_MS, NO_FIELD, RESULTS_GONE, RESULTS_TOO_LARGE
 from jqd.domain.job import NIL, Fate, Job, Outcome, State
 from jqd.store import codec
 from jqd.store.codec import decode_generation, decode_outcome, whole
@@ -109,7 +109,10 @@ def job_view(
         fields["eligible_at_ms"] = score
         if score >= BLOCKED_MS and state is State.SCHEDULED:
             state = State.BLOCKED
-            fields["eligible_at_ms"] = job.flow.not_before_ms if job.flow else 0
+    if fields["eligible_at_ms"] >= BLOCKED_MS:  # no date that anybody gave
+        fields["eligible_at_ms"] = job.flow.not_before_ms if job.flow else 0
+    if job.flow is not None and job.flow.failed:
+        fields["expires_at_ms"] = 0  # so it was ended; nobody asked for it
     return JobView(
         **fields,
         state=state,
@@ -175,6 +178,12 @@ def parent_failed(outcome: Outcome, parent: str) -> Outcome:
             "run; give it an argument of its own and read the results by their ids"
         )
         return replace(outcome, status=413, reason="parent", message=message)
+    if parent == RESULTS_GONE:
+        message = (
+            "PARENT_RESULTS_GONE: the result of a parent was dropped before the last one had ended, and it was not "
+            "run; raise store.result_ttl_s, or give it an argument of its own and run it now"
+        )
+        return replace(outcome, status=410, reason="parent", message=message)
     if parent == NO_FIELD:
         message = (
             "PARENT_RESULTS_NO_FIELD: result_into names a field of its argument, which is no map, and it was not run; "

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jqd.client import Client, Invalid, JobInfo
+from jqd.client import Client, Invalid, JobInfo, PartlyPushed
 from tests.live.harness import ROOT, Daemon, Process, wait_for
 
 WAIT_S = 30.0
@@ -139,3 +139,32 @@ def test_a_parent_that_nobody_pushed_is_a_slip_and_why_names_what_is_awaited(sha
         assert why["text"] == f"it waits for its 2 parents: flows-a (scheduled), {parent} (scheduled)"
         for job_id in (parent, child, "flows-a"):
             client.cancel(job_id)
+
+
+def test_jobs_that_wait_for_each_other_are_refused(shared_daemon: Daemon) -> None:
+    with Client(shared_daemon.url) as client:
+        circle = [{"name": "show", "job_id": f"circle-{n}", "after": [f"circle-{(n + 1) % 3}"]} for n in range(3)]
+        behind = {"name": "show", "job_id": "behind", "after": ["circle-0"]}
+        with pytest.raises(PartlyPushed) as caught:
+            client.push_many([*circle, behind, {"name": "show", "job_id": "free", "delay": 60}])
+        assert [error.pointer for error in caught.value.errors] == ["/after"] * 4
+        assert client.cancel("free")
+
+
+def test_a_child_gets_no_null_for_a_result_that_was_dropped(tmp_path: Path, shared_daemon: Daemon) -> None:
+    with working(tmp_path, shared_daemon.url) as client:
+        one, two = (
+            client.push("double", {"number": 1}, keep_result=True),
+            client.push("double", {"number": 2}, delay=3_600),
+        )
+        child, brave = (
+            client.push("show", after=[one, two]),
+            client.push("show", after=[one, two], on_parent_failure="run"),
+        )
+        ended(client, one)
+        assert client.result(one, consume=True) == 2
+        client.run_now(two)
+        info = ended(client, child, "failed")
+        assert (info.message or "").startswith("PARENT_RESULTS_GONE")
+        assert info.eligible_at is None
+        assert ended(client, brave).result[0] is None
