@@ -70,6 +70,7 @@ class Context:
         self._output = JobOutput(0)
         self._to, self._answers = trio.lowlevel.FdStream(to), trio.lowlevel.FdStream(answers)
         self._buffer = bytearray()
+        self._asked = 0  # requests: an answer begins with the number of its own
         self._asking = trio.CancelScope()
         self._log = get_logger("code")
 
@@ -137,7 +138,8 @@ class Context:
         answer: Answer | None = None
         if self.is_usable:
             with trio.move_on_after(timeout_s) as self._asking:
-                await self._send(_encode(told) + b"\n")
+                self._asked += 1
+                await self._send(_encode({**told, "at": self._asked}) + b"\n")
                 answer = await self._receive()
             if answer is None:
                 self.process.kill(LATE)
@@ -169,9 +171,12 @@ class Context:
                 await trio.sleep_forever()  # as above
         line, _, rest = bytes(self._buffer).partition(b"\n")
         self._buffer[:] = rest
+        number, _, text = line.partition(b" ")
         try:
-            return _decode(line)
-        except (msgspec.MsgspecError, RecursionError):
+            if number != b"%d" % self._asked:
+                raise ValueError("it answers another request, or none")
+            return _decode(text)
+        except UNTOLD:
             self.process.kill(f"{INVALID_RESPONSE}: the code wrote to a descriptor that is not its own")
             return Answer(500)
 

@@ -76,7 +76,8 @@ async function main () {
       begun.push(piece.subarray(from, end))
       const line = Buffer.concat(begun).toString()
       begun = []
-      write(await answered(JSON.parse(line)))
+      const told = JSON.parse(line)
+      write(`${told.at} ${await answered(told)}`)
     }
     begun.push(piece.subarray(from))
   }

@@ -5,7 +5,8 @@
     {"job": {…}}                          one job: the body is called with its argument
     {"end": text}                         a batch ends; text is `afterEach`
 
-Each gets one answer: {"status": 200, "result": …} or {"status": 1xx, 4xx or 5xx, "message": …, "retry_after": …}.
+Each has a number, "at", and gets one answer, which begins with that: 7 {"status": 200, "result": …} or
+7 {"status": 1xx, 4xx or 5xx, "message": …, "retry_after": …}.
 What code prints goes to descriptors 1 and 2, and so forges no answer.
 """
 
@@ -137,11 +138,12 @@ def main(jobs: int, answers: int) -> None:
     context = Context()
     with os.fdopen(jobs, "rb") as incoming, os.fdopen(answers, "wb") as outgoing:
         for line in incoming:
-            text = answered(context, json.loads(line))
+            told = json.loads(line)
+            text = answered(context, told)
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(AttributeError, OSError, ValueError):  # the code closed it, or put None there
                     stream.flush()
-            outgoing.write(text.encode("utf-8", "backslashreplace") + b"\n")
+            outgoing.write(b"%d %b\n" % (told["at"], text.encode("utf-8", "backslashreplace")))
             outgoing.flush()
 
 
