@@ -121,10 +121,12 @@ class Flows:
         await self._ask_again()
         due = await self._store.take_links(ENTRIES, REST_S)
         self.is_awaited = due.linked > 0
-        if due.blocked:
-            await self._ask(due.blocked, due.rest_until_ms)
-        if due.ended:
-            await self._tell(due.ended, due.rest_until_ms)
+        try:
+            if due.blocked:
+                await self._ask(due.blocked, due.rest_until_ms)
+        finally:
+            if due.ended:
+                await self._tell(due.ended, due.rest_until_ms)
         if due.blocked or due.ended:
             return 0.0
         return LOOK_S if due.wait_s is None else min(LOOK_S, due.wait_s)
@@ -140,7 +142,9 @@ class Flows:
                 self._lives[number] = life
 
     async def _ask(self, blocked: Sequence[Blocked], rest_until_ms: int) -> None:
-        """Have their parents' partitions tell them of all ends from now on, and learn of those that came before."""
+        """Have their parents' partitions tell them of all ends from now on, and learn of those that came before.
+
+        Where a partition is away, only the children that have parents there are held up."""
         children = {
             each.job.id: each
             for each in blocked
@@ -148,9 +152,10 @@ class Flows:
         }  # the others have failed for a parent, and expire in a moment
         await self._store.note_parents([ParentNote(child, size=NEW) for child in children])
         pairs = [pair for each in children.values() for pair in _pairs(each.job)]
-        found = await self._watch(pairs)
-        asked: dict[str, Asked] = {child: Asked([], True) for child in children}
-        for pair, one in zip(pairs, found, strict=True):
+        found, failed = await self._watch(pairs)
+        away = {pair.child for place, pair in enumerate(pairs) if place not in found}
+        asked: dict[str, Asked] = {child: Asked([], True) for child in children if child not in away}
+        for pair, one in ((pairs[place], one) for place, one in found.items() if pairs[place].child not in away):
             how = one.how if one.how is not None else self._unknown(pair, one)
             asked[pair.child].notes.append(ParentNote(pair.child, one.id or pair.parent, how or ""))
             if how is None:
@@ -162,8 +167,10 @@ class Flows:
         self._waits = {
             child: wait for child, wait in self._waits.items() if child not in asked and wait.seen_s > now_s - FORGET_S
         } | {child: Wait(self._waits.get(child, Wait(now_s, now_s)).since_s, now_s) for child in coming}
-        done = {each.entry: () for each in blocked if each.job.id not in left and each.job.id not in coming}
-        await self._store.drop_links(done, rest_until_ms)
+        stay = left | coming | away
+        await self._store.drop_links({each.entry: () for each in blocked if each.job.id not in stay}, rest_until_ms)
+        if failed is not None:
+            raise failed
 
     def _unknown(self, pair: WatchPair, one: Watched) -> str | None:
         """How a parent ended that is not in the store; None: it may come yet."""
@@ -177,15 +184,21 @@ class Flows:
         is_old = not one.last_id and ids.at_ms < self._clock.wall_ms() - OLD_MS  # of a journal with nothing to apply
         return GONE if is_old or one.id <= one.last_id else None
 
-    async def _watch(self, pairs: Sequence[WatchPair]) -> list[Watched]:
+    async def _watch(self, pairs: Sequence[WatchPair]) -> tuple[dict[int, Watched], StoreAway | StoreRefused | None]:
+        """What is known of parents by their places here, and why of some it is not."""
         homes: dict[int, list[int]] = {}
         for place, pair in enumerate(pairs):
             homes.setdefault(self._home(pair.parent), []).append(place)
         found: dict[int, Watched] = {}
+        failed: StoreAway | StoreRefused | None = None
         for home, places in homes.items():
-            answers = await self._stores[home].watch_parents([pairs[place] for place in places])
-            found |= zip(places, answers, strict=True)
-        return [found[place] for place in range(len(pairs))]
+            try:
+                answers = await self._stores[home].watch_parents([pairs[place] for place in places])
+            except (StoreAway, StoreRefused) as error:
+                failed = error
+            else:
+                found |= zip(places, answers, strict=True)
+        return found, failed
 
     def _home(self, parent: str) -> int:
         if parent.startswith("="):
@@ -202,10 +215,17 @@ class Flows:
                 home = partition_of(child, len(self._stores))
                 by_home.setdefault(home, []).append(ParentNote(child, each.id, each.how))
         left: set[str] = set()
+        failed: StoreAway | StoreRefused | None = None
         for home, notes in by_home.items():
-            left |= await self._go_on(await self._stores[home].note_parents(notes))
+            try:
+                left |= await self._go_on(await self._stores[home].note_parents(notes))
+            except (StoreAway, StoreRefused) as error:  # it holds up no other partition's children
+                failed = error
+                left.update(note.child for note in notes)
         done = {each.entry: [child for child in each.children if child not in left] for each in ended}
         await self._store.drop_links(done, rest_until_ms)
+        if failed is not None:
+            raise failed
 
     async def _go_on(self, standing: Mapping[str, Standing]) -> set[str]:
         """Release those that wait for no parent any more. Returns those that are to be tried again."""
