@@ -16,7 +16,7 @@ from jqd.domain.flow import BLOCKED_MS, Flow
 from jqd.domain.job import ChangeKind, Fate, Job, State
 from jqd.domain.jobid import partition_of
 from jqd.store import JobView, StoreConfig
-from jqd.store.links import NEW, ParentNote, Watched, WatchPair
+from jqd.store.links import NEW, ParentNote, WatchPair
 from jqd.testing.store import FakeStore
 from tests.contract.bench import OTHER_JOURNAL, StoreBench, changed, outcome
 from tests.loops.house import TrioClock
@@ -202,7 +202,7 @@ def _reset_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was noted of parents is made void when they are asked already."""
     real = Flows._watch
 
-    async def watch(self: Flows, pairs: Sequence[WatchPair]) -> list[Watched]:
+    async def watch(self: Flows, pairs: Sequence[WatchPair]) -> Any:
         found = await real(self, pairs)
         await self._store.note_parents([ParentNote(child, size=NEW) for child in {pair.child for pair in pairs}])
         return found
