@@ -19,7 +19,9 @@ NAMED_MAX = 3  # in one sentence
 async def unknown_parents(services: Services, parents: Sequence[str]) -> set[str]:
     """Those of the first CHECKED_MAX that nobody has pushed: a slip, for a job waits for them for ever.
 
-    Nothing while the store is away: the push counts, and `why` says what the job waits for."""
+    Nothing while the store is away: the push counts, and `why` says what the job waits for. A token that is not for all
+    jobs gets results of those that it may see alone: all of its parents are looked for, or StoreAway, NotYet raised."""
+    is_scoped = bool(services.principal.scopes)
     unknown: set[str] = set()
     limiter = trio.CapacityLimiter(LOOKS_MAX)
 
@@ -31,6 +33,8 @@ async def unknown_parents(services: Services, parents: Sequence[str]) -> set[str
             except NotFound:
                 unknown.add(given)
             except (StoreAway, NotYet):
+                if is_scoped:
+                    raise
                 return  # whether there is such a job is not known now
 
     failed: list[JqdError] = []
@@ -42,7 +46,7 @@ async def unknown_parents(services: Services, parents: Sequence[str]) -> set[str
             failed.append(error)  # raised below, outside the nursery, as what it is
 
     async with trio.open_nursery() as nursery:
-        for given in parents[:CHECKED_MAX]:
+        for given in parents if is_scoped else parents[:CHECKED_MAX]:
             nursery.start_soon(one, given)
     if failed:
         raise failed[0]

@@ -146,3 +146,13 @@ async def test_a_late_success_of_a_job_that_the_store_forgot_is_asked_for_again(
     assert await batch._judge_late(0, OutcomeAnswer(job_id, Report(), 5), 5)
     assert isinstance(batch.answers[0], StoreUnsettled)
     assert batch.fresh == {}
+
+
+async def test_a_token_for_some_jobs_gets_no_results_of_others(edge: Whole) -> None:
+    secret = await succeeded(edge, "secret")
+    parents = [await edge.ended(Fate.SUCCEEDED, name="mail") for _ in range(CHECKED_MAX)]
+    made = await edge.call("POST", "/v1/tokens", {"role": "push", "scopes": ["mail"]})
+    scoped = {"authorization": f"Bearer {made.body['token']}"}
+    pushed = await edge.call("POST", "/v1/jobs", {"name": "mail", "after": [*parents, secret]}, headers=scoped)
+    assert pushed.status == 422, pushed.body
+    assert "there is no job" in pushed.body["detail"]
