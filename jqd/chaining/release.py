@@ -74,16 +74,20 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
     odd: list[str] = []
     limiter = trio.CapacityLimiter(LOOKS)
 
+    room = bytes_max
+
     async def one(parent: str, cancel: trio.CancelScope) -> None:
+        nonlocal room
         async with limiter:
             try:
-                result = await _result(services, parent, view.tenant, bytes_max - sum(map(len, found.values())))
+                result = await _result(services, parent, view.tenant, room)
             except StoreError as error:
                 failed.append(error)  # raised below, outside the nursery, as what it is
                 cancel.cancel()
                 return
         if isinstance(result, bytes):
             found[parent] = result
+            room -= len(result)
         elif result == RESULTS_GONE and flow.on_parent_failure == "run":
             found[parent] = NIL
         else:

@@ -1,6 +1,4 @@
-"""The jobs that listeners follow at this daemon, as the store showed them last (service/job_events.py has the
-changes)./The jobs that listeners follow at this daemon, as the store showed them last
-(service/job_events.py has the changes)./job_events.py tells the changes).
+"""The jobs that listeners follow at this daemon, as the store showed them last; job_events.py tells the changes.
 
 One loop for each partition asks the store about all of them, twice a second, however many watch: what a worker told
 another daemon is seen there. Nothing is asked, and nothing is noted anywhere, while nobody watches.

@@ -27,10 +27,7 @@ class ResultMethods(ScriptMethods):
         return given
 
     async def get_piece(self, large: LargeResult, at: int) -> bytes | None:
-        """A piece of a large result, by its number from 0 on; None when that was dropped meanwhile.
-
-        The piece with that number, from 0 on; None when the result was dropped meanwhile.
-        """
+        """A piece of a large result, by its number from 0 on; None when that was dropped meanwhile."""
         answer = await self._caller.call("get_piece", large.named, at)
         return answer if isinstance(answer, bytes) else None
 
