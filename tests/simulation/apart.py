@@ -85,7 +85,7 @@ def _caught_up_with_the_first(real: Real) -> Real:
 APART: dict[str, Mistake] = {
     "apply-all": mistake(
         "kill",
-        29,
+        54,
         "stray",
         "a lane applies records of other partitions, too",
         (ingest_module, "chunks", _apply_all),
@@ -110,7 +110,7 @@ APART: dict[str, Mistake] = {
     ),
     "own-hand-only": mistake(
         "poison",
-        13,
+        15,
         "company",
         "a job that runs alone is taken when the hand of one partition is empty",
         (Dispatch, "_is_idle", _own_hand_only),
@@ -118,7 +118,7 @@ APART: dict[str, Mistake] = {
     ),
     "laid-to-all": mistake(
         "poison",
-        74,
+        97,
         "innocent",
         "a death is laid to a job that was alone in the hand of its partition",
         in_scripts("return noted == id or not is_suspect(id)", "return true"),
@@ -143,7 +143,7 @@ APART: dict[str, Mistake] = {
     ),
     "caught-up-elsewhere": mistake(
         "wipe,lag",
-        216,
+        226,
         "again,cancel",
         "a partition counts as caught up when the first one is",
         (Daemon, "__init__", _caught_up_with_the_first),
@@ -162,7 +162,7 @@ APART: dict[str, Mistake] = {
     ),
     "refilled-when-forgotten": mistake(
         "wipe",
-        14,
+        16,
         "concurrency",
         "a partition that knows nothing of a bucket takes itself to have slots that nobody granted",
         in_scripts("granted = busy, returned = 0", "granted = busy + 5, returned = 0"),

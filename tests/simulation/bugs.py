@@ -182,7 +182,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "cancel-early": mistake(
         "away",
-        3,
+        4,
         "cancel",
         "204 is said when the cancel is in the journal",
         (jobs_api, "cancel", _promise_at_once),
@@ -222,17 +222,17 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "drop-on-finish": mistake(
         "lost,lag",
-        9,
+        14,
         "again",
         "a job is out of hand when its outcome is in the journal",
         (OutcomesLoop, "_write", _let_go_when_written),
     ),
     "drop-on-doubt": mistake(
-        "lag,lost", 496, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
+        "lag,lost", 505, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
     ),
     "no-reconcile": mistake(
         "lost",
-        16,
+        17,
         "stuck",
         "nobody compares what the store takes for held with what is in flight",
         (claims_module, "reconcile", _do_not),
@@ -240,7 +240,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "never-doubt": mistake(
         "pause",
-        172,
+        215,
         "doubt",
         "a daemon that stood still sends what it has in flight",
         (Runner, "__init__", _never_doubt),

@@ -99,7 +99,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "changes-unawaited": mistake(
         "rollback,backlog",
-        4261,
+        4285,
         "conflict,older",
         "claims begin before the changes that a store forgot are told again",
         (barrier_module, "WORDS", _endings_only),
@@ -108,7 +108,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "names-unsettled": mistake(
         "wipe",
-        64,
+        75,
         "twins,conflict",
         "a store gives names while it is told what it forgot, in whatever life they were asked for",
         in_scripts("expect_life(identity)\nexpect_settled(identity)\n", ""),

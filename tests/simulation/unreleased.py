@@ -126,7 +126,7 @@ UNRELEASED: dict[str, Mistake] = {
     ),
     "asked-no-more": mistake(
         "wipe",
-        1,
+        13,
         "stuck",
         "a partition that lost who waits for its jobs is not asked again",
         (Flows, "_ask_again", _ask_once),
@@ -168,7 +168,7 @@ UNRELEASED: dict[str, Mistake] = {
     ),
     "deleted-untold": mistake(
         "purge,away",
-        3,
+        4,
         "stuck",
         "a job that ended is deleted before its children were told",
         in_scripts("(owes[id] or awaits_newer(", "(awaits_newer("),

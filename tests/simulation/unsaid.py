@@ -69,7 +69,7 @@ def _young_ones_too(real: Real) -> Real:
 UNSAID: dict[str, Mistake] = {
     "view-behind-jobs": mistake(
         "workers",
-        33,
+        37,
         "pressed",
         "jobs that a worker refused go back before the store is told that it wants none",
         (SettingsSync, "publish_view", lambda real: _at_once),
