@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
-BLOCKED_MS = 253_402_300_799_000  # the last second of the year 9999: the date of a job that waits for parents
+BLOCKED_MS = 253_402_300_800_000  # the year 10000 begins: the date of a job that waits for parents, and of no other
 AFTER_MAX = 10_000  # parents of one job: some 300 kB of ids
 THEN_MAX = 500  # jobs in one `then`: as many as may follow one success (followers.FOLLOWERS_MAX)
 

@@ -132,6 +132,16 @@ def names_of(jobs: Sequence[JobSpec]) -> set[str]:
     return names
 
 
+def following_of(job: JobSpec) -> Iterator[JobSpec]:
+    """A checked job, and all that is to follow it."""
+    left = [job]
+    while left:
+        job = left.pop()
+        yield job
+        if array := then_of(job):
+            left += _jobs_decoder.decode(array)
+
+
 def then_of(job: JobSpec) -> bytes:
     """What follows it, as an array; nothing for most."""
     return b"" if job.then is UNSET else as_array(bytes(job.then))

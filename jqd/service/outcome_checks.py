@@ -6,7 +6,7 @@ from jqd.domain.errors import TooLarge, Unreadable
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
 from jqd.service.batch import read_array
 from jqd.service.config import ServiceConfig
-from jqd.service.flow_checks import OWN_ID
+from jqd.service.flow_checks import OWN_ID, names_of
 from jqd.service.principal import in_scope
 
 NO_REPLACE = (
@@ -34,8 +34,11 @@ def wrong(config: ServiceConfig, follows: bytes, scopes: Sequence[str] = ()) -> 
     if batch.size > FOLLOWERS_MAX:
         return f"they are {batch.size}, at most {FOLLOWERS_MAX} can follow one job"
     for place, job in enumerate(batch.jobs):
-        if scopes and not in_scope(scopes, job.name):
-            return f"jobs/{place}/name: the worker's token is not for jobs {job.name[:64]!r}"
+        foreign = [name for name in names_of([job]) if not in_scope(scopes, name)] if scopes else []
+        if foreign:
+            return f"jobs/{place}/name: the worker's token is not for jobs {foreign[0][:64]!r}"
+        if scopes and job.after:
+            return f"jobs/{place}/after: a token for some jobtypes cannot let jobs wait for others; push it by itself"
         if job.replace:
             return f"jobs/{place}/replace: {NO_REPLACE}"
         if job.unique is not None:

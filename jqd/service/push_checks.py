@@ -12,7 +12,7 @@ from jqd.domain.tenant import bare
 from jqd.runner.handler import Handler, is_version
 from jqd.service.batch import Batch, in_order
 from jqd.service.find import find, resolve
-from jqd.service.flow_checks import names_of
+from jqd.service.flow_checks import following_of, names_of
 from jqd.service.parents import unknown_parents
 from jqd.service.principal import EVERYBODY
 from jqd.service.server_only import may_change
@@ -48,12 +48,14 @@ def refuse_foreign(services: Services, batch: Batch) -> Batch:
 
 def refuse_uncalled(services: Services, batch: Batch) -> Batch:
     """Return the batch without jobs whose callback could go nowhere."""
-    urls = {job.callback for job in batch.jobs if job.callback is not None}
+    said = [[one.callback for one in following_of(job) if one.callback is not None] for job in batch.jobs]
+    urls = {url for its in said for url in its}
     why = {url: why for url in urls if (why := services.workers.why_no_callback(url))}
     faults = {
-        place: Fault("/callback", f"the URL {job.callback[:200]!r} {why[job.callback]}")
-        for place, job in enumerate(batch.jobs)
-        if job.callback in why
+        place: Fault("/callback", f"the URL {url[:200]!r} {why[url]}")
+        for place, its in enumerate(said)
+        for url in its
+        if url in why
     }
     return _without_places(batch, faults) if faults else batch
 

@@ -150,7 +150,7 @@ async def test_no_list_is_made_in_one_piece() -> None:
     edge, told = await full(), 0
     with guarded(HELD_S):
         for route in ROUTES:
-            if route.method == "GET" and route.lists:
+            if route.method == "GET" and route.lists and "<" not in route.path:
                 limit = "?limit=1000" if "limit" in route.query.__struct_fields__ else ""
                 for kind in (MSGPACK, JSON):
                     answer = await edge.call("GET", route.path + limit, accept=kind)

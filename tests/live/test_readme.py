@@ -39,7 +39,7 @@ def shell_of(page: str) -> list[str]:
 _, FIRST, MAIL = shell_of(README)
 (LOOK,) = shell_of(COMMANDS)
 INSTALL, SERVE, DOCTOR, JOURNAL = shell_of((ROOT / "docs" / "operate" / "INSTALL.md").read_text())
-(WORDS,) = shell_of((ROOT / "examples" / "README.md").read_text())
+WORDS, _ = shell_of((ROOT / "examples" / "README.md").read_text())
 # Every attempt of `send` in README asks for luck. The first number of this seed is lucky.
 LUCK = "import random\nrandom.seed(2)\n"
 

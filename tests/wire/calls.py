@@ -72,6 +72,8 @@ async def _looks(surface: Surface) -> None:
     for accept in (JSON, MSGPACK):
         await ask("GET /v1/jobs/<job_id>/why", 200, into=ODD_PATH, accept=accept)
     await ask("GET /v1/jobs/<job_id>/why", 404, into="none")
+    await ask("GET /v1/jobs/<job_id>/flow", 200, into=ODD_PATH)
+    await ask("GET /v1/jobs/<job_id>/flow", 404, into="none")
     await ask("GET /v1/types", 200)
 
 
@@ -87,7 +89,18 @@ async def _changes(surface: Surface) -> None:
     await ask(f"PATCH {one}", 409, {"priority": 1}, into=ODD_PATH)
     await ask(f"POST {one}/run-now", 409, into=ODD_PATH)
     await ask(f"POST {one}/retry", 200, into=ODD_PATH, accept=MSGPACK)
+    await ask(f"POST {one}/flow/cancel", 200, into=ODD_PATH)
+    await ask(f"POST {one}/flow/retry", 200, into=ODD_PATH)
+    await ask(f"POST {one}/flow/retry", 404, into="none")
     await ask(f"DELETE {one}", 404, into="none")
+    await ask("POST /v1/jobs", 201, {"name": "nobody runs it", "group": "g"})
+    for said in ({"then": {"name": "nor that"}}, {}):
+        await ask("POST /v1/groups/<group>/close", 200, said, into="g")
+    await ask("POST /v1/groups/<group>/close", 422, {"then": 5}, into="g")
+    await ask("GET /v1/groups/<group>", 200, into="g")
+    await ask("GET /v1/groups/<group>", 404, into="none")
+    await ask("POST /v1/groups/<group>/cancel", 200, into="g")
+    await ask("POST /v1/groups/<group>/retry", 200, into="g")
 
 
 async def _workers(surface: Surface, worker_url: str) -> None:
