@@ -200,6 +200,21 @@ class Control:
             return True
         return False
 
+    async def wait_ingested(self, timeout_s: float) -> bool:
+        """Whether all that is journaled here is in the store, and known to those that it has to do with, in time."""
+        end = self._journal.end
+
+        async def one(partition: Partition) -> None:
+            for lane in (Lane.JOBS, Lane.CHANGES, Lane.OUTCOMES, Lane.CANCELS):
+                await partition.lanes[lane].wait_caught_up(end)
+            await partition.flows.wait_told()
+
+        with trio.move_on_after(timeout_s) as waiting:
+            async with trio.open_nursery() as nursery:
+                for partition in self._partitions:  # one that is away holds up no other
+                    nursery.start_soon(one, partition)
+        return not waiting.cancelled_caught
+
     def daemons(self) -> list[Peer]:
         """The daemons of the store, from the last renewals: each with its worst state of all partitions."""
         worst: dict[str, Peer] = {}

@@ -85,6 +85,11 @@ class Flows:
         """Whether any job here has to do with others: then each end may concern one."""
         self._waits: dict[str, Wait] = {}
         """Children with parents that nobody knows yet."""
+        self._begun = self._clear = 0
+        """Numbers of the last round, and of the last after which nothing was due."""
+        self._turn = trio.Event()
+        self._rest_until_s = 0.0
+        """By the monotonic clock: entries of a round that failed rest, and are not done."""
         self._log = get_logger("flows")
 
     @property
@@ -100,6 +105,15 @@ class Flows:
         """Something ended, or came, that may have to do with others."""
         self._bell.set()
 
+    async def wait_told(self) -> None:
+        """Return once all is done that is due now: parents know the children that were applied here before."""
+        if self._clear == self._begun > 0 and not self._bell.is_set():
+            return
+        goal = self._begun + 1  # a round that is under way may have looked before
+        self.wake()
+        while self._clear < goal:
+            await self._turn.wait()
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         wait_s = 0.0
@@ -111,6 +125,7 @@ class Flows:
             try:
                 wait_s = await self.one_round()
             except (StoreAway, StoreRefused, JournalRefused) as error:
+                self._rest_until_s = self._clock.mono_s() + REST_S
                 await self.backoff.wait_after_failure(error)
                 wait_s = 0.0
             else:
@@ -118,6 +133,7 @@ class Flows:
 
     async def one_round(self) -> float:
         """Do what is due. Returns for how long nothing else is; 0: there may be more. Raises as the loop survives."""
+        self._begun += 1
         await self._ask_again()
         due = await self._store.take_links(ENTRIES, REST_S)
         self.is_awaited = due.linked > 0
@@ -127,6 +143,10 @@ class Flows:
         finally:
             if due.ended:
                 await self._tell(due.ended, due.rest_until_ms)
+        if due.wait_s != 0 and self._clock.mono_s() >= self._rest_until_s:
+            self._clear = self._begun
+        self._turn.set()
+        self._turn = trio.Event()
         if due.blocked or due.ended:
             return 0.0
         return LOOK_S if due.wait_s is None else min(LOOK_S, due.wait_s)

@@ -88,7 +88,7 @@ def flow(job_id: str, /, *, common: Common = Common()) -> int:
     else:
         console().print(_steps(found), end="")
         if not found.whole:
-            print("jqd: there are more; these are the 10,000 that a daemon looks at", file=sys.stderr)
+            print("jqd: there are more: a daemon shows 10,000, and some may be on their way", file=sys.stderr)
     return Exit.DONE
 
 

@@ -38,7 +38,7 @@ class FlowInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     jobs: Sequence[FlowJob]
     whole: bool
-    """False: it has more jobs than a daemon looks at, which is 10,000."""
+    """False: it has more jobs than a daemon looks at, which is 10,000, or some are on their way into the store."""
 
 
 class GroupWaits(msgspec.Struct, frozen=True, kw_only=True):

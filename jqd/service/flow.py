@@ -22,6 +22,7 @@ FLOW_MAX = 10_000  # jobs of one flow that are looked at, in calls of the store 
 PIECE = 100  # a job that waits for 10,000 has their ids in its row: 300 kB
 CANCELS = 500  # in one frame
 CHILDREN_MAX = 200  # of one job that are asked for in one call
+INGESTED_S = 1.0  # for what this daemon has journaled: some milliseconds, unless the store is away or far behind
 
 Breathe = Callable[[], Awaitable[None]]
 
@@ -34,7 +35,7 @@ class Flow(NamedTuple):
     names: Mapping[str, str]
     """Pusher's own id, with its tenant → id."""
     is_whole: bool
-    """False: there are more than FLOW_MAX."""
+    """False: there are more than FLOW_MAX, or what was pushed here is not all in the store yet."""
 
     def parents(self, job: Linked) -> list[str]:
         """Return the ids of the parents of a job; own ones of those that are not here."""
@@ -62,6 +63,7 @@ async def look(services: Services, job_ids: Iterable[str], breathe: Breathe, mos
 
 async def whole(services: Services, given: str, breathe: Breathe) -> Flow:
     """Return all jobs that a job has to do with: parents, children, and members of groups. Raises NotFound."""
+    is_ingested = await wait_ingested(services)
     first = await resolve(services, given)
     jobs: dict[str, Linked] = {}
     names: dict[str, str] = {}
@@ -83,7 +85,12 @@ async def whole(services: Services, given: str, breathe: Breathe) -> Flow:
             seen.update(near)
     if first not in jobs:
         raise NotFound(f"there is no job {given[:64]!r} in the store; it never was, is on its way, or was deleted")
-    return Flow(jobs, names, len(seen) <= FLOW_MAX)
+    return Flow(jobs, names, is_ingested and len(seen) <= FLOW_MAX)
+
+
+async def wait_ingested(services: Services) -> bool:
+    """Whether the store has all that was pushed here before, within INGESTED_S: who pushed sees it."""
+    return await services.control.wait_ingested(INGESTED_S)
 
 
 async def _more_children(services: Services, job_id: str, row: Linked) -> list[str]:

@@ -19,7 +19,7 @@ from jqd.service.batch import Batch, read_array
 from jqd.service.bulk import Tally
 from jqd.service.callbacks import group_callback
 from jqd.service.find import once_settled
-from jqd.service.flow import Breathe, Flow, cancel_all, look, retry_all
+from jqd.service.flow import Breathe, Flow, cancel_all, look, retry_all, wait_ingested
 from jqd.service.job_limits import GROUP_STEM, faults
 from jqd.service.push import Pushed, expect_open, push
 from jqd.service.services import Services
@@ -66,6 +66,7 @@ UNKNOWN = "unknown"
 
 async def get(services: Services, name: str, breathe: Breathe) -> GroupView:
     """Raises NotFound, StoreAway, StoreRefused."""
+    await wait_ingested(services)  # what is not there then is counted as unknown
     group = await _expect(services, name)
     found = await look(services, group.job_ids, breathe, len(group.job_ids))
     counts = Counter(row.state for row in found.values())
@@ -155,6 +156,7 @@ async def _expect_all_seen(services: Services, name: str, job_ids: Sequence[str]
         qualified = services.qualified_name(name)
         group = await services.home(qualified).get_group(qualified)
         job_ids = group.job_ids if group is not None else ()
+    await wait_ingested(services)
     if len(await look(services, job_ids, trio.lowlevel.checkpoint, len(job_ids))) < len(set(job_ids)):
         raise Denied(
             f"group {name!r} has jobs that this token is not for, or that are on their way: it cannot close it"
@@ -165,6 +167,7 @@ async def _members(
     services: Services, name: str, group: Group, breathe: Breathe
 ) -> tuple[str | None, dict[str, Linked]]:
     """Return the id of the job that waits, and it and all members."""
+    await wait_ingested(services)
     then = await services.store.resolve(services.qualified_name(GROUP_STEM + name))
     ids = [*group.job_ids, *([then] if then else ())]
     return then, await look(services, ids, breathe, len(ids))

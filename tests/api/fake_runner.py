@@ -149,6 +149,9 @@ class FakeControl:
                 self.on_apply[lane]()
         return self.applies
 
+    async def wait_ingested(self, timeout_s: float) -> bool:
+        return await self.wait_caught_up(Lane.JOBS, self._journal.end, timeout_s, ())
+
     @contextmanager
     def heard(self, hear: Callable[[Sequence[Row]], None]) -> Iterator[None]:
         self.ears.append(hear)

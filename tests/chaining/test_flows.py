@@ -307,3 +307,21 @@ async def test_a_partition_that_lost_all_is_asked_again(autojump_clock: None, ru
     await running.end()
     await trio.sleep(2 * LOOK_S)
     assert running.released == [child.id], "it had ended when it was asked again"
+
+
+async def test_who_asks_waits_until_parents_know_their_children(autojump_clock: None, running: Room) -> None:
+    parent = await running.parent()
+    for _ in range(2):
+        child = await running.child(parent)
+        running.flows.wake()
+        await running.flows.wait_told()
+        (row,) = await running.stores[1].list_links([parent.id], 100)
+        assert row is not None
+        assert child.id in row.listed
+        await running.flows.wait_told()  # nothing is due: it is not waited for
+    running.stores[1].away = "cable pulled"
+    await running.child(parent)
+    running.flows.wake()
+    with trio.move_on_after(LOOK_S) as waiting:
+        await running.flows.wait_told()
+    assert waiting.cancelled_caught

@@ -45,7 +45,7 @@ class FlowPage(Struct, frozen=True):
     cursor: str
     """For the next page; empty: that was all."""
     whole: bool
-    """False: it has more jobs than are looked at, which is 10,000."""
+    """False: it has more jobs than are looked at, which is 10,000, or some are on their way into the store."""
 
 
 async def get(parts: ApiContext, request: Request, job_id: str) -> Response:

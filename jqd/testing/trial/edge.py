@@ -303,6 +303,11 @@ class Control:
         await self._house.apply()
         return True
 
+    async def wait_ingested(self, timeout_s: float) -> bool:
+        """It applies it now."""
+        await self._house.apply()
+        return True
+
     def owed(self, tenant: str) -> int:
         """Nothing waits for a quota."""
         return 0

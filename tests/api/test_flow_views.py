@@ -1,0 +1,47 @@
+"""Views of flows and groups: whoever pushed here sees it, or is told that it is on its way."""
+
+from typing import Any
+
+import pytest
+
+from tests.api.whole import Whole
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    return await Whole().begin()
+
+
+async def pushed(edge: Whole, **fields: Any) -> str:
+    """Push a job that is in the journal only."""
+    told = await edge.call("POST", "/v1/jobs", {"name": "mail", **fields})
+    assert told.status == 201, told.body
+    return str(told.body["job_id"])
+
+
+async def test_a_flow_has_what_was_just_pushed(edge: Whole) -> None:
+    first = await edge.push()
+    last = await pushed(edge, after=[first])
+    told = await edge.call("GET", f"/v1/jobs/{last}/flow")
+    assert {job["job_id"] for job in told.body["jobs"]} == {first, last}
+    assert told.body["whole"]
+
+
+async def test_a_flow_of_which_something_is_on_its_way_says_so(edge: Whole) -> None:
+    first = await edge.push()
+    await pushed(edge, after=[first])
+    edge.apply_fails = True
+    told = await edge.call("GET", f"/v1/jobs/{first}/flow")
+    assert (len(told.body["jobs"]), told.body["whole"]) == (1, False)
+
+
+async def test_a_group_has_what_was_just_pushed(edge: Whole) -> None:
+    await pushed(edge, group="g")
+    told = await edge.call("GET", "/v1/groups/g")
+    assert told.body["counts"] == {"waiting": 1}
+    await pushed(edge, group="g")
+    edge.apply_fails = True
+    told = await edge.call("GET", "/v1/groups/g")
+    assert told.body["counts"] == {"waiting": 1, "unknown": 1}
+    edge.apply_fails = False
+    assert (await edge.call("POST", "/v1/groups/g/cancel")).body["matched"] == 2
