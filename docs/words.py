@@ -156,5 +156,7 @@ WORDS = {
     "Rate.burst": "on top, at once",
     "Rate.limit": "starts in the window",
     "Registration.name": "for people; need not be unique",
+    "DerivedWanted.ttl": "valid for so long, and no longer than the token that asks; default 12 h",
+    "DerivedWanted.role": "default: that of the token that asks",
     "TokenWanted.expires_in": "then it lets nobody in",
 }

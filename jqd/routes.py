@@ -47,6 +47,7 @@ from jqd.service.edit import Edit
 from jqd.tenants import audit_api as audit
 from jqd.tenants import quotas_api as quotas
 from jqd.tenants import tokens_api as tokens
+from jqd.tenants.derived_tokens import DerivedWanted
 from jqd.tenants.quotas import Quota
 from jqd.tenants.tokens import TokenWanted
 
@@ -154,15 +155,16 @@ ROUTES = [
     Route("GET", "/v1/constraints/<name>", constraints.get, {200: constraints.ConstraintView}),
     Route("DELETE", "/v1/constraints/<name>", constraints.delete, {204: None}),
     Route("GET", "/v1/events", events.listen, {200: Document(events.SSE)}, None, events.EventsQuery),
-    Route("GET", "/v1/me", me.get, {200: told.Me}, **READ),
+    Route("GET", "/v1/me", me.get, {200: me.Me}, **READ),
     Route("PUT", "/v1/quotas/<tenant>", quotas.put, {200: quotas.QuotaView}, Quota, **MASTER, **ONE, **ALL),
     Route("GET", "/v1/quotas", quotas.list_quotas, {200: quotas.QuotaPage}, **PAGE, **READ),
     Route("GET", "/v1/quotas/<tenant>", quotas.get, {200: quotas.QuotaView}, **READ),
     Route("DELETE", "/v1/quotas/<tenant>", quotas.delete, {204: None}, **MASTER, **ALL),
     Route("GET", "/v1/audit", audit.list_notes, {200: audit.Notes}, None, audit.AuditQuery, **LIST, **OPERATE),
     Route("POST", "/v1/tokens", tokens.create, {201: tokens.NewToken}, TokenWanted, **MASTER),
-    Route("GET", "/v1/tokens", tokens.list_tokens, {200: tokens.Tokens}, **PAGE, **MASTER),
-    Route("DELETE", "/v1/tokens/<token_id>", tokens.revoke, {200: tokens.Revoked}, **MASTER),
+    Route("GET", "/v1/tokens", tokens.list_tokens, {200: tokens.Tokens}, **PAGE, **READ),
+    Route("POST", "/v1/tokens/derive", tokens.derive, {201: tokens.NewToken}, DerivedWanted, bare=True, **READ),
+    Route("DELETE", "/v1/tokens/<token_id>", tokens.revoke, {200: tokens.Revoked}, **READ),
     Route("GET", "/v1/stats", status.stats, {200: dict[str, Any]}, **ALL),
     Route("GET", "/metrics", metrics.metrics, {200: Document(metrics.KIND)}, **ALL, watched=True),
     Route("GET", "/livez", status.livez, {200: told.Live}, **PROBE),

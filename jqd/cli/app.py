@@ -110,8 +110,13 @@ _group("schedules", about, dates.ls, {"ls": dates.ls, **changes, **acts})
 about = "List what may start when; set a limit, try one."
 tries: Commands = {"set": restraints.set_, "dry-run": restraints.dry_run, "get": restraints.get, "rm": restraints.rm}
 _group("constraints", about, restraints.ls, {"ls": restraints.ls, **tries})
-about = "List the tokens that may be used; create one, revoke one."
-_group("tokens", about, secrets.ls, {"ls": secrets.ls, "create": secrets.create, "revoke": secrets.revoke})
+about = "List the tokens that may be used; create, derive or revoke one."
+_group(
+    "tokens",
+    about,
+    secrets.ls,
+    {"ls": secrets.ls, "create": secrets.create, "derive": secrets.derive, "revoke": secrets.revoke},
+)
 app.command(secrets.audit)
 about = "List how much tenants may push; set it, rm takes it back."
 _group("quotas", about, limits.ls, {"ls": limits.ls, "set": limits.set_, "rm": limits.rm}, None)

@@ -67,6 +67,36 @@ def create(
     return Exit.DONE
 
 
+def derive(
+    *,
+    ttl: str = "12h",
+    note: str = "",
+    role: Literal["push", "worker", "viewer", "operator", "master"] | None = None,
+    scope: Annotated[list[str] | None, Parameter(negative="")] = None,
+    data_dir: DataDir = None,
+    common: Common = Common(),
+) -> int:
+    """Derive a token from your own and print it: for a shorter time, with your rights or fewer. It ends with yours.
+
+    Parameters
+    ----------
+    ttl
+        How long it lets somebody in: 12h, at most 30d.
+    note
+        What it is for, in your words.
+    role
+        Less than yours: viewer, push. Without it yours.
+    scope
+        A jobtype that it is for, or the beginning of some: 'mail.*'. May be given several times.
+    """
+    with _asking(common, data_dir).client() as client:
+        told = client.derive_token(ttl=age(ttl, "--ttl"), note=note, role=role, scopes=scope)
+    show(told["token"] if common.output == "table" else told, common.output)
+    if common.output == "table":
+        print(f"jqd: token {told['token_id']}, {told['role']}, until {told['expires_at']}", file=sys.stderr)
+    return Exit.DONE
+
+
 def revoke(*token_ids: str, data_dir: DataDir = None, common: Common = Common()) -> int:
     """Let nobody in with these tokens any more, at all daemons. Ends with 1 where a daemon could not be told.
 

@@ -42,6 +42,35 @@ class Tokens:
             said["expires_in"] = duration_s(expires_in)
         return self._http.told("a call about tokens", "POST", "/v1/tokens", body=encode(said), repeatable=False)
 
+    def me(self) -> dict[str, Any]:
+        """Who asks: `role`, `tenant`, `scopes`, `token_id`, `note`, `expires_at`, `derived_from`, `all_tenants`.
+
+        `tokens_required` is False where nobody is asked for a token.
+        """
+        return self._http.told("who asks", "GET", "/v1/me")
+
+    def derive_token(
+        self,
+        *,
+        ttl: Duration | None = None,
+        note: str = "",
+        role: Role | None = None,
+        scopes: Sequence[str] | None = None,
+    ) -> dict[str, Any]:
+        """Derive a token from this client's own; its `token` is told this once. It has the same rights, or fewer.
+
+        It ends after `ttl`, 12 hours unless said otherwise, and with the token above it: whoever revokes that one
+        revokes this one, too. Raises Invalid, Refused.
+        """
+        said: dict[str, Any] = {"note": note}
+        if ttl is not None:
+            said["ttl"] = duration_s(ttl)
+        if role is not None:
+            said["role"] = role
+        if scopes is not None:
+            said["scopes"] = list(scopes)
+        return self._http.told("a call about tokens", "POST", "/v1/tokens/derive", body=encode(said), repeatable=False)
+
     def tokens(self) -> list[dict[str, Any]]:
         """Return the valid tokens, the oldest first, without their secrets."""
         return all_rows(self._http, "tokens")

@@ -5,6 +5,9 @@
 
 A revoked token stays a rule, for ever: were it forgotten, a daemon that was away for long would bring it back. One
 whose time is over is forgotten: whoever brings it back brings one that is over.
+
+A token may be *derived* from another one: it lets somebody in for a shorter time, with the same rights or fewer, and
+only while all above it are valid. One whose parent is not known here lets nobody in.
 """
 
 import enum
@@ -26,6 +29,7 @@ FORM = re.compile(rf"jqd_([0-9a-f]{{{2 * ID_BYTES}}})_([A-Za-z0-9_-]{{43}})")
 NOBODYS = bytes(32)  # compared with where there is no such token: it takes as long
 
 OVER_S = 3_600.0  # a token whose time is over is kept so long: clocks differ
+DEPTH_MAX = 3  # derived tokens in a row: each call looks at all above the one that it came with
 SWEPT_MIN = 1_000  # known tokens, below which none is looked for that is over
 
 
@@ -72,13 +76,15 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     """0: until it is revoked."""
     revoked_at_ms: int = 0
     """0: it is not."""
+    parent: str = ""
+    """The id of the token that it was derived from."""
 
     def __repr__(self) -> str:
         """Leave the hash out."""
         return f"Token({self.role}, tenant={self.tenant!r})"
 
     def holds(self, now_ms: int) -> bool:
-        """Return whether it is valid."""
+        """Return whether it is valid, as far as its own dates tell."""
         return not self.revoked_at_ms and (not self.until_ms or now_ms < self.until_ms)
 
     def is_over(self, now_ms: int) -> bool:
@@ -119,7 +125,7 @@ class Tokens:
     def __iter__(self) -> Iterator[tuple[str, Token]]:
         """Yield valid tokens, by id."""
         now_ms = self._clock.wall_ms()
-        return ((token_id, one) for token_id, one in [*self._known.items()] if one.holds(now_ms))
+        return ((token_id, one) for token_id, one in [*self._known.items()] if self._holds(one, now_ms))
 
     def get(self, token_id: str) -> Token | None:
         """Return a token, revoked or not."""
@@ -130,7 +136,22 @@ class Tokens:
         if not is_token_id(token_id):
             return False
         token = self._known.get(token_id)
-        return token is None or not token.holds(self._clock.wall_ms())
+        return token is None or not self._holds(token, self._clock.wall_ms())
+
+    def line(self, token_id: str) -> Iterator[str]:
+        """Yield a token's id and those of all above it, up to the one that was derived from none."""
+        for _ in range(DEPTH_MAX + 1):
+            yield token_id
+            token = self._known.get(token_id)
+            if token is None or not token.parent:
+                return
+            token_id = token.parent
+
+    def derived(self) -> Iterator[tuple[str, Token]]:
+        """Yield derived tokens that are known here, revoked ones too, until they are forgotten."""
+        now_ms = self._clock.wall_ms()
+        known = [*self._known.items()]
+        return ((token_id, one) for token_id, one in known if one.parent and not one.is_over(now_ms))
 
     def of(self, text: str) -> tuple[str, Token] | None:
         """Return id and token of a secret; None: no valid token has it. Takes as long for every secret of that form."""
@@ -139,7 +160,18 @@ class Tokens:
             return None
         token = self._known.get(found[1])
         same = hmac.compare_digest(hash_of(found[2]), token.hash if token is not None else NOBODYS)
-        return (found[1], token) if token is not None and same and token.holds(self._clock.wall_ms()) else None
+        is_valid = token is not None and self._holds(token, self._clock.wall_ms())
+        return (found[1], token) if token is not None and same and is_valid else None
+
+    def _holds(self, token: Token, now_ms: int) -> bool:
+        """Return whether a token is valid, and all above it are."""
+        for _ in range(DEPTH_MAX + 1):
+            if not token.holds(now_ms) or not token.parent:
+                return token.holds(now_ms)
+            if (above := self._known.get(token.parent)) is None:
+                return False
+            token = above
+        return False
 
     def _ruled(self, setting: Setting) -> None:
         self._known.pop(setting.name, None)

@@ -56,5 +56,16 @@ def in_scope(scopes: Sequence[str], name: str) -> bool:
     return any(name.startswith(one[:-1]) if one.endswith("*") else one in own for one in scopes)
 
 
+def is_within(scopes: Sequence[str], bounds: Sequence[str]) -> bool:
+    """Return whether all jobtypes of `scopes` are jobtypes of `bounds`; none: all. It may say no of odd ones that are:
+    `mail@3` is not within `mail`, as a handler may be called so."""
+    if not bounds or not scopes:
+        return not bounds
+    return all(
+        any(one == bound or (bound.endswith("*") and one.removesuffix("*").startswith(bound[:-1])) for bound in bounds)
+        for one in scopes
+    )
+
+
 EVERYBODY = Principal(sees_all=True)
 """Who asks where no tokens are needed, and the daemon itself."""

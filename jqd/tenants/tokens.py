@@ -1,7 +1,7 @@
 """Tokens: made, listed and revoked at any daemon, for all of them. A secret is shown once, to who makes it."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -35,6 +35,8 @@ Scopes = Annotated[
     ),
 ]
 
+Note = Annotated[str, Meta(max_length=NOTE_LENGTH_MAX, description=f"text of up to {NOTE_LENGTH_MAX} characters")]
+
 
 class TokenWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A token as a client asks for it."""
@@ -52,9 +54,7 @@ class TokenWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ) = None
     """None: of who asks."""
     scopes: Scopes = ()
-    note: Annotated[
-        str, Meta(max_length=NOTE_LENGTH_MAX, description=f"text of up to {NOTE_LENGTH_MAX} characters")
-    ] = ""
+    note: Note = ""
     expires_in: (
         Annotated[float, Meta(gt=0, le=DAYS_S_MAX, description="a number of seconds, up to ten years")] | None
     ) = None
@@ -75,12 +75,7 @@ async def create(services: Services, wish: TokenWanted) -> TokenMade:
     Raises Invalid, Denied, Conflict, NotYet, JournalRefused.
     """
     who = services.principal
-    if not wish.note.isprintable() or not all(scope.isprintable() for scope in wish.scopes):
-        field = "note" if not wish.note.isprintable() else "scopes"
-        raise Invalid(f"{field} has printable characters only", [Fault(f"/{field}", "printable characters only")])
-    if wish.scopes and wish.role not in SCOPED:
-        why = f"scopes bound the roles {' and '.join(SCOPED)} only: a {wish.role} sees all jobtypes; leave them out"
-        raise Invalid(why, [Fault("/scopes", why)])
+    expect_sense(wish.role, wish.note, wish.scopes)
     tenant = who.tenant if wish.tenant is None else wish.tenant
     if not who.can_see(tenant):
         raise Denied(f"a token of tenant {who.tenant!r} makes tokens of that tenant only")
@@ -98,18 +93,26 @@ async def create(services: Services, wish: TokenWanted) -> TokenMade:
     )
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        expect_room(TOKENS, tenant, (one.tenant for _, one in services.tokens))
-        if who.tokens_tenant:
-            _expect_bytes(_kept_bytes(services), tenant)
+        expect_token_room(services, tenant)
         return {(TOKEN, token_id): body_of(token)}
 
     await save(services, make, act="token create", what=annotate(tenant, token_id))
     return TokenMade(token_id, text, token)
 
 
+def expect_sense(role: Role, note: str, scopes: Sequence[str]) -> None:
+    """Raise Invalid for a note or scopes that no token may have."""
+    if not note.isprintable() or not all(scope.isprintable() for scope in scopes):
+        field = "note" if not note.isprintable() else "scopes"
+        raise Invalid(f"{field} has printable characters only", [Fault(f"/{field}", "printable characters only")])
+    if scopes and role not in SCOPED:
+        why = f"scopes bound the roles {' and '.join(SCOPED)} only: a {role} sees all jobtypes; leave them out"
+        raise Invalid(why, [Fault("/scopes", why)])
+
+
 def seen_by(services: Services) -> Iterator[tuple[str, Token]]:
     """Valid tokens that the principal may see."""
-    return ((token_id, one) for token_id, one in services.tokens if services.principal.can_see(one.tenant))
+    return ((token_id, one) for token_id, one in services.tokens if _may_see(services, token_id, one))
 
 
 async def revoke(services: Services, token_id: str) -> None:
@@ -133,7 +136,23 @@ async def revoke(services: Services, token_id: str) -> None:
 
 def _find(services: Services, token_id: str) -> Token | None:
     token = services.tokens.get(token_id)
-    return token if token is not None and services.principal.can_see(token.tenant) else None
+    return token if token is not None and _may_see(services, token_id, token) else None
+
+
+def _may_see(services: Services, token_id: str, token: Token) -> bool:
+    """Return whether the principal may see and revoke a token: masters all of their tenant, others theirs and what was
+    derived from it."""
+    who = services.principal
+    if who.may(Role.MASTER):
+        return who.can_see(token.tenant)
+    return who.token in services.tokens.line(token_id)
+
+
+def expect_token_room(services: Services, tenant: str) -> None:
+    """Raise Conflict where a tenant cannot have one more token."""
+    expect_room(TOKENS, tenant, (one.tenant for _, one in services.tokens))
+    if services.principal.tokens_tenant:
+        _expect_bytes(_kept_bytes(services), tenant)
 
 
 def _expect_bytes(kept: Counter[str], tenant: str) -> None:

@@ -15,7 +15,9 @@ from jqd.domain.tokens import Role
 from jqd.domain.tokens import Token as Kept
 from jqd.http import Request, Response
 from jqd.tenants import tokens
-from jqd.tenants.tokens import TokenWanted
+from jqd.tenants.derived_tokens import DerivedWanted
+from jqd.tenants.derived_tokens import derive as derive_token
+from jqd.tenants.tokens import TokenMade, TokenWanted
 
 
 class Token(Struct, frozen=True, kw_only=True):
@@ -31,6 +33,8 @@ class Token(Struct, frozen=True, kw_only=True):
     made_by: str | None
     """The token that made it; `root`: the daemon's own."""
     expires_at: Instant | None
+    derived_from: str | None
+    """The token above it: it is valid no longer than that."""
 
 
 class NewToken(Token, frozen=True, kw_only=True):
@@ -58,22 +62,34 @@ class Revoked(Struct, frozen=True):
 
 async def create(parts: ApiContext, request: Request) -> Response:
     """Make a token; only this answer shows it."""
-    made = await tokens.create(parts.services, read_body(request, TokenWanted))
-    return answer(201, NewToken(**_fields(made.id, made.token), token=made.text), request.answer_language())
+    return _made(request, await tokens.create(parts.services, read_body(request, TokenWanted)))
+
+
+async def derive(parts: ApiContext, request: Request) -> Response:
+    """Derive a token from the one that asks: for a shorter time, with the same rights or fewer. Whoever revokes that
+    one revokes this one, too; only this answer shows it."""
+    wanted = read_body(request, DerivedWanted) if request.body else DerivedWanted()
+    return _made(request, await derive_token(parts.services, wanted))
 
 
 async def list_tokens(parts: ApiContext, request: Request) -> Response:
-    """200 {tokens, cursor}: those that may be used, the oldest first."""
+    """200 {tokens, cursor}: those that may be used, the oldest first; for a master all of its tenant, for others theirs
+    and what was derived from it."""
     wanted = page_wanted(request)
     found = ((f"{one[1].made_at_ms:016d}{one[0]}", one) for one in tokens.seen_by(parts.services))
     return await answer_page(request, wanted, Tokens, found, lambda one: Token(**_fields(*one)))
 
 
 async def revoke(parts: ApiContext, request: Request, token_id: str) -> Response:
-    """Revoke a token: invalid here at once, at the other daemons within a second."""
+    """Revoke a token, and all derived from it: invalid here at once, at the other daemons within a second. Who is no
+    master revokes his own, and what was derived from it."""
     await tokens.revoke(parts.services, token_id)
     others = parts.services.control.urls(request.peer, absent=True)[1:]  # this one is the first
     return answer(200, Revoked(token_id, others), request.answer_language())
+
+
+def _made(request: Request, made: TokenMade) -> Response:
+    return answer(201, NewToken(**_fields(made.id, made.token), token=made.text), request.answer_language())
 
 
 def _fields(token_id: str, one: Kept) -> dict[str, Any]:
@@ -86,4 +102,5 @@ def _fields(token_id: str, one: Kept) -> dict[str, Any]:
         "made_at": iso(one.made_at_ms),
         "made_by": one.made_by or None,
         "expires_at": iso(one.until_ms),
+        "derived_from": one.parent or None,
     }

@@ -274,6 +274,10 @@ async def _tokens(surface: Surface) -> None:
     made = await ask("POST /v1/tokens", 201, {"role": "push", "scopes": ["a*"]})
     await ask("POST /v1/tokens", 422, {"role": "odd"}, kind=MSGPACK)
     await ask("GET /v1/tokens", 200)
+    derive, own = "POST /v1/tokens/derive", {"authorization": f"Bearer {made['token']}"}
+    await ask(derive, 201, {"ttl": 60, "scopes": ["ab"]}, fields=own)
+    await ask(derive, 403, {"role": "master"}, kind=MSGPACK, fields=own)
+    await ask(derive, 409)
     await ask(one, 200, into=made["token_id"])
     await ask(one, 404, into="none", accept=MSGPACK)
 

@@ -363,16 +363,6 @@ class Handlers(Struct, frozen=True):
     """For the next page; empty: that was all."""
 
 
-class Me(Struct, frozen=True):
-    """What a token is good for."""
-
-    role: str
-    tenant: str
-    """Whose it is; empty: nobody's in particular."""
-    scopes: Sequence[str]
-    """The jobtypes that it is for, each as it is or with a * at its end; none: all."""
-
-
 class Live(Struct, frozen=True):
     """The process is alive."""
 
