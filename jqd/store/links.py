@@ -4,7 +4,8 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from jqd.domain.job import Job
+from jqd.domain.errors import StoreRefused
+from jqd.domain.job import Job, State
 from jqd.store import codec
 from jqd.store.methods import STEP_JOBS, ScriptMethods, in_steps
 
@@ -132,7 +133,9 @@ class UniqueWanted(NamedTuple):
 
 class LinkMethods(ScriptMethods):
     async def take_links(self, limit: int, rest_s: float, *, children_max: int = CHILDREN) -> Due:
-        """What is due; others get it only after `rest_s`, unless `drop_links` comes before."""
+        """What is due; others get it only after `rest_s`, unless `drop_links` comes before.
+
+        A blocked job whose row cannot be read holds up none that were taken with it: it fails, and is named."""
         answer = await self._caller.call("take_links", limit, children_max, round(rest_s * 1000))
         wait_ms, linked, until_ms, *rows = self._list("links", answer)
         wait_s = None if wait_ms == b"" else self._whole("links", wait_ms) / 1000
@@ -141,11 +144,25 @@ class LinkMethods(ScriptMethods):
             entry, what, *more = self._list("links", row)
             name = self._text("links", entry)
             if name[:1] == "w":
-                due.blocked.append(Blocked(name, codec.decode_job(self._keys, name[1:], what)))
+                if (job := self._readable(name[1:], what, is_blocked=True)) is not None:
+                    due.blocked.append(Blocked(name, job))
             else:
                 children = [self._text("children", one) for one in more[1:]]
                 due.ended.append(Parent(name, name[1:], self._text("outcome", what), children))
+        await self.burial.bury()
         return due
+
+    def _readable(self, job_id: str, row: object, *, is_blocked: bool = False) -> Job | None:
+        """The job of a row; None, and named in health, where it cannot be read. `is_blocked`: it is to be buried."""
+        try:
+            return codec.decode_job(self._keys, job_id, row)
+        except codec.Unreadable as error:
+            self.burial.warn(str(error))
+            if is_blocked:
+                self.burial.note(job_id, str(error), row)
+        except StoreRefused as error:  # of another version: it stays for the jqd that wrote it
+            self.burial.warn(str(error))
+        return None
 
     @property
     def identity(self) -> str:
@@ -193,7 +210,8 @@ class LinkMethods(ScriptMethods):
             await self._caller.call("link_children", *(one for pair in some for one in pair))
 
     async def list_links(self, job_ids: Sequence[str], most: int, skip: int = 0) -> list[Linked | None]:
-        """Up to `most` children of each, after the first `skip`; None for what is not here."""
+        """Up to `most` children of each, after the first `skip`; None for what is not here. One whose row cannot be
+        read has no jobtype, and counts as failed."""
         found: list[Linked | None] = []
         for some in in_steps(job_ids, STEP_JOBS):
             answer = self._list("jobs", await self._caller.call("list_links", self._caller.identity, most, skip, *some))
@@ -202,10 +220,11 @@ class LinkMethods(ScriptMethods):
                     found.append(None)
                     continue
                 header, how, failures, children, listed = codec.fields(self._keys, "jobs", row, 5)
+                job = self._readable(job_id, header)
                 found.append(
                     Linked(
-                        codec.decode_job(self._keys, job_id, header),
-                        self._text("outcome", how),
+                        job or Job(job_id, ""),
+                        self._text("outcome", how) if job is not None else State.FAILED,
                         self._whole("tries", failures),
                         self._whole("children", children),
                         self._texts("children", listed),

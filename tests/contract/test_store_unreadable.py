@@ -3,6 +3,7 @@
 import pytest
 
 from jqd.domain.errors import StoreRefused
+from jqd.domain.flow import BLOCKED_MS, Flow
 from jqd.domain.job import ChangeKind, Job, State
 from jqd.store import JobView, codec
 from jqd.store.codec import ROW_VERSION
@@ -137,3 +138,35 @@ async def test_a_row_of_another_version_stays_where_it_is_for_who_can_read_it(
     await check(store_bench)
     (held,) = await store_bench.claim(owner)
     assert held.job == job
+
+
+async def test_a_blocked_one_is_buried_and_those_taken_with_it_are_not_held_up(store_bench: StoreBench) -> None:
+    bench = store_bench
+    await bench.store.look(fresh=True)
+    parent = bench.make()
+    bad, good = (
+        bench.make("sum", flow=Flow(after=(parent.id,)), eligible_at_ms=BLOCKED_MS, created_at_ms=at) for at in (1, 2)
+    )
+    await bench.add(parent, bad, good)
+    recount_of(bench).spoil(bad.id, BAD)
+    assert [each.job.id for each in (await bench.store.take_links(100, 5.0)).blocked] == [good.id]
+    assert "holds something" in str(bench.store.burial.complaint)
+    view = await bench.view(bad)
+    assert (view.state, view.history[-1].reason) == (State.FAILED, "unreadable")
+    rows = await bench.store.list_links([bad.id, good.id], 1)
+    assert [(row.job.id, row.state) for row in rows if row] == [(bad.id, "failed"), (good.id, "blocked")]
+    assert not (await bench.store.take_links(100, 0.0)).blocked, "both were taken"
+    assert await bench.store.delete_dead([bad.id]) == [bad.id]
+
+
+async def test_a_blocked_one_of_another_version_stays_and_is_named(store_bench: StoreBench) -> None:
+    bench = store_bench
+    await bench.store.look(fresh=True)
+    parent = bench.make()
+    new, good = (bench.make("sum", flow=Flow(after=(parent.id,)), eligible_at_ms=BLOCKED_MS) for _ in range(2))
+    await bench.add(parent, new, good)
+    row = codec.encode_job(new)
+    recount_of(bench).spoil(new.id, row.replace(bytes([ROW_VERSION]), bytes([ROW_VERSION + 1]), 1))
+    assert [each.job.id for each in (await bench.store.take_links(100, 5.0)).blocked] == [good.id]
+    assert "has version" in str(bench.store.burial.complaint)
+    assert [row is not None for row in await bench.store.list_links([new.id, good.id], 1)] == [True, True]
