@@ -125,4 +125,4 @@ async def _take(services: Services, watched: Watched, view: JobView | OnItsWay |
 
 
 def _mark(view: JobView | None) -> object:
-    return view and (view.state, view.attempts, view.progress)
+    return view and (view.state, view.attempts, view.progress, view.jobtype)

@@ -243,6 +243,29 @@ async def test_a_thousand_are_woken_a_few_at_a_time_and_asked_for_once(edge, aut
     assert most <= 4 * WAKEN, "others have their turns between"
 
 
+async def test_a_token_hears_no_more_of_a_job_that_became_one_it_may_not_see(edge, autojump_clock):
+    job_id = edge.add(State.WAITING)
+    services = edge.api._parts.services.as_principal(Principal(role=Role.VIEWER, sees_all=True, scopes=("mail",)))
+    read: list[bytes] = []
+
+    async def write(piece: bytes) -> bool:
+        read.append(piece)
+        return True
+
+    with job_watch.watching(services, job_id, edge.store.views[job_id], named=False) as (watched, next_bell):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_Teller(services, watched, START).tell, write, next_bell)
+            await job_watch.look(services, [watched])
+            await trio.sleep(1)
+            edge.move(job_id, State.WAITING, jobtype="secret")
+            edge.store.logs[job_id] = Log(9, 0, b"secret\n")
+            await job_watch.look(services, [watched])
+    told = read_told(b"".join(read))
+    assert [kind for kind, *_ in told] == ["state", "end"]
+    assert told[-1] == ("end", "end", {"reason": "deleted", "reconnect": False})
+    assert b"secret" not in b"".join(read)
+
+
 async def test_who_reads_slowly_is_told_what_is_not_there_any_more(edge, autojump_clock):
     job_id = edge.add(State.RUNNING, attempts=1)
     services = edge.api._parts.services

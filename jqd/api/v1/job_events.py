@@ -79,7 +79,7 @@ class _Teller:
         quiet_s = trio.current_time() + QUIET_S
         while True:
             bell = next_bell()
-            piece, end = self._news(), self._end()
+            piece, end = b"" if self._is_hidden else self._news(), self._end()
             now_s = trio.current_time()
             if piece or end or now_s >= quiet_s:
                 quiet_s = now_s + QUIET_S
@@ -87,6 +87,12 @@ class _Teller:
                     return
             with trio.move_on_at(quiet_s):
                 await bell.wait()
+
+    @property
+    def _is_hidden(self) -> bool:
+        """Whether the job was replaced by one that the principal may not see: to it there is none any more."""
+        view = self._watched.view
+        return view is not None and not self._services.principal.can_access(view.jobtype)
 
     def _news(self) -> bytes:
         """Return the new events as bytes; made once for all listeners that have seen the same."""
@@ -107,7 +113,7 @@ class _Teller:
         view = watched.view
         if services.tokens.ended(services.principal.token):
             return _block("end", "", {"reason": "revoked", "reconnect": False})
-        if watched.is_gone:
+        if watched.is_gone or self._is_hidden:
             return _block("end", OVER, {"reason": "deleted", "reconnect": False})
         if view is not None and view.state.is_final and watched.is_looked_at:
             return _block("end", OVER, {"reason": "ended", "state": view.state, "reconnect": False})
