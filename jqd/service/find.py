@@ -234,7 +234,7 @@ async def take_result(services: Services, view: JobView | Coming, *, consume: bo
     """
     result = view.result if isinstance(view, JobView) else None
     if isinstance(result, bytes) and consume:
-        await services.store.drop_result(view.id)
+        await services.store.drop_result(view.id, result)
     return result
 
 
@@ -248,8 +248,8 @@ async def read_pieces(services: Services, large: LargeResult) -> AsyncIterator[b
 
 
 async def drop_result(services: Services, large: LargeResult) -> None:
-    """Raises StoreAway, StoreRefused."""
-    await services.store.drop_result(large.job_id)
+    """Drop what was read; no newer one of the same job. Raises StoreAway, StoreRefused."""
+    await services.store.drop_result(large.job_id, large)
 
 
 async def watch(

@@ -117,8 +117,8 @@ class PartitionedStore:
     async def get_piece(self, large: LargeResult, at: int) -> bytes | None:
         return await self._one(self._of(large.job_id), lambda store: store.get_piece(large, at))
 
-    async def drop_result(self, job_id: str) -> None:
-        await self._one(self._of(job_id), lambda store: store.drop_result(job_id))
+    async def drop_result(self, job_id: str, read: bytes | LargeResult | None = None) -> None:
+        await self._one(self._of(job_id), lambda store: store.drop_result(job_id, read))
 
     async def resolve(self, name: str, *, promised: bool = False) -> str | None:
         return await self._one(self._of_name(name), lambda store: store.resolve(name, promised=promised))

@@ -31,8 +31,10 @@ class ResultMethods(ScriptMethods):
         answer = await self._caller.call("get_piece", large.named, at)
         return answer if isinstance(answer, bytes) else None
 
-    async def drop_result(self, job_id: str) -> None:
-        await self._caller.call("drop_result", job_id)
+    async def drop_result(self, job_id: str, read: bytes | LargeResult | None = None) -> None:
+        """`read`: only this one; a job that was tried anew may have another one since."""
+        row = codec.encode_large(read) if isinstance(read, LargeResult) else read or b""
+        await self._caller.call("drop_result", job_id, row)
 
     async def _put(self, named: str, outcome: Outcome) -> Outcome:
         result = outcome.result

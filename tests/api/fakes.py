@@ -261,7 +261,7 @@ class FakeStore:
         self.asked.append((before_ms, limit))
         return self.cleaned.pop(0) if self.cleaned else 0
 
-    async def drop_result(self, job_id: str) -> None:
+    async def drop_result(self, job_id: str, read: object = None) -> None:
         await trio.lowlevel.checkpoint()
         self._check()
         self.dropped.append(job_id)

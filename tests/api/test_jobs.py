@@ -277,8 +277,8 @@ async def test_a_result_that_is_taken_is_told_also_to_who_only_listens_on(edge, 
     asked = Listening("GET", f"/v1/jobs/{job_id}/result", b"wait=5&consume=1", {"host": "localhost"})
     drop = edge.store.drop_result
 
-    async def drop_result(job_id):
-        await drop(job_id)
+    async def drop_result(job_id, read):
+        await drop(job_id, read)
         asked.left.set()
         await trio.testing.wait_all_tasks_blocked()
         await trio.lowlevel.checkpoint()

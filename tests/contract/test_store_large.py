@@ -109,6 +109,25 @@ async def test_it_goes_with_what_refers_to_it(store_bench: StoreBench, how: str)
     assert await read(bench.store, held.job) is None
 
 
+@pytest.mark.parametrize("sizes", [(len(LARGE), len(LARGE)), (9, 9), (9, len(LARGE)), (len(LARGE), 9)])
+async def test_who_consumes_a_result_drops_no_newer_one(store_bench: StoreBench, sizes: tuple[int, int]) -> None:
+    bench = store_bench
+    owner = await bench.join()
+    await bench.push(keep_result=True)
+    held = await bench.claim_one(owner)
+    first, second = value(sizes[0], b"1"), value(sizes[1], b"2")
+    await settle(bench, outcome(held, Fate.SUCCEEDED, result=first))
+    was_read = (await bench.view(held.job)).result
+    assert was_read is not None
+    await bench.add(changed(held.job, await bench.store.reserve_change(held.job.id), ChangeKind.RETRY))
+    await settle(bench, outcome(await bench.claim_one(owner), Fate.SUCCEEDED, result=second))
+    await bench.store.drop_result(held.job.id, was_read)
+    assert await read(bench.store, held.job) == second
+    now = (await bench.view(held.job)).result
+    await bench.store.drop_result(held.job.id, now)
+    assert await read(bench.store, held.job) is None
+
+
 async def test_an_outcome_that_comes_too_late_leaves_nothing(store_bench: StoreBench) -> None:
     bench = store_bench
     held = await claim(bench)

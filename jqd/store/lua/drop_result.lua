@@ -1,14 +1,17 @@
 #!lua flags=allow-oom
 -- Forgets a kept result.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, id
+-- ARGV     now_ms, id, the row of the result that is meant, or nothing: whichever there is
 -- Returns  1 when there was one
 -- Errors   JQD_WRONG_TYPE; none after the first write
--- Cost     O(log results)
+-- Cost     O(log results), and the bytes of the row
 --@include fail keys results
-local id = ARGV[2]
+local id, meant = ARGV[2], ARGV[3]
 
 results.expect()
-local is_there = redis.call('HEXISTS', K.result, id)
+local row = redis.call('HGET', K.result, id)
+if not row or meant ~= '' and row ~= meant then
+  return 0
+end
 results.drop({id})
-return is_there
+return 1
