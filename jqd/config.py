@@ -29,6 +29,7 @@ from jqd.http import Guard
 from jqd.journal import JournalConfig
 from jqd.loops.backpressure import BackpressureConfig
 from jqd.loops.systemd import Manager
+from jqd.metrics.config import MetricsConfig
 from jqd.notify.config import NotifyConfig
 from jqd.runner import RunnerConfig
 from jqd.runner.in_flight import TAKE_BYTES_MAX
@@ -158,6 +159,7 @@ class Config:
     retry: Backoff = field(default_factory=Backoff)
     log: LogConfig = field(default_factory=LogConfig)
     notify: NotifyConfig = field(default_factory=NotifyConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
     manager: Manager = field(default=Manager(), metadata={INTERNAL: True})
 
     @property

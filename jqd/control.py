@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from prometheus_client import Metric
 
 from jqd import __version__
 from jqd.cron.schedules import Schedules
@@ -27,6 +28,7 @@ from jqd.journal.disk import examine_room
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.backpressure import Backpressure
 from jqd.loops.watch import watch_disk, watch_nothing
+from jqd.metrics.own import Own, families
 from jqd.notify.loop import make_notices
 from jqd.partition import Partition, Shared
 from jqd.reload import Reload
@@ -64,6 +66,7 @@ class Control:
         self._had = [shared.journal.opened_at] * len(partitions)  # of the journal, by each partition
         stores = [partition.store for partition in partitions]
         self.pressure = Backpressure(shared.config.pressure, stores, self._behind_bytes, shared.source)
+        shared.meter.own = self._samples
         to = shared.config.notify
         self.notices = make_notices(to, stores=stores, sysid=self.sysid, clock=shared.clock, source=shared.source)
 
@@ -74,11 +77,13 @@ class Control:
 
     def watch_disk(self, directory: Path, *looks: Callable[[], Iterable[Diagnostic]]) -> None:
         """Watch the journal's disk, before the daemon runs. `looks`: further checks of it."""
+        looks = (partial(self._shared.meter.look_at_disk, directory), *looks)
         self._disk = watch_disk(partial(examine_room, directory), *looks)
 
     def loops(self) -> Sequence[Callable[..., Awaitable[None]]]:
         """Return the loops of the whole daemon that only watch, or tell the administrator."""
-        return self.pressure.run, self._disk.run, *([self.notices.run] if self.notices else ())
+        lag = partial(self._shared.meter.watch, lambda: self._journal.end, self._behind_bytes)
+        return lag, self.pressure.run, self._disk.run, *([self.notices.run] if self.notices else ())
 
     def push_ready(self) -> str | None:
         """None when pushes are accepted, else why not."""
@@ -176,6 +181,7 @@ class Control:
         """Log jobs that are in the journal. `job_ids`: those that were made here, also of jobs whose ids their pusher
         chose."""
         self._log.debug("push.batch", count=len(jobs))
+        self._shared.joblog.pushed(tenant, [job.name for job in jobs])
         if not self._shared.joblog.is_on:
             return
         rows = (
@@ -294,6 +300,26 @@ class Control:
             "log": {"dropped_lines": dropped_lines()},
             **({"partitions": [{"partition": number, **row} for number, row in enumerate(rows)]} if rows[1:] else {}),
         }
+
+    def _samples(self) -> Iterable[Metric]:
+        """What `GET /metrics` has of this daemon."""
+        meter, clock, reaps = self._shared.meter, self._shared.clock, [each.reap for each in self._partitions]
+        ends_ms = self.certificate.ends_ms if self.certificate else None
+        own = Own(
+            stats=self.stats(),
+            fsync_s=self._journal.figures.seconds,
+            push_ready=self.push_ready() is None,
+            run_ready=self.run_ready() is None,
+            warnings=len(self.warnings()),
+            started_at_s=clock.wall_ms() / 1000 - (clock.mono_s() - self._started_at_s),
+            lag_s=meter.lag.seconds,
+            behind_bytes=self._behind_bytes(),
+            disk_free_bytes=meter.disk_free_bytes,
+            daemons_taken_over=max(reap.daemons for reap in reaps),
+            jobs_taken_over=sum(reap.jobs for reap in reaps),
+            certificate_ends_at_s=ends_ms / 1000 if ends_ms is not None else None,
+        )
+        return families(own)
 
     def _behind_bytes(self) -> int:
         """Return the bytes of the journal that some partition of the store never had, as far as they were written in

@@ -42,6 +42,7 @@ from jqd.loops.settings import SettingsUpkeep
 from jqd.loops.systemd import SystemdNotifier
 from jqd.loops.waiters import Waiters
 from jqd.loops.watch import Watch, watch_nothing, watch_over
+from jqd.metrics.meter import Meter
 from jqd.partition import Partition, Shared
 from jqd.rate_limits.constraints import Constraints
 from jqd.recovery.recovery import hand_down
@@ -84,9 +85,10 @@ class Daemon:
         """`stores`: one for each partition; `watches`: over their servers, None for stores that have none."""
         self.config, self.journal, self.clock, self.waiters = config, journal, clock, Waiters()
         sysid = journal.journal_id[:10]
-        self.joblog = JobLog(Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock)
         ssrf = SsrfGuard(config.runner.worker_networks, config.runner.callback_networks)
         table, secret = SettingTable(loading=True), config.runner.callback_secret
+        self.meter, path = Meter(table, clock, config.metrics), Path(config.log.job_log) if config.log.job_log else None
+        self.joblog = JobLog(path, daemon=sysid, clock=clock, tally=self.meter.tally)
         self.workers = WorkerRegistry(table, clock=clock, reach=ssrf, callback_secret=secret)
         self.constraints = Constraints(self.workers.settings)
         self.scheduler = Scheduler(make_policy(config.scheduler, source), period_ms=config.scheduler.period_ms)
@@ -106,6 +108,7 @@ class Daemon:
             pool=self.pool,
             waiters=self.waiters,
             joblog=self.joblog,
+            meter=self.meter,
             constraints=self.constraints,
             partitions=len(stores),
             stores=stores,
@@ -201,7 +204,7 @@ class Daemon:
             control=self.control,
             clock=self.clock,
             hooks=HOOKS,
-            features={Constraints: self.constraints},
+            features={Constraints: self.constraints, Meter: self.meter},
             partitions=len(stores),
             ageing_ms=self.scheduler.period_ms,
             allow_code=self.config.runner.allow_code,
@@ -212,8 +215,7 @@ class Daemon:
         return services
 
     def change(self, config: Config) -> None:
-        """Use another configuration, as far as possible now. Raises ConfigError for its certificate, before
-        anything."""
+        """Use another configuration, as far as possible now. Raises ConfigError for its certificate, first."""
         self.config, before = config, self.config
         try:
             if self.door is not None:
@@ -333,7 +335,10 @@ async def _serve_once(
         daemon.control.watch_disk(config.journal.directory, root_file.examine)
         stop = trio.Event()
         nursery = await stack.enter_async_context(trio.open_nursery())
-        told = partial(_tell, interrupted, daemon)
+
+        def told() -> None:
+            interrupted(daemon.runners.in_hand)
+
         await nursery.start(watch_signals, stop, lambda: daemon.config.drain_s, told, reload.on_signal)
         try:
             await daemon.run(stop=stop, listener=listener, ready=ready)
@@ -343,10 +348,6 @@ async def _serve_once(
             forked = await _fork(daemon, stop)
         nursery.cancel_scope.cancel()
     return forked
-
-
-def _tell(interrupted: Callable[[int], None], daemon: Daemon) -> None:
-    interrupted(daemon.runners.in_hand)
 
 
 def _leaf(group: ExceptionGroup[E]) -> E:
@@ -382,8 +383,7 @@ async def _fork(daemon: Daemon, stop: trio.Event) -> bytes | None:
 async def _store_settings(
     config: Config, watches: Sequence[Watch]
 ) -> AsyncIterator[tuple[StoreConfig, Sequence[Watch]]]:
-    """Give the settings and watches of the named store, or of our own, which is examined once it runs. Raises
-    StoreUnsafe for an own one with another number of partitions."""
+    """Give settings and watches of the named store, or of our own, examined once it runs. Raises StoreUnsafe."""
     if not config.store.is_own:
         yield config.store, watches
         return

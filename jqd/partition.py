@@ -45,6 +45,7 @@ from jqd.loops.waiters import Waiters
 from jqd.loops.watch import Watch
 from jqd.loops.worker_slots import WorkerSlots
 from jqd.loops.worker_timeouts import WorkerTimeouts
+from jqd.metrics.meter import Meter
 from jqd.rate_limits.constraints import Constraints
 from jqd.rate_limits.permits import Permits
 from jqd.recovery.recovery import Recovery
@@ -77,6 +78,7 @@ class Shared:
     waiters: Waiters
     constraints: Constraints
     joblog: JobLog
+    meter: Meter
     partitions: int
     wrong: Callable[[bytes, Sequence[str]], str]
     """Checks jobs that are to follow others: what is wrong with them, or ""; with the scopes that bind them."""

@@ -25,7 +25,6 @@ from jqd.api.v1 import (
     leases,
     listing,
     me,
-    metrics,
     pauses,
     push,
     status,
@@ -38,6 +37,7 @@ from jqd.domain import media
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.tokens import Role
 from jqd.http import Urgency
+from jqd.metrics import api as metrics
 from jqd.rate_limits import api as constraints
 from jqd.rate_limits.constraints import Limits
 from jqd.rate_limits.service import Trial
@@ -92,6 +92,7 @@ URGENT: Facts = WORK | {"urgency": Urgency.SMALL}
 REPORT: Facts = WORK | {"urgency": Urgency.ANY_SIZE, "any_size": True}
 PROBE: Facts = OPEN | {"urgency": Urgency.SMALL, "watched": True}
 RESUMED = {job_events.LAST: "the `id` of the last event that came"}
+METRICS = Document(*metrics.KINDS)
 FOLLOWED = {200: Document(events.SSE), 204: None}
 KEYED = {push.KEY_HEADER: "the request counts once under it, however often it is sent"}
 PUSHES: Facts = PUSH | ONE | {"any_size": True, "heeds": KEYED}
@@ -166,7 +167,7 @@ ROUTES = [
     Route("POST", "/v1/tokens/derive", tokens.derive, {201: tokens.NewToken}, DerivedWanted, bare=True, **READ),
     Route("DELETE", "/v1/tokens/<token_id>", tokens.revoke, {200: tokens.Revoked}, **READ),
     Route("GET", "/v1/stats", status.stats, {200: dict[str, Any]}, **ALL),
-    Route("GET", "/metrics", metrics.metrics, {200: Document(metrics.KIND)}, **ALL, watched=True),
+    Route("GET", "/metrics", metrics.metrics, {200: METRICS}, **ALL, watched=True),
     Route("GET", "/livez", status.livez, {200: told.Live}, **PROBE),
     Route("GET", "/readyz", status.readyz, {200: told.Ready, 503: told.Ready}, **PROBE),
     Route("GET", "/readyz/push", status.readyz_push, HALF, **PROBE),

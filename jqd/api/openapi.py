@@ -133,7 +133,9 @@ def _call(route: Route, schema: dict[Any, Any], query: dict[str, Any]) -> dict[s
     summary, _, description = _ASKED.sub("", said).partition("\n\n")
     summary = " ".join(summary.split()).rstrip(".")
     surface = route.handler.__module__.rpartition(".")[2]
-    surface = route.path.split("/")[2] if surface.endswith("api") else surface  # of an optional feature
+    surface = (
+        route.path.removeprefix("/v1").split("/")[1] if surface.endswith("api") else surface
+    )  # of an optional feature
     call: dict[str, Any] = {
         "operationId": f"{surface}_{route.handler.__name__}",
         "tags": [tag_of(route)],
@@ -192,8 +194,8 @@ def _answer(kinds: Any, schema: dict[Any, Any]) -> dict[str, Any]:
     match kinds:
         case None:
             return {"description": "Done; there is nothing to say."}
-        case Document(kind):
-            return {"description": "The document.", "content": {kind: {"schema": {}}}}
+        case Document(kind, also):
+            return {"description": "The document.", "content": {each: {"schema": {}} for each in (kind, *also)}}
     several = kinds if type(kinds) is tuple else (kinds,)
     words = [_RAISES.sub("", kind.__doc__ or "") for kind in several if _is_struct(kind)]
     return {"description": " ".join(" ".join(words).split()) or "What it says.", "content": _content(kinds, schema)}

@@ -26,6 +26,8 @@ class Document(NamedTuple):
 
     kind: str
     """Its media type."""
+    also: tuple[str, ...] = ()
+    """Others that a client may ask for by Accept."""
 
 
 class Route(NamedTuple):

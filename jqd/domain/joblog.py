@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 import trio
@@ -36,6 +36,14 @@ Row = Mapping[str, object]
 """One event of one job."""
 
 
+class Tally(Protocol):
+    """Counts the same events, whether anybody reads lines or not."""
+
+    def pushed(self, tenant: str, names: Iterable[str]) -> None: ...
+    def started(self, held: Sequence[Held], now_ms: int) -> None: ...
+    def ended(self, outcomes: Sequence[Outcome], void: Collection[str] | None) -> None: ...
+
+
 class _Lines(NamedTuple):
     data: bytes
     number: int
@@ -51,9 +59,16 @@ class JobLog:
     """Writes the job log. A log that cannot be written never stops a job."""
 
     def __init__(
-        self, path: Path | None, *, daemon: str, clock: Clock, append: Callable[[Path, bytes], None] = append
+        self,
+        path: Path | None,
+        *,
+        daemon: str,
+        clock: Clock,
+        append: Callable[[Path, bytes], None] = append,
+        tally: Tally | None = None,
     ) -> None:
         self._path = path
+        self._tally = tally
         self._daemon = daemon
         self._clock = clock
         self._append = append
@@ -93,12 +108,21 @@ class JobLog:
         while self._queued_bytes:
             await self._written.wait()
 
+    def pushed(self, tenant: str, names: Iterable[str]) -> None:
+        """Count jobs that were acknowledged; the lines of them are written by `entered`."""
+        if self._tally is not None:
+            self._tally.pushed(tenant, names)
+
     def started(self, worker_id: str, held: Sequence[Held]) -> None:
+        if self._tally is not None:
+            self._tally.started(held, self._clock.wall_ms())
         rows = ({**_attempt(h.job.id, h.job.jobtype, h, h.job.tags), "worker": bare(worker_id)} for h in held)
         self.write("started", rows)
 
     def ended(self, outcomes: Sequence[Outcome], void: Collection[str] | None = ()) -> None:
         """Log outcomes that the store knows. `void`: ids of jobs for which they changed nothing; None: nobody knows."""
+        if self._tally is not None:
+            self._tally.ended(outcomes, void)
         self.write("ended", (_ending(one, void=None if void is None else one.job_id in void) for one in outcomes))
 
     def cancelled(self, job_ids: Sequence[str], jobtypes: Sequence[str] | None) -> None:

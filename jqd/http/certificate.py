@@ -105,6 +105,11 @@ class Certificate:
         )
 
     @property
+    def ends_ms(self) -> int | None:
+        """Return when the one in use ends; None: there is none."""
+        return None if self.context is None else self._ends_ms
+
+    @property
     def _cert(self) -> Path | None:
         return self._config.certificate[0] if self._config.certificate else None
 

@@ -14,13 +14,14 @@ import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import trio
 
 from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalRefused
+from jqd.domain.histogram import Histogram
 from jqd.domain.jobid import IdSource, journal_number
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane
@@ -35,6 +36,7 @@ STALLED_S = 10.0  # a commit takes milliseconds; a disk without an answer for so
 PATIENCE_S = 0.005  # a flood makes a few hundred commits a second less, and another's push seldom waits for one
 PATIENCES = 3  # times as long as a commit took, if that is longer: three quarters of a slow disk are for others
 PATIENCE_S_MAX = 0.1  # sometimes others wait for all that was written
+COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # bounds of the histogram
 VOIDS_MAX = 1_000  # refusals remembered for late waiters; they ask within seconds, refusals come twice a second
 
 
@@ -67,6 +69,8 @@ class Figures:
     ms_last: float = 0.0
     ms_max: float = 0.0
     ms_total: float = 0.0
+    seconds: Histogram = field(default_factory=lambda: Histogram(COMMIT_S))
+    """How long they took."""
 
 
 class Commits:
@@ -284,6 +288,7 @@ class Commits:
         figures.bytes += size
         figures.ms_last, figures.ms_max = ms, max(ms, figures.ms_max)
         figures.ms_total += ms
+        figures.seconds.note(ms / 1000)
 
     def _refuse(self, refusal: Refusal, *, first_seq: int) -> None:
         """Refuse all that is not on disk: its positions become void and are never given out again."""

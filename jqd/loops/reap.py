@@ -28,6 +28,8 @@ class Reap:
         self._heartbeats = Heartbeats(membership.config)
         self._dead: dict[str, Member] = {}
         self._found = trio.Event()
+        self.daemons = self.jobs = 0
+        """Of how many, and how many, jobs were given back since the start."""
         self._log = get_logger("reap")
 
     def note_members(self, members: dict[str, Member]) -> None:
@@ -59,6 +61,7 @@ class Reap:
         total = 0
         while moved := await self._store.reap(sysid, member, REAP_JOBS):
             total += moved
+        self.daemons, self.jobs = self.daemons + (total > 0), self.jobs + total
         self._log.warning("reap.jobs", sysid=sysid, epoch=member.epoch, count=total)
 
 

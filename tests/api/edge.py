@@ -66,7 +66,9 @@ class Edge:
         self.workers = WorkerRegistry(None, clock=self.clock)
         self.control = FakeControl(self.journal)
         journal, store, runner, control = map(_as_any, (self.journal, self.store, self.runner, self.control))
-        services = Services(self.config, journal, store, runner, self.workers, control, self.clock, HOOKS)
+        services = self.services = Services(
+            self.config, journal, store, runner, self.workers, control, self.clock, HOOKS
+        )
         self.api = Api(ApiContext(self.config, services, Authenticator(services.tokens)), ROUTES)
 
     def add(self, state: State, **fields: Any) -> str:
@@ -190,7 +192,7 @@ def expect_typed(method: str, raw_path: str, answer: Answer) -> None:
         assert method in ("HEAD", "OPTIONS") or not (kinds or answer.raw)
         return
     if isinstance(kinds, Document):
-        assert answer.headers["content-type"] == kinds.kind
+        assert answer.headers["content-type"] in (kinds.kind, *kinds.also)
         return
     several = kinds if isinstance(kinds, tuple) else (kinds,)
     body = decode(answer.raw, type=dict[str, msgspec.Raw])

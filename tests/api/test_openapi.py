@@ -40,7 +40,7 @@ async def test_every_route_of_the_table_is_in_it_with_all_it_takes_and_gives() -
         for status, kinds in route.answers.items():
             content = call["responses"][str(status)].get("content", {})
             if isinstance(kinds, Document):
-                assert [*content] == [kinds.kind]
+                assert [*content] == [kinds.kind, *kinds.also]
             else:
                 assert [*content] == (["application/json", "application/msgpack"] if kinds else [])
         assert re.fullmatch(r"[^a-z\W].*\w\W?", call["summary"]), "it says something, and ends in no full stop"

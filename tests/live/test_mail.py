@@ -141,7 +141,7 @@ def test_a_server_that_is_busy_gets_the_same_mail_after_a_restart(tmp_path: Path
             metrics = daemon.get("/metrics").text
             assert daemon.stop() == 0
     assert len(box.mails) == 1
-    assert "jqd_notices_mail_sent 1\n" in metrics
+    assert 'jqd_notices_total{channel="mail",result="sent"} 1.0\n' in metrics
 
 
 def wait_warning(daemon: Daemon, text: str) -> None:

@@ -42,7 +42,7 @@ def put_off(client: Client) -> int:
 
 
 def is_told(daemon: Daemon) -> bool:
-    return "\njqd_shelves_tenants 1\n" in daemon.get("/metrics").text
+    return "\njqd_shelves_tenants 1.0\n" in daemon.get("/metrics").text
 
 
 def grows(daemon: Daemon, base: Path) -> int:
@@ -84,5 +84,5 @@ def test_what_comes_by_itself_waits_for_a_quota_and_is_not_lost() -> None:
             assert leaves(acme) <= 2 * FOLLOWERS
             ours.delete_quota("acme")
             wait_for(lambda: leaves(acme) > PARENTS * FOLLOWERS + fired, "it does not come when it may")
-            wait_for(lambda: "\njqd_shelves_jobs 0\n" in daemon.get("/metrics").text, "it is still told")
+            wait_for(lambda: "\njqd_shelves_jobs 0.0\n" in daemon.get("/metrics").text, "it is still told")
             assert daemon.stop() == 0

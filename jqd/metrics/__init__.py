@@ -1,0 +1,1 @@
+"""What this daemon counts, and how Prometheus reads it and the numbers of the store."""

@@ -1,0 +1,73 @@
+"""GET /metrics: what this daemon counted, and the exact numbers of the store, for Prometheus."""
+
+from collections import Counter
+from itertools import chain
+
+import trio
+from prometheus_client import Metric, ProcessCollector
+
+from jqd.api.context import ApiContext
+from jqd.domain.array_split import Steps, in_steps
+from jqd.domain.errors import StoreAway, StoreRefused
+from jqd.http import Request, Response
+from jqd.metrics import common, work
+from jqd.metrics.common import Common
+from jqd.metrics.exposition import OPEN, PLAIN, chosen, render
+from jqd.metrics.meter import Meter
+from jqd.service import Services
+from jqd.service.health import Takers, health, why_waiting
+from jqd.store import TypeView
+
+KINDS = (PLAIN.kind, (OPEN.kind,))
+_process = ProcessCollector(registry=None)
+
+
+async def metrics(parts: ApiContext, request: Request) -> Response:
+    """Counters for Prometheus, in its text format or as OpenMetrics."""
+    services, form = parts.services, chosen(request.headers.get("accept", ""))
+    meter = services.feature(Meter)
+    labels = ("tenant", "type") if meter.config.tenants else ("type",)
+    common_now = await _read(services, meter, request)
+    process = await trio.to_thread.run_sync(_look_at_process)
+    families = chain(meter.own(), work.families(meter.tally, labels), common.families(common_now, labels), process)
+    return Response(200, await in_steps(render(families, form), request.breathe), form.kind)
+
+
+def _look_at_process() -> list[Metric]:
+    """Memory, processor time and open files, of which there may be thousands: in a thread."""
+    return [*_process.collect()]
+
+
+async def _read(services: Services, meter: Meter, request: Request) -> Common:
+    found = Common(daemons=services.control.daemons())
+    takers = Takers()
+    await in_steps(takers.add(services.workers.list()), request.breathe)
+    await in_steps(_workers(services, found), request.breathe)
+    try:
+        found.store = await services.store.stats()
+        views = await services.store.list_types()
+    except (StoreAway, StoreRefused):
+        found.store = None  # and `jqd_store_up` says so
+    else:
+        why: dict[str, str] = {}
+        await in_steps(_held_up(services, views, takers, why), request.breathe)
+        steps = common.by_label(views, meter.config, services.clock.wall_ms(), why)
+        found.types = await in_steps(steps, request.breathe)
+    return found
+
+
+def _workers(services: Services, found: Common) -> Steps[None]:
+    states: Counter[str] = Counter()
+    for worker in services.workers.list():
+        how = health(services, worker)
+        states[how.state] += 1
+        found.slots += worker.max_jobs if how.takes_jobs else 0
+        yield
+    found.workers = states
+
+
+def _held_up(services: Services, views: list[TypeView], takers: Takers, why: dict[str, str]) -> Steps[None]:
+    for view in views:
+        if view.oldest_ms and (reason := why_waiting(services, view.jobtype, takers=takers)) is not None:
+            why[view.jobtype] = reason.reason.value
+        yield

@@ -1,0 +1,99 @@
+"""What all daemons say alike: numbers of the store and settings. Add up none of it over daemons; take the greatest."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from prometheus_client import Metric
+
+from jqd.domain.array_split import Steps
+from jqd.domain.job import State
+from jqd.domain.lease import Peer
+from jqd.metrics.config import MetricsConfig
+from jqd.metrics.families import gauge, gauges
+from jqd.metrics.tally import OTHER, label_of
+from jqd.store import StoreStats, TypeView
+
+Key = tuple[str, str]
+STATES = tuple(state.value for state in State)
+
+
+@dataclass(slots=True)
+class TypeRow:
+    """The numbers of one label."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * len(STATES))
+    oldest_s: float = 0.0
+    held_up: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class Common:
+    """What was read for one scrape."""
+
+    store: StoreStats | None = None
+    """None: it is away, and nothing about jobs is told."""
+    types: Mapping[Key, TypeRow] = field(default_factory=dict)
+    workers: Mapping[str, int] = field(default_factory=dict)
+    """By their health."""
+    slots: int = 0
+    daemons: Sequence[Peer] = ()
+
+
+def by_label(
+    views: Iterable[TypeView], config: MetricsConfig, now_ms: int, why: Mapping[str, str]
+) -> Steps[Mapping[Key, TypeRow]]:
+    """Sum up jobtypes by label: the first `types_max` by name have their own, so all daemons agree on them.
+
+    `why`: qualified jobtype → why none of its ready jobs is begun."""
+    rows: dict[Key, TypeRow] = {}
+    for view in sorted(views, key=lambda view: label_of(view.jobtype, config)):
+        key = label_of(view.jobtype, config)
+        if key not in rows and len(rows) >= config.types_max:
+            key = ("", OTHER)
+        row = rows.setdefault(key, TypeRow())
+        for place, name in enumerate(STATES):
+            row.counts[place] += getattr(view.counts, name)
+        if view.oldest_ms:
+            row.oldest_s = max(row.oldest_s, (now_ms - view.oldest_ms) / 1000)
+        if reason := why.get(view.jobtype):
+            row.held_up[reason] += view.counts.waiting + view.counts.retrying
+        yield
+    return rows
+
+
+def families(common: Common, labels: tuple[str, ...]) -> Iterator[Metric]:
+    """`labels`: `type`, or `tenant` and `type`."""
+    store, rows = common.store, [(key[-len(labels) :], row) for key, row in sorted(common.types.items())]
+    yield from gauge("jqd_store_up", "1 while the store answers this daemon, else 0", store is not None)
+    yield from gauge(
+        "jqd_store_partitions_unreachable",
+        "Partitions of the store that did not answer: their jobs are missing in the numbers",
+        len(store.unreachable) if store else 0,
+    )
+    if store is not None:
+        yield from gauge("jqd_store_memory_bytes", "Memory that the store's servers use", store.used_memory)
+        yield from gauges(
+            "jqd_jobs",
+            "Jobs in the store by state, the same at every daemon. failed: dead, kept until somebody deals with them",
+            (*labels, "state"),
+            (((*key, name), count) for key, row in rows for name, count in zip(STATES, row.counts, strict=True)),
+        )
+        yield from gauges(
+            "jqd_oldest_ready_age_seconds",
+            "For how long the job that is next has waited, since its push or its date; 0: none is ready",
+            labels,
+            ((key, max(0.0, row.oldest_s)) for key, row in rows),
+        )
+        yield from gauges(
+            "jqd_jobs_held_up",
+            "Jobs ready or to be tried again whose jobtype nobody runs now, by why; the same at every daemon",
+            (*labels, "reason"),
+            (((*key, why), count) for key, row in rows for why, count in row.held_up.items()),
+        )
+    workers = sorted(common.workers.items())
+    yield from gauges("jqd_workers", "Workers by health", ("state",), (((name,), count) for name, count in workers))
+    yield from gauge("jqd_worker_slots", "Jobs that the workers take at once, all together", common.slots)
+    living = Counter("living" if one.living else "silent" for one in common.daemons)
+    told = "Daemons of the store, as this one sees them"
+    yield from gauges("jqd_daemons", told, ("state",), (((name,), living[name]) for name in ("living", "silent")))

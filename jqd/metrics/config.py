@@ -1,0 +1,19 @@
+"""Settings of the metrics."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+TYPES_MAX = 10_000  # labels: some 400 samples each, and what keeps them has to hold them for weeks
+Types = Annotated[int, Meta(ge=1, le=TYPES_MAX, description=f"1 to {TYPES_MAX:,}")]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsConfig:
+    """What `GET /metrics` tells apart. All daemons of a store need the same."""
+
+    types_max: Types = 200
+    """Jobtypes with a label of their own; further ones count as `other`. Each has some 45 samples at each daemon."""
+    tenants: bool = False
+    """Whether samples of jobs have a label `tenant`, too. A jobtype then counts once for each tenant."""

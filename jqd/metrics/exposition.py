@@ -1,0 +1,59 @@
+"""Writes families of samples as Prometheus reads them, in its text format or as OpenMetrics."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, cast
+
+from prometheus_client import Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
+
+from jqd.domain.array_split import Steps
+
+OPENMETRICS = "application/openmetrics-text"
+_END = b"# EOF\n"  # of OpenMetrics
+
+
+class Format(NamedTuple):
+    kind: str
+    """Its media type."""
+    encode: Callable[[Collector], bytes]
+
+
+PLAIN = Format(CONTENT_TYPE_PLAIN_0_0_4, generate_latest)
+OPEN = Format(openmetrics.CONTENT_TYPE_LATEST, cast("Callable[[Collector], bytes]", openmetrics.generate_latest))
+
+
+class _One(NamedTuple):
+    """A registry with one family: the library encodes registries only."""
+
+    family: Metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self.family
+
+
+def chosen(accept: str) -> Format:
+    """Return the format for an Accept header: OpenMetrics for whoever names it."""
+    kinds = (one.partition(";")[0].strip().lower() for one in accept.split(","))
+    return OPEN if OPENMETRICS in kinds else PLAIN
+
+
+def render(families: Iterable[Metric], form: Format) -> Steps[bytes]:
+    """Return the document. Neighbouring families of one name are parts of one: only the first has a head."""
+    parts: list[bytes] = []
+    before = ""
+    for family in families:
+        text = form.encode(cast("Collector", _One(family))).removesuffix(_END)
+        parts.append(_without_head(text) if family.name == before else text)
+        before = family.name
+        yield
+    if form is OPEN:
+        parts.append(_END)
+    return b"".join(parts)
+
+
+def _without_head(text: bytes) -> bytes:
+    while text.startswith(b"# "):
+        text = text.partition(b"\n")[2]
+    return text

@@ -1,0 +1,64 @@
+"""The metrics of a daemon: what it counts, and what has to be looked at again and again to be known."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import trio
+from prometheus_client import Metric
+
+from jqd.domain.clock import Clock
+from jqd.domain.diagnostic import Diagnostic
+from jqd.domain.settings import SettingTable
+from jqd.metrics.config import MetricsConfig
+from jqd.metrics.tally import Tally
+
+STEP_S = 1.0  # between looks at how far the store is behind: an alert waits for minutes
+STEPS_MAX = 3_600  # an hour of them, some 300 kB; a longer lag is told as that hour
+
+
+class Meter:
+    """What `GET /metrics` reads. Without a daemon around it, it has the numbers of the store only."""
+
+    def __init__(self, _: SettingTable, clock: Clock, config: MetricsConfig | None = None) -> None:
+        self.config = config or MetricsConfig()
+        self.tally = Tally(self.config)
+        self.own: Callable[[], Iterable[Metric]] = tuple
+        """Gives the samples of this daemon's own parts."""
+        self.disk_free_bytes: int | None = None
+        """Of the journal's disk, at the last look; None: not known."""
+        self.lag = Lag()
+        self._clock = clock
+
+    def look_at_disk(self, directory: Path) -> Iterable[Diagnostic]:
+        """Note how much room there is; called from a thread. Raises OSError."""
+        state = os.statvfs(directory)
+        self.disk_free_bytes = state.f_bavail * state.f_frsize
+        return ()
+
+    async def watch(
+        self, end: Callable[[], int], behind: Callable[[], int], *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        """Note each second how far the journal is, and how many of its bytes are not in the store."""
+        task_status.started()
+        while True:
+            now_s, written = self._clock.mono_s(), end()
+            self.lag.note(now_s, written, written - behind())
+            await trio.sleep(STEP_S)
+
+
+class Lag:
+    """For how long the oldest record that is not in the store has been in the journal. Pure."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._steps: deque[tuple[float, int]] = deque(maxlen=STEPS_MAX)
+
+    def note(self, now_s: float, end: int, applied: int) -> None:
+        """`end`: of the journal; `applied`: up to where the store has it."""
+        steps = self._steps
+        steps.append((now_s, end))
+        while len(steps) > 1 and steps[1][1] <= applied:
+            steps.popleft()
+        self.seconds = 0.0 if applied >= end else now_s - steps[0][0]

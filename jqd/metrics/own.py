@@ -1,0 +1,135 @@
+"""What only this daemon knows of itself, as families of samples."""
+
+import platform
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from prometheus_client import Metric
+
+from jqd.domain.histogram import Histogram
+from jqd.journal.journal import JournalStats
+from jqd.metrics.families import counter, counters, gauge, gauges, histograms
+
+# Of `runner` in /v1/stats: what went wrong with workers.
+TROUBLE = {
+    "timeouts": "timeout",
+    "lost": "lost",
+    "garbled": "garbled",
+    "unreachable": "unreachable",
+    "crowded": "crowded",
+    "back_offs": "backed_off",
+    "splits": "split",
+}
+
+
+class Own(NamedTuple):
+    """What the daemon tells of itself."""
+
+    stats: Mapping[str, Any]
+    """As GET /v1/stats has them."""
+    fsync_s: Histogram
+    push_ready: bool
+    run_ready: bool
+    warnings: int
+    started_at_s: float
+    """Unix time."""
+    lag_s: float
+    behind_bytes: int
+    disk_free_bytes: int | None
+    daemons_taken_over: int
+    jobs_taken_over: int
+    certificate_ends_at_s: float | None
+
+
+def families(own: Own) -> Iterator[Metric]:
+    stats = own.stats
+    build = (stats["version"], platform.python_version(), stats["daemon"])
+    yield from gauges("jqd_build_info", "Always 1; who this is", ("version", "python", "daemon"), [(build, 1)])
+    yield from gauge("jqd_start_time_seconds", "When this daemon started, in Unix time", own.started_at_s)
+    yield from gauge("jqd_push_ready", "1 while pushes are taken, else 0", own.push_ready)
+    yield from gauge("jqd_run_ready", "1 while jobs are run, else 0", own.run_ready)
+    yield from gauge("jqd_warnings", "Sentences that GET /readyz has: what is wrong and stops nothing", own.warnings)
+    yield from _journal(own)
+    yield from _runner(stats["runner"])
+    yield from _pressure(stats["pressure"])
+    yield from _schedules(stats["schedules"])
+    for name, told in (("tenants", "Tenants whose quotas jobs wait for"), ("jobs", "Jobs whose followers wait")):
+        yield from gauge(
+            f"jqd_shelves_{name}", f"{told}: what follows jobs, put off until there is room", stats["shelves"][name]
+        )
+    yield from counter(
+        "jqd_daemons_taken_over",
+        "Other daemons whose jobs this one gave back, for they were gone",
+        own.daemons_taken_over,
+    )
+    yield from counter(
+        "jqd_jobs_taken_over", "Jobs of daemons that were gone, given back by this one", own.jobs_taken_over
+    )
+    if own.certificate_ends_at_s is not None:
+        told = "When the certificate of this daemon ends, in Unix time"
+        yield from gauge("jqd_certificate_expiry_timestamp_seconds", told, own.certificate_ends_at_s)
+    notices = stats.get("notices", {})
+    yield from counters(
+        "jqd_notices",
+        "Notices to the administrator by what became of them",
+        ("channel", "result"),
+        (((to, name), count) for to, results in notices.items() for name, count in results.items()),
+    )
+    yield from counter(
+        "jqd_log_dropped_lines", "Log lines that nobody could take in time", stats["log"]["dropped_lines"]
+    )
+
+
+def _journal(own: Own) -> Iterator[Metric]:
+    journal: JournalStats = own.stats["journal"]
+    yield from gauge("jqd_journal_bytes", "Bytes of the journal on disk", journal.bytes)
+    yield from gauge("jqd_journal_segments", "Files of the journal", journal.segments)
+    yield from gauge("jqd_journal_pending_bytes", "Bytes that wait for the disk", journal.pending_bytes)
+    yield from gauge("jqd_journal_behind_bytes", "Bytes of the journal that the store does not have", own.behind_bytes)
+    yield from gauge(
+        "jqd_journal_lag_seconds", "For how long the oldest record waits that the store does not have", own.lag_s
+    )
+    yield from counter("jqd_journal_refusals", "Times that the disk refused what was to be written", journal.refusals)
+    yield from gauge("jqd_journal_damaged_places", "Places that cannot be read", len(journal.damaged))
+    yield from histograms(
+        "jqd_journal_fsync_seconds", "Commits of the journal: write and sync", (), [((), own.fsync_s)]
+    )
+    if own.disk_free_bytes is not None:
+        yield from gauge("jqd_journal_disk_free_bytes", "Room on the journal's disk", own.disk_free_bytes)
+
+
+def _runner(runner: Mapping[str, Any]) -> Iterator[Metric]:
+    yield from gauge(
+        "jqd_jobs_in_hand",
+        "Jobs that this daemon holds: queued, running, or ended on the way to the store",
+        runner["in_hand"],
+    )
+    yield from gauge("jqd_jobs_at_work", "Of those, queued or running", runner["at_work"])
+    yield from counter("jqd_deliveries", "Requests with jobs to workers", runner["posts"])
+    yield from counter("jqd_jobs_returned", "Jobs that came back from workers untried", runner["returned"])
+    yield from counters(
+        "jqd_worker_trouble",
+        "What went wrong with workers. timeout: of jobs; lost, garbled, unreachable, crowded: requests; backed_off: "
+        "pauses of a worker; split: batches cut to find the job that kills it",
+        ("what",),
+        (((name,), runner[key]) for key, name in TROUBLE.items()),
+    )
+
+
+def _pressure(pressure: Mapping[str, Any]) -> Iterator[Metric]:
+    marks = {name: mark for name, mark in pressure.items() if isinstance(mark, Mapping)}
+    for key, told in (("value", "What is measured of load"), ("limit", "From where on pushes are refused")):
+        rows = (((name,), mark[key]) for name, mark in marks.items())
+        yield from gauges(f"jqd_pressure_{key}", told, ("what",), rows)
+    yield from counter("jqd_pushes_refused", "Pushes refused with 429 for too much load", pressure["refused"])
+
+
+def _schedules(schedules: Mapping[str, int]) -> Iterator[Metric]:
+    if not schedules:
+        return
+    rows = (((name,), schedules[key]) for key, name in (("count", "all"), ("paused", "paused"), ("late", "late")))
+    yield from gauges(
+        "jqd_schedules", "Schedules, the same at every daemon; late: a date passed unfired", ("state",), rows
+    )
+    dates = (((name,), schedules[name]) for name in ("fired", "skipped"))
+    yield from counters("jqd_schedule_dates", "Dates of schedules by what this daemon did", ("result",), dates)
