@@ -129,6 +129,7 @@ def test_what_a_store_that_was_emptied_is_told_once_more_does_not_count() -> Non
         clock=ManualClock(),
         config=SimpleNamespace(pressure=CONFIG, notify=NotifyConfig()),
         source=random.Random(1),
+        meter=SimpleNamespace(),
     )
     nobody: Any = None
     pressure = Control(shared, parts, nobody, nobody).pressure
