@@ -177,7 +177,8 @@ class Flows:
         asked: dict[str, Asked] = {child: Asked([], True) for child in children if child not in away}
         for pair, one in ((pairs[place], one) for place, one in found.items() if pairs[place].child not in away):
             how = one.how if one.how is not None else self._unknown(pair, one)
-            asked[pair.child].notes.append(ParentNote(pair.child, one.id or pair.parent, how or ""))
+            stage = "" if how == GONE else one.stage
+            asked[pair.child].notes.append(ParentNote(pair.child, one.id or pair.parent, how or "", stage=stage))
             if how is None:
                 asked[pair.child] = asked[pair.child]._replace(is_known=False)
         notes = [note for each in asked.values() for note in _with_size(each.notes)]
@@ -195,12 +196,10 @@ class Flows:
     def _unknown(self, pair: WatchPair, one: Watched) -> str | None:
         """How a parent ended that is not in the store; None: it may come yet."""
         ids = parse_id(one.id)
-        if not self._settled({self._home(pair.parent)}):
+        if one.is_coming or not self._settled({self._home(pair.parent)}):
             return None
-        if ids is None:
+        if ids is None or pair.parent.startswith("="):
             return GONE
-        if pair.parent.startswith("="):
-            return None  # the name is given: its job is journaled, and comes by a lane of its own
         is_old = not one.last_id and ids.at_ms < self._clock.wall_ms() - OLD_MS  # of a journal with nothing to apply
         return GONE if is_old or one.id <= one.last_id else None
 
@@ -233,7 +232,7 @@ class Flows:
         for each in ended:
             for child in each.children:
                 home = partition_of(child, len(self._stores))
-                by_home.setdefault(home, []).append(ParentNote(child, each.id, each.how))
+                by_home.setdefault(home, []).append(ParentNote(child, each.id, each.how, stage=each.stage))
         left: set[str] = set()
         failed: StoreAway | StoreRefused | None = None
         for home, notes in by_home.items():
@@ -243,7 +242,7 @@ class Flows:
                 failed = error
                 left.update(note.child for note in notes)
         done = {each.entry: [child for child in each.children if child not in left] for each in ended}
-        await self._store.drop_links(done, rest_until_ms)
+        await self._store.drop_links(done, rest_until_ms, {each.entry: each.stage for each in ended})
         if failed is not None:
             raise failed
 

@@ -10,6 +10,8 @@ from jqd.store import codec
 from jqd.store.methods import STEP_JOBS, ScriptMethods, in_steps
 
 NEW = "new"  # as the number of parents: what was noted before is void
+ENDED_FIRST: Mapping[str, int] = {}
+"""Stages of parents that never began anew."""
 ENTRIES = 20  # done in one call, with up to CHILDREN children each: below what one call may take
 CHILDREN = 200  # told of one end at once
 GROUP_MAX = 10_000  # members: one job may wait for all of them
@@ -25,13 +27,15 @@ class Blocked(NamedTuple):
 
 
 class Parent(NamedTuple):
-    """A job that ended, and some of its children that were not told yet."""
+    """A job that ended, or began anew, and some of its children that were not told of that yet."""
 
     entry: str
     id: str
     how: str
-    """"succeeded", "failed", "cancelled"; "gone": it was deleted since."""
+    """"succeeded", "failed", "cancelled"; "gone": it was deleted since; empty: it began anew."""
     children: list[str]
+    stage: int
+    """Of two notes of a parent the one of the later stage counts (`lua/include/links.lua`)."""
 
 
 class Due(NamedTuple):
@@ -67,6 +71,8 @@ class ParentNote(NamedTuple):
     """As it ended; empty: it has not."""
     size: int | str = ""
     """Number of all parents, once all are noted; NEW."""
+    stage: int | str = ""
+    """Of the parent; empty: it never began anew."""
 
 
 class Watched(NamedTuple):
@@ -75,9 +81,12 @@ class Watched(NamedTuple):
     id: str
     """Empty: nobody has that own id."""
     how: str | None
-    """As it ended; "" while it has not; None: no such job of that tenant is here."""
+    """As it ended; "" while it has not; None: no such job of that tenant is here, or how it ended is not certain."""
     last_id: str
     """The last one applied of the journal that made it."""
+    is_coming: bool = False
+    """A journal may have it, or a content that begins it anew; or what the store forgot."""
+    stage: int = 0
 
 
 class Standing(NamedTuple):
@@ -136,7 +145,7 @@ class LinkMethods(ScriptMethods):
         """What is due; others get it only after `rest_s`, unless `drop_links` comes before.
 
         A blocked job whose row cannot be read holds up none that were taken with it: it fails, and is named."""
-        answer = await self._caller.call("take_links", limit, children_max, round(rest_s * 1000))
+        answer = await self._caller.call("take_links", self._caller.identity, limit, children_max, round(rest_s * 1000))
         wait_ms, linked, until_ms, *rows = self._list("links", answer)
         wait_s = None if wait_ms == b"" else self._whole("links", wait_ms) / 1000
         due = Due(wait_s, self._whole("linked", linked), self._whole("links", until_ms), [], [])
@@ -147,8 +156,9 @@ class LinkMethods(ScriptMethods):
                 if (job := self._readable(name[1:], what, is_blocked=True)) is not None:
                     due.blocked.append(Blocked(name, job))
             else:
-                children = [self._text("children", one) for one in more[1:]]
-                due.ended.append(Parent(name, name[1:], self._text("outcome", what), children))
+                children = [self._text("children", one) for one in more[2:]]
+                stage = self._whole("children", more[1])
+                due.ended.append(Parent(name, name[1:], self._text("outcome", what), children, stage))
         await self.burial.bury()
         return due
 
@@ -181,11 +191,11 @@ class LinkMethods(ScriptMethods):
         for some in in_steps(pairs, STEP_JOBS):
             flat = [one for pair in some for one in pair]
             answer = await self._caller.call("watch_parents", self._caller.identity, *flat)
-            for given, how, last in self._rows("children", answer, 3):
-                said = self._text("outcome", how)
-                found.append(
-                    Watched(self._text("names", given), None if said == "?" else said, self._text("applied", last))
-                )
+            for given, how, last, stage in self._rows("children", answer, 4):
+                said, last_id = self._text("outcome", how), self._text("applied", last)
+                known = None if said in ("?", "~") else said
+                number = self._whole("children", stage)
+                found.append(Watched(self._text("names", given), known, last_id, said == "~", number))
         return found
 
     async def note_parents(self, notes: Sequence[ParentNote]) -> dict[str, Standing]:
@@ -197,11 +207,13 @@ class LinkMethods(ScriptMethods):
                 standing[self._text("parents", child)] = Standing(done == 1, self._text("parents", failed))
         return standing
 
-    async def drop_links(self, done: Mapping[str, Sequence[str]], rest_until_ms: int = 0) -> None:
+    async def drop_links(
+        self, done: Mapping[str, Sequence[str]], rest_until_ms: int = 0, stages: Mapping[str, int] = ENDED_FIRST
+    ) -> None:
         """Entry → the children that were told: it is done, unless there are more of these, or it was noted anew since
-        `take_links` told `rest_until_ms`."""
+        `take_links` told `rest_until_ms`. `stages`: of which they were told."""
         for some in in_steps(list(done.items()), ENTRIES):
-            flat = [one for entry, children in some for one in (entry, len(children), *children)]
+            flat = [one for entry, its in some for one in (entry, stages.get(entry, 1), len(its), *its)]
             await self._caller.call("drop_links", rest_until_ms, *flat)
 
     async def link_children(self, pairs: Sequence[tuple[str, str]]) -> None:

@@ -212,7 +212,11 @@ def _reset_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _count_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """An end that is noted twice counts as two."""
-    monkeypatch.setattr(*_part("if known and (known ~= '' or how == '') then", "if known and how == '' then"))
+    for piece, wrong in (
+        ("tonumber(known_stage) >= stage or", ""),
+        ("if how ~= '' and (known or '') == '' then", "if how ~= '' then"),
+    ):
+        monkeypatch.setattr(*_part(piece, wrong))
 
 
 def _part(piece: str, wrong: str) -> tuple[Any, str, Any]:

@@ -8,7 +8,7 @@ import trio
 from jqd.chaining.flows import COMPLAIN_S, REST_S, Flows
 from jqd.domain.flow import BLOCKED_MS, Flow
 from jqd.domain.job import Change, ChangeKind, Job
-from jqd.store import NameWanted, StoreConfig
+from jqd.store import NameJournaled, NameWanted, StoreConfig
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
 from tests.contract.bench import JOURNAL, StoreBench
@@ -55,6 +55,28 @@ async def test_a_named_parent_that_is_on_its_way_is_waited_for_and_told_of(bench
     await flows.one_round()
     assert not released, "now it is known, and has not ended"
     assert not flows.complaint
+    await bench.cancel(f"{parent.id}@{given.revision}")
+    await flows.one_round()
+    assert released == [(child.id, parent.id)]
+
+
+async def test_such_a_parent_that_is_named_by_jqds_id_is_no_less_waited_for(bench: StoreBench) -> None:
+    """The members of a group are named so; jobs without ids of their own overtake it in another lane."""
+    released: list[tuple[str, str]] = []
+    flows, parent = flows_of(bench, released), bench.make(name="mine")
+    (given,) = await bench.store.reserve_names([NameWanted("mine", parent.id, "d", False)])
+    await bench.store.confirm_names([NameJournaled("mine", parent.id, "d", given.revision)])
+    child = bench.make(flow=Flow(after=(parent.id,)), eligible_at_ms=BLOCKED_MS)
+    await bench.add(child)
+    await bench.push()
+    for _ in range(3):
+        await flows.one_round()
+        bench.clock.advance(REST_S + 1)
+    assert released == []
+    change = Change(given.revision, given.revision, ChangeKind.NEW, "d")
+    await bench.add(Job(parent.id, "mail", name="mine", change=change))
+    await flows.one_round()
+    assert released == []
     await bench.cancel(f"{parent.id}@{given.revision}")
     await flows.one_round()
     assert released == [(child.id, parent.id)]

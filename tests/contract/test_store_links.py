@@ -47,7 +47,7 @@ async def ask(bench: StoreBench, child: Job) -> Standing:
     assert child.flow is not None
     await bench.store.note_parents([ParentNote(child.id, size=NEW)])
     found = await bench.store.watch_parents([WatchPair(child.id, "", parent, "") for parent in child.flow.after])
-    notes = [ParentNote(child.id, one.id, one.how or "") for one in found]
+    notes = [ParentNote(child.id, one.id, one.how or "", stage=one.stage) for one in found]
     notes[-1] = notes[-1]._replace(size=len(notes))
     return (await bench.store.note_parents(notes))[child.id]
 
@@ -56,8 +56,9 @@ async def tell(bench: StoreBench) -> dict[str, Standing]:
     """As the loop does for all parents that ended."""
     standing: dict[str, Standing] = {}
     for each in (await due(bench)).ended:
-        standing |= await bench.store.note_parents([ParentNote(child, each.id, each.how) for child in each.children])
-        await bench.store.drop_links({each.entry: each.children})
+        notes = [ParentNote(child, each.id, each.how, stage=each.stage) for child in each.children]
+        standing |= await bench.store.note_parents(notes)
+        await bench.store.drop_links({each.entry: each.children}, stages={each.entry: each.stage})
     return standing
 
 

@@ -155,7 +155,7 @@ UNRELEASED: dict[str, Mistake] = {
         0,
         "stuck",
         "a parent that ended before it was asked counts as one that has not",
-        in_scripts("how = OVER[how] and how or ''", "how = ''"),
+        in_scripts("return is_over and how or '', stage", "return '', stage"),
         awaits=True,
     ),
     "failure-passes": mistake(

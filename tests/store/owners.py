@@ -8,7 +8,7 @@ from jqd.store.keys import KINDS, STEMS, Keys
 from jqd.testing.keyspace import Keyspace
 
 Rows = dict[bytes, Any]
-LETTERS = b"sdcrzon"
+LETTERS = b"sdcrzonp"
 LIFE = (
     b"id settled settled_at run history partition backed_off low high began marks version again seen back".split()
 )  # and of daemons: `sat:`

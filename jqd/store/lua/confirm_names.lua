@@ -49,7 +49,7 @@ local function stands(name, id, digest, revision, replaces)
     return 1
   elseif not later or tonumber(later) <= revision or (named == id and known == digest and until_ms ~= '0') then
     redis.call('HSET', K.names, name, string.format('%.0f', revision) .. ' ' .. id .. ' 0 ' .. digest)
-    redis.call('ZADD', K.tomb, now_ms, 'n' .. name)
+    redis.call('ZADD', K.tomb, now_ms, 'n' .. name, now_ms, 'p' .. id)
     return 1
   end
   return named == id and until_ms == '0' and (known == digest or replaces) and 1 or 0

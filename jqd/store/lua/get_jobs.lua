@@ -4,8 +4,8 @@
 -- ARGV     now_ms, identity of the store as the caller knows it: "never was" is no answer in a store that was emptied just
 --          now; 0 for all, or else results are left out, and arguments of rows with more bytes than this; the jobtype that is looked for, or nothing; 1: of
 --          that name of each tenant; how they ended that are looked for, or nothing; then per job: id, last field of the journal that made it, or nothing
--- Returns  per job: place (ready, later, held, ended, dead, nowhere, early, unseen; awaited: a later content was acknowledged
---          under its name and is on its way, which only a full answer tells), its score, sysid that holds it, row,
+-- Returns  per job: place (ready, later, held, ended, dead, nowhere, early, unseen; awaited: it, or a later content, was
+--          promised under its name and is on its way, of which only a full answer tells the latter), its score, sysid that holds it, row,
 --          tries row, outcome, result, 1 when its cancel was asked, last id applied of that journal, its row of
 --          `generation`, worker that holds it, how far it is, what its last failed attempt printed; nil for
 --          what is not there, and in place of a job that is not looked for
@@ -24,7 +24,7 @@ expect_life(ARGV[2])
 
 local function place(id, row)
   if not row then
-    return early_holder(id) and 'early' or 'unseen', '0', false
+    return early_holder(id) and 'early' or redis.call('ZSCORE', K.tomb, 'p' .. id) and 'awaited' or 'unseen', '0', false
   elseif not brief and awaits_newer(id, row) then
     return 'awaited', '0', holder(id) or false
   end

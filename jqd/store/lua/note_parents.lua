@@ -2,12 +2,12 @@
 -- What became of the parents of jobs that wait for them. Of jobs that wait for none any more, or are not here, nothing is noted.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, then per note: child; parent or nothing; how it ended, or nothing; how many parents it has, of which all are noted, or nothing; or "new":
---          all that was noted of this child is void
+--          all that was noted of this child is void; the stage of the parent, or nothing: it has not begun anew
 -- Returns  per child, flat, in the order of their first notes: child, 1 when all its parents have ended, the first that did not succeed or nothing
 -- Errors   JQD_WRONG_TYPE
 -- Cost     O(notes)
---@include fail keys counts links
-local FIRST, FIELDS = 2, 4
+--@include fail keys now counts links
+local FIRST, FIELDS = 2, 5
 
 expect('linked', 'later')
 local children, known, is_blocked = {}, {}, {}
@@ -30,7 +30,8 @@ for at = FIRST, #ARGV, FIELDS do
     redis.call('HSET', parents_key(child), '@', size)
   end
   if parent ~= '' then
-    note_parent(child, parent, ARGV[at + 2])
+    local how = ARGV[at + 2]
+    note_parent(child, parent, how, tonumber(ARGV[at + 4]) or how == 'gone' and STAGE_GONE or stage_of(0, how ~= ''))
   end
 end
 local answer = {}

@@ -73,6 +73,9 @@ local function drop_notes()
       end
       redis.call('ZREM', K.tomb, note)
       dropped = dropped + 1
+    elseif letter == 'p' then
+      redis.call('ZREM', K.tomb, note)
+      dropped = dropped + 1
     elseif letter == 'z' then
       forget_end(note)
       redis.call('ZREM', K.tomb, note)

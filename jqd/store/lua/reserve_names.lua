@@ -58,7 +58,7 @@ local function free(name, id, digest)
   local its, until_ms, known = (redis.call('HGET', K.names, name) or ''):match('^%d+ (%S+) (%d+) (%S*)$')
   if its == id and known == digest and until_ms ~= '0' and redis.call('HEXISTS', K.generation, 'e' .. id) == 0 then
     redis.call('HDEL', K.names, name)
-    redis.call('ZREM', K.tomb, 'n' .. name)
+    redis.call('ZREM', K.tomb, 'n' .. name, 'p' .. id)
   end
 end
 
@@ -79,7 +79,7 @@ for at = FIRST, #ARGV, FIELDS do
     revision = what == 'new' and given or digits(next_fence(now_us))
     if what == 'new' then
       redis.call('HSET', K.names, name, revision .. ' ' .. id .. ' ' .. digits(now_ms + ttl_ms) .. ' ' .. digest)
-      redis.call('ZADD', K.tomb, now_ms, 'n' .. name)
+      redis.call('ZADD', K.tomb, now_ms, 'n' .. name, now_ms, 'p' .. id)
       if id ~= ARGV[at + 1] then
         redis.call('HSETNX', K.generation, 'e' .. id, '0:0')  -- what was given the id before may be in a journal, too
       end

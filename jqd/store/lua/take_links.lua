@@ -1,17 +1,20 @@
 #!lua flags=allow-oom
 -- What is to be done next for jobs that wait for others. Others find it again only when `rest_ms` have passed.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, limit, children_max, rest_ms
+-- ARGV     now_ms, identity of the store as the caller knows it, limit, children_max, rest_ms
 -- Returns  ms until more is due, or nothing; number of jobs that have to do with others; until when (ms) these entries rest; then per entry: the entry; of "w<id>": the row, nothing where the job is not blocked (it is dropped here);
---          of "e<id>": how it ended, nothing where it has not, its jobtype, ids of children that were not told yet
+--          of "e<id>": how it ended, '' where it began anew, its jobtype, its stage (links), ids of children that were not told of that yet. No end is told that is not certain (watch_parents)
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit · (members + children_max)), and the bytes of rows
---@include fail keys now counts order queues heads pages members holder move stands early life tries links
+--@include fail keys now counts order queues heads pages members settled holder move stands early life tries results change links
 local now_ms = clock(ARGV[1])
-local limit, children_max, rest_ms = number(ARGV[2], 'limit'), number(ARGV[3], 'children_max'), number(ARGV[4], 'rest_ms')
+local identity = ARGV[2]
+local limit, children_max, rest_ms = number(ARGV[3], 'limit'), number(ARGV[4], 'children_max'), number(ARGV[5], 'rest_ms')
 
-expect('links', 'linked', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries')
+expect('links', 'linked', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'life', 'members', 'generation', 'names')
 expect_held_keys()
+local is_whole = is_settled(identity)
+local rest_until_ms = now_ms + rest_ms
 local function is_blocked(id)
   return tonumber(redis.call('ZSCORE', K.later, id) or '0') >= blocked.MS
 end
@@ -27,20 +30,23 @@ local function waiting(entry, id)
 end
 
 local function ended(entry, id)
-  local children = redis.call('ZRANGE', children_key(id), 0, 0, 'BYSCORE', 'LIMIT', 0, children_max)
   local row = redis.call('HGET', K.jobs, id)
-  local has_ended = row and (redis.call('ZSCORE', K.dead, id) or redis.call('ZSCORE', K.ended, id))
+  local is_over = row and has_ended(id)
+  local stage = row and stage_of(began(id), is_over) or STAGE_GONE
+  local children = redis.call('ZRANGE', children_key(id), 0, '(' .. digits(stage), 'BYSCORE', 'LIMIT', 0, children_max)
   if not is_blocked(id) then
     redis.call('UNLINK', parents_key(id))
   end
-  if #children == 0 or row and not has_ended then
+  if #children == 0 then
     return drop(entry)
+  elseif is_over and not (is_whole and not is_awaited(id, now_ms) and not awaits_newer(id, row)) then
+    return false  -- found again when it rested
   end
   local jobtype, how = '', 'gone'
   if row then
     jobtype, how = how_stands(id)
   end
-  return {entry, how, jobtype, unpack(children)}
+  return {entry, (is_over or not row) and how or '', jobtype, digits(stage), unpack(children)}
 end
 
 local BYTES = 512000  -- of rows in one answer, but for the first: a job with 10,000 parents has a row of 300 kB
@@ -55,7 +61,7 @@ for _, entry in ipairs(due) do
     break
   end
   local id = entry:sub(2)
-  redis.call('ZADD', K.links, now_ms + rest_ms, entry)
+  redis.call('ZADD', K.links, rest_until_ms, entry)
   local one = (entry:sub(1, 1) == 'w' and waiting or ended)(entry, id)
   if one then
     found[#found + 1] = one
@@ -63,4 +69,4 @@ for _, entry in ipairs(due) do
   end
 end
 local next_due = redis.call('ZRANGE', K.links, 0, 0, 'WITHSCORES')[2]
-return {next_due and math.max(0, math.ceil(next_due - now_ms)) or '', redis.call('ZCARD', K.linked), now_ms + rest_ms, unpack(found)}
+return {next_due and math.max(0, math.ceil(next_due - now_ms)) or '', redis.call('ZCARD', K.linked), rest_until_ms, unpack(found)}

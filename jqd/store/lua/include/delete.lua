@@ -1,5 +1,5 @@
--- Deleting jobs with all that is known of them. Needs keys, counts, move, stands, early, holder, change.
--- Gives expect_deletable(), before the first write; owes_children(ids) → id → whether some that wait for it were not told yet how it ended;
+-- Deleting jobs with all that is known of them. Needs keys, now, counts, move, stands, early, holder, change.
+-- Gives expect_deletable(), before the first write; owes_children(ids) → id → whether some that wait for it were not told yet how it ended (links: stage);
 -- deletable(ids, now_ms); delete_jobs(ids, now_ms).
 local function expect_deletable()
   results.expect()
@@ -10,7 +10,7 @@ local function owes_children(ids)
   local owes = {}
   if #ids > 0 and redis.call('EXISTS', K.linked) == 1 then
     for at, is_linked in ipairs(redis.call('ZMSCORE', K.linked, unpack(ids))) do
-      owes[ids[at]] = is_linked and redis.call('ZCOUNT', K.children .. ids[at], 0, 0) > 0
+      owes[ids[at]] = is_linked and redis.call('ZCOUNT', K.children .. ids[at], 0, 2 * began(ids[at])) > 0
     end
   end
   return owes

@@ -137,6 +137,7 @@ local function place_again(one, row, now_ms, history_max)
     redis.call('ZREM', K.tomb, 'c' .. id)  -- that was of an earlier content
   end
   if set then
+    blocked.note_ends({id}, now_ms)  -- it has not ended, or has another end
     if not end_stands(one) and not meet_late_end(one, now_ms, history_max) then
       begin_anew(id, history_max)
       local place = place_change(one, now_ms)
@@ -183,13 +184,16 @@ end
 local function take_name(one, now_ms)
   local revision, id, _, digest = (redis.call('HGET', K.names, one.name) or ''):match('^(%d+) (%S+) (%d+) (%S*)$')
   if revision and tonumber(revision) > one.revision then
+    if id ~= one.id then
+      redis.call('ZREM', K.tomb, 'p' .. one.id)
+    end
     return id == one.id
   elseif id and id ~= one.id then
     supersede(id, now_ms)
   end
   digest = one.digest ~= '' and one.digest or digest or ''
   redis.call('HSET', K.names, one.name, digits(one.revision) .. ' ' .. one.id .. ' 0 ' .. digest)
-  redis.call('ZREM', K.tomb, 'n' .. one.name)
+  redis.call('ZREM', K.tomb, 'n' .. one.name, 'p' .. one.id)
   return true
 end
 

@@ -1,28 +1,56 @@
--- Jobs that wait for others, and groups. Needs keys.
+-- Jobs that wait for others, and groups. Needs keys, now.
 --
---     links      zset  "w<id>": the parents of this blocked job are to be asked; "e<id>": this job ended, its children are to be told → when it is due
+--     links      zset  "w<id>": the parents of this blocked job are to be asked; "e<id>": this job ended, or began anew, and its children are to be told → when it is due
 --     linked     zset  ids of jobs that have children or parents: only their ends are noted in `links`
---     children   zset  of a parent: id of a child → 0, or 1 when it was told of the end
---     parents    hash  of a child: id of a parent → how it ended, '' while it has not; '#' → how many have; '@' → how many there are, once all are known
+--     children   zset  of a parent: id of a child → the last stage of the parent that it was told
+--     parents    hash  of a child: id of a parent → "stage how", how it ended, '' while it has not; '#' → how many have; '@' → how many there are, once all are known
 --
--- Gives has_parents_ended(child) → whether all of them have, the first that did not succeed, or ''; note_parent(child, parent, how); children_key(id), parents_key(id).
+-- A parent's *stage* is twice its generation (change.lua), and 1 more when it has ended: it only grows, so of two notes of a parent the later stage
+-- counts, in whatever order they come. The stage of one that is gone is the last there is: nothing can follow.
+--
+-- Gives stage_of(generation, has_ended), STAGE_GONE; has_parents_ended(child) → whether all of them have, the first that did not succeed, or '';
+-- note_parent(child, parent, how, stage); children_key(id), parents_key(id).
 local function children_key(id) return K.children .. id end
 local function parents_key(id) return K.parents .. id end
 
-local ENDS_WELL = {succeeded = true, gone = true}
+local STAGE_GONE = 9007199254740991
 
--- An end that is known stays as it was first told.
-local function note_parent(child, parent, how)
-  local key = parents_key(child)
-  local known = redis.call('HGET', key, parent)
-  if known and (known ~= '' or how == '') then
-    return
+local function stage_of(generation, has_ended)
+  return 2 * generation + (has_ended and 1 or 0)
+end
+
+local note_parent
+do
+  local ENDS_WELL = {succeeded = true, gone = true, [''] = true}
+
+  local function note_another_failure(key)
+    local rows = redis.call('HGETALL', key)
+    for at = 1, #rows, 2 do
+      local how = rows[at + 1]:match('^%d+ (.*)$')
+      if how and not ENDS_WELL[how] then
+        redis.call('HSET', key, '!', rows[at])
+        return
+      end
+    end
   end
-  redis.call('HSET', key, parent, how)
-  if how ~= '' then
-    redis.call('HINCRBY', key, '#', 1)
+
+  function note_parent(child, parent, how, stage)
+    local key = parents_key(child)
+    local known_stage, known = (redis.call('HGET', key, parent) or ''):match('^(%d+) (.*)$')
+    if known and (tonumber(known_stage) >= stage or how == 'gone' and known ~= '') then
+      return
+    end
+    redis.call('HSET', key, parent, digits(stage) .. ' ' .. how)
+    if how ~= '' and (known or '') == '' then
+      redis.call('HINCRBY', key, '#', 1)
+    elseif how == '' and (known or '') ~= '' then
+      redis.call('HINCRBY', key, '#', -1)
+    end
     if not ENDS_WELL[how] then
       redis.call('HSETNX', key, '!', parent)
+    elseif known and not ENDS_WELL[known] and redis.call('HGET', key, '!') == parent then
+      redis.call('HDEL', key, '!')
+      note_another_failure(key)
     end
   end
 end
