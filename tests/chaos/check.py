@@ -10,8 +10,7 @@ import math
 import sys
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import pairwise
 from pathlib import Path
@@ -32,13 +31,13 @@ from tests.chaos.causes import (
 )
 from tests.chaos.history import AFTER_S, Claim, Event, History, build, called, load
 from tests.chaos.said import dates_fired, limited, limits_hold, paused_between, pauses_hold
+from tests.chaos.verdict import Rule, Verdict, promises
 
 DELAY_S = 0.05  # a date may be early by this
 BATCH_S = 0.25  # a job in the store for longer than one claim takes is overtaken by none of its like
 GO_ON_S = 2.5  # in which something must start of what lives on servers that nothing is wrong with
 WORK_PER_S = 200  # jobs that three daemons run at least, when nothing is wrong
 TERMINAL = frozenset({"succeeded", "failed", "cancelled"})
-SHOWN_MAX = 5
 
 
 # ---------------------------------------------------------------- rules
@@ -293,7 +292,7 @@ def others_go_on(h: History) -> Iterator[str]:
                 yield f"{fault.kind} of {fault.target}: from {since_t:.3f} on nothing of the others for {gap_s:.1f} s"
 
 
-RULES: dict[str, Callable[[History], Iterator[str]]] = {
+RULES: dict[str, Rule] = {
     "C1": no_loss,
     "C2": no_ghosts,
     "C3": same_bytes,
@@ -318,27 +317,11 @@ RULES: dict[str, Callable[[History], Iterator[str]]] = {
 # ---------------------------------------------------------------- verdict
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What the rules found, and what the run was like."""
-
-    violations: dict[str, list[str]]
-    figures: dict[str, float]
-
-    def text(self) -> str:
-        """For people."""
-        lines = [f"{name} {value:g}" for name, value in self.figures.items()]
-        for code, found in self.violations.items():
-            lines += [f"{code} {RULES[code].__doc__}"] + [f"    {each}" for each in found[:SHOWN_MAX]]
-            lines += [f"    … {len(found) - SHOWN_MAX} more"] if len(found) > SHOWN_MAX else []
-        return "\n".join([*lines, "rules are broken" if self.violations else "all rules hold"])
-
-
 def check(events: Iterable[Event]) -> Verdict:
     """Run all rules over a history."""
     h = build(events)
     violations = {code: found for code, setting in RULES.items() if (found := list(setting(h)))}
-    return Verdict(violations, figures(h))
+    return Verdict(violations, figures(h), promises(RULES))
 
 
 def figures(h: History) -> dict[str, float]:

@@ -11,7 +11,7 @@ clock is mapped by the `clock` event.
     push_ok      push, ids            push_fail  push (nothing was taken)            push_info  push (nobody knows)
     cancel_invoke, cancel_ok (204), cancel_info  job                    read           job, t0, state (`unknown`: 404)
     exec_start   job, n, attempt, sha, name, worker, exec, and daemon; of a job that its worker holds itself: fence
-    exec_end     exec, outcome
+                 (of a flow also got: what its parents gave it)         exec_end       exec, outcome
     nemesis      id, on (start | stop), kind, target                    daemon_is      name, sysid
     schedule     name, n (of its jobs, below 0)                         pause          name, daemon, t0: answered at t
     date         name, at_ms, job, state, server: at the end            resume_invoke  name
@@ -72,6 +72,9 @@ class Run:
     claim: "Claim | None" = None
     fence: int = 0
     """Of its claim, where the worker knows it; then the daemon is that of the claim."""
+    exec: str = ""
+    got: Any = None
+    """What its parents gave it."""
 
 
 @dataclass
@@ -232,7 +235,7 @@ def _take(h: History, e: Event, runs: dict[str, Run], starts: dict[int, Event]) 
                 job.fate = kind.removeprefix("push_")
     elif kind == "exec_start":
         run = Run(e["job"], e["n"], e["attempt"], e["sha"], e["name"], e["worker"], e.get("daemon", ""), t)
-        run.fence = e.get("fence", 0)
+        run.fence, run.exec, run.got = e.get("fence", 0), e["exec"], e.get("got")
         runs[e["exec"]] = run
         pushed = h.jobs.get(run.n)
         told = e["job"] if pushed is None or pushed.key is None else pushed.key

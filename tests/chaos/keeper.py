@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import trio
 
-from tests.chaos.worker import NAMES, RETRY_S, Book
+from tests.chaos.worker import NAMES, RETRY_S, STEP, Book, as_told, step_of
 from tests.harness.worker import Reply, Request, open_worker
 
 SLOTS = 16
@@ -58,17 +58,21 @@ class Keeper:
     async def work(self, job: dict[str, Any], lease_id: str) -> None:
         """Do what its argument says, and report it."""
         argument, attempt = job["argument"], job["attempt"]
-        told = self._book.begin(job["job_id"], attempt, job["name"], argument, fence=int(lease_id))
+        more: dict[str, Any] = {}
+        if job["name"] == STEP:
+            argument, more["got"] = step_of(argument)
+        told = self._book.begin(job["job_id"], attempt, job["name"], argument, fence=int(lease_id), **more)
         await trio.sleep(argument["ms"] / 1000)
-        plan = argument["plan"]
-        outcome = "ok" if plan == "retry" and attempt > 1 else plan
+        outcome = as_told(argument, attempt)
         self._book.end(told, outcome)
         said: dict[str, Any] = {
             "job_id": job["job_id"],
             "lease_id": lease_id,
             "type": "success",
-            "result": argument["n"],
+            "result": {"of": argument["n"], "by": told} if more else argument["n"],
         }
+        if outcome == "ok" and more:
+            said["jobs"] = argument.get("makes", [])
         if outcome != "ok":
             said |= {"type": "failure", "message": "as it was told to", "should_retry": outcome == "retry"}
             said |= {"retry_after": RETRY_S} if outcome == "retry" else {}

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.nemesis import CALM_S, KINDS, WIPE, plan
-from tests.chaos.run import Settings, run
+from tests.chaos.run import run
+from tests.chaos.workload import Settings
 
 SECONDS = 15.0  # of faults; with start, drain and the last look it is half a minute
 

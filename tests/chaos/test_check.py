@@ -310,7 +310,7 @@ def test_the_command_reads_a_directory_and_says_what_it_found(tmp_path: Path) ->
     root = Path(__file__).parents[2]
     ended = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
-    assert "C1 " in ended.stdout
+    assert "C1: " in ended.stdout
     assert "j0002 (n=2) was acknowledged and is waiting at the end" in ended.stdout
 
 
