@@ -76,7 +76,7 @@ crash: setup     ## the crash proofs, long form: hours (docs/build/TESTING.md)
 	$(BIN)/python -m pytest tests/store/test_replies.py --every-reply --timeout 0 -o faulthandler_timeout=0 -q -n $(LONG_JOBS)
 	$(BIN)/python -m pytest tests/crash --power-cuts 100000 --journal-bytes 65536 --flip-bytes 65536 --timeout 0 -o faulthandler_timeout=0 -q -n $(LONG_JOBS)
 
-chaos: setup     ## five minutes of all faults at once on three daemons (docs/build/TESTING.md)
+chaos: setup     ## five minutes of all faults at once on three daemons, with jobs and with flows (docs/build/TESTING.md)
 	$(BIN)/python -m tests.chaos
 
 SEEDS  ?= 20000

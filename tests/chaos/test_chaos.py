@@ -11,6 +11,7 @@ from tests.chaos.run import run
 from tests.chaos.workload import Settings
 
 SECONDS = 15.0  # of faults; with start, drain and the last look it is half a minute
+FLOW_SECONDS = 6.0  # of these, with flows; it is 25 s
 
 
 @pytest.mark.long
@@ -27,6 +28,22 @@ def test_under_all_faults_nothing_is_lost_and_every_duplicate_is_explained(tmp_p
     assert figures["starts"] > figures["acknowledged"] * 0.9
     assert figures["cancelled"] > 5
     assert figures["faults"] >= 2
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
+def test_under_all_faults_each_job_of_a_flow_comes_once_and_after_its_parents(tmp_path: Path) -> None:
+    seed = random.randrange(1_000_000)
+    verdict, problems = run(Settings(seed, FLOW_SECONDS, workload="flows"), tmp_path)
+    again = f"python -m tests.chaos --workload flows --seed {seed} --seconds {FLOW_SECONDS:g}"
+    told = f"{verdict.text()}\nagain: {again}; history in {tmp_path}"
+    assert not verdict.violations, told
+    assert not problems, told
+    figures = verdict.figures
+    assert figures["flows"] >= 20
+    assert all(figures[f"ran_{how}"] > 0 for how in ("root", "after", "then", "made", "group"))
+    assert figures["are_failed"] > 0
+    assert figures["faults"] >= 1
 
 
 def test_with_two_servers_each_of_them_is_struck_and_so_are_the_ways_to_both() -> None:
