@@ -186,9 +186,9 @@ async def _push_named(
             turn.settle(_unread(batch))
 
     taken: Accepted | None = None
+    if links is not None:
+        await _join(services, batch, agreed, links)
     if agreed.jobs:
-        if links is not None:
-            await _join(services, agreed, links)
         parts = _parts(agreed, "" if atomic else batch.key)
         taken = await take(
             services,
@@ -218,9 +218,10 @@ async def _push_named(
     return Pushed(job_ids, ack, sorted(agreed.known.values()), batch.told(refused))
 
 
-async def _join(services: Services, agreed: ReservedIds, links: PushLinks) -> None:
-    """As `PushLinks.join`; where that fails the names are free again."""
+async def _join(services: Services, batch: Batch, agreed: ReservedIds, links: PushLinks) -> None:
+    """As `PushLinks.join`, and `confirm_known`; where that fails the names are free again."""
     try:
+        await links.confirm_known([batch.jobs[place] for place in agreed.known], agreed.ids)
         await links.join(agreed.jobs)
     except JqdError:
         await release_ids(services, agreed)

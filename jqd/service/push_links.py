@@ -115,6 +115,22 @@ class PushLinks:
             detail = f"group {bare(group)!r} {why}; nothing of this push was taken"
             raise Conflict(detail) if joined is Joined.CLOSED else TooLarge(detail)
 
+    async def confirm_known(self, jobs: Sequence[JobSpec], ids: Mapping[str, str]) -> None:
+        """These were pushed before, under these ids; who pushed them then may not have been able to confirm their
+        places. Raises Conflict where their group was closed without them; StoreAway, StoreRefused."""
+        members: dict[str, list[tuple[str, str]]] = {}
+        for job in jobs:
+            if job.group is not None and job.job_id is not None:
+                members.setdefault(self._services.qualified_name(job.group), []).append(("", ids[job.job_id]))
+        for group, pairs in members.items():
+            late = await self._services.home(group).confirm_members(group, pairs)
+            if late:
+                which = next(name for name, job_id in ids.items() if job_id == late[0])
+                raise Conflict(
+                    f"group {bare(group)!r} was closed without it: job_id {which!r} runs, and {len(late) - 1} others, "
+                    "but what waits for the group does not wait for them; nothing else of this push was taken"
+                )
+
     async def confirm(self, jobs: Sequence[JobSpec], job_ids: Sequence[str], generations: Mapping[int, int]) -> None:
         """These are in the journal. `generations`: by their places, of those that have one.
 

@@ -259,7 +259,8 @@ class LinkMethods(ScriptMethods):
 
     async def confirm_members(self, group: str, pairs: Sequence[tuple[str, str]]) -> list[str]:
         """(token, id) of jobs that are journaled, or (token, "") where there will be none. ("", id), from a journal: it
-        has a place unless the group is closed. Returns ids that are no members: it was closed without them."""
+        has a place, unless the group is closed and waits for nobody any more. Returns ids that are no members: it was
+        closed without them."""
         late: list[str] = []
         for some in in_steps(pairs, STEP_JOBS):
             flat = [one for pair in some for one in pair]

@@ -16,7 +16,7 @@ import msgspec
 import redis
 import trio
 
-from jqd.store import StoreConfig
+from jqd.store import StoreConfig, open_store
 from tests.chaos.edge import Edge
 from tests.chaos.nemesis import LEASE_S, WIPE, Strike, server_name
 from tests.live.harness import ROOT, Daemon
@@ -24,6 +24,7 @@ from tests.stalls import Step, read_steps
 from tests.valkey import Valkey
 
 RENEW_S, MARGIN_S = 0.5, 0.6
+TELL_S, LOOK_S = 30.0, 0.25  # by then daemons have told a server what it forgot; between looks whether they have
 FLUSH_S = 5.0  # a server that takes longer to forget all is a fault of its own
 TIMEOUT_S = 8.0  # of a job: longer than any pause of its worker that should not cost an attempt
 RETRY_CAP_S = 2.0
@@ -165,12 +166,20 @@ class Cluster:
         elif strike.kind == WIPE:
             await in_thread(partial(_wipe, self.servers[i]))
             await trio.sleep(strike.for_s)
+            await self._wait_told(i)
         else:
             await self._kill(part, i)
             await trio.sleep(strike.for_s)
             await self._start_again(part, i)
         self.history.add("nemesis", on="stop", **told)
         self.struck.discard(strike.target)
+
+    async def _wait_told(self, number: int) -> None:
+        """Until the daemons have told a server what it forgot, however slow the machine is: see `nemesis.TOLD_S`."""
+        async with open_store(self.store.parts()[number]) as store:
+            with trio.move_on_after(TELL_S):
+                while not (await store.look(fresh=True)).settled:
+                    await trio.sleep(LOOK_S)
 
     def note_steps(self, i: int, daemon: Daemon) -> None:
         """Of the life that ends."""

@@ -17,14 +17,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chaos.history import AFTER_S, Event, Fault, History, Job, Run, build
+from tests.chaos.history import Event, Fault, History, Job, Run, build
 from tests.chaos.nemesis import WIPE
 
 ENDS = ("ok", "failed")
 TERMINAL = frozenset({"succeeded", "failed", "cancelled"})
 
-# What docs/adr/0081-blocked.md, 0047-followers.md and docs/use/FLOWS.md name; nothing else excuses anything.
-AWAY = "a child may run before a parent whose journal has been away since the store lost its data"
+# What docs/adr/0006-recovery.md, 0047-followers.md, 0081-blocked.md and docs/use/FLOWS.md name; nothing else excuses.
+AWAY = (
+    "a child may run before a parent, or without its result, whose journal has been away since the store lost its data"
+)
+UNTOLD = "a store that is emptied while a daemon is away does without that one's journal"
 TWICE = "a follower may run twice where the store is emptied between two daemons' retiring"
 OPEN = "a store that lost everything forgets that a group was closed"
 
@@ -98,7 +101,7 @@ class FlowHistory:
     def is_away(self, n: int, t: float) -> bool:
         """Whether a daemon that may have it in its journal was away between a loss of the store and then."""
         job = self.h.jobs.get(n)
-        names = [*self.h.names.values()] if job is None or job.key is not None else [job.daemon]
+        names = [job.daemon] if job is not None and job.key is None and job.daemon else [*self.h.names.values()]
         for wipe in self.wipes(t):
             for name in names:
                 if any(self.h.on(wipe.t0, t, name, name.replace("daemon", "edge"))):
@@ -200,12 +203,9 @@ def forgive_retries(f: FlowHistory) -> History:
         if n not in f.nodes or not any(f.asked(f.nodes[n].flow, "retry")):
             continue
         for run in runs:
-            again = any(act["t"] > run.start_t for act in f.asked(f.nodes[n].flow, "retry"))
+            again = any(act["end_t"] > run.start_t for act in f.asked(f.nodes[n].flow, "retry"))
             run.outcome = "retry" if run.outcome == "failed" and again else run.outcome
         for job_id in {f.h.own.get(run.job, run.job) for run in runs}:
             for claim in f.h.claims.get(job_id, []):
                 claim.fate = "retry" if claim.fate in ("failed", "dead") else claim.fate
     return f.h
-
-
-__all__ = ["AFTER_S", "AWAY", "ENDS", "OPEN", "TERMINAL", "TWICE", "FlowHistory", "Node", "build_flows"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.chaos.flow_check import FLOW_RULES, check
-from tests.chaos.flow_history import AWAY, OPEN, TWICE
+from tests.chaos.flow_history import AWAY, OPEN, TWICE, UNTOLD
 from tests.chaos.flow_plan import Planner
 from tests.chaos.flow_story import FlowStory, verdict
 
@@ -274,6 +274,36 @@ def test_a_follower_may_come_twice_after_a_loss_alone() -> None:
 
     told = verdict(lost)
     assert (told.violations, told.excused) == ({}, {TWICE: 1})
+
+
+def test_what_was_pushed_again_while_its_journal_was_away_after_a_loss_may_be_two_jobs() -> None:
+    def pushed_again(s: FlowStory, *, ran: bool, away: bool = False) -> None:
+        s.node(1, key="flow-1")
+        s.push(1, 9.0, key="flow-1")
+        s.ends(1, 10.0)
+        s.ends(1, 12.0, job="x1") if ran else s.stands(1, "cancelled", job="x1")
+        if away:
+            s.fault(9.0, 9.2, "wipe", "store")
+            s.fault(9.5, 11.0, "kill", "daemon-0")
+
+    assert "F2" in verdict(lambda s: pushed_again(s, ran=True)).violations
+    told = verdict(lambda s: pushed_again(s, ran=True, away=True))
+    assert (told.violations, told.excused) == ({}, {UNTOLD: 1})
+    told = verdict(lambda s: pushed_again(s, ran=False))
+    assert (told.violations, told.excused) == ({}, {})
+
+
+def test_results_are_gone_with_a_journal_that_was_away_after_a_loss_alone() -> None:
+    def results_gone(s: FlowStory, *, away: bool) -> None:
+        s.chain()
+        s.stands(2, "failed", "gone")
+        if away:
+            s.fault(9.0, 9.2, "wipe", "store")
+            s.fault(9.5, 11.0, "kill", "daemon-0")
+
+    assert set(verdict(lambda s: results_gone(s, away=False)).violations) == {"F6"}
+    told = verdict(lambda s: results_gone(s, away=True))
+    assert (told.violations, told.excused) == ({}, {AWAY: 1})
 
 
 def test_a_store_that_lost_everything_may_open_a_group() -> None:

@@ -33,6 +33,18 @@ async def test_a_group_that_is_closed_waits_for_those_on_their_way(store_bench: 
     assert await store.close_group("g") == Closing(0, ["one"])
 
 
+async def test_a_journal_tells_of_a_member_while_nothing_waits_for_a_closed_group_yet(store_bench: StoreBench) -> None:
+    """Who had the place died, or was cut off, before it told what became of it."""
+    store = store_bench.store
+    await store.join_group("g", ["t1"])
+    assert await store.close_group("g") == Closing(1, [])
+    assert await store.confirm_members("g", [("", "one")]) == []
+    assert await store.close_group("g") == Closing(1, ["one"])
+    store_bench.clock.advance(PLACE_S + 1)
+    assert await store.close_group("g") == Closing(0, ["one"])
+    assert await store.confirm_members("g", [("", "two")]) == ["two"], "by now a job may wait for it"
+
+
 async def test_a_store_that_forgot_a_group_learns_its_members(store_bench: StoreBench) -> None:
     store = store_bench.store
     assert await store.confirm_members("g", [("", "one"), ("", "two")]) == []

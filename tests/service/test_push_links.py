@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from jqd.chaining.links import Links
-from jqd.domain.errors import JournalRefused, NotYet
+from jqd.domain.errors import Conflict, JournalRefused, NotYet, StoreAway
 from jqd.domain.record import Lane, decode_cancels, decode_jobs
 from jqd.features import HOOKS
 from jqd.runner import WorkerRegistry
@@ -154,3 +154,39 @@ async def test_what_a_daemon_journaled_before_it_died_is_told_by_its_next_start(
     await Links(0, here.store, 1).tell([job])
     assert await here.store.close_group("g") == Closing(0, [job.id])
     assert await here.store.reserve_unique([UniqueWanted("k", "t", "ended")]) == [job.id]
+
+
+async def test_who_is_told_of_a_repeat_that_his_job_is_taken_finds_it_in_its_group(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store was away when the first push had journaled it: it had a place that was given up in the end."""
+
+    async def away(*_: Any) -> list[str]:
+        raise StoreAway("it does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(here.store, "confirm_members", away)
+        with pytest.raises(NotYet, match="could not confirm"):
+            await here.push(job_id="a", group="g")
+        with pytest.raises(StoreAway):
+            await here.push(job_id="a", group="g")  # nobody knows whether it is a member
+    assert (await here.push(job_id="a", group="g")).duplicates == ["a"]
+    here.clock.advance(PLACE_S + 1)
+    closing = await here.store.close_group("g")
+    assert (closing.unsure, len(closing.job_ids)) == (0, 1)
+    assert (await here.push(job_id="a", group="g")).duplicates == ["a"], "it is a member, closed or not"
+
+
+async def test_a_repeat_whose_group_was_closed_without_it_is_told_so(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(*_: Any) -> list[str]:
+        return []
+
+    with monkeypatch.context() as patched:
+        patched.setattr(here.store, "confirm_members", lost)
+        await here.push(job_id="a", group="g")
+    here.clock.advance(PLACE_S + 1)
+    assert await here.store.close_group("g") == Closing(0, [])
+    with pytest.raises(Conflict, match="closed without it"):
+        await here.push(job_id="a", group="g")

@@ -2,7 +2,7 @@
 -- What became of places in a group: the jobs that have them are journaled, or will never be.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, group, then per job: its token or nothing, its id or nothing: it was not pushed
--- Returns  ids of those that are no members: the group was closed without them
+-- Returns  ids of those that are no members: the group was closed without them, and all places are taken or given up, so that something may wait for it
 -- Errors   JQD_WRONG_TYPE
 -- Cost     O(jobs · log members)
 --@include fail keys now
@@ -13,7 +13,8 @@ local key = K.grouped .. group
 
 expect('groups')
 expect_kind(key, 'grouped')
-local is_closed, late = redis.call('ZSCORE', key, CLOSED), {}
+local is_closed = redis.call('ZSCORE', key, CLOSED) and redis.call('ZCOUNT', key, '-inf', '(0') == 0
+local late = {}
 for at = FIRST, #ARGV, FIELDS do
   local token, id = ARGV[at], ARGV[at + 1]
   local had_place = token ~= '' and redis.call('ZREM', key, token) == 1
