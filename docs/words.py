@@ -12,7 +12,7 @@ Every call, field and error; `python docs/reference.py` writes this page from th
 """
 # Title → the paths below it.
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "Jobs": ("/v1/jobs", "/v1/types", "/v1/errors", "/v1/events"),
+    "Jobs": ("/v1/jobs", "/v1/types", "/v1/errors", "/v1/events", "/v1/history"),
     "Workers and handlers": ("/v1/workers", "/v1/leases", "/v1/outcomes", "/v1/handlers"),
     "Schedules": ("/v1/schedules",),
     "Constraints": ("/v1/constraints",),
@@ -158,5 +158,8 @@ WORDS = {
     "Registration.name": "for people; need not be unique",
     "DerivedWanted.ttl": "valid for so long, and no longer than the token that asks; default 12 h",
     "DerivedWanted.role": "default: that of the token that asks",
+    "HistoryQuery.name": "of this jobtype; default: all together",
+    "HistoryQuery.minutes": "so far back, in steps of a minute; above 480 in steps of ten; default 60",
+    "HistoryQuery.types": "with numbers of each jobtype",
     "TokenWanted.expires_in": "then it lets nobody in",
 }

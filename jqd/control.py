@@ -23,6 +23,7 @@ from jqd.domain.log import get_logger
 from jqd.domain.lossy_stream import dropped_lines
 from jqd.domain.record import Lane
 from jqd.domain.tenant import annotate
+from jqd.history.loop import HistoryLoop
 from jqd.http import Certificate
 from jqd.journal.disk import examine_room
 from jqd.loops.backoff import LoopBackoff
@@ -67,6 +68,9 @@ class Control:
         stores = [partition.store for partition in partitions]
         self.pressure = Backpressure(shared.config.pressure, stores, self._behind_bytes, shared.source)
         shared.meter.own = self._samples
+        settings, clock = shared.workers.settings, shared.clock
+        self.history = HistoryLoop(store=stores[0], daemon=self.sysid, now_ms=lambda: settings.now_ms(clock))
+        shared.joblog.tallies.append(self.history.tally)
         to = shared.config.notify
         self.notices = make_notices(to, stores=stores, sysid=self.sysid, clock=shared.clock, source=shared.source)
 
@@ -83,7 +87,8 @@ class Control:
     def loops(self) -> Sequence[Callable[..., Awaitable[None]]]:
         """Return the loops of the whole daemon that only watch, or tell the administrator."""
         lag = partial(self._shared.meter.watch, lambda: self._journal.end, self._behind_bytes)
-        return lag, self.pressure.run, self._disk.run, *([self.notices.run] if self.notices else ())
+        notices = [self.notices.run] if self.notices else ()
+        return lag, self.pressure.run, self._disk.run, self.history.run, *notices
 
     def push_ready(self) -> str | None:
         """None when pushes are accepted, else why not."""
@@ -130,6 +135,7 @@ class Control:
             *self._shared.constraints.complaints(),
             *(self.reload.complaints if self.reload else ()),
             *((wrong,) if self.certificate and (wrong := self.certificate.complaint) else ()),
+            *((unkept,) if (unkept := self.history.complaint) else ()),
             *((pressed,) if (pressed := self.pressure.reason) else ()),
             *(self.schedules.complaints() if self.schedules else ()),
             *(self.quotas.complaints() if self.quotas else ()),

@@ -36,6 +36,7 @@ from jqd.cron.schedules import Plan
 from jqd.domain import media
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.tokens import Role
+from jqd.history import api as history
 from jqd.http import Urgency
 from jqd.metrics import api as metrics
 from jqd.rate_limits import api as constraints
@@ -129,6 +130,7 @@ ROUTES = [
     Route("POST", "/v1/leases", leases.pull, {200: told.Lease}, leases.Pulling, polls=True, **URGENT),
     Route("POST", "/v1/outcomes", leases.report, {200: told.Reports}, list[leases.Outcome], **REPORT),
     Route("GET", "/v1/errors", listing.list_errors, {200: told.Errors}, None, query=listing.ErrorsQuery, **LIST),
+    Route("GET", "/v1/history", history.get, {200: history.History}, None, history.HistoryQuery, **LIST),
     Route("GET", "/v1/types", jobtypes.list_types, {200: jobtypes.Jobtypes}, **PAGE),
     Route("POST", "/v1/types/pause", pauses.pause_all, {200: pauses.Halted}, **ONE),
     Route("POST", "/v1/types/resume", pauses.resume_all, {200: pauses.Halted}, **ONE),

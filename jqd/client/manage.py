@@ -206,6 +206,15 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         """Return the registered workers."""
         return all_rows(self._http, "workers")
 
+    def history(self, name: str | None = None, *, minutes: int = 60, types: bool = False) -> dict[str, Any]:
+        """Return what all daemons counted: `steps` of a minute, the oldest first, for more than 8 hours of ten minutes.
+
+        Each has `at`, `pushed`, `started`, `succeeded`, `failed`, `dead`, `retried` … `types`: with numbers of each
+        jobtype. `since` says from when on anything is known. Raises Invalid.
+        """
+        params = query(name=name, minutes=minutes, types=types or None)
+        return self._http.told("a question for history", "GET", "/v1/history", params=params)
+
     def types(self) -> list[dict[str, Any]]:
         """Return the jobtypes that have jobs, or are paused, by name."""
         return all_rows(self._http, "types")

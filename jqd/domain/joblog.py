@@ -42,6 +42,7 @@ class Tally(Protocol):
     def pushed(self, tenant: str, names: Iterable[str]) -> None: ...
     def started(self, held: Sequence[Held], now_ms: int) -> None: ...
     def ended(self, outcomes: Sequence[Outcome], void: Collection[str] | None) -> None: ...
+    def cancelled(self, jobtypes: Iterable[str]) -> None: ...
 
 
 class _Lines(NamedTuple):
@@ -68,7 +69,6 @@ class JobLog:
         tally: Tally | None = None,
     ) -> None:
         self._path = path
-        self._tally = tally
         self._daemon = daemon
         self._clock = clock
         self._append = append
@@ -80,6 +80,7 @@ class JobLog:
         """Whether anybody reads lines at all."""
         self._bell, self._written = trio.Event(), trio.Event()
         self._limiter = trio.CapacityLimiter(1)
+        self.tallies = [] if tally is None else [tally]
         self._log = get_logger("joblog")
         self.failing: str | None = None
         """Why lines are being lost now, for health; None when all is well or the log is off."""
@@ -108,26 +109,28 @@ class JobLog:
         while self._queued_bytes:
             await self._written.wait()
 
-    def pushed(self, tenant: str, names: Iterable[str]) -> None:
-        """Count jobs that were acknowledged; the lines of them are written by `entered`."""
-        if self._tally is not None:
-            self._tally.pushed(tenant, names)
+    def pushed(self, tenant: str, names: Collection[str]) -> None:
+        """Count jobs that were acknowledged; the lines of them are written as `entered`."""
+        for tally in self.tallies:
+            tally.pushed(tenant, names)
 
     def started(self, worker_id: str, held: Sequence[Held]) -> None:
-        if self._tally is not None:
-            self._tally.started(held, self._clock.wall_ms())
+        for tally in self.tallies:
+            tally.started(held, self._clock.wall_ms())
         rows = ({**_attempt(h.job.id, h.job.jobtype, h, h.job.tags), "worker": bare(worker_id)} for h in held)
         self.write("started", rows)
 
     def ended(self, outcomes: Sequence[Outcome], void: Collection[str] | None = ()) -> None:
         """Log outcomes that the store knows. `void`: ids of jobs for which they changed nothing; None: nobody knows."""
-        if self._tally is not None:
-            self._tally.ended(outcomes, void)
+        for tally in self.tallies:
+            tally.ended(outcomes, void)
         self.write("ended", (_ending(one, void=None if void is None else one.job_id in void) for one in outcomes))
 
     def cancelled(self, job_ids: Sequence[str], jobtypes: Sequence[str] | None) -> None:
         """Log cancels that were applied. `jobtypes`: one for each, "" where nobody knows it; None: of no job of
         them."""
+        for tally in self.tallies:
+            tally.cancelled(jobtypes or ())
         pairs = zip(job_ids, jobtypes or [""] * len(job_ids), strict=True)
         self.write("cancelled", (named(job_id, its) if its else {"job_id": job_id} for job_id, its in pairs))
 

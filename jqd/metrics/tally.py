@@ -69,6 +69,9 @@ class Tally:
             row.ended[_BY_REASON.get(one.reason, _RETRIED) if one.fate is Fate.RETRY else _BY_FATE[one.fate]] += 1
             row.run.note(max(0, one.finished_at_ms - one.started_at_ms) / 1000)
 
+    def cancelled(self, jobtypes: Iterable[str]) -> None:
+        """Count nothing: a cancel ends no attempt, and one that was under way is told as ended."""
+
     def _row(self, qualified: str) -> Row:
         row = self._names.get(qualified)
         if row is None:

@@ -7,6 +7,7 @@ from jqd.store.connect import RedisStore, open_store
 from jqd.store.counts import TypeView
 from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded, server_binary
+from jqd.store.history import HistoryPage, HistoryRow
 from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameVerdict, NameWanted, Replace
 from jqd.store.outbox import Shelf, Waiting
 from jqd.store.partition_check import MISPLACED
@@ -51,6 +52,8 @@ __all__ = [
     "EdgeStore",
     "EditGiven",
     "Entrusted",
+    "HistoryPage",
+    "HistoryRow",
     "Hold",
     "JobView",
     "KeptJob",

@@ -18,11 +18,13 @@ _SPELLED = """
     limits:hash due:zset again:zset spent:list busy:zset limited:hash expiring:zset permits:hash aged:zset
     shelf:zset shelves:zset loose:zset kept:hash watched:zset pieces:hash large:hash spare:zset
     links:zset linked:zset children:zset parents:hash groups:zset
-    grouped:zset unique:hash notices:string
+    grouped:zset unique:hash notices:string history:hash historic:zset
 """
 KINDS = dict(pair.split(":") for pair in _SPELLED.split())
 NAMES = tuple(KINDS)
-_STEMS = "ready held backlog page beats queues aside spent busy shelf loose pieces children parents grouped"
+_STEMS = (
+    "ready held backlog page beats queues aside spent busy shelf loose pieces children parents grouped history historic"
+)
 STEMS = frozenset(_STEMS.split())
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")

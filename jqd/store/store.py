@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 
 from jqd.store.claims import ClaimMethods
+from jqd.store.history import HistoryMethods
 from jqd.store.jobs import JobMethods
 from jqd.store.leases import LeaseMethods
 from jqd.store.links import LinkMethods
@@ -27,6 +28,7 @@ class Store(
     JobMethods,
     ClaimMethods,
     NoticeMethods,
+    HistoryMethods,
     QueryMethods,
     ResultMethods,
     OutboxMethods,

@@ -98,6 +98,7 @@ PIECES = "a large result"
 LIMIT = "a constraint and its window"
 RULE = "a setting"
 SEAT = "a daemon's membership"
+HISTORY = "what was counted in eight days"
 LINK = "jobs that have to do with others"
 
 # Name of the key → what bounds it, and which of its fields have no owner.
@@ -196,6 +197,8 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "grouped": (LINK, lambda of: ()),
     "unique": (LINK, lambda of: of.unique - of.ids("linked")),
     "notices": ("what is told the administrator", lambda of: ()),
+    "history": (HISTORY, lambda of: of.ids("history") ^ of.ids("historic")),
+    "historic": (HISTORY, lambda of: ()),
 }
 
 

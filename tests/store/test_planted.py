@@ -19,6 +19,7 @@ from jqd.domain.results import PIECE_BYTES, LargeResult
 from jqd.domain.settings import Setting
 from jqd.store import (
     Ages,
+    HistoryRow,
     Member,
     NameJournaled,
     NameWanted,
@@ -95,6 +96,7 @@ class Furnished:
         await bench.settle(handed(self.lent))
         await store.watch_logs([(self.lent.job.id, self.lent.fence, 0)], 99_000)
         await store.swap_notices(0, b"first")
+        await store.put_history("one", [HistoryRow(1, now_ms, b"row")])
         await bench.push("chain")
         (chain,) = await bench.claim(self.owner, "chain", version="7")
         await bench.settle(outcome(chain, Fate.SUCCEEDED, follows=b"\x91"))
@@ -195,6 +197,8 @@ class Furnished:
             "children": f"{KEYS['children']}:{self.parent.id}",
             "parents": f"{KEYS['parents']}:{self.child.id}",
             "grouped": f"{KEYS['grouped']}:crowd",
+            "history": f"{KEYS['history']}:1",
+            "historic": f"{KEYS['historic']}:1",
         }.get(name, KEYS[name])
 
     def rows(self) -> dict[bytes, bytes]:
@@ -239,6 +243,8 @@ CALLS: dict[str, Call] = {
     "watch_logs": lambda here: here.bench.store.watch_logs([(here.lent.job.id, here.lent.fence, 0)], 9),
     "list_failed": lambda here: here.bench.store.list_failed(0),
     "swap_notices": lambda here: here.bench.store.swap_notices(0, b"later"),
+    "put_history": lambda here: here.bench.store.put_history("one", [HistoryRow(1, here.bench.clock.wall_ms(), b"r")]),
+    "get_history": lambda here: here.bench.store.get_history(1, 0),
     "take_links": lambda here: here.bench.store.take_links(9, 1),
     "ask_again": lambda here: here.bench.store.ask_again(0, "another"),
     "watch_parents": lambda here: here.bench.store.watch_parents([WatchPair(here.child.id, "", here.parent.id, "")]),
@@ -406,6 +412,8 @@ async def test_every_key_holds_something(here: Furnished) -> None:
         "children",
         "parents",
         "grouped",
+        "history",
+        "historic",
         *BUCKETS,
     } == STEMS, "`key_of` knows how they are spelled"
 

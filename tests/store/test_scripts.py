@@ -46,9 +46,9 @@ def test_scripts_that_free_memory_run_on_a_full_server() -> None:
     first = {path.stem: path.read_text().splitlines()[0] for path in FILES}
     plain = {name for name, line in first.items() if line == "#!lua"}
     reading = {name for name, line in first.items() if line == "#!lua flags=no-writes"}
-    assert plain == {"apply_jobs", "put_piece", "reserve_edit", "reserve_names", "reserve_unique"}
+    assert plain == {"apply_jobs", "put_history", "put_piece", "reserve_edit", "reserve_names", "reserve_unique"}
     looking = {"allowed", "get_ends", "get_held", "get_jobs", "get_outbox", "is_owed", "resolve", "unfinished"}
-    looking.add("get_piece")
+    looking |= {"get_piece", "get_history"}
     assert reading == looking | {
         "get_group",
         "get_waiting_jobtypes",

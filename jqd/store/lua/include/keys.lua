@@ -14,7 +14,7 @@ local K = {
   expiring = KEYS[45], permits = KEYS[46], aged = KEYS[47], shelf = KEYS[48], shelves = KEYS[49], loose = KEYS[50],
   kept = KEYS[51], watched = KEYS[52], pieces = KEYS[53], large = KEYS[54], spare = KEYS[55],
   links = KEYS[56], linked = KEYS[57], children = KEYS[58], parents = KEYS[59], groups = KEYS[60], grouped = KEYS[61], unique = KEYS[62],
-  notices = KEYS[63],
+  notices = KEYS[63], history = KEYS[64], historic = KEYS[65],
 }
 
 local function ready_key(jobtype) return K.ready .. jobtype end
@@ -33,7 +33,7 @@ do
     aside = 'zset', limits = 'hash', due = 'zset', again = 'zset', spent = 'list', busy = 'zset', limited = 'hash',
     expiring = 'zset', permits = 'hash', aged = 'zset', shelf = 'zset', shelves = 'zset', loose = 'zset', kept = 'hash',
     watched = 'zset', pieces = 'hash', large = 'hash', spare = 'zset', links = 'zset', linked = 'zset', children = 'zset', parents = 'hash',
-    groups = 'zset', grouped = 'zset', unique = 'hash', notices = 'string',
+    groups = 'zset', grouped = 'zset', unique = 'hash', notices = 'string', history = 'hash', historic = 'zset',
   }
 
   -- The family of a key is named, never the key: it may end in a user's bytes.

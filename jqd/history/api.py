@@ -1,0 +1,198 @@
+"""Numbers over time: GET /v1/history."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated, NamedTuple
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from jqd.api.context import ApiContext
+from jqd.api.decode import YES, Flag, read_query
+from jqd.api.message import answer
+from jqd.api.v1.job_views import iso
+from jqd.api.v1.responses import Instant
+from jqd.domain.array_split import Steps, in_steps
+from jqd.domain.tenant import bare, tenant_of
+from jqd.history.counts import EVERYBODY, OTHER, OUTCOMES, RUN_S, WAIT_S, Counts, decode
+from jqd.http import Request, Response
+from jqd.service import Services
+from jqd.store import HistoryPage
+
+MINUTE_MS = 60_000
+FINE_MINUTES = 8 * 60  # up to here in steps of a minute, beyond in steps of ten
+COARSE_MINUTES = 8 * 24 * 60
+TEN = 10
+TYPES_MAX = 200  # of one answer: some 800 kB of eight hours
+SUCCEEDED, FAILED, DEAD = (OUTCOMES.index(name) for name in ("succeeded", "failed", "dead"))
+
+
+class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of numbers over time."""
+
+    name: str | UnsetType = UNSET
+    """A jobtype; left out: all together."""
+    minutes: Annotated[
+        int, Meta(ge=1, le=COARSE_MINUTES, description=f"a whole number from 1 to {COARSE_MINUTES:,} (8 days)")
+    ] = 60
+    types: Flag = "0"
+    """With numbers of each jobtype."""
+
+
+class HistoryStep(Struct, frozen=True):
+    """What happened in one minute, or in ten."""
+
+    at: Instant | None
+    """When it began."""
+    pushed: int
+    started: Annotated[int, Meta(description="attempts")]
+    succeeded: int
+    failed: Annotated[int, Meta(description="the worker said that it cannot succeed")]
+    dead: Annotated[int, Meta(description="its retries are used up")]
+    retried: Annotated[int, Meta(description="attempts that are made again later")]
+    put_off: Annotated[int, Meta(description="attempts that put their job off, which count as none")]
+    interrupted: Annotated[int, Meta(description="attempts that count as none, as their worker or daemon stopped")]
+    cancelled: Annotated[int, Meta(description="cancels that came to the store, of jobs that ran or had ended, too")]
+    wait: Annotated[Sequence[int], Meta(description="first attempts, by how long they waited: see `wait_bounds`")]
+    run: Annotated[Sequence[int], Meta(description="attempts, by how long they ran: see `run_bounds`")]
+    wait_s: Annotated[float, Meta(description="sum of all waits")]
+    run_s: Annotated[float, Meta(description="sum of all runs")]
+
+
+class TypeHistory(Struct, frozen=True):
+    """One jobtype: a number for each step."""
+
+    name: Annotated[str, Meta(description="empty: further jobtypes of that tenant, together")]
+    pushed: Sequence[int]
+    started: Sequence[int]
+    ended: Annotated[Sequence[int], Meta(description="jobs whose last attempt ended")]
+    failed: Annotated[Sequence[int], Meta(description="of those")]
+    tenant: str | UnsetType = UNSET
+    """Left out for the tenant ""; `*`: of further tenants."""
+
+
+class History(Struct, frozen=True):
+    """Numbers over time, the oldest first."""
+
+    step_minutes: int
+    since: Instant | None
+    """From when on the store knows anything: it was new then, or emptied. Null: it knows nothing."""
+    steps: Sequence[HistoryStep]
+    wait_bounds: Annotated[Sequence[float], Meta(description="seconds; the last bucket is of what is above the last")]
+    run_bounds: Sequence[float]
+    types: Annotated[Sequence[TypeHistory], Meta(description=f"the {TYPES_MAX} busiest")] = ()
+    unread: Annotated[int, Meta(description="rows left out that this release cannot read")] = 0
+
+
+async def get(parts: ApiContext, request: Request) -> Response:
+    """`GET /v1/history?name&minutes&types` → 200: what all daemons counted, in steps of a minute for up to 8 hours, of
+    ten for up to 8 days. Raises Invalid, StoreAway."""
+    query, services = read_query(request, HistoryQuery), parts.services
+    name = None if query.name is UNSET else services.qualified_name(query.name)
+    each = 1 if query.minutes <= FINE_MINUTES else TEN
+    span = _Span(each * MINUTE_MS, -(-query.minutes // each), services.workers.settings.now_ms(services.clock))
+    found = _Found([Counts() for _ in range(span.count)], {})
+    fits = partial(_fits, services, name)
+    behind: tuple[int, str] | None = (span.begin_ms, "")
+    since_ms: int | None = None
+    while behind is not None:
+        page = await services.store.at(0).get_history(each, *behind)
+        since_ms, behind = page.oldest_ms, page.last
+        await in_steps(_read(page, span, found, fits, query.types in YES), request.breathe)
+    body = History(
+        each,
+        iso(since_ms) if since_ms is not None else None,
+        [_step(span.begin_ms + place * span.step_ms, one) for place, one in enumerate(found.steps)],
+        WAIT_S,
+        RUN_S,
+        _types(found.types),
+        found.unread,
+    )
+    return answer(200, body, request.answer_language())
+
+
+class _Span:
+    """The steps that are asked for: the last minute that is over, or the ten minutes that are under way, is the
+    last."""
+
+    def __init__(self, step_ms: int, count: int, now_ms: int) -> None:
+        self.step_ms, self.count = step_ms, count
+        present = now_ms // step_ms
+        self.begin_ms = (present - count + (step_ms > MINUTE_MS)) * step_ms
+
+    def place(self, at_ms: int) -> int | None:
+        place = (at_ms - self.begin_ms) // self.step_ms
+        return place if 0 <= place < self.count else None
+
+
+class _Found:
+    """What was read until now."""
+
+    def __init__(self, steps: list[Counts], types: dict[str, "_OfType"]) -> None:
+        self.steps, self.types = steps, types
+        self.unread = 0
+
+
+class _OfType(NamedTuple):
+    """Numbers of a jobtype, by step."""
+
+    pushed: list[int]
+    started: list[int]
+    ended: list[int]
+    failed: list[int]
+
+    @property
+    def moves(self) -> int:
+        return sum(map(sum, self))
+
+
+def _fits(services: Services, name: str | None, jobtype: str) -> bool:
+    if name is not None and jobtype != name:
+        return False
+    return services.principal.sees_all if jobtype == EVERYBODY else services.principal.can_access(jobtype)
+
+
+def _read(page: HistoryPage, span: _Span, found: _Found, fits: "partial[bool]", by_type: bool) -> Steps[None]:
+    for at_ms, data in page.rows:
+        place, row = span.place(at_ms), decode(data)
+        if row is None:
+            found.unread += 1
+        elif place is not None:
+            for jobtype, counts in row.items():
+                if fits(jobtype):
+                    found.steps[place].add(counts)
+                    if by_type:
+                        _note(found, jobtype, place, counts)
+        yield
+
+
+def _note(found: _Found, jobtype: str, place: int, counts: Counts) -> None:
+    of = found.types.get(jobtype)
+    if of is None:
+        of = found.types[jobtype] = _OfType(*([0] * len(found.steps) for _ in _OfType._fields))
+    ended = counts.ended
+    of.pushed[place] += counts.pushed
+    of.started[place] += counts.started
+    of.ended[place] += ended[SUCCEEDED] + ended[FAILED] + ended[DEAD]
+    of.failed[place] += ended[FAILED] + ended[DEAD]
+
+
+def _types(types: Mapping[str, _OfType]) -> list[TypeHistory]:
+    busiest = sorted(types.items(), key=lambda item: (-item[1].moves, item[0]))[:TYPES_MAX]
+    return [
+        TypeHistory(bare(jobtype).removesuffix(OTHER), *of, tenant=tenant_of(jobtype) or UNSET)
+        for jobtype, of in busiest
+    ]
+
+
+def _step(at_ms: int, counts: Counts) -> HistoryStep:
+    ended = dict(zip(OUTCOMES, counts.ended, strict=True))
+    return HistoryStep(
+        at=iso(at_ms),
+        pushed=counts.pushed,
+        started=counts.started,
+        **ended,
+        wait=counts.wait,
+        run=counts.run,
+        wait_s=round(counts.wait_ms / 1000, 3),
+        run_s=round(counts.run_ms / 1000, 3),
+    )
