@@ -19,6 +19,7 @@ from jqd.store import (
     NO_LOG,
     EditGiven,
     Entrusted,
+    HistoryPage,
     Hold,
     JobView,
     Log,
@@ -119,6 +120,8 @@ class FakeStore:
         self.names: dict[str, str] = {}
         self.changes = 100
         self.types: list[TypeView] = []
+        self.history: list[tuple[int, bytes]] = []
+        """Rows of numbers over time, and when each began."""
         self.places: dict[str, QueuePlace] = {}
         self.asked: list[tuple[Any, ...]] = []
         self.cleaned: list[int] = []
@@ -246,6 +249,14 @@ class FakeStore:
         await trio.lowlevel.checkpoint()
         self._check()
         return sorted(self.types)
+
+    def at(self, number: int) -> Any:
+        return self
+
+    async def get_history(self, minutes: int, from_ms: int, from_field: str = "") -> HistoryPage:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        return HistoryPage(0, None, [*self.history], None)
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
         await trio.lowlevel.checkpoint()

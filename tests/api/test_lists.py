@@ -25,6 +25,7 @@ from jqd.api.problems import Problem
 from jqd.domain.errors import StoreAway
 from jqd.domain.job import State
 from jqd.domain.lease import Peer
+from jqd.history.counts import Counts, encode
 from jqd.http import Request, RequestHead
 from jqd.routes import ROUTES
 from jqd.runner.registry import body_of
@@ -140,6 +141,8 @@ async def full() -> Edge:
     for setting in settings.every("worker"):
         bodies |= {(setting.kind, f"{setting.name}{n}"): bytes(setting.body) for n in range(COPIES)}
     settings.take(settings.make(bodies, now_ms=1, origin=1))
+    busy = encode({f"type-{number}": Counts() for number in range(200)})
+    edge.store.history += [(edge.clock.wall_ms() - 60_000 * ago, busy) for ago in range(60)]
     for number in range(1_000):
         edge.add(State.WAITING, jobtype=f"type-{number}")
     return edge
