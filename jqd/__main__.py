@@ -9,6 +9,7 @@ from jqd.domain.lossy_stream import only_tells, open_missing
 EXTRAS = {
     "cli": (),
     "worker": ("worker",),
+    "ui": ("ui",),
     "daemon": ("serve", "daemon", "dev", "doctor", "journal", "config", "completion"),
 }
 

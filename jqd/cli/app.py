@@ -70,6 +70,7 @@ app.command(
     "SIGTERM or Ctrl-C: take no more, wait for the jobs in flight, leave. The second: hand them back untried, now. "
     "SIGHUP, with --processes: load the code anew. All of it: docs/use/PYTHON.md.",
 )
+app.command("jqd.cli.ui:ui", group=RUN, help="Serve the web UI, for a daemon or for several of one store.")
 app.command("jqd.cli.doctor:doctor", group=DISK, help="Say what of a store's settings or of a disk would lose jobs.")
 GROUPED: Sequence[tuple[cyclopts.Group, Sequence[Callable[..., int]]]] = (
     (ONE, (jobs.push, jobs.get, jobs.why, logs.logs, flows.flow)),

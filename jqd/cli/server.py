@@ -2,17 +2,16 @@
 
 import ctypes
 import gc
-import os
-import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from jqd.cli.children import children
 from jqd.cli.common import set_log, worded
 from jqd.cli.exits import Exit, Usage
 from jqd.client import URL_DEFAULT
@@ -21,8 +20,7 @@ from jqd.daemon import serve as serve_daemon
 from jqd.domain.errors import ConfigError
 from jqd.domain.lossy_stream import only_tells
 
-PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent dies
-WORKER_STOP_S = 35.0  # a worker drains for 30 s by default
+UI_BIND, UI_BIND_FREE = "127.0.0.1:7422", "127.0.0.1:0"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3) of glibc
 MMAP_BYTES = 128 * 1024  # as it is at first; from there on an allocation is pages of its own
 TRIM_BYTES = 1 << 20  # free at the end of the heap, before that is given back
@@ -83,9 +81,14 @@ async def serve(
 
 
 async def dev(
-    *, config: Path | None = None, bind: str | None = None, data_dir: Path | None = None, log_level: str | None = None
+    *,
+    config: Path | None = None,
+    bind: str | None = None,
+    ui_bind: str | None = None,
+    data_dir: Path | None = None,
+    log_level: str | None = None,
 ) -> int:
-    """Run a whole queue on this machine: a daemon, its own store and an example worker. Ctrl-C stops everything.
+    """Run a whole queue here: a daemon, its own store, an example worker and the web UI. Ctrl-C stops everything.
 
     With runner.allow_code it runs handlers that are code, too.
 
@@ -95,6 +98,8 @@ async def dev(
         TOML file with settings; else JQD_CONFIG.
     bind
         HOST:PORT to listen on. Default 127.0.0.1:7420.
+    ui_bind
+        The same for the web UI. Default 127.0.0.1:7422; any free port where the daemon has another than 7420.
     data_dir
         Where everything is kept. Default ./.jqd
     log_level
@@ -104,15 +109,17 @@ async def dev(
     if not settings.store.is_own:
         raise Usage("jqd dev keeps its own store; for a store that exists use: jqd serve --store URL")
     return_memory()
-    with _usable(settings.data_dir), _workers() as start:
+    with _usable(settings.data_dir), children() as start:
 
         def ready(url: str) -> None:
             # Their warnings would be about this daemon stopping before them; what jobs raise stands in the jobs.
-            start("jqd.worker.demo:app", "--daemon", url, "--log-level", "error")
+            start("worker", "jqd.worker.demo:app", "--daemon", url, "--log-level", "error")
             if settings.runner.allow_code:
                 sandbox = ("--sandbox", settings.runner.sandbox, "--drain", "1s")
-                start("--code", "--daemon", url, "--log-level", "error", *sandbox)
+                start("worker", "--code", "--daemon", url, "--log-level", "error", *sandbox)
             print(_welcome(url, settings), flush=True)
+            if find_spec("quart_trio") is not None:  # the extra `ui` is here
+                start("ui", "--url", url, "--bind", ui_bind or _beside(url), again=True)
 
         await serve_daemon(settings, ready=ready, interrupted=lambda in_hand: _say_stopping(in_hand, settings))
     return Exit.DONE
@@ -160,43 +167,17 @@ def _usable(data_dir: Path) -> Iterator[None]:
     yield
 
 
-@contextmanager
-def _workers() -> Iterator[Callable[..., None]]:
-    """Give a function that starts a worker with arguments; it ends with the block, and with us if we are killed."""
-    children: list[subprocess.Popen[bytes]] = []
-    parent = os.getpid()
-    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # found before the fork, called after it
-
-    def die_with_parent() -> None:
-        if prctl is not None:
-            prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(1)  # it died before it could be noticed
-
-    def start(*said: str) -> None:
-        args = [sys.executable, "-m", "jqd", "worker", *said]
-        # In a session of its own: Ctrl-C ends the daemon, and the daemon's end ends the worker, in that order.
-        child = subprocess.Popen(args, preexec_fn=die_with_parent, start_new_session=True)
-        children.append(child)
-
-    try:
-        yield start
-    finally:
-        for child in children:
-            child.terminate()
-            try:
-                child.wait(timeout=WORKER_STOP_S)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
-
-
 def _say_stopping(in_hand: int, settings: Config) -> None:
     """Print, after Ctrl-C, which jobs are waited for. Not between JSON lines: programs read those."""
     if settings.log.form == "json" or not sys.stderr.isatty():
         return
     jobs = f"{in_hand} job{'' if in_hand == 1 else 's'} in flight, up to {settings.drain_s:g} s"
     print(f"jqd: stopping; waits for {jobs}. A second Ctrl-C ends it at once", file=sys.stderr, flush=True)
+
+
+def _beside(url: str) -> str:
+    """Return where the web UI of a daemon listens: several may run on one machine."""
+    return UI_BIND if url == URL_DEFAULT else UI_BIND_FREE
 
 
 def _welcome(url: str, settings: Config) -> str:

@@ -132,6 +132,13 @@ class AsyncClient:
         finally:
             found.close()
 
+    async def counters(self) -> AsyncIterator[JobEvent]:
+        """As `Client.counters`. A task that is cancelled leaves the thread that waits for the next event: it ends with
+        that, a second later."""
+        found = self.client.counters()
+        while (event := await self.in_thread(partial(next, found, None), abandon=True)) is not None:
+            yield event
+
     get = _call(Client.get, looks=True)
     log = _call(Client.log, looks=True)
     result = _call(Client.result, looks=True)
@@ -153,4 +160,5 @@ class AsyncClient:
     schedule = _call(Client.schedule, looks=True)
     schedules = _call(Client.schedules, looks=True)
 
+    ask = _call(Client.ask)
     jobs = _each(Client.jobs)

@@ -7,7 +7,7 @@ with Client("http://127.0.0.1:7420") as client:
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -30,7 +30,7 @@ from jqd.client.errors import (
     Unavailable,
     Unreachable,
 )
-from jqd.client.events import JobEvents
+from jqd.client.events import JobEvent, JobEvents, read_events
 from jqd.client.http import TRIES_MAX, Answer, Http, encode, item_errors, job_path, odd, query
 from jqd.client.job_info import Ack, Cancel, JobInfo, PushedJob, job_info, job_map, listed_job
 from jqd.client.manage import Manage
@@ -43,6 +43,7 @@ TIMEOUT_S_DEFAULT = 10.0  # for an answer: many times what a push takes, short e
 WAIT_S_MAX = 20.0  # one long poll: shorter than what proxies cut off
 WAITERS_MAX = 16  # requests of one `wait` at once
 TAKING_S = 0.2  # longer than a push takes: the pause before one is sent again that another daemon has in flight
+COUNTERS_QUIET_S = 10.0  # they come each second
 POLL_S_MIN = 0.05  # between polls of a daemon that answers a long poll at once
 
 
@@ -308,6 +309,22 @@ class Client(Manage):
         return Cancel.RECORDED if answer.status == 202 else Cancel.CANCELLED
 
     # ------------------------------------------------------------ the daemon
+
+    def ask(
+        self, path: str, /, *, method: str = "GET", body: Any = None, wait_s: float = 0.0, **params: Any
+    ) -> dict[str, Any]:
+        """What a call of the API answers, as it is: for one page of a list, and for calls that have no method here.
+
+        `params`: its query; those that are None are left out. Raises as every call does.
+        """
+        packed = None if body is None else encode(body)
+        how: dict[str, Any] = {"params": query(**params), "body": packed, "wait_s": wait_s}
+        return self._http.told(f"{method} {path}", method, path, repeatable=method == "GET", **how)
+
+    def counters(self) -> Iterator[JobEvent]:
+        """The daemon's counters each second, as `counters` events, of the daemon that is asked first, until it ends
+        the stream. Raises Unreachable, Unavailable where too many listen, TimedOut where it is silent."""
+        return read_events(self._http, "/v1/events?counters=1", {}, COUNTERS_QUIET_S)
 
     def ready(self) -> dict[str, Any]:
         """What the daemon says of its readiness, for pushing and for running; `ready` is whether it takes jobs now."""

@@ -5,7 +5,7 @@ for event in client.events(job_id):
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -60,23 +60,40 @@ class JobEvents(Iterator[JobEvent]):
             self._http.leave(tried)
 
     def _stream(self) -> Iterator[JobEvent]:
-        kind, data = "", list[str]()
         headers = {"last-event-id": self._last} if self._last else {}
-        for line in self._http.lines(f"{job_path(self._job_id)}/events", headers, QUIET_S):
-            if self._closed.is_set():
-                return
-            field, _, value = line.partition(": ")
-            if field == "event":
-                kind = value
-            elif field == "id":
-                self._last = value
-            elif field == "data":
-                data.append(value)
-                if sum(map(len, data)) > EVENT_CHARS_MAX:
-                    raise JqdClientError(f"{self._http.url} sends an event above {EVENT_CHARS_MAX} characters")
-            elif not line and data:
-                yield JobEvent(kind, _read(data))
-                kind, data = "", []
+        path = f"{job_path(self._job_id)}/events"
+        return read_events(self._http, path, headers, QUIET_S, closed=self._closed, seen=self._note)
+
+    def _note(self, event_id: str) -> None:
+        self._last = event_id
+
+
+def read_events(
+    http: Http,
+    path: str,
+    headers: dict[str, str],
+    quiet_s: float,
+    *,
+    closed: threading.Event | None = None,
+    seen: Callable[[str], None] | None = None,
+) -> Iterator[JobEvent]:
+    """The events of one stream until it ends, or `closed` is set. `seen` is told their ids."""
+    kind, data = "", list[str]()
+    for line in http.lines(path, headers, quiet_s):
+        if closed is not None and closed.is_set():
+            return
+        field, _, value = line.partition(": ")
+        if field == "event":
+            kind = value
+        elif field == "id" and seen is not None:
+            seen(value)
+        elif field == "data":
+            data.append(value)
+            if sum(map(len, data)) > EVENT_CHARS_MAX:
+                raise JqdClientError(f"{http.url} sends an event above {EVENT_CHARS_MAX} characters")
+        elif not line and data:
+            yield JobEvent(kind, _read(data))
+            kind, data = "", []
 
 
 def _read(data: list[str]) -> dict[str, Any]:

@@ -1,0 +1,88 @@
+"""Processes that `jqd dev` starts beside its daemon. They end with it; none that ends by itself ends the daemon."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from jqd.cli.exits import Exit
+
+PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent dies
+STOP_S = 35.0  # a worker drains for 30 s by default
+AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0)  # before one that died is started again; then no more
+
+
+class Start(Protocol):
+    """Starts `jqd` with these words. `again`: it is started anew when it dies, a few times."""
+
+    def __call__(self, *words: str, again: bool = False) -> None: ...
+
+
+@contextmanager
+def children() -> Iterator[Start]:
+    """Give a function that starts one; it ends with the block, and with us if we are killed."""
+    started: list[_Child] = []
+
+    def start(*words: str, again: bool = False) -> None:
+        child = _Child(words)
+        started.append(child)
+        if again:
+            threading.Thread(target=child.keep, name=f"jqd-{words[0]}", daemon=True).start()
+
+    try:
+        yield start
+    finally:
+        for child in started:
+            child.end()
+        for child in started:
+            child.wait()
+
+
+class _Child:
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self._words = words
+        self._ending = threading.Event()
+        self._lock = threading.Lock()  # a child that is started anew is not missed by a stop
+        self._process = self._begin()
+
+    def _begin(self) -> subprocess.Popen[bytes]:
+        parent = os.getpid()
+        prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # found before the fork, called after it
+
+        def die_with_parent() -> None:
+            if prctl is not None:
+                prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != parent:
+                os._exit(1)  # it died before it could be noticed
+
+        args = [sys.executable, "-m", "jqd", *self._words]
+        # In a session of its own: Ctrl-C ends the daemon, and the daemon's end ends the child, in that order.
+        return subprocess.Popen(args, preexec_fn=die_with_parent, start_new_session=True)
+
+    def keep(self) -> None:
+        """Start it again when it dies; not where its words make no sense, which it has said."""
+        for wait_s in AGAIN_S:
+            if self._process.wait() == Exit.USAGE or self._ending.wait(wait_s):
+                return
+            with self._lock:
+                if self._ending.is_set():
+                    return
+                self._process = self._begin()
+        self._process.wait()  # it was started by this thread, and would end with it
+
+    def end(self) -> None:
+        with self._lock:
+            self._ending.set()
+        self._process.terminate()
+
+    def wait(self) -> None:
+        try:
+            self._process.wait(timeout=STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

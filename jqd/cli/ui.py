@@ -1,0 +1,66 @@
+"""The command that serves the web UI. It needs nothing of the daemon, which need not be installed."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from jqd.cli.common import set_log, worded
+from jqd.cli.exits import Exit
+from jqd.client import daemon_urls
+from jqd.client.environ import checked_urls, daemon_token
+from jqd.domain.lossy_stream import only_tells
+from jqd.webui.config import BIND_DEFAULT, UiConfig
+from jqd.webui.serve import serve
+
+Several = Annotated[list[str] | None, Parameter(negative="")]
+
+
+async def ui(
+    *,
+    url: Several = None,
+    bind: str = BIND_DEFAULT,
+    token: Annotated[str | None, Parameter(show_default=False)] = None,
+    host: Several = None,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    insecure: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    log_level: str = "warning",
+) -> int:
+    """Serve the web UI, for a daemon or for several of one store. Ctrl-C stops it.
+
+    People log in with a token of theirs. Where the daemon asks for none, on loopback, nobody logs in.
+
+    Parameters
+    ----------
+    url
+        URL of a daemon; may be given several times. Else JQD_URL, else http://127.0.0.1:7420.
+    bind
+        HOST:PORT to listen on; port 0 takes any free one.
+    token
+        Nobody logs in, and everybody has the rights of this token; on loopback only. Else JQD_TOKEN.
+    host
+        A name that browsers know this UI by, beside addresses and localhost; may be given several times.
+    certificate
+        File with the certificate in PEM: the UI speaks TLS.
+    key
+        File with its key.
+    insecure
+        Let whoever reaches the UI in without a login, also from the network.
+    log_level
+        debug, info, warning or error.
+    """
+    only_tells("stdout", "stderr")
+    set_log(log_level, "auto")
+    with worded():
+        config = UiConfig(
+            urls=checked_urls([each for given in url or daemon_urls() for each in given.split(",")]),
+            bind=bind,
+            token=token or (None if url else daemon_token()),
+            certificate=certificate,
+            key=key,
+            hosts=host or (),
+            insecure=insecure,
+        )
+        await serve(config, ready=lambda at: print(f"jqd ui is ready at {at}", flush=True))
+    return Exit.DONE

@@ -1,0 +1,15 @@
+"""The web UI, `jqd ui`: a process of its own, and a client of the API with the rights of a token (docs/adr/0090).
+
+serve.py      binds, serves by hypercorn, stops
+app.py        the application: who may ask, which page answers, what is shown when something is wrong
+visit.py      one request as a page sees it
+pages/        a file for each page, and its template in templates/ under the same name
+live.py       the stream of ticks, and the files of static/; feed.py: one stream of a daemon for all pages
+api.py        the client of a session, and answers that pages share
+login.py      a token for a login; sessions.py: who is logged in; rights.py: which role may do what
+security.py   headers, forms of our own, hosts of our own
+values.py     values, dates and links as text
+
+To add a page: write `pages/NAME.py` with `register(ui)`, name it in `pages/__init__.py`, write `templates/NAME.html`,
+add a line to PAGES in tests/webui/pages.py. docs/build/WEBUI.md tells more.
+"""

@@ -1,0 +1,104 @@
+"""The UI's side of the API: one client for each session, and what pages of the same rights ask together.
+
+Many pages may be open at once and look again each second. What they ask is asked once and shared for `SHARED_S`, so
+that a daemon has as much work with 500 pages as with one.
+"""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import trio
+
+from jqd.client import AsyncClient, JqdClientError
+from jqd.domain.clock import Clock
+
+SHARED_S = 0.9  # pages look again each second
+ANSWERS_MAX = 1_000  # kept at once, some KB each
+
+
+@dataclass
+class _Answer:
+    asked_at_s: float
+    came: trio.Event = field(default_factory=trio.Event)
+    body: dict[str, Any] | None = None
+    error: JqdClientError | None = None
+
+
+class Answers:
+    """The API's newest answers, by who asked what."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[object, _Answer] = OrderedDict()
+
+    async def get(self, key: object, ask: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        """Return the answer of `ask`, or one to the same question that is not older than SHARED_S."""
+        while True:
+            now_s = self._clock.mono_s()
+            found = self._kept.get(key)
+            if found is None or found.asked_at_s + SHARED_S < now_s:
+                return await self._ask(key, ask)
+            await found.came.wait()
+            if found.error is not None:
+                raise found.error
+            if found.body is not None:
+                return found.body
+            # Whoever asked has left before the answer came.
+
+    async def _ask(self, key: object, ask: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        mine = self._kept[key] = _Answer(self._clock.mono_s())
+        self._kept.move_to_end(key)
+        while len(self._kept) > ANSWERS_MAX:
+            self._kept.popitem(last=False)
+        try:
+            mine.body = await ask()
+        except JqdClientError as error:
+            mine.error = error
+            raise
+        finally:
+            if mine.body is None and mine.error is None and self._kept.get(key) is mine:
+                del self._kept[key]
+            mine.came.set()
+        return mine.body
+
+
+class Api:
+    """The API with the rights of one session."""
+
+    def __init__(self, client: AsyncClient, answers: Answers, identity: object) -> None:
+        """`identity`: sessions of which the API shows the same share its answers."""
+        self.client = client
+        self.identity = identity
+        self._answers = answers
+
+    async def get(self, path: str, **params: Any) -> dict[str, Any]:
+        """What a GET answers, at most SHARED_S old: what pages show. Raises JqdClientError."""
+        key = (self.identity, path, tuple(sorted((name, str(value)) for name, value in params.items())))
+        ask = partial(self.client.client.ask, path, **params)
+        return await self._answers.get(key, partial(self.client.in_thread, ask, abandon=True))
+
+    def close(self) -> None:
+        self.client.client.close()
+
+
+async def together(**calls: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
+    """Make several calls at once; return what each answers, by its name. Raises the first error, in no group."""
+    found: dict[str, Any] = {}
+    errors: list[JqdClientError] = []
+
+    async def one(name: str, call: Callable[[], Awaitable[Any]]) -> None:
+        try:
+            found[name] = await call()
+        except JqdClientError as error:
+            errors.append(error)
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for name, call in calls.items():
+            nursery.start_soon(one, name, call)
+    if errors:
+        raise errors[0]
+    return found

@@ -1,0 +1,205 @@
+"""The web UI as a Quart application: who may ask, which page answers, what is shown when something is wrong.
+
+Each page is a file in `pages/`, with a `register(ui)` that declares its handlers by `ui.page` and `ui.act`.
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import jinja2
+from quart import Response, g, request
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException
+
+from jqd.client import AsyncClient, Forbidden, JqdClientError, TimedOut, Unavailable, Unreachable
+from jqd.domain.clock import Clock, SystemClock
+from jqd.domain.log import get_logger
+from jqd.webui import live, login, pages, values
+from jqd.webui.api import Answers, Api
+from jqd.webui.assets import load_assets
+from jqd.webui.config import BODY_BYTES_MAX, TIMEOUT_S, UiConfig
+from jqd.webui.errors import LoginNeeded, Refused
+from jqd.webui.feed import Feeds
+from jqd.webui.security import FRESH, HEADERS, is_own_form, is_own_host
+from jqd.webui.sessions import Me, Session, Sessions
+from jqd.webui.visit import Visit
+
+BODY_TIMEOUT_S = 30  # for a form to arrive
+AGAIN_S = 5  # after so long a page that found no daemon is asked for anew
+UNAUTHORIZED = 401  # the token is not valid any more, or there is none
+AWAY = (Unreachable, TimedOut, Unavailable)
+
+ClientFactory = Callable[[str | None], AsyncClient]
+"""Makes a client of the API for a token; None: without one."""
+Handler = Callable[[Visit], Awaitable[Response]]
+
+_log = get_logger("webui")
+
+
+def client_factory(config: UiConfig) -> ClientFactory:
+    return lambda token: AsyncClient(list(config.urls), timeout_s=TIMEOUT_S, token=token)
+
+
+def create_app(config: UiConfig, connect: ClientFactory | None = None, clock: Clock | None = None) -> "Ui":
+    """Return the UI, whose `app` is the application; `connect` makes the clients of the API."""
+    return Ui(config, connect or client_factory(config), clock or SystemClock())
+
+
+class Ui:
+    """What all pages share."""
+
+    def __init__(self, config: UiConfig, connect: ClientFactory, clock: Clock) -> None:
+        self.config = config
+        self.connect = connect
+        self.answers = Answers(clock)
+        self.sessions = Sessions(clock)
+        self.assets = load_assets()
+        self.feeds: Feeds | None = None
+        """While the application serves."""
+        self.navigation: list[tuple[str, str]] = []
+        """Title and path of the pages that the head of each page names."""
+        self._open_api = Api(connect(config.token), self.answers, "open")
+        self._open: Session | None = None
+        self._templates = _templates(self)
+        self.app = QuartTrio("jqd.webui", static_folder=None, template_folder=None)
+        self.app.config.update(MAX_CONTENT_LENGTH=BODY_BYTES_MAX, BODY_TIMEOUT=BODY_TIMEOUT_S, RESPONSE_TIMEOUT=None)
+        self.app.after_request(_secured)
+        self.app.register_error_handler(Exception, self._failed)
+        self.app.before_serving(self._begin)
+        self.app.after_serving(self._end)
+        for part in (live, login, *pages.ALL):
+            part.register(self)
+
+    # ------------------------------------------------------------ what pages declare
+
+    def page(self, path: str, *, nav: str = "", needs_login: bool = True) -> Callable[[Handler], Handler]:
+        """Have a handler answer GET of a path. `nav`: its title among the pages that the head names."""
+        if nav:
+            self.navigation.append((nav, path))
+
+        def declare(handler: Handler) -> Handler:
+            self.app.add_url_rule(path, f"GET {path}", partial(self._show, handler, needs_login), methods=["GET"])
+            return handler
+
+        return declare
+
+    def act(self, path: str, *, needs_login: bool = True) -> Callable[[Handler], Handler]:
+        """Have a handler answer forms that are sent to a path, from pages of this UI only."""
+
+        def declare(handler: Handler) -> Handler:
+            self.app.add_url_rule(path, f"POST {path}", partial(self._do, handler, needs_login), methods=["POST"])
+            return handler
+
+        return declare
+
+    def render(self, template: str, **data: Any) -> str:
+        return self._templates.get_template(template).render(now=datetime.now(UTC), **data)
+
+    # ------------------------------------------------------------ who asks
+
+    async def _show(self, handler: Handler, needs_login: bool) -> Response:
+        return await handler(await self._visit(needs_login, {}))
+
+    async def _do(self, handler: Handler, needs_login: bool) -> Response:
+        if not is_own_form(request.headers):
+            raise Refused("this form was not sent by a page of this UI: open the page, and send it from there")
+        form = (await request.form).to_dict()
+        visit = await self._visit(needs_login, form)
+        if needs_login and not visit.session.owns_form(form.get("form_token", "")):
+            raise Refused("this form is of another login: load the page anew, and send it again")
+        return await handler(visit)
+
+    async def _visit(self, needs_login: bool, form: dict[str, str]) -> Visit:
+        session = self.sessions.find(request.cookies.get(self.cookie, ""))
+        if session is None:
+            session = await self._open_session() if needs_login else None
+            if session is None or session.is_open:
+                self._expect_own_host()
+        visit = g.visit = Visit(self, request.path, request.args.to_dict(), form, session)
+        if needs_login and session is None:
+            raise LoginNeeded
+        return visit
+
+    def _expect_own_host(self) -> None:
+        """Raises Refused for a name that this UI does not know, where nobody would have to log in."""
+        if self.config.may_be_open and not is_own_host(request.host, self.config.hosts):
+            raise Refused(f"this UI does not go by the name {request.host}: say `jqd ui --host NAME` to have it do so")
+
+    async def _open_session(self) -> Session | None:
+        """Return the session of everybody, if nobody has to log in; None if the daemon wants a token."""
+        if not self.config.may_be_open:
+            return None
+        try:
+            me = Me.told(await self._open_api.get("/v1/me"))
+        except Forbidden as error:
+            if error.status != UNAUTHORIZED or self.config.token:
+                raise
+            return None
+        if self._open is None or self._open.me != me:
+            self._open = Session(self._open_api, me, is_open=True)
+        return self._open
+
+    def close_streams(self) -> None:
+        """Have the streams of open pages end: a stop does not wait for them."""
+        if self.feeds is not None:
+            self.feeds.close()
+
+    @property
+    def cookie(self) -> str:
+        """Return the cookie's name: ports of one host share their cookies."""
+        return f"jqd_ui_{self.config.address.port}"
+
+    # ------------------------------------------------------------ when something is wrong
+
+    async def _failed(self, error: Exception) -> Response:
+        visit: Visit = g.get("visit") or Visit(self, request.path, {}, {}, None)
+        match error:
+            case LoginNeeded():
+                return visit.go("/login", next=visit.url if request.method == "GET" else "/")
+            case HTTPException():
+                status = error.code or 500
+                return visit.render("refused.html", status=status, what=error.name, why=error.description)
+            case Refused():
+                return visit.render("refused.html", status=403, what="Refused", why=str(error))
+            case Forbidden(status=401) if visit.has_session and not visit.session.is_open:
+                self.sessions.end(visit.session)
+                return visit.go("/login", next=visit.url, why="ended")
+            case JqdClientError() if isinstance(error, AWAY):
+                answer = visit.render("away.html", status=503, why=str(error), urls=self.config.urls)
+                if request.method == "GET":
+                    answer.headers["refresh"] = str(AGAIN_S)  # works without scripts
+                return answer
+            case JqdClientError():
+                status = error.status if error.status and 400 <= error.status < 500 else 502
+                return visit.render("refused.html", status=status, what="The API refused this", why=str(error))
+        _log.error("webui.failed", path=request.path, exc_info=error)
+        why = "this is a mistake of the UI; its log says more"
+        return visit.render("refused.html", status=500, what="Internal error", why=why)
+
+    async def _begin(self) -> None:
+        self.feeds = Feeds(self.app.nursery)
+
+    async def _end(self) -> None:
+        self.sessions.close()
+        self._open_api.close()
+
+
+def _templates(ui: Ui) -> jinja2.Environment:
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader("jqd.webui"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    found.globals.update(
+        asset=lambda name: ui.assets[name].url, link=values.link, command=values.command, navigation=ui.navigation
+    )
+    shown = (values.ago, values.lasting, values.number, values.value, values.cut)
+    found.filters.update({each.__name__: each for each in shown})
+    return found
+
+
+async def _secured(answer: Response) -> Response:
+    for name, told in HEADERS.items():
+        answer.headers[name] = told
+    answer.headers.setdefault("cache-control", FRESH)
+    return answer

@@ -1,0 +1,11 @@
+"""What a request meets that is no page."""
+
+from jqd.domain.errors import JqdError
+
+
+class LoginNeeded(JqdError):
+    """Nobody is logged in, and the page needs somebody. The browser is sent to the login."""
+
+
+class Refused(JqdError):
+    """The UI itself refuses a request: a form of another site, a host that it does not know. Shown as it is."""

@@ -1,0 +1,96 @@
+"""Tells open pages when to look again: one stream of a daemon's counters for all pages with the same rights.
+
+A page's browser holds one stream of ticks. At a tick the page's live parts are fetched anew, as the page itself is.
+Ticks come a second apart while the counters change, and every few seconds otherwise, for ages grow meanwhile; also
+while no daemon answers, so that pages come back by themselves.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from jqd.client import JqdClientError
+from jqd.domain.log import get_logger
+from jqd.webui.api import Api
+
+QUIET_S = 5.0  # between ticks while nothing changes, and between tries of a daemon that refuses or is away
+LISTENERS_MAX = 1_000  # open pages of one process
+
+_log = get_logger("webui")
+
+
+class Feed:
+    """The ticks for pages of the same rights; `run` while somebody listens."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.listeners = 0
+        self._next = trio.Event()
+        self.stop = trio.CancelScope()
+
+    async def wait_tick(self) -> None:
+        await self._next.wait()
+
+    async def run(self) -> None:
+        """Follow the counters. Whatever the daemon refuses is tried again: ticks go on by time."""
+        with self.stop:
+            while True:
+                try:
+                    await self._follow()
+                except JqdClientError as error:
+                    _log.debug("webui.feed_ended", why=str(error))
+                self.tick()
+                await trio.sleep(QUIET_S)
+
+    async def _follow(self) -> None:
+        known: object = None
+        told_s = trio.current_time()
+        async for event in self._api.client.counters():
+            counts = event.data.get("store") and {**event.data["store"], "used_memory": None}
+            if counts != known or counts is None or trio.current_time() - told_s >= QUIET_S:
+                known, told_s = counts, trio.current_time()
+                self.tick()
+
+    def tick(self) -> None:
+        self._next.set()
+        self._next = trio.Event()
+
+
+class Feeds:
+    """All feeds of this process, by identity."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._feeds: dict[object, Feed] = {}
+        self.is_closing = False
+
+    def close(self) -> None:
+        """Wake all listeners, which see that it is the end."""
+        self.is_closing = True
+        for feed in self._feeds.values():
+            feed.tick()
+
+    @property
+    def listeners(self) -> int:
+        return sum(feed.listeners for feed in self._feeds.values())
+
+    @property
+    def is_full(self) -> bool:
+        return self.listeners >= LISTENERS_MAX
+
+    @asynccontextmanager
+    async def listen(self, api: Api) -> AsyncIterator[Feed]:
+        """Give the feed of these rights; it ends with its last listener."""
+        feed = self._feeds.get(api.identity)
+        if feed is None:
+            feed = self._feeds[api.identity] = Feed(api)
+            self._nursery.start_soon(feed.run)
+        feed.listeners += 1
+        try:
+            yield feed
+        finally:
+            feed.listeners -= 1
+            if not feed.listeners:
+                feed.stop.cancel()
+                del self._feeds[api.identity]

@@ -1,0 +1,88 @@
+"""Log in by a token of the API: it is exchanged for one of its own, of twelve hours, that stays in this process."""
+
+from typing import TYPE_CHECKING
+
+import trio
+from quart import Response, redirect
+
+from jqd.client import Forbidden, Invalid, JqdClientError, WrongToken
+from jqd.domain.log import get_logger
+from jqd.webui.api import Api
+from jqd.webui.config import SESSION_S
+from jqd.webui.security import local_path
+from jqd.webui.sessions import Me, Session
+from jqd.webui.visit import Visit
+
+if TYPE_CHECKING:
+    from jqd.webui.app import Ui
+
+AT_ONCE_MAX = 8  # logins under way: each asks the API twice
+NOTE = "ui"  # of the derived tokens, for who lists them
+ENDED = "Your login has ended: its token is over, or was revoked."
+
+_log = get_logger("webui")
+
+
+def register(ui: "Ui") -> None:
+    limiter = trio.CapacityLimiter(AT_ONCE_MAX)
+
+    def ask(visit: Visit, *, why: str = "", status: int = 200) -> Response:
+        onward = local_path(visit.form.get("next") or visit.query.get("next", "/"))
+        return visit.render("login.html", status=status, why=why, onward=onward, urls=ui.config.urls)
+
+    @ui.page("/login", needs_login=False)
+    async def show(visit: Visit) -> Response:
+        return ask(visit, why=ENDED if visit.query.get("why") == "ended" else "")
+
+    @ui.act("/login", needs_login=False)
+    async def log_in(visit: Visit) -> Response:
+        token = visit.form.get("token", "").strip()
+        if not token:
+            return ask(visit, why="Type a token.", status=422)
+        try:
+            async with limiter:
+                api, me = await _derive(ui, token)
+        except (Forbidden, Invalid, WrongToken) as error:
+            return ask(visit, why=f"This token lets nobody in: {error}", status=403)
+        session = ui.sessions.begin(api, me)
+        _log.info("webui.login", role=me.role, tenant=me.tenant)
+        answer = redirect(local_path(visit.form.get("next", "/")), code=303)
+        answer.set_cookie(
+            ui.cookie,
+            session.session_id,
+            max_age=int(SESSION_S),
+            httponly=True,
+            samesite="Lax",
+            secure=ui.config.has_tls,
+            path="/",
+        )
+        return answer  # type: ignore[return-value]
+
+    @ui.act("/logout")
+    async def log_out(visit: Visit) -> Response:
+        if not visit.session.is_open:
+            await _revoke(visit.session)
+            ui.sessions.end(visit.session)
+        answer = visit.go("/login")
+        answer.delete_cookie(ui.cookie, path="/")
+        return answer
+
+
+async def _derive(ui: "Ui", token: str) -> tuple[Api, Me]:
+    """Return the API with a token of its own, derived from that one. Raises JqdClientError."""
+    asking = ui.connect(token)
+    try:
+        derived = await asking.derive_token(ttl=SESSION_S, note=NOTE)
+    finally:
+        asking.client.close()
+    client = ui.connect(str(derived["token"]))
+    me = Me.told(await client.me())
+    return Api(client, ui.answers, me.identity), me
+
+
+async def _revoke(session: Session) -> None:
+    """Revoke the session's own token. Where nobody takes that, it ends by itself."""
+    try:
+        await session.api.client.revoke_token(session.me.token_id)
+    except JqdClientError as error:
+        _log.warning("webui.token_left", token=session.me.token_id, why=str(error))

@@ -1,0 +1,151 @@
+"""Job: all that is known of one, why it waits, and what can be done about it."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from quart import Response
+from werkzeug.exceptions import BadRequest
+
+from jqd.client import Conflict, Invalid, NotFound
+from jqd.client.http import job_path
+from jqd.client.job_info import FINAL_STATES
+from jqd.webui.api import Api, together
+from jqd.webui.values import command, read_value
+from jqd.webui.visit import Visit
+
+if TYPE_CHECKING:
+    from jqd.webui.app import Ui
+
+FLOW_SHOWN_MAX = 50  # jobs of its flow in the table
+IRREVERSIBLE = {
+    "cancel": "It will not run; what runs is told to stop, and what it did so far is done. It can be retried.",
+    "delete": "It is deleted for good, with its argument, result and history.",
+}
+"""Acts that ask first, and what they say."""
+DONE = {
+    "cancel": "The job is cancelled, or will be as soon as its worker stops.",
+    "retry": "The job is tried again.",
+    "run-now": "The job waits for its date no longer.",
+    "priority": "The job has another priority.",
+    "mend": "The job is tried again with this argument.",
+}
+"""What the page says after an act."""
+LEFT = {"delete": "The job is deleted."}
+
+Act = Callable[[Visit, str], Awaitable[object]]
+
+
+def register(ui: "Ui") -> None:
+    @ui.page("/job")
+    async def show(visit: Visit) -> Response:
+        return await _page(visit, _job_id(visit.query), done=DONE.get(visit.query.get("done", ""), ""))
+
+    @ui.page("/job/confirm")
+    async def confirm(visit: Visit) -> Response:
+        job_id, act = _job_id(visit.query), visit.query.get("act", "")
+        if act not in IRREVERSIBLE:
+            raise BadRequest(f"nothing to confirm is called {act!r}")
+        job = await visit.api.get(job_path(job_id))
+        return visit.render("confirm.html", job=job, act=act, warning=IRREVERSIBLE[act])
+
+    for name, act in ACTS.items():
+        ui.act(f"/job/{name}")(partial(_act, name, act))
+
+
+async def _act(name: str, act: Act, visit: Visit) -> Response:
+    """Do it, and show the job as it is then; a refusal is shown above the job, with what was typed."""
+    job_id = _job_id(visit.form)
+    try:
+        await act(visit, job_id)
+    except (Conflict, Invalid, ValueError) as error:
+        return await _page(visit, job_id, refused=str(error), status=getattr(error, "status", None) or 422)
+    if name in LEFT:
+        return visit.go("/jobs", done=name)
+    return visit.go("/job", id=job_id, done=name)
+
+
+async def _page(visit: Visit, job_id: str, *, done: str = "", refused: str = "", status: int = 200) -> Response:
+    api, path = visit.api, job_path(job_id)
+    job = await api.get(path)
+    ended = job["state"] in FINAL_STATES
+    more: dict[str, Callable[[], Awaitable[Any]]] = {"log": partial(_found, api, f"{path}/log")}
+    if not ended:
+        more["why"] = partial(_found, api, f"{path}/why")
+    if job.get("parents") or job.get("parent") or job.get("then"):
+        more["flow"] = partial(_found, api, f"{path}/flow")
+    found = await together(**more)
+    flow = (found.get("flow") or {}).get("jobs", [])
+    return visit.render(
+        "job.html",
+        status=status,
+        job=job,
+        ended=ended,
+        log=(found["log"] or {}).get("log") or job.get("log") or "",
+        why=found.get("why"),
+        flow=flow[:FLOW_SHOWN_MAX],
+        more_flow=max(0, len(flow) - FLOW_SHOWN_MAX),
+        done=done,
+        refused=refused,
+        typed=visit.form.get("argument"),
+        call=path,
+        command=command("jqd", "get", job_id),
+    )
+
+
+async def _found(api: Api, path: str) -> dict[str, Any] | None:
+    """Return the answer; None where there is none (any more)."""
+    try:
+        return await api.get(path)
+    except NotFound:
+        return None
+
+
+def _job_id(fields: Any) -> str:
+    job_id = str(fields.get("id", ""))
+    if not job_id:
+        raise BadRequest("which job? Its id is missing from the address")
+    return job_id
+
+
+# ---------------------------------------------------------------- acts
+
+
+async def _cancel(visit: Visit, job_id: str) -> None:
+    if not await visit.api.client.cancel(job_id):
+        raise ValueError("it has ended already, so there is nothing to cancel")
+
+
+async def _delete(visit: Visit, job_id: str) -> None:
+    await visit.api.client.delete(job_id)
+
+
+async def _retry(visit: Visit, job_id: str) -> None:
+    await visit.api.client.retry(job_id)
+
+
+async def _run_now(visit: Visit, job_id: str) -> None:
+    await visit.api.client.run_now(job_id)
+
+
+async def _priority(visit: Visit, job_id: str) -> None:
+    said = visit.form.get("priority", "")
+    try:
+        priority = int(said)
+    except ValueError:
+        raise ValueError(f"{said!r} is no priority: a whole number is, and a smaller one runs first") from None
+    await visit.api.client.change(job_id, priority=priority)
+
+
+async def _mend(visit: Visit, job_id: str) -> None:
+    await visit.api.client.retry(job_id, argument=read_value(visit.form.get("argument", "")))
+
+
+ACTS: dict[str, Act] = {
+    "cancel": _cancel,
+    "delete": _delete,
+    "retry": _retry,
+    "run-now": _run_now,
+    "priority": _priority,
+    "mend": _mend,
+}

@@ -1,0 +1,37 @@
+"""Jobs: those that match a filter, newest first. The filter is the page's query, so that a link names what it shows."""
+
+from typing import TYPE_CHECKING
+
+from quart import Response
+
+from jqd.webui.pages.now import STATES
+from jqd.webui.values import command, link
+from jqd.webui.visit import Visit
+
+if TYPE_CHECKING:
+    from jqd.webui.app import Ui
+
+PAGE_JOBS = 50  # a screen or two
+FILTER = ("state", "name", "tag", "code", "exitcode", "error", "error_is", "search", "since", "before")
+CODES = ("retry", "ok", "failed", "error")
+
+
+def register(ui: "Ui") -> None:
+    @ui.page("/jobs", nav="Jobs")
+    async def show(visit: Visit) -> Response:
+        which = visit.asked(*FILTER)
+        cursor = visit.query.get("cursor", "")
+        told = await visit.api.get("/v1/jobs", limit=PAGE_JOBS, cursor=cursor or None, **which)
+        onward = told.get("cursor") or ""
+        flags = {name: each for name, each in which.items() if name not in ("since", "before")}
+        return visit.render(
+            "jobs.html",
+            jobs=told.get("jobs", []),
+            which=which,
+            states=STATES,
+            codes=CODES,
+            newest=link("/jobs", **which) if cursor else "",
+            older=link("/jobs", **which, cursor=onward) if onward else "",
+            call=link("/v1/jobs", limit=PAGE_JOBS, cursor=cursor, **which),
+            command=command("jqd", "jobs", **flags),
+        )

@@ -1,0 +1,20 @@
+"""Which role may do what, so that a page greys out what the API would refuse. The API refuses it all the same."""
+
+ROLES = ("push", "worker", "viewer", "operator", "master")
+MANAGERS = frozenset({"operator", "master"})
+PUSHERS = MANAGERS | {"push"}
+ACTS = {
+    "cancel": PUSHERS,
+    "delete": PUSHERS,
+    "retry": MANAGERS,
+    "run-now": MANAGERS,
+    "change": MANAGERS,
+    "pause": MANAGERS,
+    "resume": MANAGERS,
+}
+"""By act, as the pages call them: the roles that may."""
+
+
+def may(role: str, act: str) -> bool:
+    """Return whether a role may act so. A page that names an act which is not here has a mistake: KeyError."""
+    return role in ACTS[act]

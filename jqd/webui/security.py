@@ -1,0 +1,62 @@
+"""What a browser is told to refuse, and which requests the UI refuses. Pure.
+
+Forms come from the UI's own pages only (`is_own_form`, and a token in each form); pages may be reached from anywhere,
+for mail and chat link to them, but may not be framed. No page asks anything of another origin, or runs a script that is
+not a file of ours.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from jqd.domain.address import ip_of
+
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    # Not `no-referrer`: with that a browser sends `Origin: null` with forms of our own.
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+"""Of every answer."""
+FRESH = "no-store"
+"""Pages show what jobs carry: no cache keeps them."""
+
+
+class Headers(Protocol):
+    """Those of a request, by names in any case."""
+
+    def get(self, key: str, default: str) -> str: ...
+
+
+def is_own_form(headers: Headers) -> bool:
+    """Return whether a form was sent by a page of this UI. Browsers leave `Sec-Fetch-Site` out on plain HTTP to names
+    of a network, so there `Origin` must equal `Host`."""
+    if headers.get("sec-fetch-site", "") == "same-origin":
+        return True
+    origin = headers.get("origin", "")
+    return bool(origin) and urlsplit(origin).netloc.lower() == headers.get("host", "").lower() != ""
+
+
+def is_own_host(host: str, known: Sequence[str]) -> bool:
+    """Return whether a `Host` may be this UI: an IP address, localhost, or a name that was told.
+
+    Where nobody logs in, any other name may be one that a foreign page has pointed at this machine.
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    return ip_of(name) is not None or name == "localhost" or name in {each.lower() for each in known}
+
+
+def local_path(said: str) -> str:
+    """Return where to go after a login: a path of this UI, else its first page."""
+    parts = urlsplit(said)
+    own = said.startswith("/") and not said.startswith("//") and not parts.scheme and not parts.netloc
+    return said if own and "\\" not in said and said.isprintable() else "/"

@@ -1,0 +1,81 @@
+"""Runs the web UI: binds, serves its pages by hypercorn, and stops in good order at SIGTERM or Ctrl-C."""
+
+import signal
+import socket
+from collections.abc import Callable
+from functools import partial
+
+import hypercorn
+import trio
+from hypercorn.trio import serve as serve_hypercorn
+
+from jqd.domain.errors import ConfigError
+from jqd.webui.app import create_app
+from jqd.webui.config import UiConfig
+
+BACKLOG = 256  # connections not yet accepted: browsers of a team that come back at once
+KEEP_ALIVE_S = 75.0  # longer than proxies keep theirs
+CLOSE_S = 2.0  # for answers under way at a stop; streams of open pages end then
+REQUESTS_MAX = 10**9  # of one connection: hypercorn's own 1,000 breaks streams beside it
+
+
+async def serve(config: UiConfig, *, ready: Callable[[str], None], stop: trio.Event | None = None) -> None:
+    """Serve until a signal comes, or `stop` is set; `ready` gets the URL. Raises ConfigError if it cannot listen."""
+    stop = stop or trio.Event()
+    listener = _listen(config)
+    url = f"{'https' if config.has_tls else 'http'}://{_shown(listener)}"
+    settings = _hypercorn(config, listener)
+    ui = create_app(config)
+
+    async def stopped() -> None:
+        await stop.wait()
+        ui.close_streams()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_stop_at_signal, stop)
+        async with trio.open_nursery() as serving:
+            await serving.start(partial(serve_hypercorn, ui.app, settings, shutdown_trigger=stopped))
+            ready(url)
+        nursery.cancel_scope.cancel()
+
+
+def _listen(config: UiConfig) -> socket.socket:
+    host, port = config.address
+    try:
+        family, kind, protocol, _, at = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(at)
+    except OSError as error:
+        raise ConfigError(
+            f"the web UI cannot listen on {config.bind}: {error.strerror or error}; choose another address with "
+            "--bind HOST:PORT, port 0 for any free one"
+        ) from error
+    return listener
+
+
+def _shown(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _hypercorn(config: UiConfig, listener: socket.socket) -> hypercorn.Config:
+    settings = hypercorn.Config()
+    settings.bind = [f"fd://{listener.detach()}"]
+    settings.backlog = BACKLOG
+    settings.keep_alive_timeout = KEEP_ALIVE_S
+    settings.keep_alive_max_requests = REQUESTS_MAX
+    settings.graceful_timeout = CLOSE_S
+    settings.include_server_header = False
+    settings.accesslog = settings.errorlog = None
+    if config.has_tls:
+        settings.certfile, settings.keyfile = str(config.certificate), str(config.key)
+    return settings
+
+
+async def _stop_at_signal(stop: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as arriving:
+        task_status.started()
+        async for _ in arriving:
+            stop.set()
+            return

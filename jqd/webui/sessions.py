@@ -1,0 +1,87 @@
+"""Who is logged in: in this process's memory, so that the browser's cookie names a session and holds no token.
+
+A session has its own token of the API, of at most twelve hours. Sessions are bounded: when there are too many, the one
+unused for longest ends.
+"""
+
+import hmac
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from secrets import token_urlsafe
+from typing import Any, NamedTuple
+
+from jqd.domain.clock import Clock
+from jqd.webui.api import Api
+from jqd.webui.config import SESSION_S, SESSIONS_MAX
+
+
+class Me(NamedTuple):
+    """Whose rights a session has, as `GET /v1/me` tells."""
+
+    role: str
+    tenant: str = ""
+    scopes: tuple[str, ...] = ()
+    all_tenants: bool = False
+    token_id: str = ""
+
+    @classmethod
+    def told(cls, body: dict[str, Any]) -> "Me":
+        scopes, sees_all = tuple(body.get("scopes") or ()), bool(body.get("all_tenants"))
+        return cls(body["role"], body.get("tenant") or "", scopes, sees_all, body.get("token_id") or "")
+
+    @property
+    def identity(self) -> object:
+        """Who has the same is shown the same."""
+        return self._replace(token_id="")
+
+
+@dataclass
+class Session:
+    api: Api
+    me: Me
+    is_open: bool = False
+    """Nobody logged in: the rights are those of the UI itself."""
+    ends_at_s: float = float("inf")
+    session_id: str = field(default_factory=token_urlsafe)
+    form_token: str = field(default_factory=token_urlsafe)
+    """Stands in every form of its pages."""
+
+    def owns_form(self, token: str) -> bool:
+        return hmac.compare_digest(self.form_token.encode(), token.encode())
+
+
+class Sessions:
+    """Those of one process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_id: OrderedDict[str, Session] = OrderedDict()  # the one unused for longest first
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def begin(self, api: Api, me: Me) -> Session:
+        session = Session(api, me, ends_at_s=self._clock.mono_s() + SESSION_S)
+        self._by_id[session.session_id] = session
+        while len(self._by_id) > SESSIONS_MAX:
+            self._by_id.popitem(last=False)[1].api.close()
+        return session
+
+    def find(self, session_id: str) -> Session | None:
+        """Return a session that has not ended."""
+        session = self._by_id.get(session_id)
+        if session is None:
+            return None
+        if session.ends_at_s <= self._clock.mono_s():
+            self.end(session)
+            return None
+        self._by_id.move_to_end(session_id)
+        return session
+
+    def end(self, session: Session) -> None:
+        if self._by_id.pop(session.session_id, None) is not None:
+            session.api.close()
+
+    def close(self) -> None:
+        for session in list(self._by_id.values()):
+            self.end(session)

@@ -1,0 +1,104 @@
+"""How values of jobs, dates and durations are written on a page, and read from its forms. Pure.
+
+What a pusher or a worker made is text here, always: templates escape it, and nothing of it becomes a link.
+"""
+
+import shlex
+from datetime import datetime
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from jqd.domain import json_ext
+
+VALUE_CHARS_MAX = 16_384  # of one value on a page: some hundred lines
+TEXT_CHARS_MAX = 65_536  # of a log, which the API bounds to 64 KiB
+
+
+class Shown(NamedTuple):
+    text: str
+    cut: int
+    """Characters left out at the end."""
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.cut
+
+
+def cut(text: str, chars_max: int = VALUE_CHARS_MAX) -> Shown:
+    return Shown(text[:chars_max], max(0, len(text) - chars_max))
+
+
+def value(given: Any, chars_max: int = VALUE_CHARS_MAX) -> Shown:
+    """Return a value as indented JSON; what JSON has not is written as `jqd get -o json` does."""
+    text = json_ext.json_of(bytes(given) if isinstance(given, msgspec.Raw) else msgspec.msgpack.encode(given))
+    try:
+        text = msgspec.json.format(text, indent=2)
+    except RecursionError:
+        return cut(text.decode(), chars_max)  # too deep to be indented: on one line
+    return cut(text.decode(), chars_max)
+
+
+def read_value(text: str) -> Any:
+    """Return the value of JSON that a person typed. Raises ValueError that says what is wrong, and where."""
+    try:
+        meant = json_ext.read(text.encode())
+        msgspec.msgpack.encode(meant)
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError) as error:
+        raise ValueError(f"this is no JSON that MessagePack can carry: {error}") from error
+    return meant
+
+
+def instant(told: Any) -> datetime | None:
+    """Return a date as the API tells it; None for anything else."""
+    if isinstance(told, datetime):
+        return told
+    try:
+        return datetime.fromisoformat(told) if told else None
+    except (TypeError, ValueError):
+        return None
+
+
+def lasting(seconds: float) -> str:
+    """Return a duration in its two largest units: 45 s, 3 min 20 s, 2 d 4 h."""
+    left = max(0.0, seconds)
+    if left < 10:
+        return f"{left:.1f} s"
+    parts = list[str]()
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
+        count, left = divmod(left, size)
+        if count and len(parts) < 2:
+            parts.append(f"{count:.0f} {unit}")
+    return " ".join(parts)
+
+
+def ago(told: Any, now: datetime) -> str:
+    """Return how long ago, or in how long, a date is; empty for none."""
+    at = instant(told)
+    if at is None:
+        return ""
+    seconds = (now - at).total_seconds()
+    return f"{lasting(seconds)} ago" if seconds >= 0 else f"in {lasting(-seconds)}"
+
+
+def number(given: Any) -> str:
+    """Return a count with thin spaces between thousands; a rate below ten with one decimal."""
+    if isinstance(given, float) and given < 10 and given != int(given):
+        return f"{given:.1f}"
+    return f"{given:,.0f}".replace(",", "\u202f") if isinstance(given, int | float) else "–"
+
+
+def link(path: str, /, **query: Any) -> str:
+    """Return a URL of this UI. Ids and names stand in its query alone, where any character may be."""
+    given = {name: str(each) for name, each in query.items() if each not in (None, "")}
+    return f"{path}?{urlencode(given, quote_via=quote)}" if given else path
+
+
+def command(*words: str | None, **flags: Any) -> str:
+    """Return a line for a shell: words, then flags that have a value."""
+    told = [word for word in words if word is not None]
+    for name, each in flags.items():
+        if each not in (None, ""):
+            told += [f"--{name.replace('_', '-')}", str(each)]
+    return shlex.join(told)

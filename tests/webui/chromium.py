@@ -1,0 +1,101 @@
+"""A real Chromium that looks at pages, in a thread of its own: playwright brings a loop, and tests may run trio.
+
+It judges what every page must hold: no request leaves the origin, the console is empty, axe finds nothing in light, dark
+and on a phone.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+R = TypeVar("R")
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+AXE = Path(__file__).parent / "axe" / "axe.min.js"
+WAIT_MS = 20_000  # for a page, on a loaded machine
+DESKTOP = {"width": 1280, "height": 900}
+PHONE = {"width": 360, "height": 740}
+
+
+def found() -> str | None:
+    """The browser of this machine."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+class Chromium:
+    """One browser process; `run` looks at pages with it."""
+
+    def __init__(self, path: str) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="chromium")
+        self._playwright = self._thread.submit(lambda: sync_playwright().start()).result(timeout=60)
+        launch = self._playwright.chromium.launch
+        self._browser: Browser = self._thread.submit(
+            lambda: launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        ).result(timeout=60)
+
+    def close(self) -> None:
+        self._thread.submit(self._browser.close).result(timeout=60)
+        self._thread.submit(self._playwright.stop).result(timeout=60)
+        self._thread.shutdown()
+
+    def run(self, look: Callable[[Page], R], *, strict: bool = True, **options: Any) -> R:
+        """Return what `look` returns of a fresh page; `options` of its context. `strict`: nothing may stand in the
+        console, and nothing may be asked of another origin than the first."""
+
+        def within() -> R:
+            context = self._browser.new_context(viewport=DESKTOP, **options)  # type: ignore[arg-type]
+            context.set_default_timeout(WAIT_MS)
+            try:
+                page = context.new_page()
+                with watched(page) as complaints:
+                    result = look(page)
+                assert not strict or complaints == []
+                return result
+            finally:
+                context.close()
+
+        return self._thread.submit(within).result(timeout=90)
+
+
+@contextmanager
+def watched(page: Page) -> Iterator[list[str]]:
+    """Give the list of what no page may do; it grows as that happens."""
+    complaints: list[str] = []
+    origins: list[str] = []
+
+    def asked(url: str) -> None:
+        origin = "/".join(url.split("/")[:3])
+        origins.append(origin)
+        if origin != origins[0]:
+            complaints.append(f"asked {url}")
+
+    page.on("request", lambda request: asked(request.url))
+    page.on("console", lambda message: complaints.append(f"console: {message.text}"))
+    page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+    yield complaints
+
+
+def faults(page: Page) -> list[str]:
+    """What axe finds in the page as it is shown now."""
+    if page.evaluate("typeof axe") == "undefined":
+        page.evaluate(AXE.read_text())  # by the debugger: the page's policy lets no other script in
+    result = page.evaluate("axe.run(document)")
+    return [
+        f"{each['id']}: {each['help']}: {[node['html'][:200] for node in each['nodes'][:3]]}"
+        for each in result["violations"]
+    ]
+
+
+def faults_everywhere(page: Page) -> list[str]:
+    """What axe finds in light, in dark, and on a phone; and whether the page is wider than a phone."""
+    wrong = [f"light: {fault}" for fault in faults(page)]
+    page.emulate_media(color_scheme="dark")
+    wrong += [f"dark: {fault}" for fault in faults(page)]
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    wrong += [f"phone: {fault}" for fault in faults(page)]
+    width = page.evaluate("document.documentElement.scrollWidth")
+    return wrong + ([f"phone: the page is {width} wide"] if width > PHONE["width"] else [])

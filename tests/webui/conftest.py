@@ -1,0 +1,105 @@
+"""A real daemon with a worker, a real `jqd ui`, and a real Chromium: one of each for all tests here."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from jqd.client import Client
+from tests.live.harness import Daemon, Process, ingested, short_directory
+from tests.webui.chromium import Chromium, found
+
+NASTY = "<script>alert(1)</script>\"'&{{7*7}}/../ ü"
+"""What must be text wherever it stands."""
+
+
+class UiProcess(Process):
+    """`jqd ui` on any free port."""
+
+    def __init__(self, log: Path, *args: str, env: dict[str, str] | None = None) -> None:
+        super().__init__(["ui", "--bind", "127.0.0.1:0", *args], log, env)
+        self.url = self.wait_line("ready at").split()[-1]
+
+
+@dataclass
+class Site:
+    """Where the pages are, and jobs to look at, by what became of them."""
+
+    url: str
+    daemon: str
+    jobs: dict[str, str] = field(default_factory=dict)
+
+    def get(self, path: str, **headers: str) -> httpx2.Response:
+        return httpx2.get(self.url + path, headers=headers, timeout=20)
+
+    def post(self, path: str, form: dict[str, str], **headers: str) -> httpx2.Response:
+        """As a page of ours would send it, but for `headers`."""
+        return httpx2.post(self.url + path, data=form, headers={"origin": self.url, **headers}, timeout=20)
+
+    def form_token(self) -> str:
+        job_id = self.jobs["scheduled"]
+        return self.get(f"/job?id={job_id}").text.split('name="form_token" value="')[1].split('"')[0]
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[Site]:
+    with short_directory() as base, Daemon(base / "d") as daemon:
+        args = ["worker", "jqd.worker.demo", "--daemon", daemon.url, "--name", "demo"]
+        with (
+            Process(args, base / "worker.log") as worker,
+            UiProcess(base / "ui.log", "--url", daemon.url) as ui,
+            Client(daemon.url) as client,
+        ):
+            daemon.wait_worker("echo")
+            yield Site(ui.url, daemon.url, _some_jobs(client))
+            assert ui.stop() == 0
+            assert (base / "ui.log").read_text() == ""
+            worker.stop()
+        assert daemon.stop() == 0
+
+
+def _some_jobs(client: Client) -> dict[str, str]:
+    """Push some, and wait until they have come where they are to be."""
+    jobs = {
+        "succeeded": client.push("echo", {"said": NASTY}, keep_result=True, tags=[NASTY]),
+        "failed": client.push("fail", NASTY, max_retry=0),
+        "scheduled": client.push("echo", [1, 2**60], delay="1d"),
+        "waiting": client.push(NASTY, {"a": 1}, tags=["slow"]),
+        "odd": client.push("echo", b"\x00\xff", job_id="../a/b?c=d&e#f\"'<i>%2F", delay="1d"),
+    }
+    jobs["blocked"] = client.push("echo", None, after=[jobs["scheduled"]])
+    client.wait([jobs["succeeded"], jobs["failed"]], timeout=60)
+    for state in ("scheduled", "waiting", "odd", "blocked"):
+        ingested(client, jobs[state])
+    return jobs
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Chromium]:
+    path = found()
+    if path is None:
+        pytest.skip("there is no Chromium on this machine: install `chromium`")
+    browser = Chromium(path)
+    yield browser
+    browser.close()
+
+
+Push = Callable[..., str]
+
+
+@pytest.fixture
+def push(site: Site) -> Iterator[Push]:
+    """Pushes a job of a test's own; answers its id once it is in the store."""
+    with Client(site.daemon) as client:
+
+        def one(name: str, argument: object = None, *, ended: bool = False, **options: object) -> str:
+            job_id = client.push(name, argument, **options)  # type: ignore[arg-type]
+            if ended:
+                client.wait([job_id], timeout=60)
+            else:
+                ingested(client, job_id)
+            return job_id
+
+        yield one

@@ -1,0 +1,41 @@
+"""All pages of the UI, each with a word that must stand on it. A new page is one line here."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+from urllib.parse import quote
+
+from tests.webui.conftest import Site
+
+
+class Seen(NamedTuple):
+    name: str
+    path: Callable[[Site], str]
+    holds: str
+
+
+def job(state: str, path: str = "/job?id=", after: str = "") -> Callable[[Site], str]:
+    return lambda site: path + quote(site.jobs[state], safe="") + after
+
+
+def plain(path: str) -> Callable[[Site], str]:
+    return lambda site: path
+
+
+PAGES = [
+    Seen("now", plain("/"), "What waits longest"),
+    Seen("jobs", plain("/jobs"), "Jobs, newest first"),
+    Seen("jobs failed", plain("/jobs?state=failed&name=fail"), "fail"),
+    Seen("jobs none", plain("/jobs?tag=nobody-has-this"), "No job is of that kind"),
+    Seen("job succeeded", job("succeeded"), "Result"),
+    Seen("job failed", job("failed"), "Mend the argument and retry"),
+    Seen("job waiting", job("waiting"), "Why it waits"),
+    Seen("job blocked", job("blocked"), "Jobs of its flow"),
+    Seen("job odd", job("odd"), "$bytes"),
+    Seen("confirm", job("odd", "/job/confirm?act=cancel&id="), "Leave it as it is"),
+]
+REFUSED = [
+    Seen("no such job", plain("/job?id=nobody"), "nobody"),
+    Seen("no such page", plain("/nothing"), "Not Found"),
+    Seen("wrong filter", plain("/jobs?state=nonsense"), "nonsense"),
+]
+"""Pages that say what is wrong."""
