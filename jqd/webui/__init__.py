@@ -1,4 +1,4 @@
-"""The web UI, `jqd ui`: a process of its own, and a client of the API with the rights of a token (docs/adr/0090).
+"""The web UI, `jqd ui`: a process of its own, and a client of the API with the rights of a token (docs/adr/0091).
 
 serve.py      binds, serves by hypercorn, stops
 app.py        the application: who may ask, which page answers, what is shown when something is wrong

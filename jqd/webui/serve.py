@@ -42,10 +42,8 @@ async def serve(config: UiConfig, *, ready: Callable[[str], None], stop: trio.Ev
 def _listen(config: UiConfig) -> socket.socket:
     host, port = config.address
     try:
-        family, kind, protocol, _, at = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(at)
+        family, _, _, _, at = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(at, family=family, backlog=BACKLOG)
     except OSError as error:
         raise ConfigError(
             f"the web UI cannot listen on {config.bind}: {error.strerror or error}; choose another address with "

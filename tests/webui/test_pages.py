@@ -48,18 +48,11 @@ def test_a_page_says_the_same_without_javascript(site: Site, seen: Seen) -> None
 
 def test_now_moves_by_itself(site: Site, chromium: Chromium, push: Push) -> None:
     def look(page: Page) -> None:
-        asked: list[str] = []
-        page.on("requestfinished", lambda r: asked.append("fin " + r.url))
-        page.on("requestfailed", lambda r: asked.append("fail " + r.url))
-        page.on("request", lambda r: asked.append("req " + r.url))
         page.goto(site.url)
         tile = page.locator(".tiles a", has_text="scheduled").locator("b")
         before = int(tile.inner_text())
         push("echo", None, delay="1d")
-        try:
-            expect(tile).to_have_text(str(before + 1), timeout=20_000)
-        finally:
-            print(asked, site.get("/").text.count("<b>"), site.get("/").text)
+        expect(tile).to_have_text(str(before + 1), timeout=60_000)
 
     chromium.run(look)
 

@@ -1,0 +1,127 @@
+"""Logging in at a daemon that asks for tokens: what a role may, and how a login ends."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import httpx2
+import pytest
+from playwright.sync_api import Page
+
+from jqd.client import Client
+from tests.live.harness import Daemon, short_directory
+from tests.webui.chromium import Chromium
+from tests.webui.conftest import UiProcess
+
+
+@dataclass
+class Guarded:
+    """A UI in front of a daemon that asks for tokens."""
+
+    url: str
+    master: Client
+    ui: UiProcess
+    daemon: Daemon
+    browsers: list[httpx2.Client] = field(default_factory=list)
+
+    def log_in(self, token: str, onward: str = "/") -> httpx2.Client:
+        """A browser that has sent the form of the login."""
+        browser = httpx2.Client(base_url=self.url, headers={"origin": self.url}, timeout=20)
+        self.browsers.append(browser)
+        self.answer = browser.post("/login", data={"token": token, "next": onward})
+        return browser
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Guarded]:
+    with short_directory() as base:
+        env = {"JQD_HTTP__TOKENS": "required", "JQD_API__MASTER_KEY": "m" * 32}
+        with (
+            Daemon(base / "d", env=env) as daemon,
+            Client(daemon.url, token="m" * 32) as master,
+            UiProcess(base / "ui.log", "--url", daemon.url) as ui,
+        ):
+            guarded = Guarded(ui.url, master, ui, daemon)
+            yield guarded
+            for browser in guarded.browsers:
+                browser.close()
+            assert ui.stop() == 0
+            daemon.stop()
+
+
+def test_without_a_login_every_page_leads_there_and_back(guarded: Guarded) -> None:
+    answer = httpx2.get(f"{guarded.url}/jobs?state=failed")
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/login?next=%2Fjobs%3Fstate%3Dfailed"
+    token = guarded.master.create_token("viewer")["token"]
+    guarded.log_in(token, "/jobs?state=failed")
+    assert guarded.answer.headers["location"] == "/jobs?state=failed"
+    cookie = guarded.answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Lax" in cookie
+    assert "Secure" not in cookie, "this UI speaks plain HTTP"
+    assert token not in cookie
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "ü\n"])
+def test_a_wrong_token_lets_nobody_in_and_is_not_repeated(guarded: Guarded, token: str) -> None:
+    browser = guarded.log_in(token)
+    assert guarded.answer.status_code in (403, 422)
+    assert 'value="wrong"' not in guarded.answer.text
+    assert browser.get("/").status_code == 303
+
+
+def test_a_viewer_sees_grey_buttons_and_is_refused_all_the_same(guarded: Guarded) -> None:
+    job_id = guarded.master.push("echo", 1, delay="1d")
+    browser = guarded.log_in(guarded.master.create_token("viewer")["token"])
+    page = browser.get(f"/job?id={job_id}").text
+    assert re.search(r"<button class=\"danger\" disabled[^>]*>Cancel", page)
+    form_token = page.split('name="form_token" value="')[1].split('"')[0]
+    answer = browser.post("/job/cancel", data={"id": job_id, "form_token": form_token})
+    assert answer.status_code == 403
+    assert "viewer" in answer.text or "role" in answer.text
+    assert guarded.master.get(job_id).state != "cancelled"
+
+
+def test_a_tenant_sees_its_own_counts(guarded: Guarded) -> None:
+    token = guarded.master.create_token("operator", tenant="acme")["token"]
+    with Client(guarded.daemon.url, token=token) as client:
+        client.push("echo", 1, delay="1d")
+    browser = guarded.log_in(token)
+    page = browser.get("/")
+    assert page.status_code == 200
+    assert "of acme" in page.text
+
+
+def test_a_revoked_token_ends_the_login(guarded: Guarded) -> None:
+    made = guarded.master.create_token("operator")
+    browser = guarded.log_in(made["token"])
+    assert browser.get("/jobs").status_code == 200
+    guarded.master.revoke_token(made["token_id"])
+    answer = browser.get("/jobs?state=failed")
+    assert answer.headers["location"].startswith("/login?next=")
+    assert "has ended" in browser.get(answer.headers["location"]).text
+
+
+def test_who_logs_out_leaves_no_token_behind(guarded: Guarded) -> None:
+    browser = guarded.log_in(guarded.master.create_token("operator", note="mine")["token"])
+    before = {each["token_id"] for each in guarded.master.tokens() if each["note"] == "ui"}
+    page = browser.get("/").text
+    form_token = page.split('name="form_token" value="')[1].split('"')[0]
+    assert browser.post("/logout", data={"form_token": form_token}).status_code == 303
+    assert browser.get("/").status_code == 303
+    after = {each["token_id"] for each in guarded.master.tokens() if each["note"] == "ui"}
+    assert len(before - after) == 1
+
+
+def test_a_person_logs_in_with_a_browser(guarded: Guarded, chromium: Chromium) -> None:
+    token = guarded.master.create_token("operator")["token"]
+
+    def look(page: Page) -> str:
+        page.goto(f"{guarded.url}/jobs")
+        page.get_by_label("Token").fill(token)
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/jobs")
+        return page.locator(".me").inner_text()
+
+    assert "operator" in chromium.run(look)

@@ -1,0 +1,190 @@
+"""What open pages ask is asked once: answers that are shared, feeds that tick, sessions that end. In memory."""
+
+from typing import Any, cast
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from jqd.client import JobEvent, NotFound, Unavailable
+from jqd.testing.clock import ManualClock
+from jqd.webui.api import SHARED_S, Answers, Api, together
+from jqd.webui.config import SESSION_S, SESSIONS_MAX
+from jqd.webui.feed import QUIET_S, Feeds
+from jqd.webui.sessions import Me, Sessions
+from jqd.webui.values import ago, lasting, link, read_value, value
+
+
+class Asked:
+    """A question that is answered when it may be."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.times, self.may, self.error = 0, trio.Event(), error
+
+    async def __call__(self) -> dict[str, Any]:
+        self.times += 1
+        await self.may.wait()
+        if self.error is not None:
+            raise self.error
+        return {"times": self.times}
+
+
+async def test_pages_that_ask_the_same_at_once_share_an_answer_for_a_second() -> None:
+    clock, ask, found = ManualClock(), Asked(), []
+    answers = Answers(clock)
+
+    async def page() -> None:
+        found.append(await answers.get("key", ask))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(500):
+            nursery.start_soon(page)
+        await wait_all_tasks_blocked()
+        ask.may.set()
+    assert found == [{"times": 1}] * 500
+    clock.advance(SHARED_S + 0.1)
+    assert await answers.get("key", ask) == {"times": 2}
+
+
+async def test_a_page_that_leaves_takes_no_answer_from_the_others_and_a_refusal_is_shared() -> None:
+    ask, found = Asked(), []
+    answers = Answers(ManualClock())
+
+    async def page() -> None:
+        found.append(await answers.get("key", ask))
+
+    async with trio.open_nursery() as nursery:
+        with trio.CancelScope() as leaving:
+            nursery.start_soon(page)
+            await wait_all_tasks_blocked()
+        first = trio.CancelScope()
+
+        async def leaver() -> None:
+            with first:
+                await answers.get("other", ask)
+
+        nursery.start_soon(leaver)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(answers.get, "other", ask)
+        await wait_all_tasks_blocked()
+        first.cancel()
+        await wait_all_tasks_blocked()
+        assert ask.times == 3, "who waited asks by itself"
+        ask.may.set()
+    assert not leaving.cancelled_caught
+    refusing = Asked(NotFound("there is no such job", status=404))
+    refusing.may.set()
+    for _ in range(2):
+        with pytest.raises(NotFound):
+            await answers.get("refused", refusing)
+    assert refusing.times == 1
+
+
+async def test_of_several_calls_the_first_error_comes_out_in_no_group() -> None:
+    async def fails() -> None:
+        raise NotFound("nobody", status=404)
+
+    with pytest.raises(NotFound):
+        await together(one=fails, other=trio.sleep_forever)
+
+
+class Counting:
+    """Counters of a daemon that end, or are refused."""
+
+    def __init__(self) -> None:
+        self.send, self._receive = trio.open_memory_channel[object](100)
+        self.began = 0
+
+    async def counters(self) -> Any:
+        self.began += 1
+        async for told in self._receive:
+            if told == "refuse":
+                raise Unavailable("16 listen already", status=429, retry_after=None)
+            yield JobEvent("counters", {"store": told})
+
+
+async def test_a_feed_ticks_when_counters_change_and_by_time_while_it_is_refused(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    source = Counting()
+    api = Api(cast("Any", source), Answers(ManualClock()), "me")
+    async with trio.open_nursery() as nursery:
+        feeds = Feeds(nursery)
+        async with feeds.listen(api) as feed, feeds.listen(api) as same:
+            assert feed is same
+            assert feeds.listeners == 2
+            source.send.send_nowait({"waiting": 1, "used_memory": 6})
+            with trio.fail_after(1):
+                await feed.wait_tick()
+            with trio.move_on_after(1) as quiet:
+                source.send.send_nowait({"waiting": 1, "used_memory": 7})
+                await feed.wait_tick()
+            assert quiet.cancelled_caught, "nothing that a page shows has changed"
+            source.send.send_nowait("refuse")
+            with trio.fail_after(1):
+                await feed.wait_tick()
+            source.send.send_nowait("refuse")
+            with trio.fail_after(QUIET_S + 1):
+                await feed.wait_tick()
+            assert source.began == 2
+            waiting = trio.Event()
+
+            async def last() -> None:
+                await feed.wait_tick()
+                waiting.set()
+
+            nursery.start_soon(last)
+            await wait_all_tasks_blocked()
+            feeds.close()
+            await waiting.wait()
+        assert feeds.listeners == 0
+
+
+class Closing:
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_sessions_end_by_time_and_by_number() -> None:
+    clock, api = ManualClock(), Closing()
+    sessions = Sessions(clock)
+    me = Me("viewer")
+    first = sessions.begin(cast("Api", api), me)
+    assert sessions.find(first.session_id) is first
+    assert sessions.find("guessed") is None
+    clock.advance(SESSION_S + 1)
+    assert sessions.find(first.session_id) is None
+    assert api.closed == 1
+    kept = [sessions.begin(cast("Api", api), me) for _ in range(SESSIONS_MAX)]
+    assert sessions.find(kept[0].session_id) is kept[0]
+    sessions.begin(cast("Api", api), me)
+    assert sessions.find(kept[1].session_id) is None, "the one unused for longest"
+    assert sessions.find(kept[0].session_id) is kept[0]
+    sessions.close()
+    assert len(sessions) == 0
+    assert api.closed == SESSIONS_MAX + 2
+    assert first.owns_form(first.form_token)
+    assert not first.owns_form("ü")
+
+
+def test_values_are_text_that_can_be_read_again() -> None:
+    for given in (None, 2**63, [1.5, "ü"], {"a": b"\x00"}, {"$bytes": "x"}):
+        shown = value(given)
+        assert shown.is_whole
+        assert read_value(shown.text) == given or "$msgpack" in shown.text
+    assert value("x" * 20_000).cut
+    assert not value([[]] * 3).cut
+    with pytest.raises(ValueError, match="no JSON"):
+        read_value("{")
+    with pytest.raises(ValueError, match="MessagePack"):
+        read_value(str(10**30))
+
+
+def test_addresses_and_ages() -> None:
+    assert link("/job", id="../a?b&c#d'\"<%", done=None) == "/job?id=..%2Fa%3Fb%26c%23d%27%22%3C%25"
+    assert lasting(5.25) == "5.2 s"
+    assert lasting(200_000) == "2 d 7 h"
+    assert ago("no date", cast("Any", None)) == ""
