@@ -14,6 +14,7 @@ from jqd.domain.errors import Conflict, Denied, Fault, Interrupted, Invalid, Jqd
 from jqd.domain.job import State
 from jqd.domain.job_spec import Date
 from jqd.domain.tenant import bare
+from jqd.service.act_on_each import act_on_each
 from jqd.service.audit import meant, noted
 from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
@@ -25,7 +26,6 @@ from jqd.service.services import Services
 from jqd.store import JobView
 
 IDS_MAX = 1_000  # named in one request
-CHANGES_MAX = 64  # under way at once: they share the syncs of the journal
 MORE = "more"  # the cursor of a clean that goes on: what is gone needs no place to begin at
 
 ENDED = tuple(state for state in State if state.is_final)
@@ -291,27 +291,6 @@ async def _without_results(services: Services, found: Sequence[Found]) -> list[s
 
     await act_on_each(list({job.id for job in found}.difference(free)), one)
     return free
-
-
-async def act_on_each(items: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
-    """Run `act` on several items at a time. Raises the first error once all that had begun have ended."""
-    limiter = trio.CapacityLimiter(CHANGES_MAX)
-    failed: list[JqdError] = []
-
-    async def one(item: T) -> None:
-        async with limiter:
-            if failed:
-                return
-            try:
-                await act(item)
-            except JqdError as error:
-                failed.append(error)
-
-    async with trio.open_nursery() as nursery:
-        for item in items:
-            nursery.start_soon(one, item)
-    if failed:
-        raise failed[0]
 
 
 def _ended_before(view: Found, before_ms: int) -> bool:

@@ -36,7 +36,7 @@ async def explain(services: Services, given: str) -> tuple[JobView | None, WaitR
         if view.state is State.RUNNING:
             reason = _running(services, view)
         elif view.state is State.BLOCKED and view.flow is not None:
-            reason = WaitReason(Cause.BLOCKED, await awaited(services, view.flow))
+            reason = WaitReason(Cause.BLOCKED, await awaited(services, view, view.flow))
         elif view.eligible_at_ms > services.clock.wall_ms():
             reason = _dated(view)
         else:

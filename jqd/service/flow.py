@@ -8,8 +8,9 @@ import trio
 from jqd.domain.errors import Conflict, Denied, NotFound
 from jqd.domain.job import State
 from jqd.domain.jobid import parse_id, partition_of
+from jqd.service.act_on_each import act_on_each
 from jqd.service.audit import noted
-from jqd.service.bulk import Tally, act_on_each
+from jqd.service.bulk import Tally
 from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
 from jqd.service.find import Coming, resolve

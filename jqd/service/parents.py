@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-import trio
-
-from jqd.domain.errors import JqdError, NotFound, NotYet, StoreAway
+from jqd.domain.errors import NotFound, NotYet, StoreAway
 from jqd.domain.flow import Flow
 from jqd.domain.tenant import bare
+from jqd.service.act_on_each import act_on_each
+from jqd.service.circles import in_words, way_back
 from jqd.service.find import find, resolve
 from jqd.service.services import Services
 from jqd.store import JobView
@@ -23,45 +23,38 @@ async def unknown_parents(services: Services, parents: Sequence[str]) -> set[str
     jobs gets results of those that it may see alone: all of its parents are looked for, or StoreAway, NotYet raised."""
     is_scoped = bool(services.principal.scopes)
     unknown: set[str] = set()
-    limiter = trio.CapacityLimiter(LOOKS_MAX)
 
     async def look(given: str) -> None:
-        async with limiter:
-            try:
-                job_id = await resolve(services, given)
-                await find(services, job_id, named=job_id != given, given=given)
-            except NotFound:
-                unknown.add(given)
-            except (StoreAway, NotYet):
-                if is_scoped:
-                    raise
-                return  # whether there is such a job is not known now
-
-    failed: list[JqdError] = []
-
-    async def one(given: str) -> None:
         try:
-            await look(given)
-        except JqdError as error:
-            failed.append(error)  # raised below, outside the nursery, as what it is
+            job_id = await resolve(services, given)
+            await find(services, job_id, named=job_id != given, given=given)
+        except NotFound:
+            unknown.add(given)
+        except (StoreAway, NotYet):
+            if is_scoped:
+                raise
+            return  # whether there is such a job is not known now
 
-    async with trio.open_nursery() as nursery:
-        for given in parents if is_scoped else parents[:CHECKED_MAX]:
-            nursery.start_soon(one, given)
-    if failed:
-        raise failed[0]
+    await act_on_each(parents if is_scoped else parents[:CHECKED_MAX], look, LOOKS_MAX)
     return unknown
 
 
-async def awaited(services: Services, flow: Flow) -> str:
+async def awaited(services: Services, job: JobView, flow: Flow) -> str:
     """What a blocked job waits for, in words: the first parents that have not ended."""
+    way = await way_back(services, {job.id, job.name} - {""}, flow.after, {})
+    if way:
+        whole = in_words(services, [job.name or job.id, *way])
+        return f"it waits for itself, by {whole}, and never begins: cancel one of them, or run it now"
+    # Its parents are known by the names that its own tenant gave, whoever asks.
+    services = services.as_principal(services.principal._replace(tenant=job.tenant))
+    unknown = "not known to this token" if services.principal.scopes else "nobody knows it"
     named: list[str] = []
     for parent in map(bare, flow.after[:CHECKED_MAX]):
         try:
             job_id = await resolve(services, parent)
             view = await find(services, job_id, named=job_id != parent, given=parent)
         except NotFound:
-            named.append(f"{parent} (nobody knows it)")
+            named.append(f"{parent} ({unknown})")
         except NotYet:
             named.append(f"{parent} (on its way)")
         else:

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
-import trio
 from msgspec import Raw, structs
 
-from jqd.domain.errors import Denied, Fault, JqdError, NotFound, NotYet
+from jqd.domain.errors import Denied, Fault, NotFound, NotYet
 from jqd.domain.tenant import bare
 from jqd.runner.handler import Handler, is_version
+from jqd.service.act_on_each import act_on_each
 from jqd.service.batch import Batch, in_order
+from jqd.service.circles import own_circles, replaced_circles
 from jqd.service.find import find, resolve
 from jqd.service.flow_checks import following_of, names_of
 from jqd.service.parents import unknown_parents
@@ -19,8 +20,6 @@ from jqd.service.server_only import may_change
 from jqd.service.services import Services
 from jqd.service.settings import get_or_refresh
 from jqd.store import JobView
-
-LOOKS_MAX = 64  # at once: each is two calls of the store
 
 _decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
@@ -61,8 +60,10 @@ def refuse_uncalled(services: Services, batch: Batch) -> Batch:
 
 
 async def refuse_orphans(services: Services, batch: Batch) -> Batch:
-    """Return the batch without jobs that wait for others which nobody has pushed. Raises StoreRefused."""
-    batch = _refuse_circles(batch)
+    """Return the batch without jobs that wait for others which nobody has pushed, or for each other. Raises StoreAway,
+    StoreRefused."""
+    if circles := own_circles(batch) or await replaced_circles(services, batch):
+        batch = _without_places(batch, circles)
     own = {job.job_id for job in batch.jobs}
     asked = {parent: None for job in batch.jobs for parent in job.after if parent not in own}
     if not asked:
@@ -86,29 +87,15 @@ async def refuse_replaced(services: Services, batch: Batch) -> Batch:
     if not wished or (services.principal.is_server and not services.principal.scopes):
         return batch
     why: dict[str, str] = {}
-    limiter = trio.CapacityLimiter(LOOKS_MAX)
 
     async def look(given: str) -> None:
-        async with limiter:
-            view = await _standing(services, given)
+        view = await _standing(services, given)
         if view is not None and not services.principal.can_access(view.jobtype):
             why[given] = f"job_id {given[:64]!r} is taken by a job that this token is not for; choose another"
         elif view is not None and not may_change(services, view):
             why[given] = f"job_id {given[:64]!r} is taken by a job that only the master key may replace; choose another"
 
-    failed: list[JqdError] = []
-
-    async def one(given: str) -> None:
-        try:
-            await look(given)
-        except JqdError as error:
-            failed.append(error)  # raised below, outside the nursery, as what it is
-
-    async with trio.open_nursery() as nursery:
-        for given in wished:
-            nursery.start_soon(one, given)
-    if failed:
-        raise failed[0]
+    await act_on_each(wished, look)
     return _without(batch, why, "job_id")
 
 
@@ -156,29 +143,6 @@ def _parts(services: Services, jobtype: str) -> tuple[str, Handler | None, int]:
     name, at, number = jobtype.rpartition("@")
     is_one = bool(at) and number.isascii() and number.isdecimal()
     return name, services.workers.handler(name) if is_one else None, int(number[:16]) if is_one else 0
-
-
-def _refuse_circles(batch: Batch) -> Batch:
-    """Return the batch without jobs of it that wait for each other."""
-    own = {job.job_id for job in batch.jobs if job.job_id is not None}
-    left = {job.job_id: sum(parent in own for parent in job.after) for job in batch.jobs if job.job_id is not None}
-    if not any(left.values()):
-        return batch
-    children: dict[str, list[str]] = {}
-    for job in batch.jobs:
-        for parent in job.after if job.job_id is not None else ():
-            children.setdefault(parent, []).append(str(job.job_id))
-    free = [job_id for job_id, parents in left.items() if not parents]
-    while free:
-        job_id = free.pop()
-        del left[job_id]
-        for child in children.get(job_id, ()):
-            left[child] -= 1
-            if not left[child]:
-                free.append(child)
-    detail = "it waits for jobs of this request that wait for it, or for each other: none would ever begin"
-    faults = {place: Fault("/after", detail) for place, job in enumerate(batch.jobs) if job.job_id in left}
-    return _without_places(batch, faults) if faults else batch
 
 
 def _without_places(batch: Batch, faults: Mapping[int, Fault]) -> Batch:

@@ -1,0 +1,121 @@
+"""Jobs that wait for each other, so that none would ever begin: by one push, or by one that replaces a job."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from jqd.domain.errors import Fault
+from jqd.domain.job import State
+from jqd.domain.jobid import parse_id, partition_of
+from jqd.domain.tenant import bare
+from jqd.service.act_on_each import act_on_each
+from jqd.service.batch import Batch
+from jqd.service.flow import PIECE, wait_ingested
+from jqd.service.services import Services
+from jqd.store.links import Linked
+
+LOOKED_MAX = 1_000  # jobs that one job waits for, by whatever way: ten calls of the store
+NAMED_MAX = 10  # in one sentence
+
+
+def own_circles(batch: Batch) -> dict[int, Fault]:
+    """Return which good jobs of a batch wait for each other, by their places among these. Pure."""
+    own = {job.job_id for job in batch.jobs if job.job_id is not None}
+    left = {job.job_id: sum(parent in own for parent in job.after) for job in batch.jobs if job.job_id is not None}
+    if not any(left.values()):
+        return {}
+    children: dict[str, list[str]] = {}
+    for job in batch.jobs:
+        for parent in job.after if job.job_id is not None else ():
+            children.setdefault(parent, []).append(str(job.job_id))
+    free = [job_id for job_id, parents in left.items() if not parents]
+    while free:
+        job_id = free.pop()
+        del left[job_id]
+        for child in children.get(job_id, ()):
+            left[child] -= 1
+            if not left[child]:
+                free.append(child)
+    detail = "it waits for jobs of this request that wait for it, or for each other: none would ever begin"
+    return {place: Fault("/after", detail) for place, job in enumerate(batch.jobs) if job.job_id in left}
+
+
+async def replaced_circles(services: Services, batch: Batch) -> dict[int, Fault]:
+    """Return which good jobs would replace one that a parent of theirs waits for. Raises StoreAway, StoreRefused."""
+    risky = {place: job for place, job in enumerate(batch.jobs) if job.replace and job.after and job.job_id}
+    if not risky:
+        return {}
+    await wait_ingested(services)
+    name = services.qualified_name
+    own = {name(job.job_id): [_qualified(services, each) for each in job.after] for job in batch.jobs if job.job_id}
+    faults: dict[int, Fault] = {}
+    for place, job in risky.items():
+        its = name(str(job.job_id))
+        job_id = await services.store.resolve(its)
+        if way := await way_back(services, {its, job_id or its}, own[its], own):
+            whole = in_words(services, [its, *way])
+            detail = f"it would wait for itself, by {whole}: none of them would ever begin"
+            faults[place] = Fault("/after", detail)
+    return faults
+
+
+def _qualified(services: Services, parent: str) -> str:
+    return parent if parse_id(parent) is not None else services.qualified_name(parent)
+
+
+async def way_back(
+    services: Services, to: Collection[str], after: Sequence[str], own: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return by which parents a job waits for itself; none: it does not, as far as LOOKED_MAX jobs tell.
+
+    `to`: its ids. `own`: what jobs that are pushed now wait for, by their own ids. Raises StoreAway, StoreRefused."""
+    child: dict[str, str] = dict.fromkeys(after, "")
+    due = list(child)
+    while due and len(child) <= LOOKED_MAX:
+        rows = await _rows(services, [each for each in due if each not in own])
+        near: list[str] = []
+        for given in due:
+            row = rows.get(given)
+            if given in to or (row is not None and row.job.id in to):
+                way = [given]
+                while child[way[0]]:
+                    way.insert(0, child[way[0]])
+                return way
+            new = [each for each in own.get(given, _awaits(row)) if each not in child]
+            child |= dict.fromkeys(new, given)
+            near += new
+        due = near
+    return []
+
+
+def _awaits(row: Linked | None) -> Sequence[str]:
+    """Return what a job waits for now."""
+    return row.job.flow.after if row is not None and row.state == State.BLOCKED and row.job.flow is not None else ()
+
+
+async def _rows(services: Services, given: Sequence[str]) -> dict[str, Linked]:
+    """Return the jobs in the store, by the ids that they were given by."""
+    ids = {each: each for each in given if parse_id(each) is not None}
+
+    async def one(name: str) -> None:
+        job_id = await services.store.resolve(name)
+        if job_id is not None:
+            ids[name] = job_id
+
+    await act_on_each([each for each in given if each not in ids], one)
+    homes: dict[int, list[str]] = {}
+    for each, job_id in ids.items():
+        homes.setdefault(partition_of(job_id, services.partitions), []).append(each)
+    found: dict[str, Linked] = {}
+    for home, its in homes.items():
+        for at in range(0, len(its), PIECE):
+            piece = its[at : at + PIECE]
+            rows = await services.store.at(home).list_links([ids[each] for each in piece], 0)
+            found |= {each: row for each, row in zip(piece, rows, strict=True) if row is not None}
+    return found
+
+
+def in_words(services: Services, way: Sequence[str]) -> str:
+    """Return the jobs of a circle, as their pushers know them; to a token for some jobs none but the first."""
+    if services.principal.scopes:
+        way = [way[0], "…", way[-1]]
+    named = [bare(each)[:64] for each in way]
+    return " → ".join(named if len(named) <= NAMED_MAX else [*named[: NAMED_MAX - 1], "…", named[-1]])
