@@ -23,6 +23,7 @@ RESULTS_TOO_LARGE = "results"  # in `Flow.failed`: no parent failed, but their r
 RESULTS_GONE = "gone"  # there: a parent succeeded and kept its result, which was dropped since
 NO_FIELD = "argument"  # there: its argument is no map any more, so `result_into` names nothing
 NIL = b"\xc0"  # in MessagePack
+KEY_SEPARATOR = "\x1e"  # it cannot be printed, and neither jobtypes nor keys have it
 OnFailure = Literal["run", "cancel", "fail"]
 Until = Literal["waiting", "ended"]
 
@@ -43,7 +44,7 @@ class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     group: str = ""
     """Its tenant before it."""
     unique: str = ""
-    """Its tenant before it."""
+    """A `unique_key`."""
     until: Until = "ended"
     """How long `unique` holds."""
     parent: str = ""
@@ -67,6 +68,16 @@ class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def is_blocked(self) -> bool:
         return bool(self.after) and (not self.released or bool(self.failed))
+
+
+def unique_key(jobtype: str, unique: str) -> str:
+    """The name of a unique key in the store: of a jobtype, a qualified name, for two types mean two things by "7"."""
+    return f"{jobtype}{KEY_SEPARATOR}{unique}"
+
+
+def said_unique(key: str) -> str:
+    """What its pusher said."""
+    return key.rpartition(KEY_SEPARATOR)[2]
 
 
 def as_text(then: bytes) -> str:

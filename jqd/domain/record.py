@@ -22,7 +22,7 @@ from msgspec import Raw
 
 from jqd.domain.array_split import MALFORMED, Steps, array_of, cut, skipped
 from jqd.domain.errors import JournalDamaged
-from jqd.domain.flow import BLOCKED_MS, Flow, as_array, as_text
+from jqd.domain.flow import BLOCKED_MS, Flow, as_array, as_text, unique_key
 from jqd.domain.job import Change, ChangeKind, Job, Outcome
 from jqd.domain.job_spec import NOTHING, JobOptions, JobRecord, content_digest, date_digest, keyed_digest
 from jqd.domain.jobid import IdRange, is_id, parse_id
@@ -206,7 +206,7 @@ def _flow(head: Head, index: int, job: JobRecord) -> Flow:
         tuple(parent if is_id(parent) else names(parent) for parent in job.after),
         job.on_parent_failure,
         names(job.group) if job.group else "",
-        names(job.unique) if job.unique else "",
+        unique_key(names(job.name), job.unique) if job.unique else "",
         job.while_,
         job.parent or "",
         job.callback or "",

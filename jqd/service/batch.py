@@ -148,6 +148,9 @@ def _longest_if_good(jobs: Sequence[JobSpec], bytes_max: int) -> tuple[int, bool
             and job.then is UNSET
             and job.group is None
             and job.unique is None
+            and job.while_ == "ended"
+            and job.on_parent_failure == "fail"
+            and not job.one_result
             and job.callback is None
             and job.result_into is None
             and job.debounce is None

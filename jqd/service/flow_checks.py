@@ -35,6 +35,8 @@ def is_linked(job: JobSpec) -> bool:
         or job.callback is not None
         or job.result_into is not None
         or job.debounce is not None
+        or job.while_ != "ended"
+        or job.one_result
         or job.parent is not None
         or job.then is not UNSET
     )
@@ -58,6 +60,8 @@ def link_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault]
         yield Fault("/debounce", "debounce puts off the job with the same unique key; give a unique key")
     if job.debounce is not None and job.while_ != "waiting":
         yield Fault("/debounce", 'a job that has begun cannot be put off; say "while": "waiting"')
+    if job.while_ != "ended" and job.unique is None:
+        yield Fault("/while", "while says how long a job has its unique key; give a unique key")
     if job.unique is not None and job.job_id is not None:
         yield Fault("/unique", "unique and job_id exclude each other: a job_id is unique already")
     if len(set(job.after)) < len(job.after):
@@ -69,6 +73,16 @@ def link_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault]
     if job.result_into is not None and not is_map(bytes(job.argument)):
         yield Fault("/result_into", NO_MAP)
     yield from _then_faults(job, bytes_max, faults)
+
+
+def stray_faults(job: JobSpec) -> Iterator[Fault]:
+    """What a pushed job says of parents that it has not. In `then`, and of a group, its parents are others."""
+    if job.after:
+        return
+    if job.result_into is not None:
+        yield Fault("/result_into", "it names where the results of parents go, and this job waits for none: say after")
+    if job.on_parent_failure != "fail":
+        yield Fault("/on_parent_failure", "it is about parents, and this job waits for none: say after")
 
 
 def is_map(argument: bytes) -> bool:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from jqd.domain.errors import JournalRefused
-from jqd.domain.flow import CALLBACK
+from jqd.domain.flow import CALLBACK, unique_key
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import homes_of
 from jqd.domain.record import Head, Lane, encode_jobs
@@ -51,7 +51,7 @@ def write(
     tenant = services.principal.tenant
     names, called = list[str](), list[int]()
     for place, job in enumerate(jobs):
-        home = job.unique or job.name  # a job lies where its key does
+        home = unique_key(job.name, job.unique) if job.unique else job.name  # a job lies where its key does
         names.append(annotate(tenant, home) if tenant else home)
         if job.callback is not None and job.name != CALLBACK:
             called.append(place)

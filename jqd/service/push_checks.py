@@ -13,7 +13,7 @@ from jqd.service.act_on_each import act_on_each
 from jqd.service.batch import Batch, in_order
 from jqd.service.circles import own_circles, replaced_circles
 from jqd.service.find import find, resolve
-from jqd.service.flow_checks import following_of, names_of
+from jqd.service.flow_checks import following_of, names_of, stray_faults
 from jqd.service.parents import unknown_parents
 from jqd.service.principal import EVERYBODY
 from jqd.service.server_only import may_change
@@ -64,6 +64,9 @@ async def refuse_orphans(services: Services, batch: Batch) -> Batch:
     StoreRefused."""
     if circles := own_circles(batch) or await replaced_circles(services, batch):
         batch = _without_places(batch, circles)
+    stray = {place: fault for place, job in enumerate(batch.jobs) for fault in stray_faults(job)}
+    if stray:
+        batch = _without_places(batch, stray)
     own = {job.job_id for job in batch.jobs}
     asked = {parent: None for job in batch.jobs for parent in job.after if parent not in own}
     if not asked:

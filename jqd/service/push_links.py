@@ -15,6 +15,7 @@ from typing import Self
 import trio
 
 from jqd.domain.errors import Conflict, JournalRefused, NotYet, StoreError, TooLarge
+from jqd.domain.flow import said_unique
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import partition_of_name
 from jqd.domain.log import get_logger
@@ -62,7 +63,7 @@ class PushLinks:
         Raises NotYet where another push of a key takes too long; StoreAway, StoreRefused.
         """
         services = self._services
-        keys = {services.qualified_name(job.unique): job.while_ for job in jobs if job.unique is not None}
+        keys = {services.unique_key(job): job.while_ for job in jobs if job.unique is not None}
         if not keys:
             return {}
         tokens = services.journal.ids.take(len(keys)).ids()
@@ -86,8 +87,9 @@ class PushLinks:
             if not due:
                 return taken
             if trio.current_time() >= deadline_s:
+                key = said_unique(next(iter(due)))
                 raise NotYet(
-                    f"another push with the unique key {bare(next(iter(due)))!r} is under way, and whether it is taken "
+                    f"another push with the unique key {key!r} is under way, and whether it is taken "
                     "is not known yet; nothing of this one was taken: push it again"
                 )
             await trio.sleep(POLL_S)
@@ -144,7 +146,7 @@ class PushLinks:
             group = None if job.group is None else services.qualified_name(job.group)
             if group in self._places:
                 members.setdefault(group, []).append((self._places[group].pop(), job_id))
-            key = None if job.unique is None else services.qualified_name(job.unique)
+            key = services.unique_key(job)
             if key in self._keys:
                 wanted.append(self._keys.pop(key)._replace(job_id=job_id))
         try:

@@ -11,6 +11,7 @@ import trio
 from jqd.domain.audit import read_notes
 from jqd.domain.clock import Clock
 from jqd.domain.errors import Invalid, Overloaded
+from jqd.domain.flow import unique_key
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.domain.joblog import Row
@@ -130,6 +131,10 @@ class Services:
             raise Invalid(f"a name, an id or a filter has printable characters only, not as {name[:64]!r} does")
         tenant = self.principal.tenant
         return annotate(tenant, name) if tenant else name
+
+    def unique_key(self, job: JobSpec) -> str:
+        """Return the unique key of a job that the principal pushes; "" where it has none."""
+        return "" if job.unique is None else unique_key(self.qualified_name(job.name), job.unique)
 
     def partitions_of(self, job_ids: Sequence[str]) -> list[int]:
         return [partition_of(job_id, self.partitions) for job_id in job_ids]

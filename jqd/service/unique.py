@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, structs
 
 from jqd.domain.errors import Conflict, Denied, Fault, NotFound, NotYet
+from jqd.domain.flow import said_unique
 from jqd.domain.job import NIL
 from jqd.domain.job_spec import JobSpec
 from jqd.service.batch import Batch
@@ -54,21 +55,22 @@ async def without_known(services: Services, batch: Batch, links: PushLinks) -> t
     """
     bad = {fault.place for fault in batch.refused}
     places = [place for place in range(batch.size) if place not in bad]
+    keys = [services.unique_key(job) for job in batch.jobs]
     stands: dict[str, int] = {}  # key → which good job is pushed for it: the first, or the last that puts it off
-    for at, job in enumerate(batch.jobs):
-        if job.unique is not None and (job.unique not in stands or job.debounce is not None):
-            stands[job.unique] = at
+    for at, (key, job) in enumerate(zip(keys, batch.jobs, strict=True)):
+        if key and (key not in stands or job.debounce is not None):
+            stands[key] = at
     if not stands:
         return batch, Known(batch.size, places, {}, {})
     taken = await _taken(services, [batch.jobs[at] for at in stands.values()], links)
-    kept = [at for at, job in enumerate(batch.jobs) if job.unique is None or stands[job.unique] == at]
-    kept = [at for at in kept if batch.jobs[at].unique not in taken]
+    kept = [at for at, key in enumerate(keys) if not key or (stands[key] == at and key not in taken)]
     known = Known(batch.size, [places[at] for at in kept], {}, {})
-    for at, job in enumerate(batch.jobs):
-        if job.unique is not None and job.unique in taken:
-            known.firsts[places[at]] = taken[job.unique]
-        elif job.unique is not None and stands[job.unique] != at:
-            known.same[places[at]] = kept.index(stands[job.unique])
+    at_of = {at: place for place, at in enumerate(kept)}
+    for at, key in enumerate(keys):
+        if key and key in taken:
+            known.firsts[places[at]] = taken[key]
+        elif key and stands[key] != at:
+            known.same[places[at]] = at_of[stands[key]]
     if len(kept) == batch.size:
         return batch, known
     items = _items_decoder.decode(batch.array)
@@ -80,16 +82,16 @@ async def without_known(services: Services, batch: Batch, links: PushLinks) -> t
 async def _taken(services: Services, jobs: Sequence[JobSpec], links: PushLinks) -> dict[str, str]:
     """Reserve their keys. Returns key → id of the job that has it; those that are to be put off were."""
     taken: dict[str, str] = {}
-    due = {job.unique: job for job in jobs if job.unique is not None}
+    due = {services.unique_key(job): job for job in jobs}
     for _ in range(TRIES):
-        found = await links.reserve_keys(list(due.values()))
-        has = {key: found[services.qualified_name(key)] for key in due if services.qualified_name(key) in found}
+        has = await links.reserve_keys(list(due.values()))
         late = {key: due[key] for key in has if not await _put_off(services, due[key], has[key])}
         taken |= {key: job_id for key, job_id in has.items() if key not in late}
         if not late:
             return taken
         due = late
-    raise NotYet(f"the job with the unique key {next(iter(due))!r} begins, and could not be put off: push this again")
+    key = said_unique(next(iter(due)))
+    raise NotYet(f"the job with the unique key {key!r} begins, and could not be put off: push this again")
 
 
 async def _put_off(services: Services, job: JobSpec, first: str) -> bool:

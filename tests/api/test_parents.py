@@ -62,3 +62,10 @@ async def test_without_the_store_a_push_that_may_make_a_circle_is_refused(edge: 
     edge.whole.away = "cable pulled"
     told = await edge.call("POST", "/v1/jobs", {"name": "mail", "job_id": "b", "replace": True, "after": ["a"]})
     assert told.status == 503, told.body
+
+
+@pytest.mark.parametrize(("field", "value"), [("result_into", "all"), ("on_parent_failure", "run")])
+async def test_what_is_said_of_parents_that_a_job_has_not_is_refused(edge: Whole, field: str, value: str) -> None:
+    told = await pushed(edge, {field: value}, {})
+    assert (told.status, told.body["errors"][0]["pointer"]) == (207, f"/0/{field}")
+    assert "this job waits for none: say after" in told.body["errors"][0]["detail"]

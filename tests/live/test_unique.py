@@ -69,6 +69,16 @@ def test_a_key_pushed_at_once_at_two_daemons_is_one_job(daemons: Pair) -> None:
             wait_for(lambda key=key, ids=ids: living(client, f"at once {key}") == list(ids), "one lives")  # type: ignore[misc]
 
 
+def test_a_key_is_of_its_jobtype(daemons: Pair) -> None:
+    with Client(daemons.one.url) as one, Client(daemons.two.url, tenant="acme") as acme:
+        jobs = [{"name": name, "unique": "customer 7"} for name in ("nobody", "nobody else", "nobody")]
+        ids = one.push_many(jobs)
+        assert (ids[0] == ids[2], ids[0] == ids[1]) == (True, False)
+        assert one.push_one(jobs[1]).job_id == ids[1]
+        assert acme.push_one(jobs[0]).job_id not in ids
+        assert ingested(one, ids[0]).unique == "customer 7"
+
+
 def test_a_duplicate_puts_off_what_waits_and_gives_it_its_argument(daemons: Pair) -> None:
     with Client(daemons.one.url) as one, Client(daemons.two.url) as two:
         job = {"name": "nobody", "unique": "index", "while": "waiting", "debounce": 60}

@@ -138,6 +138,8 @@ def test_all_that_is_wrong_with_a_job_is_told_at_once_up_to_a_bound():
         ({"unique": " x"}, "/unique"),
         ({"unique": "x", "job_id": "y"}, "/unique"),
         ({"debounce": 1}, "/debounce"),
+        ({"while": "waiting"}, "/while"),
+        ({"one_result": True}, "/one_result"),
         ({"unique": "x", "debounce": 1}, "/debounce"),
         ({"result_into": "a", "argument": [1]}, "/result_into"),
     ],

@@ -9,6 +9,7 @@ import trio.testing
 
 from jqd.chaining.links import Links
 from jqd.domain.errors import Conflict, JournalRefused, NotYet, StoreAway
+from jqd.domain.flow import unique_key
 from jqd.domain.record import Lane, decode_cancels, decode_jobs
 from jqd.features import HOOKS
 from jqd.runner import WorkerRegistry
@@ -59,7 +60,7 @@ async def test_a_disk_that_refuses_leaves_no_place_and_no_key(here: Here) -> Non
     with pytest.raises(JournalRefused):
         await here.push(unique="k")
     assert await here.store.close_group("g") == Closing(0, [])
-    assert await here.store.reserve_unique([UniqueWanted("k", "t", "ended")]) == ["t"]
+    assert await here.store.reserve_unique([UniqueWanted(unique_key("mail", "k"), "t", "ended")]) == ["t"]
 
 
 async def test_who_finds_the_key_of_a_push_under_way_hears_what_became_of_it(here: Here) -> None:
@@ -149,11 +150,11 @@ async def test_what_a_daemon_journaled_before_it_died_is_told_by_its_next_start(
     here.store.wipe()
     await here.store.look(fresh=True)
     await here.store.join_group("g", ["t"])
-    await here.store.reserve_unique([UniqueWanted("k", "0", "ended")])
+    await here.store.reserve_unique([UniqueWanted(unique_key("mail", "k"), "0", "ended")])
     here.clock.advance(PLACE_S + 1)
     await Links(0, here.store, 1).tell([job])
     assert await here.store.close_group("g") == Closing(0, [job.id])
-    assert await here.store.reserve_unique([UniqueWanted("k", "t", "ended")]) == [job.id]
+    assert await here.store.reserve_unique([UniqueWanted(unique_key("mail", "k"), "t", "ended")]) == [job.id]
 
 
 async def test_who_is_told_of_a_repeat_that_his_job_is_taken_finds_it_in_its_group(
