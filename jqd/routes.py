@@ -114,14 +114,14 @@ ROUTES = [
     Route("GET", "/v1/jobs/<job_id>/log", job_events.get_log, {200: told.JobLog}, **READ),
     Route("GET", "/v1/jobs/<job_id>/result", jobs.get_result, {200: told.Result}, None, jobs.ResultQuery, **WAIT),
     Route("GET", "/v1/jobs/<job_id>/flow", flows.get, {200: flows.FlowPage}, None, flows.FlowQuery, **READ, **LIST),
-    Route("POST", "/v1/jobs/<job_id>/flow/cancel", flows.cancel, {200: Tally}, **LIST),
-    Route("POST", "/v1/jobs/<job_id>/flow/retry", flows.retry, {200: Tally}, **LIST),
+    Route("POST", "/v1/jobs/<job_id>/flow/cancel", flows.cancel, {200: Tally}, flows.Change, bare=True, **LIST),
+    Route("POST", "/v1/jobs/<job_id>/flow/retry", flows.retry, {200: Tally}, flows.Change, bare=True, **LIST),
     Route("GET", "/v1/groups/<group>", groups.get, {200: groups.Group}, **READ, **ONE, **LIST),
     Route(
         "POST", "/v1/groups/<group>/close", groups.close, {200: groups.Closed}, groups.Close, bare=True, **PUSH, **ONE
     ),
-    Route("POST", "/v1/groups/<group>/cancel", groups.cancel, {200: Tally}, **ONE, **LIST),
-    Route("POST", "/v1/groups/<group>/retry", groups.retry, {200: Tally}, **ONE, **LIST),
+    Route("POST", "/v1/groups/<group>/cancel", groups.cancel, {200: Tally}, flows.Change, bare=True, **ONE, **LIST),
+    Route("POST", "/v1/groups/<group>/retry", groups.retry, {200: Tally}, flows.Change, bare=True, **ONE, **LIST),
     Route("DELETE", "/v1/jobs/<job_id>", jobs.delete_job, CANCELLED, None, jobs.DeleteQuery, **PUSH),
     Route("PATCH", "/v1/jobs/<job_id>", job_actions.edit, {200: told.Job}, Edit),
     Route("POST", "/v1/jobs/<job_id>/retry", job_actions.retry, {200: told.Job}, Edit, bare=True),

@@ -14,6 +14,7 @@ from jqd.cli.argument import JSON_BEGINS
 from jqd.cli.common import Common, checked_id, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import COLOURS, console, show, table
+from jqd.cli.show import Flag
 from jqd.client import Changed, FlowInfo, FlowJob
 from jqd.domain.flow import OnFailure, Until
 
@@ -133,33 +134,39 @@ def close(
     return Exit.DONE
 
 
-def cancel(group: str, /, *, common: Common = Common()) -> int:
+def cancel(group: str, /, *, dry_run: Flag = False, common: Common = Common()) -> int:
     """Cancel all jobs of a group that have not ended, and the one that waits for them.
 
     Parameters
     ----------
     group
         Its name.
+    dry_run
+        Only count them.
     """
     with common.client() as client:
-        return tally(client.cancel_group(group), "cancelled", common)
+        return tally(client.cancel_group(group, dry_run=dry_run), "cancelled", common, dry_run=dry_run)
 
 
-def retry(group: str, /, *, common: Common = Common()) -> int:
+def retry(group: str, /, *, dry_run: Flag = False, common: Common = Common()) -> int:
     """Have all jobs of a group tried anew that failed, and the one that waits for them, if it failed.
 
     Parameters
     ----------
     group
         Its name.
+    dry_run
+        Only count them.
     """
     with common.client() as client:
-        return tally(client.retry_group(group), "tried anew", common)
+        return tally(client.retry_group(group, dry_run=dry_run), "tried anew", common, dry_run=dry_run)
 
 
-def tally(changed: Changed, done: str, common: Common) -> int:
-    """Print how many jobs were changed."""
-    if common.output != "table":
+def tally(changed: Changed, done: str, common: Common, *, dry_run: bool) -> int:
+    """Print how many jobs were changed, or would be."""
+    if dry_run and common.output == "table":
+        show(f"{changed.matched} jobs would be {done}", common.output)
+    elif common.output != "table":
         show({"matched": changed.matched, "changed": changed.changed}, common.output)
     else:
         left = changed.matched - changed.changed

@@ -59,11 +59,12 @@ def cancel(
     flow
         Of one job: it, and all jobs that it has to do with (`jqd flow` lists them).
     """
-    filters = _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run)
+    filters = _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run and not flow)
     if flow:
         job_id = _one_id(job_ids, "flow")
         with common.client() as client:
-            return tally(client.cancel_flow(job_id), "cancelled", common)
+            found = client.cancel_flow(job_id, dry_run=sure.dry_run)
+            return tally(found, "cancelled", common, dry_run=sure.dry_run)
     if all_ and filters in ([], ["--dry-run"]):
         raise Usage("all of which? Give --state, --name, --tag or --error")
     if state in FINAL_STATES:
@@ -110,7 +111,7 @@ def retry(
         Of one job: all jobs that it has to do with (`jqd flow` lists them) and that failed, or were cancelled for a
         parent.
     """
-    _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run)
+    _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run and not flow)
     if state not in (None, "failed", "cancelled"):
         raise Usage(f"--state {state}: only failed and cancelled jobs are tried anew")
     changes: dict[str, Any] = {} if argument is None else {"argument": read_argument(argument, as_text=text)}
@@ -126,7 +127,8 @@ def retry(
     if flow:
         job_id = _one_id(job_ids, "flow")
         with common.client() as client:
-            return tally(client.retry_flow(job_id), "tried anew", common)
+            found = client.retry_flow(job_id, dry_run=sure.dry_run)
+            return tally(found, "tried anew", common, dry_run=sure.dry_run)
     with common.client() as client:
         if all_:
             act = partial(client.retry_many, state=state or "failed", **which.asked())

@@ -85,13 +85,14 @@ class Flows:
             if not cursor:
                 return FlowInfo(jobs=jobs, whole=page.whole)
 
-    def cancel_flow(self, job_id: str) -> Changed:
-        """Cancel all jobs of its flow that have not ended. Raises NotFound."""
-        return self._changed(f"{job_path(job_id)}/flow/cancel")
+    def cancel_flow(self, job_id: str, *, dry_run: bool = False) -> Changed:
+        """Cancel all jobs of its flow that have not ended, or only count them. Raises NotFound."""
+        return self._changed(f"{job_path(job_id)}/flow/cancel", dry_run=dry_run)
 
-    def retry_flow(self, job_id: str) -> Changed:
-        """Have all jobs of its flow tried anew that failed, or were cancelled for a parent. Raises NotFound."""
-        return self._changed(f"{job_path(job_id)}/flow/retry")
+    def retry_flow(self, job_id: str, *, dry_run: bool = False) -> Changed:
+        """Have all jobs of its flow tried anew that failed, or were cancelled for a parent, or only count them. Raises
+        NotFound."""
+        return self._changed(f"{job_path(job_id)}/flow/retry", dry_run=dry_run)
 
     def group(self, group: str) -> GroupInfo:
         """Return how the jobs of a group stand. Raises NotFound."""
@@ -111,17 +112,19 @@ class Flows:
         told = self._http.told("a call about a group", "POST", f"{_path(group)}/close", body=body)
         return None if told.get("then") is None else _converted(told["then"], GroupWaits)
 
-    def cancel_group(self, group: str) -> Changed:
-        """Cancel all jobs of a group that have not ended, and the one that waits for them. Raises NotFound."""
-        return self._changed(f"{_path(group)}/cancel")
-
-    def retry_group(self, group: str) -> Changed:
-        """Have all jobs of a group tried anew that failed, and the one that waits for them, if it failed. Raises
+    def cancel_group(self, group: str, *, dry_run: bool = False) -> Changed:
+        """Cancel all jobs of a group that have not ended, and the one that waits for them, or only count them. Raises
         NotFound."""
-        return self._changed(f"{_path(group)}/retry")
+        return self._changed(f"{_path(group)}/cancel", dry_run=dry_run)
 
-    def _changed(self, path: str) -> Changed:
-        told = self._http.told("a call about jobs", "POST", path, wait_s=LOOK_S)
+    def retry_group(self, group: str, *, dry_run: bool = False) -> Changed:
+        """Have all jobs of a group tried anew that failed, and the one that waits for them, if it failed; or only count
+        them. Raises NotFound."""
+        return self._changed(f"{_path(group)}/retry", dry_run=dry_run)
+
+    def _changed(self, path: str, *, dry_run: bool) -> Changed:
+        body = encode({"dry_run": True}) if dry_run else None
+        told = self._http.told("a call about jobs", "POST", path, body=body, wait_s=LOOK_S)
         return Changed(int(told["matched"]), int(told["changed"]))
 
 

@@ -119,36 +119,42 @@ async def _resolve(services: Services, rows: Iterable[Linked], names: dict[str, 
     await act_on_each(list(unknown), one)
 
 
-async def cancel_flow(services: Services, given: str, breathe: Breathe) -> Tally:
+async def cancel_flow(services: Services, given: str, breathe: Breathe, *, dry_run: bool = False) -> Tally:
     """Cancel all jobs of a flow that have not ended. Raises NotFound."""
     flow = await whole(services, given, breathe)
-    await noted(services, "flow cancel", given)
-    return await cancel_all(services, flow.jobs, [])
+    if not dry_run:
+        await noted(services, "flow cancel", given)
+    return await cancel_all(services, flow.jobs, [], dry_run=dry_run)
 
 
-async def retry_flow(services: Services, given: str, breathe: Breathe) -> Tally:
+async def retry_flow(services: Services, given: str, breathe: Breathe, *, dry_run: bool = False) -> Tally:
     """Try anew all jobs of a flow that failed, or were cancelled because of a parent. Raises NotFound."""
     flow = await whole(services, given, breathe)
-    await noted(services, "flow retry", given)
-    return await retry_all(services, flow)
+    if not dry_run:
+        await noted(services, "flow retry", given)
+    return await retry_all(services, flow, dry_run=dry_run)
 
 
-async def cancel_all(services: Services, jobs: Mapping[str, Linked], coming: Sequence[str]) -> Tally:
+async def cancel_all(
+    services: Services, jobs: Mapping[str, Linked], coming: Sequence[str], *, dry_run: bool = False
+) -> Tally:
     """Cancel those that have not ended, children before their parents. `coming`: ids that are not in the store."""
     due = [job_id for job_id, row in jobs.items() if not State(row.state).is_final and _may_change(services, row)]
     due += coming
     tally = Tally(matched=len(due))
-    for at in range(0, len(due), CANCELS):
+    for at in range(0, 0 if dry_run else len(due), CANCELS):
         piece = [Coming(job_id, 0) for job_id in sorted(due, reverse=True)[at : at + CANCELS]]
         await record_cancels(services, piece)
         tally.changed += len(piece)
     return tally
 
 
-async def retry_all(services: Services, flow: Flow) -> Tally:
+async def retry_all(services: Services, flow: Flow, *, dry_run: bool = False) -> Tally:
     """Try anew what failed, parents before what waits for them."""
     left = {job_id: row for job_id, row in flow.jobs.items() if _is_due(flow, row) and _may_change(services, row)}
     tally = Tally(matched=len(left))
+    if dry_run:
+        return tally
     await services.hooks.looked(services)
 
     async def one(job_id: str) -> None:

@@ -128,24 +128,28 @@ def _expect_callable(services: Services, name: str, url: str) -> None:
         raise Invalid(why, [Fault("/callback", why)])
 
 
-async def cancel(services: Services, name: str, breathe: Breathe) -> Tally:
+async def cancel(services: Services, name: str, breathe: Breathe, *, dry_run: bool = False) -> Tally:
     """Cancel the job that waits for a group, and all members that have not ended. Raises NotFound."""
     group = await _expect(services, name)
-    await noted(services, "group cancel", name)
+    if not dry_run:
+        await noted(services, "group cancel", name)
     then, found = await _members(services, name, group, breathe)
-    before = await cancel_all(services, {job_id: row for job_id, row in found.items() if job_id == then}, [])
+    waits = {job_id: row for job_id, row in found.items() if job_id == then}
+    before = await cancel_all(services, waits, [], dry_run=dry_run)
     missing = [] if services.principal.scopes else [job_id for job_id in group.job_ids if job_id not in found]
-    tally = await cancel_all(services, {job_id: row for job_id, row in found.items() if job_id != then}, missing)
+    members = {job_id: row for job_id, row in found.items() if job_id != then}
+    tally = await cancel_all(services, members, missing, dry_run=dry_run)
     return Tally(before.matched + tally.matched, before.changed + tally.changed)
 
 
-async def retry(services: Services, name: str, breathe: Breathe) -> Tally:
+async def retry(services: Services, name: str, breathe: Breathe, *, dry_run: bool = False) -> Tally:
     """Try anew all members that failed, and then the job that waits for them, if it failed. Raises NotFound."""
     group = await _expect(services, name)
-    await noted(services, "group retry", name)
+    if not dry_run:
+        await noted(services, "group retry", name)
     _, found = await _members(services, name, group, breathe)
     names = {row.job.name: job_id for job_id, row in found.items() if row.job.name}
-    return await retry_all(services, Flow(found, names, is_whole=True))
+    return await retry_all(services, Flow(found, names, is_whole=True), dry_run=dry_run)
 
 
 async def _expect_all_seen(services: Services, name: str, job_ids: Sequence[str] | None = None) -> None:

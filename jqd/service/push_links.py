@@ -14,7 +14,7 @@ from typing import Self
 
 import trio
 
-from jqd.domain.errors import Conflict, JournalRefused, NotYet, StoreError, TooLarge
+from jqd.domain.errors import Conflict, Denied, JournalRefused, NotYet, StoreError, TooLarge
 from jqd.domain.flow import said_unique
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import partition_of_name
@@ -27,6 +27,7 @@ from jqd.store.links import GROUP_MAX, Joined, UniqueWanted
 
 WAIT_S = 2.0  # for another push of the same key: a sync takes some milliseconds
 POLL_S = 0.02
+SEEN = 100  # members of a group that tell a token for some jobs whether it may join: one call of each partition
 UNDER_WAY = "~"  # before a token: of another push
 
 
@@ -95,12 +96,15 @@ class PushLinks:
             await trio.sleep(POLL_S)
 
     async def join(self, jobs: Sequence[JobSpec]) -> None:
-        """Reserve places in the groups of these jobs. Raises Conflict, TooLarge; StoreAway, StoreRefused."""
+        """Reserve places in the groups of these jobs. Raises Conflict, Denied, TooLarge; StoreAway, StoreRefused."""
         sizes: dict[str, int] = {}
         for job in jobs:
             if job.group is not None:
                 group = self._services.qualified_name(job.group)
                 sizes[group] = sizes.get(group, 0) + 1
+        if self._services.principal.scopes and not self._follows:
+            for group in sizes:
+                await self._expect_seen(group)
         for group, size in sizes.items():
             tokens = self._services.journal.ids.take(size).ids()
             self._places[group] = tokens  # given back also where only some of them were taken
@@ -132,6 +136,17 @@ class PushLinks:
                     f"group {bare(group)!r} was closed without it: job_id {which!r} runs, and {len(late) - 1} others, "
                     "but what waits for the group does not wait for them; nothing else of this push was taken"
                 )
+
+    async def _expect_seen(self, group: str) -> None:
+        """Raise Denied for a group of jobs that the token is not for: who waits for it gets the results of all."""
+        services = self._services
+        found = await services.home(group).get_group(group, SEEN)
+        ids = found.job_ids if found is not None else []
+        for number in set(services.partitions_of(ids)):
+            its = [job_id for job_id in ids if services.where(job_id) == {number}]
+            rows = await services.store.at(number).list_links(its, 0)
+            if not all(row is None or services.principal.can_access(row.job.jobtype) for row in rows):
+                raise Denied(f"group {bare(group)!r} has jobs that this token is not for; nothing was taken")
 
     async def confirm(self, jobs: Sequence[JobSpec], job_ids: Sequence[str], generations: Mapping[int, int]) -> None:
         """These are in the journal. `generations`: by their places, of those that have one.

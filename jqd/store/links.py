@@ -273,8 +273,9 @@ class LinkMethods(ScriptMethods):
         unsure, *ids = self._list("grouped", answer)
         return Closing(self._whole("grouped", unsure), [self._text("grouped", one) for one in ids])
 
-    async def get_group(self, group: str) -> Group | None:
-        answer = await self._caller.call("get_group", group)
+    async def get_group(self, group: str, most: int = 0) -> Group | None:
+        """`most`: only the first members; 0: all."""
+        answer = await self._caller.call("get_group", group, most)
         if answer is None:
             return None
         closed, *ids = self._texts("grouped", answer)

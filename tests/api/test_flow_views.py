@@ -45,3 +45,17 @@ async def test_a_group_has_what_was_just_pushed(edge: Whole) -> None:
     assert told.body["counts"] == {"waiting": 1, "unknown": 1}
     edge.apply_fails = False
     assert (await edge.call("POST", "/v1/groups/g/cancel")).body["matched"] == 2
+
+
+async def test_a_dry_run_counts_and_changes_nothing(edge: Whole) -> None:
+    first = await edge.push(group="g")
+    last = await edge.push(after=[first], group="g")
+    for path in (f"/v1/jobs/{last}/flow", "/v1/groups/g"):
+        told = await edge.call("POST", f"{path}/cancel", {"dry_run": True})
+        assert (told.status, told.body) == (200, {"matched": 2, "changed": 0, "cursor": ""})
+        assert (await edge.call("POST", f"{path}/retry", {"dry_run": True})).body["matched"] == 0
+        for what in ("cancel", "retry"):
+            told = await edge.call("POST", f"{path}/{what}", {"dryrun": True})
+            assert (told.status, told.body["errors"][0]["pointer"]) == (422, "/dryrun")
+    assert (await edge.call("GET", f"/v1/jobs/{first}")).body["state"] == "waiting"
+    assert (await edge.call("POST", f"/v1/jobs/{last}/flow/cancel")).body["changed"] == 2

@@ -169,3 +169,16 @@ async def test_a_viewer_looks_at_results_and_takes_none_away(edge):
     told = [(await call(edge, *who)).status for who in [(viewer, "GET", path), (viewer, "GET", f"{path}?consume=1")]]
     assert told == [200, 403]
     assert (await call(edge, pusher, "GET", f"{path}?consume=1")).status == 200
+
+
+async def test_a_scope_bounds_which_groups_are_joined(edge):
+    boss = (await make(edge, "operator"))["token"]
+    mail, pay = [(await make(edge, "push", scopes=[name]))["token"] for name in ("mail", "pay")]
+    for token, job in ((mail, {"name": "mail", "group": "letters"}), (boss, {"name": "pay", "group": "bills"})):
+        assert (await call(edge, token, "POST", "/v1/jobs", job)).status == 201
+    await edge.apply()
+    told = await call(edge, mail, "POST", "/v1/jobs", [{"name": "mail", "group": "bills"}, {"name": "mail"}])
+    assert (told.status, "group 'bills' has jobs that this token is not for" in told.body["detail"]) == (403, True)
+    for token, name, group, status in ((mail, "mail", "letters", 201), (pay, "pay", "letters", 403)):
+        assert (await call(edge, token, "POST", "/v1/jobs", {"name": name, "group": group})).status == status
+    assert (await call(edge, boss, "POST", "/v1/jobs", {"name": "pay", "group": "letters"})).status == 201

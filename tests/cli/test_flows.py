@@ -70,6 +70,7 @@ def test_what_failed_in_a_flow_is_tried_anew_and_the_rest_is_cancelled(capsys: p
     said(capsys, "get", child, "--wait", "30s")
     late = pushed(capsys, "echo", "1", "--in", "1h")
     after = pushed(capsys, "echo", "--after", late)
+    assert said(capsys, "cancel", after, "--flow", "--dry-run") == "2 jobs would be cancelled\n"
     told = json.loads(said(capsys, "cancel", after, "--flow", "-o", "json"))
     assert told == {"matched": 2, "changed": 2}
     assert {job["state"] for job in listed(capsys, late)} == {"cancelled"}
@@ -88,6 +89,7 @@ def test_a_group_is_looked_at_closed_cancelled_and_tried_anew(capsys: pytest.Cap
     assert "counts" in said(capsys, "groups", "get", "cli")
     pushed(capsys, "echo", "1", "--group", "late", "--in", "1h")
     assert said(capsys, "groups", "close", "late") == "group late is closed\n"
+    assert said(capsys, "groups", "cancel", "late", "--dry-run") == "1 jobs would be cancelled\n"
     assert said(capsys, "groups", "cancel", "late") == "1 jobs cancelled\n"
     assert said(capsys, "groups", "retry", "late") == "0 jobs tried anew\n"
     assert said(capsys, "groups", "get", "none", code=3)

@@ -59,3 +59,6 @@ def test_whole_flows_and_groups_are_changed() -> None:
     assert [client.cancel_group("g"), client.retry_group("g")] == [Changed(3, 2)] * 2
     paths = ["/v1/jobs/a/flow/cancel", "/v1/jobs/a/flow/retry", "/v1/groups/g/cancel", "/v1/groups/g/retry"]
     assert asked == [("POST", path, None) for path in paths]
+    client, asked = client_of(*[{"matched": 3, "changed": 0, "cursor": ""}] * 2)
+    assert [client.cancel_flow("a", dry_run=True), client.retry_group("g", dry_run=True)] == [Changed(3, 0)] * 2
+    assert [said for *_, said in asked] == [{"dry_run": True}] * 2

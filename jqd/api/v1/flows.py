@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
-from jqd.api.decode import read_query
+from jqd.api.decode import read_body, read_query
 from jqd.api.message import answer
 from jqd.api.v1.link_views import NEAR_MAX
 from jqd.domain.job import State
@@ -23,6 +23,13 @@ class FlowQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
     cursor: str = ""
     """That the page before ended with."""
+
+
+class Change(Struct, frozen=True, forbid_unknown_fields=True):
+    """How a whole flow, or group, is changed."""
+
+    dry_run: bool = False
+    """Only count the jobs."""
 
 
 class FlowJob(Struct, frozen=True):
@@ -60,12 +67,21 @@ async def get(parts: ApiContext, request: Request, job_id: str) -> Response:
 
 async def cancel(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`POST /v1/jobs/{id}/flow/cancel`: all jobs of its flow that have not ended."""
-    return answer(200, await flow.cancel_flow(parts.services, job_id, request.breathe), request.answer_language())
+    dry_run = read_change(request).dry_run
+    tally = await flow.cancel_flow(parts.services, job_id, request.breathe, dry_run=dry_run)
+    return answer(200, tally, request.answer_language())
 
 
 async def retry(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`POST /v1/jobs/{id}/flow/retry`: all jobs of its flow that failed, or were cancelled for a parent."""
-    return answer(200, await flow.retry_flow(parts.services, job_id, request.breathe), request.answer_language())
+    dry_run = read_change(request).dry_run
+    tally = await flow.retry_flow(parts.services, job_id, request.breathe, dry_run=dry_run)
+    return answer(200, tally, request.answer_language())
+
+
+def read_change(request: Request) -> Change:
+    """Read a body that may be left out. Raises Invalid."""
+    return read_body(request, Change) if request.body else Change()
 
 
 def _told(found: flow.Flow, row: Linked) -> FlowJob:

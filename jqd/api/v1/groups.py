@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
 from jqd.api.message import answer
+from jqd.api.v1.flows import read_change
 from jqd.api.v1.job_views import BRIEF_MESSAGE_LENGTH_MAX, iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.flow import OnFailure
@@ -88,13 +89,15 @@ async def close(parts: ApiContext, request: Request, group: str) -> Response:
 
 async def cancel(parts: ApiContext, request: Request, group: str) -> Response:
     """`POST /v1/groups/{group}/cancel`: all of its jobs that have not ended, and the one that waits for them."""
-    tally = await groups.cancel(parts.services, group, request.breathe)
+    dry_run = read_change(request).dry_run
+    tally = await groups.cancel(parts.services, group, request.breathe, dry_run=dry_run)
     return answer(200, tally, request.answer_language())
 
 
 async def retry(parts: ApiContext, request: Request, group: str) -> Response:
     """`POST /v1/groups/{group}/retry`: all of its jobs that failed, and the one that waits for them, if it failed."""
-    tally = await groups.retry(parts.services, group, request.breathe)
+    dry_run = read_change(request).dry_run
+    tally = await groups.retry(parts.services, group, request.breathe, dry_run=dry_run)
     return answer(200, tally, request.answer_language())
 
 
