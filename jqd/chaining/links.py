@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 from jqd.domain.job import Job
 from jqd.domain.jobid import partition_of, partition_of_name
+from jqd.domain.tenant import annotate, bare, tenant_of
+from jqd.service.job_limits import CALLBACK_TAIL, GROUP_STEM
 from jqd.store import Store
-from jqd.store.links import UniqueWanted
+from jqd.store.links import CLOSED, UniqueWanted
 
 
 class Links:
@@ -17,7 +19,9 @@ class Links:
     def concern(self, job: Job) -> bool:
         """Return whether the store is told of more than the job itself, which may lie elsewhere."""
         flow = job.flow
-        return flow is not None and (self._is_here(flow.group) or self._is_here(flow.unique))
+        if flow is not None and (self._is_here(flow.group) or self._is_here(flow.unique)):
+            return True
+        return self._is_here(closed_by(job))
 
     def here(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Return the jobs that lie here themselves."""
@@ -34,9 +38,20 @@ class Links:
                 members.setdefault(job.flow.group, []).append(("", job.id))
             if job.flow is not None and self._is_here(job.flow.unique):
                 keys.append(UniqueWanted(job.flow.unique, "", job.flow.until, job.id))
+            if self._is_here(group := closed_by(job)):  # whatever became of its members: it waits for these
+                its = job.flow.after if job.flow is not None else ()
+                members.setdefault(group, []).extend([*(("", member) for member in its), ("", CLOSED)])
         for group, pairs in members.items():
             await self._store.confirm_members(group, pairs)
         await self._store.confirm_unique(keys, learn=True)
 
     def _is_here(self, name: str) -> bool:
         return bool(name) and partition_of_name(name, self._partitions) == self._number
+
+
+def closed_by(job: Job) -> str:
+    """Return the group that was closed with this job, which waits for it or is its callback; "": none."""
+    own = bare(job.name)
+    if not own.startswith(GROUP_STEM):
+        return ""
+    return annotate(tenant_of(job.name), own.removeprefix(GROUP_STEM).removesuffix(CALLBACK_TAIL))

@@ -20,7 +20,7 @@ from jqd.service.bulk import Tally
 from jqd.service.callbacks import group_callback
 from jqd.service.find import once_settled
 from jqd.service.flow import Breathe, Flow, cancel_all, look, retry_all, wait_ingested
-from jqd.service.job_limits import GROUP_STEM, faults
+from jqd.service.job_limits import CALLBACK_TAIL, GROUP_STEM, faults
 from jqd.service.push import Pushed, expect_open, push
 from jqd.service.services import Services
 from jqd.store import JobView
@@ -114,7 +114,7 @@ async def _push_own(services: Services, item: Mapping[str, Any]) -> Pushed:
 
 
 def _callback_id(group: str) -> str:
-    return f"{GROUP_STEM}{group}/callback"  # no group has a / in its name
+    return f"{GROUP_STEM}{group}{CALLBACK_TAIL}"
 
 
 def _expect_callable(services: Services, name: str, url: str) -> None:

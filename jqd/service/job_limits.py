@@ -17,6 +17,7 @@ PRINTABLE = "has printable characters only"
 BARE_ENDS = "begins and ends with no blank"
 KEY_STEM = "idempotency-key."  # begins the names of jobs that come under a key of their pusher's (keyed.py)
 GROUP_STEM = "group."  # begins the names of jobs that wait for a group (groups.py)
+CALLBACK_TAIL = "/callback"  # ends those of its callback: no group has a / in its name
 
 
 def faults(job: JobSpec, bytes_max: int) -> list[Fault]:

@@ -14,6 +14,7 @@ ENDED_FIRST: Mapping[str, int] = {}
 """Stages of parents that never began anew."""
 ENTRIES = 20  # done in one call, with up to CHILDREN children each: below what one call may take
 CHILDREN = 200  # told of one end at once
+CLOSED = "!"  # as the id of a member: the group is closed
 GROUP_MAX = 10_000  # members: one job may wait for all of them
 PLACE_S = 30.0  # a place or key of a push that was not confirmed: far longer than a push takes, else it failed
 UNIQUE_S = 600.0  # a job that has a key and is not in the store: on its way there, or lost with its daemon's disk
@@ -259,8 +260,8 @@ class LinkMethods(ScriptMethods):
 
     async def confirm_members(self, group: str, pairs: Sequence[tuple[str, str]]) -> list[str]:
         """(token, id) of jobs that are journaled, or (token, "") where there will be none. ("", id), from a journal: it
-        has a place, unless the group is closed and waits for nobody any more. Returns ids that are no members: it was
-        closed without them."""
+        has a place, unless the group is closed and waits for nobody any more. ("", CLOSED), from a journal: it was
+        closed; behind its members. Returns ids that are no members: it was closed without them."""
         late: list[str] = []
         for some in in_steps(pairs, STEP_JOBS):
             flat = [one for pair in some for one in pair]

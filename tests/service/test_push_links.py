@@ -191,3 +191,35 @@ async def test_a_repeat_whose_group_was_closed_without_it_is_told_so(
     assert await here.store.close_group("g") == Closing(0, [])
     with pytest.raises(Conflict, match="closed without it"):
         await here.push(job_id="a", group="g")
+
+
+@pytest.mark.parametrize("said", [{"then": msgspec.Raw(b"\x81\xa4name\xa3sum")}, {"callback": "https://example.org/"}])
+async def test_a_store_that_lost_all_learns_that_a_group_was_closed(here: Here, said: dict[str, Any]) -> None:
+    """From what waits for it, in whatever order the journals of several daemons bring its members."""
+    for _ in range(2):
+        await here.push(group="g")
+    await groups.close(here.services, "g", said.get("then"), None, said.get("callback"))
+    frames = here.journal.frames
+    jobs = [job for lane, _, body in frames if lane in (Lane.JOBS, Lane.CHANGES) for job in decode_jobs(body)]
+    here.store.wipe()
+    await here.store.look(fresh=True)
+    links = Links(0, here.store, 1)
+    assert [links.concern(job) for job in jobs] == [True] * 3
+    for job in reversed(jobs):
+        await links.tell([job])
+    group = await here.store.get_group("g")
+    assert group is not None
+    assert group.closed_at_ms > 0
+    assert sorted(group.job_ids) == sorted(job.id for job in jobs[:2])
+    with pytest.raises(Conflict, match="closed"):
+        await here.push(group="g")
+
+
+async def test_an_empty_group_is_closed_again_too(here: Here) -> None:
+    await groups.close(here.services, "none", msgspec.Raw(b"\x81\xa4name\xa3sum"), None)
+    (job,) = decode_jobs(here.journal.frames[-1][2])
+    here.store.wipe()
+    await here.store.look(fresh=True)
+    await Links(0, here.store, 1).tell([job])
+    with pytest.raises(Conflict, match="closed"):
+        await here.push(group="none")

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- What became of places in a group: the jobs that have them are journaled, or will never be.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, group, then per job: its token or nothing, its id or nothing: it was not pushed
+-- ARGV     now_ms, group, then per job: its token or nothing, its id or nothing: it was not pushed; "!": the group was closed
 -- Returns  ids of those that are no members: the group was closed without them, and all places are taken or given up, so that something may wait for it
 -- Errors   JQD_WRONG_TYPE
 -- Cost     O(jobs · log members)
