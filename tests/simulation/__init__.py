@@ -32,13 +32,21 @@ class Report(NamedTuple):
     """How often a worker got a job."""
 
 
-def simulate(seed: int, *, log: Callable[[Any, str, Any], Any] | None = None, plan: Plan | None = None) -> Report:
-    """Run one seed. `log`: a structlog processor for what the daemons log; `plan`: another than the seed's own."""
+def simulate(
+    seed: int,
+    *,
+    log: Callable[[Any, str, Any], Any] | None = None,
+    plan: Plan | None = None,
+    is_enough: Callable[[str], bool] = lambda violation: False,
+) -> Report:
+    """Run one seed. `log`: a structlog processor for what the daemons log; `plan`: another than the seed's own;
+    `is_enough`: whether nothing but this violation is wanted, so that the run may end with it."""
     chosen = plan or make_plan(seed)
 
     async def main(queue: loop.RunQueue) -> World:
         async with trio.open_nursery() as outside:
             world = World(chosen, queue, outside)
+            world.history.told = lambda violation: outside.cancel_scope.cancel() if is_enough(violation) else None
             await world.run()
             outside.cancel_scope.cancel()
         return world

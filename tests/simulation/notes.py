@@ -18,6 +18,8 @@ class Notes(Causes):
         super().__init__(plan.partitions)
         self.plan = plan
         self.violations: list[str] = []
+        self.told: Callable[[str], None] = lambda violation: None
+        """Told of each."""
         self.events: list[tuple[Any, ...]] = []
         self.claims: dict[tuple[int, int], int] = {}
         """Partition and fence of each claim → its moment."""
@@ -65,6 +67,7 @@ class Notes(Causes):
         """A promise was broken."""
         self.note("VIOLATION", what)
         self.violations.append(f"{trio.current_time():.3f} s: {what}")
+        self.told(self.violations[-1])
 
     def booted(self, life: str) -> None:
         """A process of a node begins."""

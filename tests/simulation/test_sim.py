@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import trio
@@ -20,22 +21,31 @@ from tests.simulation.say import PUT as SAY_PUT
 from tests.simulation.world import World
 
 SEEDS = 60  # `make campaign` goes on from there
+SHORT_SEEDS = 20  # of each change: each planted mistake has a run without it, too, and those are more than a hundred
 PLANS = 500
 APART_SEEDS = 10  # over two partitions, and over three
 APART_PLANS = 20
 WHATS = frozenset({PUSH, AGAIN, OTHER, REPLACE, EDIT, RETRY, DELETE, LOOK})
 OF_NAMES = frozenset({AGAIN, OTHER, REPLACE})
+APART_SHORT = 5
 CHUNK = 5  # seeds of one test, so that processes share them evenly
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def chunks(seeds: int, short: int) -> list[Any]:
+    """The first seed of each test; those behind the short form are for the long one."""
+    return [
+        pytest.param(first, marks=[pytest.mark.long] * (first >= short)) for first in range(0, seeds, CHUNK)
+    ]
+
+
+@pytest.mark.parametrize("first", chunks(SEEDS, SHORT_SEEDS))
 def test_every_promise_holds_whatever_happens(first: int) -> None:
     for seed in range(first, first + CHUNK):
         report = simulate(seed)
         assert not report.violations, describe(seed, report)
 
 
-@pytest.mark.parametrize("first", range(0, APART_SEEDS, CHUNK))
+@pytest.mark.parametrize("first", chunks(APART_SEEDS, APART_SHORT))
 @pytest.mark.parametrize("partitions", [2, 3])
 def test_every_promise_holds_over_partitions(first: int, partitions: int) -> None:
     for seed in range(first, first + CHUNK):
