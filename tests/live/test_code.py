@@ -220,6 +220,7 @@ def test_a_worker_that_is_killed_leaves_nothing_and_its_job_runs_again() -> None
             assert client.get(job_id).attempts == 3
 
 
+@pytest.mark.long
 def test_the_page_is_true() -> None:
     """Its first commands, typed as they stand, beside a `jqd dev` on a port that is free."""
     dev, first, batch = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)

@@ -9,8 +9,11 @@ import httpx2
 import pytest
 
 from jqd.client import Client, JqdClientError
-from tests.live.harness import Daemon, Worker, pair, short_directory
+from tests.live.harness import Daemon, Worker, ingested, pair, short_directory
 from tests.valkey import valkey
+
+
+ENOUGH = 600  # jobs: a dozen batches, and hundreds of jobs that wait or are at work when the daemon ends
 
 
 class Pusher(threading.Thread):
@@ -36,7 +39,7 @@ class Pusher(threading.Thread):
                     self.refused += 1
                     return
                 self.acknowledged.update(zip(ids, numbers, strict=True))
-                if len(self.acknowledged) >= 2_000:
+                if len(self.acknowledged) >= ENOUGH:
                     self.enough.set()
 
     def finish(self) -> dict[str, int]:
@@ -137,11 +140,12 @@ def test_a_slow_reader_does_not_hold_shutdown(tmp_path: Path) -> None:
 
     with short_directory() as base, Daemon(base / "d", env={"JQD_DRAIN_S": "2"}) as daemon:
         with Client(daemon.url) as client:
-            client.push_many([{"name": "nobody", "argument": "x" * 200} for _ in range(10_000)])
+            client.push_many([{"name": "nobody", "argument": "x" * 200} for _ in range(1_000)])
+            ingested(client, client.push("nobody"))
         host, port = daemon.bind.split(":")
         with socket.create_connection((host, int(port))) as peer:
             for _ in range(50):
-                peer.sendall(b"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                peer.sendall(b"GET /v1/jobs?limit=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert daemon.stop(timeout_s=11) == 0
 
 

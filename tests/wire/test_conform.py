@@ -8,7 +8,7 @@ from tests.wire.conform import LIGHTJQ, run, serving
 
 def test_every_answer_is_one_that_the_document_has() -> None:
     with short_directory() as base, serving(base, worker=False) as target:
-        code, told = run(target, base, phases="fuzzing", examples=5, seed=1)
+        code, told = run(target, base, phases="fuzzing", examples=2, seed=1)
         assert code == 0, told
 
 
