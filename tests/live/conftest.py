@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.live.harness import Daemon, pair
+from tests.live.harness import ROOT, Daemon, Process, pair
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +17,14 @@ def shared_daemons() -> Iterator[tuple[Daemon, Daemon]]:
 def shared_daemon(shared_daemons: tuple[Daemon, Daemon]) -> Daemon:
     """The one that such tests talk to. Whatever they push, either may run: what a worker says holds for both."""
     return shared_daemons[0]
+
+
+@pytest.fixture(scope="session")
+def flowing_worker(tmp_path_factory: pytest.TempPathFactory, shared_daemon: Daemon) -> Iterator[None]:
+    """Of `flowing.py`, at the daemons that tests share."""
+    log = tmp_path_factory.mktemp("flowing") / "log"
+    args = ["worker", "tests.live.flowing", "--daemon", shared_daemon.url, "--concurrency", "8"]
+    with Process(args, log, cwd=ROOT) as worker:
+        shared_daemon.wait_worker("show")
+        yield
+        assert worker.stop() == 0, log.read_text()

@@ -15,8 +15,7 @@ import pytest
 from jqd.client import Client, Conflict, Invalid
 from jqd.runner.callbacks import secret_of
 from jqd.worker.signed import is_ours, signing_keys
-from tests.live.harness import LEASE, Daemon, pair, wait_for
-from tests.live.test_flows import working
+from tests.live.harness import LEASE, ROOT, Daemon, Process, pair, wait_for
 from tests.live.test_hooks import NEW
 from tests.valkey import valkey
 
@@ -73,33 +72,35 @@ ENV = LEASE | {"JQD_RUNNER__CALLBACK_NETWORKS": "127.0.0.0/8", "JQD_RUNNER__CALL
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    """One of two: whatever is pushed there, either may tell."""
+    """One of two: whatever is pushed there, either may tell. A worker of `flowing.py` is there, too."""
     with pair(ENV) as both:
-        yield both.one
+        args = ["worker", "tests.live.flowing", "--daemon", both.one.url]
+        with Process(args, both.base / "worker.log", cwd=ROOT):
+            both.one.wait_worker("show")
+            yield both.one
 
 
-def test_it_is_told_how_a_job_ended(tmp_path: Path, daemon: Daemon) -> None:
+def test_it_is_told_how_a_job_ended(daemon: Daemon) -> None:
     with Receiver() as receiver, Client(daemon.url) as client:
         cancelled = client.push("double", {"number": 0}, delay=3600, callback=receiver.url)
         client.cancel(cancelled)
         (told,) = receiver.messages(1)
         assert (told["type"], told["data"]["job_id"]) == ("job.cancelled", cancelled)
-        with working(tmp_path, daemon.url):
-            good = client.push("double", {"number": 4}, keep_result=True, callback=receiver.url)
-            (_, told) = receiver.messages(2)
-            assert told["type"] == "job.succeeded"
-            assert told["data"] == {
-                "job_id": good,
-                "name": "double",
-                "state": "succeeded",
-                "attempts": 1,
-                "finished_at": told["timestamp"],
-                "result": 8,
-            }
-            bad = client.push("fragile", {"good": False}, callback=receiver.url, job_id="bad one")
-            (*_, told) = receiver.messages(3)
-            assert (told["type"], told["data"]["job_id"], bad) == ("job.failed", "bad one", "bad one")
-            assert "told to fail" in told["data"]["message"]
+        good = client.push("double", {"number": 4}, keep_result=True, callback=receiver.url)
+        (_, told) = receiver.messages(2)
+        assert told["type"] == "job.succeeded"
+        assert told["data"] == {
+            "job_id": good,
+            "name": "double",
+            "state": "succeeded",
+            "attempts": 1,
+            "finished_at": told["timestamp"],
+            "result": 8,
+        }
+        bad = client.push("fragile", {"good": False}, callback=receiver.url, job_id="bad one")
+        (*_, told) = receiver.messages(3)
+        assert (told["type"], told["data"]["job_id"], bad) == ("job.failed", "bad one", "bad one")
+        assert "told to fail" in told["data"]["message"]
 
 
 def test_it_tells_of_each_job_of_an_array_once(daemon: Daemon) -> None:
@@ -207,8 +208,8 @@ def test_a_kill_between_end_and_callback_loses_none(tmp_path: Path) -> None:
             wait_for(lambda: {one["data"]["job_id"] for one in receiver.messages(1)} == set(jobs), "some are lost")
 
 
-def test_what_follows_has_callbacks_too(tmp_path: Path, daemon: Daemon) -> None:
-    with Receiver() as receiver, working(tmp_path, daemon.url) as client:
+def test_what_follows_has_callbacks_too(daemon: Daemon) -> None:
+    with Receiver() as receiver, Client(daemon.url) as client:
         first = client.push("double", {"number": 1}, then={"name": "show", "callback": receiver.url})
         (told,) = receiver.messages(1)
         assert (told["type"], told["data"]["job_id"]) == ("job.succeeded", f"{first}.0")

@@ -12,7 +12,6 @@ from jqd.client import Client, JqdClientError
 from tests.live.harness import Daemon, Worker, ingested, pair, short_directory
 from tests.valkey import valkey
 
-
 ENOUGH = 600  # jobs: a dozen batches, and hundreds of jobs that wait or are at work when the daemon ends
 
 

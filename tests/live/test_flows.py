@@ -1,24 +1,16 @@
 """Jobs that have to do with others: what follows a job, and what waits for several."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jqd.client import Client, Invalid, JobInfo, PartlyPushed
-from tests.live.harness import ROOT, Daemon, Process, wait_for
+from tests.live.harness import Daemon, wait_for
 
 WAIT_S = 30.0
 
 
-@contextmanager
-def working(tmp_path: Path, url: str) -> Iterator[Client]:
-    """A worker of `flowing.py`, and a client of its daemon."""
-    args = ["worker", "tests.live.flowing", "--daemon", url, "--concurrency", "8"]
-    with Process(args, tmp_path / "worker.log", cwd=ROOT), Client(url) as client:
-        yield client
+pytestmark = pytest.mark.usefixtures("flowing_worker")  # what must wait has a date
 
 
 def ended(client: Client, job_id: str, state: str = "succeeded") -> JobInfo:
@@ -32,8 +24,8 @@ def follower(client: Client, job_id: str) -> str:
     return job_id
 
 
-def test_a_chain_hands_each_result_to_the_next(tmp_path: Path, shared_daemon: Daemon) -> None:
-    with working(tmp_path, shared_daemon.url) as client:
+def test_a_chain_hands_each_result_to_the_next(shared_daemon: Daemon) -> None:
+    with Client(shared_daemon.url) as client:
         last = {"name": "show", "argument": {"by": "chain"}, "result_into": "number"}
         first = client.push("double", {"number": 1}, then={"name": "double", "then": last, "result_into": "number"})
         ended(client, first)
@@ -57,22 +49,22 @@ def _next(client: Client, job_id: str) -> str:
     return found[0]
 
 
-def test_what_waits_for_several_gets_their_results(tmp_path: Path, shared_daemons: tuple[Daemon, Daemon]) -> None:
+def test_what_waits_for_several_gets_their_results(shared_daemons: tuple[Daemon, Daemon]) -> None:
     one, two = shared_daemons
     with Client(one.url) as client, Client(two.url) as other:
-        parents = [client.push("double", {"number": n}, keep_result=True) for n in range(1, 6)]
+        parents = [client.push("double", {"number": n}, delay=3_600, keep_result=True) for n in range(1, 6)]
         child = other.push("total", after=parents, keep_result=True)
         wait_for(lambda: client.get(child).state == "blocked", "it is blocked")
         assert [job.job_id for job in client.jobs(state="blocked")] == [child]
-        with working(tmp_path, two.url):
-            assert ended(client, child).result == 30
+        for number, parent in enumerate(parents):
+            (client, other)[number % 2].run_now(parent)
+        assert ended(client, child).result == 30
         late = client.push("total", after=parents, keep_result=True)
-        with working(tmp_path, one.url):
-            assert ended(client, late).result == 30, "they had ended before"
+        assert ended(client, late).result == 30, "they had ended before"
 
 
-def test_a_child_of_one_parent_may_get_its_result_itself(tmp_path: Path, shared_daemon: Daemon) -> None:
-    with working(tmp_path, shared_daemon.url) as client:
+def test_a_child_of_one_parent_may_get_its_result_itself(shared_daemon: Daemon) -> None:
+    with Client(shared_daemon.url) as client:
         parent = client.push("double", {"number": 1}, keep_result=True)
         child = client.push("double", after=[parent], one_result=True, result_into="number", keep_result=True)
         assert ended(client, child).result == 4
@@ -83,10 +75,8 @@ def test_a_child_of_one_parent_may_get_its_result_itself(tmp_path: Path, shared_
 @pytest.mark.parametrize(
     ("policy", "state"), [("run", "succeeded"), ("cancel", "cancelled"), ("fail", "failed"), (None, "failed")]
 )
-def test_a_child_says_what_a_parents_failure_means(
-    tmp_path: Path, shared_daemon: Daemon, policy: Any, state: str
-) -> None:
-    with working(tmp_path, shared_daemon.url) as client:
+def test_a_child_says_what_a_parents_failure_means(shared_daemon: Daemon, policy: Any, state: str) -> None:
+    with Client(shared_daemon.url) as client:
         parents = [client.push("fragile", {"good": good}, max_retry=0) for good in (True, False)]
         child = client.push("show", after=parents, on_parent_failure=policy)
         info = ended(client, child, state)
@@ -97,7 +87,7 @@ def test_a_child_says_what_a_parents_failure_means(
             assert info.result == ["well", None]
 
 
-def test_a_blocked_job_can_be_changed_run_at_once_and_cancelled(tmp_path: Path, shared_daemon: Daemon) -> None:
+def test_a_blocked_job_can_be_changed_run_at_once_and_cancelled(shared_daemon: Daemon) -> None:
     with Client(shared_daemon.url) as client:
         parent = client.push("double", {"number": 1}, delay=3_600)
         one, two, three = (client.push("show", after=[parent]) for _ in range(3))
@@ -107,15 +97,14 @@ def test_a_blocked_job_can_be_changed_run_at_once_and_cancelled(tmp_path: Path, 
         client.change(three, argument=7)
         assert client.get(three).state == "blocked"
         client.run_now(one)
-        with working(tmp_path, shared_daemon.url):
-            assert ended(client, one).result is None
-            client.run_now(parent)
-            assert ended(client, three).result == 7
+        assert ended(client, one).result is None
+        client.run_now(parent)
+        assert ended(client, three).result == 7
         assert client.get(two).state == "cancelled"
 
 
-def test_what_failed_for_a_parent_waits_for_it_again_when_it_is_retried(tmp_path: Path, shared_daemon: Daemon) -> None:
-    with working(tmp_path, shared_daemon.url) as client:
+def test_what_failed_for_a_parent_waits_for_it_again_when_it_is_retried(shared_daemon: Daemon) -> None:
+    with Client(shared_daemon.url) as client:
         parent = client.push("fragile", {"good": False}, max_retry=0)
         child = client.push("show", after=[parent])
         ended(client, child, "failed")
@@ -151,8 +140,8 @@ def test_jobs_that_wait_for_each_other_are_refused(shared_daemon: Daemon) -> Non
         assert client.cancel("free")
 
 
-def test_a_child_gets_no_null_for_a_result_that_was_dropped(tmp_path: Path, shared_daemon: Daemon) -> None:
-    with working(tmp_path, shared_daemon.url) as client:
+def test_a_child_gets_no_null_for_a_result_that_was_dropped(shared_daemon: Daemon) -> None:
+    with Client(shared_daemon.url) as client:
         one, two = (
             client.push("double", {"number": 1}, keep_result=True),
             client.push("double", {"number": 2}, delay=3_600),

@@ -33,9 +33,7 @@ CHUNK = 5  # seeds of one test, so that processes share them evenly
 
 def chunks(seeds: int, short: int) -> list[Any]:
     """The first seed of each test; those behind the short form are for the long one."""
-    return [
-        pytest.param(first, marks=[pytest.mark.long] * (first >= short)) for first in range(0, seeds, CHUNK)
-    ]
+    return [pytest.param(first, marks=[pytest.mark.long] * (first >= short)) for first in range(0, seeds, CHUNK)]
 
 
 @pytest.mark.parametrize("first", chunks(SEEDS, SHORT_SEEDS))

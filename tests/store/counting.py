@@ -7,9 +7,8 @@ import redis
 
 from jqd.store import Store
 from jqd.store.keys import Keys
-from jqd.store.scripts import SCRIPTS
 from jqd.testing.keyspace import NOTHING, Keyspace, SortedSet
-from jqd.testing.store import FakeStore
+from jqd.testing.store import SCRIPTS, FakeStore
 from tests.harness.recount import WHOLE, counted, hands, recount
 from tests.store.indexes import check_indexes
 from tests.store.owners import check_owners
