@@ -6,6 +6,7 @@ It ends with its supervisor: LIFELINE is the reading end of a pipe whose other e
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ import trio
 
 from jqd.code.config import CodeConfig
 from jqd.code.descendants import end_strays, guard_this_process
-from jqd.code.launch import remove
+from jqd.code.folders import remove
 from jqd.code.supervisor import SWEEP_EVERY_S, SWEEPS_MAX, WRONG
 from jqd.code.worker import serve
 from jqd.domain import log
@@ -47,12 +48,18 @@ async def _run(config: CodeConfig, base: Path, lifeline: int) -> None:
 async def _end_with(lifeline: int, base: Path) -> None:
     """End this process, and all that it has started, when the supervisor is dead: the jobs run again elsewhere."""
     await trio.lowlevel.wait_readable(lifeline)
+    _end_all(base)
+    os._exit(1)
+
+
+def _end_all(base: Path) -> None:
+    """Not async: nobody is told anything more of jobs that are killed here."""
+    pause = threading.Event()
     for _ in range(SWEEPS_MAX):
         if not end_strays():
             break
-        await trio.sleep(SWEEP_EVERY_S)
+        pause.wait(SWEEP_EVERY_S)
     remove(base)
-    os._exit(1)
 
 
 def main(told: str, base: str, lifeline: str) -> int:

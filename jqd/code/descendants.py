@@ -7,7 +7,8 @@ whoever supervises that. So all of it hangs below one of them, also what called 
 import ctypes
 import os
 import signal
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,10 +38,10 @@ def guard_this_process() -> None:
 
 def usage(leaders: Iterable[int]) -> dict[int, Usage]:
     """Return what each of them uses now."""
-    of = children()
     found: dict[int, Usage] = {}
+    look = _looked()
     for leader in leaders:
-        sizes = [_resident_bytes(pid) for pid in (leader, *below(leader, of))]
+        sizes = [_resident_bytes(pid) for pid in look(leader)]
         found[leader] = Usage(sum(size > 0 for size in sizes), sum(sizes))  # dead ones that nobody has reaped have none
     return found
 
@@ -50,8 +51,8 @@ def kill_with_descendants(*leaders: int) -> None:
     here, so their process ids stay taken."""
     stopped: dict[int, None] = {}
     for _ in range(LOOKS_MAX):
-        of = children()
-        found = [pid for leader in leaders for pid in (leader, *below(leader, of))]
+        look = _looked()
+        found = [pid for leader in leaders for pid in look(leader)]
         fresh = [pid for pid in found if pid not in stopped]
         if not fresh:
             break
@@ -76,12 +77,39 @@ def end_strays(known: Collection[int] = ()) -> int:
 
 
 def _own_children() -> list[int]:
-    """Return our children, without looking at every process of the machine where the kernel lists them."""
+    return _children_of(os.getpid()) if _are_listed() else children().get(os.getpid(), [])
+
+
+def _looked() -> Callable[[int], list[int]]:
+    """Return a function that returns a process and all below it, at about the same time."""
+    if _are_listed():
+        return _tree
+    of = children()
+    return lambda leader: [leader, *below(leader, of)]
+
+
+@cache
+def _are_listed() -> bool:
+    """Return whether the kernel lists children, so that no other process of the machine needs to be looked at: with
+    many thousands of these that would hold up the worker."""
+    return Path("/proc/thread-self/children").exists()
+
+
+def _tree(leader: int) -> list[int]:
+    found = [leader]
+    for each in found:  # grows as it goes
+        found += _children_of(each)
+    return found
+
+
+def _children_of(pid: int) -> list[int]:
+    found: list[int] = []
     try:
-        texts = [file.read_text() for file in Path("/proc/self/task").glob("*/children")]
+        for task in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_bytes().split())
     except OSError:
-        texts = []
-    return [int(pid) for text in texts for pid in text.split()] if texts else children().get(os.getpid(), [])
+        return found  # it, or a thread of it, has ended meanwhile
+    return found
 
 
 def _reap(pid: int) -> None:

@@ -113,28 +113,6 @@ def _new_home(base: Path) -> Path:
         raise NotStarted(f"no folder can be made in {base}: {error}; look at that disk") from error
 
 
-def remove(home: Path) -> None:
-    """Delete a folder, also where code took its own rights away. What cannot be deleted is left, and logged."""
-    tried: set[str] = set()
-
-    def allow(_: object, path: str, __: object) -> None:
-        if path in tried or not os.path.lexists(path):
-            return
-        tried.add(path)
-        if path != str(home):  # what lies above it is not its code's
-            os.chmod(Path(path).parent, 0o700)
-        if os.path.isdir(path) and not os.path.islink(path):
-            os.chmod(path, 0o700)
-            shutil.rmtree(path, onerror=allow)
-        else:
-            os.unlink(path)
-
-    try:
-        shutil.rmtree(home, onerror=allow)
-    except (OSError, RecursionError) as error:  # folders a thousand deep
-        get_logger("code").warning("code.folder_left", folder=str(home), error=repr(error)[:200])
-
-
 def _prepared(limits: Limits, lang: str, *, own_privileges: bool) -> Callable[[], None]:
     """Return what the new process does before it becomes the program.
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import trio
 
 from jqd.code.descendants import kill_with_descendants
-from jqd.code.launch import Launched, remove
+from jqd.code.folders import remove
+from jqd.code.launch import Launched
 from jqd.code.output import JobOutput
 
 READ_BYTES = 1 << 16
@@ -102,10 +103,22 @@ class Process:
         return True
 
     async def _wait_dead(self) -> None:
-        if self._child.poll() is None:
+        if self._child.returncode is not None:
+            return
+        try:
             pidfd = os.pidfd_open(self.pid)
-            try:
-                await trio.lowlevel.wait_readable(pidfd)
-            finally:
-                os.close(pidfd)
-            self._child.wait()
+        except ProcessLookupError:
+            self._child.returncode = -signal.SIGKILL  # whoever reaped it had killed it
+            return
+        try:
+            await trio.lowlevel.wait_readable(pidfd)
+        finally:
+            os.close(pidfd)
+        self._child.returncode = self._reaped()
+
+    def _reaped(self) -> int:
+        """Reap it. Returns how it ended. Popen says 0 of what somebody else has reaped: a success that there was not."""
+        try:
+            return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        except ChildProcessError:
+            return -signal.SIGKILL  # as above

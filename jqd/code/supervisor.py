@@ -21,7 +21,7 @@ import trio
 
 from jqd.code.config import CodeConfig
 from jqd.code.descendants import end_strays, guard_this_process
-from jqd.code.launch import remove
+from jqd.code.folders import remove
 from jqd.code.sandbox import expect_sandbox
 from jqd.domain.backoff import Backoff
 from jqd.domain.errors import ConfigError
