@@ -118,20 +118,22 @@ async def look(services: Services, name: str, number: int = 0) -> tuple[Handler,
 
     Raises NotFound.
     """
-    await get_or_refresh(services, lambda: _version(services, _handler(services, name), number))
+    own = services.qualified_name(name)
+    await get_or_refresh(services, lambda: _version(services, _handler(services, own), number))
     return find(services, name, number)
 
 
 def seen_by(services: Services) -> Iterator[tuple[str, Handler, Version]]:
     """Return the handlers that the principal can see, by qualified name, with their newest versions."""
     for name, handler in services.workers.handlers().items():
-        if services.principal.can_access(name) and (version := _version(services, handler, 0)) is not None:
-            yield name, handler, version
+        known = _in_scope(services, name, handler)
+        if (version := _version(services, known, 0)) is not None:
+            yield name, known, version
 
 
 def find(services: Services, name: str, number: int = 0) -> tuple[Handler, Version]:
     """As `look`, without asking the store."""
-    handler = _handler(services, name)
+    handler = _handler(services, services.qualified_name(name))
     if not handler.versions:
         raise NotFound(f"there is no handler {name[:64]!r}")
     found = _version(services, handler, number)
@@ -143,10 +145,14 @@ def find(services: Services, name: str, number: int = 0) -> tuple[Handler, Versi
     return handler, found
 
 
-def _handler(services: Services, name: str) -> Handler:
-    own = services.qualified_name(name)
-    known = services.workers.handler(own) if services.principal.can_access(own) else None
-    return known or Handler(0)
+def _handler(services: Services, own: str) -> Handler:
+    return _in_scope(services, own, services.workers.handler(own) or Handler(0))
+
+
+def _in_scope(services: Services, own: str, handler: Handler) -> Handler:
+    """Return it with the versions that the principal may know of: a token may be for one of them."""
+    known = tuple(one for one in handler.versions if services.principal.can_access(id_of(own, one.number)))
+    return Handler(handler.last, known)
 
 
 def _version(services: Services, handler: Handler, number: int) -> Version | None:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from jqd.domain.errors import TooLarge, Unreadable
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
+from jqd.domain.scopes import in_scope
 from jqd.service.batch import read_array
 from jqd.service.config import ServiceConfig
 from jqd.service.flow_checks import OWN_ID, names_of
-from jqd.service.principal import in_scope
 
 NO_REPLACE = (
     "a job that follows another cannot replace one: it may be pushed again after a loss, and would take the place of"

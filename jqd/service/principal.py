@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from jqd.domain.scopes import in_scope
 from jqd.domain.tenant import bare, tenant_of
 from jqd.domain.tokens import MAY, Role
 
@@ -47,13 +48,6 @@ class Principal(NamedTuple):
     def can_access(self, jobtype: str) -> bool:
         """Return whether a jobtype, a qualified name, is of its tenant and in its scopes."""
         return self.can_see(tenant_of(jobtype)) and (not self.scopes or in_scope(self.scopes, bare(jobtype)))
-
-
-def in_scope(scopes: Sequence[str], name: str) -> bool:
-    """Return whether a jobtype is one of these. Jobs for one version of a handler, `name@3`, are of that handler."""
-    handler, _, number = name.rpartition("@")
-    own = (name, handler) if number.isdecimal() else (name,)
-    return any(name.startswith(one[:-1]) if one.endswith("*") else one in own for one in scopes)
 
 
 def is_within(scopes: Sequence[str], bounds: Sequence[str]) -> bool:

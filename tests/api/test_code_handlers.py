@@ -149,6 +149,17 @@ async def test_who_works_sees_the_code_of_his_jobs_and_nothing_else(tokened):
     assert HOOK["body"] not in str(row)
 
 
+async def test_a_token_for_one_version_reads_that_version_alone(tokened):
+    for body in ("one", "two", "three"):
+        assert (await call(tokened, ROOT, "PUT", "/v1/handlers/mail", CODE | {"body": body})).status == 201
+    scoped = (await make(tokened, "worker", scopes=["mail@2"]))["token"]
+    (row,) = (await call(tokened, scoped, "GET", "/v1/handlers")).body["handlers"]
+    assert (row["version"], row["body"], [one["version"] for one in row["versions"]]) == (2, "two", [2])
+    paths = ("mail", "mail?version=2", "mail?version=3")
+    seen = [(await call(tokened, scoped, "GET", f"/v1/handlers/{path}")) for path in paths]
+    assert [(told.status, told.body.get("body")) for told in seen] == [(200, "two"), (200, "two"), (404, None)]
+
+
 async def test_jobs_wait_for_a_code_worker_and_say_so(edge):
     await put(edge)
     await put(edge, lang="node")

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from jqd.api import ApiConfig
+from jqd.domain.scopes import in_scope
 from jqd.runner import WorkerHealth
-from jqd.service.principal import in_scope
 from jqd.store import QueuePlace
 from tests.api.tokened import ROOT, call, make
 from tests.api.tokened import edge as edge  # the fixture
