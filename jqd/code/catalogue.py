@@ -1,10 +1,11 @@
 """The handlers in code of one store: read every second, so that a new version counts from the next batch on.
 
-A handler whose `before` fails is broken: its jobs wait, untried, and the worker takes none of them until a new version
-comes or some time is over. It says so of itself (`trouble`), and `why` of such a job does.
+A handler whose `before` fails, or whose code does not compile, is broken: its jobs wait, untried, and the worker takes
+none of them until a new version comes or some time is over. It says so of itself (`trouble`), and `why` of such a job
+does.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -12,11 +13,13 @@ import httpx2
 import msgspec
 import trio
 
+from jqd.code.context import BEFORE, Broken
 from jqd.code.definition import ContextKey, Definition, VersionRow
 from jqd.domain.clock import Clock
 from jqd.domain.dates import iso
 from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK
+from jqd.domain.scopes import in_scope
 
 LOOK_S = 1.0  # between looks
 LOOK_SHARE = 10  # a look may take a tenth of the time: a thousand handlers are some MiB
@@ -43,6 +46,8 @@ class Fault(NamedTuple):
 
     called: str
     since_ms: int
+    of: str
+    """What of it is broken, in words."""
     why: str
     until_s: float
     """When it is tried again, by trio's clock."""
@@ -56,14 +61,21 @@ class Catalogue:
         tenant: str,
         clock: Clock,
         changed: Callable[[], None],
+        *,
+        scopes: Sequence[str] = (),
     ) -> None:
-        """`daemon`: returns the URL to ask. `changed`: called when `jobtypes` or `trouble` have changed."""
+        """`daemon`: returns the URL to ask. `changed`: called when `jobtypes` or `trouble` have changed.
+
+        `scopes`: of the worker's token; none: it is for all jobtypes.
+        """
         self.jobtypes: tuple[str, ...] = ()
         """Those that this worker takes: names, and names with versions."""
         self._versions: dict[str, tuple[VersionRow, ...]] = {}
         self._known: dict[tuple[str, int], Definition] = {}
-        self._faults: dict[ContextKey, Fault] = {}
+        # Of a `before`, of all handlers that have it in common; of other code, of that version alone.
+        self._faults: dict[ContextKey | str, Fault] = {}
         self._http, self._daemon, self._tenant, self._clock, self._changed = http, daemon, tenant, clock, changed
+        self._scopes = scopes
         self._more = trio.Event()
         self._told, self._trouble_told = "", ""
         self._log = get_logger("code")
@@ -90,21 +102,25 @@ class Catalogue:
 
     def is_resting(self, definition: Definition) -> bool:
         """Return whether it is broken, and not tried now."""
-        fault = self._faults.get(definition.key)
-        return fault is not None and fault.until_s > trio.current_time()
+        return any(fault.until_s > trio.current_time() for fault in self._faults_of(definition))
 
-    def broke(self, definition: Definition, why: str) -> None:
-        """Note that its `before` failed. No job is blamed."""
-        known = self._faults.get(definition.key)
+    def broke(self, definition: Definition, broken: Broken) -> None:
+        """Note why nothing of it can run. No job is blamed."""
+        at = definition.key if broken.of == BEFORE else definition.called
+        known = self._faults.get(at)
         since_ms = known.since_ms if known else self._clock.wall_ms()
         until_s = trio.current_time() + BROKEN_S
-        self._faults[definition.key] = Fault(definition.called, since_ms, why, until_s)
-        self._log.error("code.handler_broken", handler=definition.called, why=why, again_in_s=BROKEN_S)
+        self._faults[at] = Fault(definition.called, since_ms, broken.of, str(broken), until_s)
+        self._log.error(
+            "code.handler_broken", handler=definition.called, of=broken.of, why=str(broken), again_in_s=BROKEN_S
+        )
         self.name_jobtypes()
 
     def mended(self, definition: Definition) -> None:
         """Note that a batch of it ran."""
-        if self._faults.pop(definition.key, None) is not None:
+        if self._faults_of(definition):
+            for at in (definition.key, definition.called):
+                self._faults.pop(at, None)
             self._log.info("code.handler_mended", handler=definition.called)
             self.name_jobtypes()
 
@@ -112,21 +128,21 @@ class Catalogue:
     def trouble(self) -> str:
         """Return the broken handlers, in words; empty: none."""
         lines = [
-            f"handler {fault.called} is broken since {iso(fault.since_ms)}, its before failed: {_end(fault.why)}"
+            f"handler {fault.called} is broken since {iso(fault.since_ms)}, {fault.of}: {_end(fault.why)}"
             for fault in self._faults.values()
         ]
         return "; ".join(lines)[:TROUBLES_CHARS_MAX]
 
     def name_jobtypes(self) -> None:
         """Compute anew which jobtypes are taken."""
-        now_s = trio.current_time()
         code = [each for each in self._known.values() if each.is_code]
-        self._faults = {key: fault for key, fault in self._faults.items() if key in {each.key for each in code}}
-        rest = {key for key, fault in self._faults.items() if fault.until_s > now_s}
-        current = [(name, self.find(name)) for name in self._versions]
-        plain = [name for name, each in current if each is not None and each.key not in rest]
-        pinned = [each.called for each in code if each.key not in rest]
-        if rest and not plain + pinned:
+        there = {each.key for each in code} | {each.called for each in code}
+        self._faults = {at: fault for at, fault in self._faults.items() if at in there}
+        asked = [name for name in self._versions if not self._scopes or in_scope(self._scopes, name)]
+        current = [(name, self.find(name)) for name in asked]
+        plain = [name for name, each in current if each is not None and not self.is_resting(each)]
+        pinned = [each.called for each in code if not self.is_resting(each)]
+        if code and not plain + pinned:
             pinned = [each.called for each in code]  # a worker names something, or nobody would read its trouble
         jobtypes, trouble = tuple([*plain, *pinned][:JOBTYPES_MAX]), self.trouble
         if jobtypes != self.jobtypes or trouble != self._told:
@@ -134,6 +150,9 @@ class Catalogue:
             self._changed()
             self._more.set()
             self._more = trio.Event()
+
+    def _faults_of(self, definition: Definition) -> list[Fault]:
+        return [self._faults[at] for at in (definition.key, definition.called) if at in self._faults]
 
     async def _look(self) -> None:
         """Read all handlers. If that fails they stay as they were."""

@@ -15,7 +15,7 @@ import trio
 from msgspec import Raw
 
 from jqd.code import launch
-from jqd.code.batch import LATE, Batch
+from jqd.code.batch import CANCELLED, LATE, STOPPING, Batch
 from jqd.code.config import CodeConfig
 from jqd.code.definition import ContextKey, Definition
 from jqd.code.outcome import INVALID_RESPONSE, LeasedJob, Outcome, failed, result_of, succeeded
@@ -31,6 +31,10 @@ ERROR_CHARS_MAX = 1_024  # of an exception's own text
 UNTOLD = (ValueError, msgspec.MsgspecError, RecursionError, OverflowError)  # of JSON that MessagePack has not
 TOLD_CHARS = 2_000  # of what a `before` printed that failed, its end
 
+BEFORE = "its before failed"  # what all handlers share that may run in the same process
+CODE = "its code does not compile"
+BEGIN = "its process ends before a job begins"
+
 COMMANDS: dict[str, Callable[[CodeConfig, int, int], list[str]]] = {
     "python": launch.python_command,
     "node": launch.node_command,
@@ -39,7 +43,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Broken(Exception):
-    """`before` failed: nothing of this handler can run. The message says why."""
+    """Nothing of this handler can run. The message says why."""
+
+    def __init__(self, why: str, of: str = BEFORE) -> None:
+        """`of`: what of it is broken."""
+        super().__init__(why)
+        self.of = of
 
 
 class _Dead(Exception):
@@ -54,6 +63,8 @@ class Answer(msgspec.Struct):
     message: str = ""
     error: str = ""
     retry_after: float | None = None
+    broken: bool = False
+    """A text does not compile, and nothing of it has run."""
 
 
 _decode = msgspec.json.Decoder(Answer).decode
@@ -101,7 +112,7 @@ class Context:
             raise Broken("\n".join(filter(None, (self._output.log.text[-TOLD_CHARS:], why))))
 
     async def run(self, batch: Batch) -> None:
-        """Run a batch until all its jobs have ended, or the context has."""
+        """Run a batch until all its jobs have ended, or the context has. Raises Broken: no job of it was begun."""
         self.batches += 1
         batch.process = self.process
         try:
@@ -116,8 +127,9 @@ class Context:
 
     async def _run(self, batch: Batch) -> None:
         definition = batch.definition
-        begin = {"begin": definition.before_each or "", "body": definition.body, "called": definition.called}
-        begun = await self._ask(begin, EACH_S)
+        begun = await self._begin(definition)
+        if begun is None:
+            return
         while True:
             batch.skip_unwanted()
             if not batch.left:
@@ -128,9 +140,28 @@ class Context:
                 continue
             answer = await self._ask({"job": _facts(job)}, job.timeout)
             batch.end(_outcome(job, answer, self._output))
-        after = await self._ask({"end": definition.after_each or ""}, EACH_S)
+        after = await self._ask({"ended": definition.called}, EACH_S)
         if after.status != 200:
             self._log.warning("code.after_each_failed", handler=definition.called, error=after.error)
+
+    async def _begin(self, definition: Definition) -> Answer | None:
+        """Compile the code, and run `beforeEach`. Returns None: the process has ended, and the batch begins in another.
+
+        Raises Broken. A process that was warm may have died since; one that dies as soon as it may begin would do so
+        again.
+        """
+        begin = {"begin": definition.before_each or "", "body": definition.body, "end": definition.after_each or ""}
+        try:
+            begun = await self._ask(begin | {"called": definition.called}, EACH_S)
+        except _Dead:
+            await self.process.wait_dead()
+            why = self.process.why_killed
+            if self.batches > 1 or why in (CANCELLED, STOPPING):
+                return None
+            raise Broken(f"it took more than {EACH_S:g} s" if why == LATE else why or self.process.how, BEGIN) from None
+        if begun.broken:
+            raise Broken(begun.message, CODE)
+        return begun
 
     async def _ask(self, told: Mapping[str, object], timeout_s: float) -> Answer:
         """Send a request to the shim, and return its answer. Raises _Dead: it was late, or has ended."""

@@ -4,6 +4,7 @@ An outcome that is not taken is sent again, for as long as it takes: the job is 
 """
 
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from urllib.parse import quote
@@ -28,6 +29,11 @@ REPORT_JOBS_MAX = 100  # as many as a lease has
 BACKOFF = Backoff(first_s=0.2, factor=2.0, cap_s=5.0)  # between reports that are not taken
 GONE = (404, 409)  # the job is not ours any more: it ended, or was given to somebody else
 REFUSED = (400, 413, 422)  # a report as a whole: it is too large, or an outcome in it that nobody can read
+OF_JOBS = "jobs: "  # how a daemon begins to say what is wrong with the jobs that an outcome asks for
+AS_A_WHOLE = "; nothing of this outcome was taken"  # and how it ends
+STRUCK_MAX = 20  # of one outcome, one report each; more of them, and no line of it counts
+STRUCK_CHARS = 128  # of the name in such a line: as long as a jobtype's may be
+_PLACE = re.compile(rf"{OF_JOBS}jobs/([0-9]+)")
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -70,6 +76,7 @@ class Lease:
         """What runs now."""
         self._ours = {job.job_id: job for job in jobs}  # those whose outcome is not taken yet
         self._ended: dict[str, Outcome] = {}
+        self._struck: dict[str, int] = {}  # how many of the jobs that it asked for cannot be pushed
         self._followed: dict[str, int] = {}  # by somebody who has what it printed up to that byte
         self._report_jobs_max = REPORT_JOBS_MAX
         """Fewer once a report was refused, so that one outcome holds up no other."""
@@ -150,6 +157,9 @@ class Lease:
         job_id = outcome.job_id
         if row.status >= 500 or row.status == 429:
             return False
+        if row.status == 422 and outcome.jobs and row.detail.startswith(OF_JOBS):
+            self._strike(outcome, row.detail)
+            return True  # it is sent again at once, with less
         if row.status != 200 and row.status not in GONE and outcome.status is not None and outcome.status != 422:
             # What it says cannot be taken, and would not be next time. It has failed then, for good.
             log = Log(outcome.log_from, outcome.log)
@@ -160,9 +170,23 @@ class Lease:
         self._drop(job_id)
         return True
 
+    def _strike(self, outcome: Outcome, why: str) -> None:
+        """Take the job out that cannot be pushed, and say so in the log: what has succeeded stays a success."""
+        jobs, named = list(outcome.jobs), _PLACE.match(why)
+        struck = self._struck[outcome.job_id] = self._struck.get(outcome.job_id, 0) + 1
+        if named is not None and int(named[1]) < len(jobs) and struck < STRUCK_MAX:
+            told = f"J: {str(jobs.pop(int(named[1])).get('name', ''))[:STRUCK_CHARS]}"
+        else:
+            told, jobs = f"{len(jobs)} J: lines", []
+        self._log.warning("code.line_refused", job_id=outcome.job_id, line=told, why=why)
+        why = why.removeprefix(OF_JOBS).removesuffix(AS_A_WHOLE)
+        line = f"jqd: no job was pushed for {told!r}: {why}"
+        outcome.jobs, outcome.log = jobs, f"{outcome.log}\n{line}".lstrip("\n")
+
     def _drop(self, job_id: str) -> None:
         self._ended.pop(job_id, None)
         self._ours.pop(job_id, None)
+        self._struck.pop(job_id, None)
         if not self._ours:
             self._all.set()
 

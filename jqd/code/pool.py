@@ -16,6 +16,8 @@ LOOK_S = 0.5  # between looks at what contexts use: a second look at memory that
 LARGE = 0.5  # of the memory it may use: a context that holds so much between batches ends
 WARM_PER_BATCH = 2  # idle contexts that are kept, for each batch that may run at once
 
+WELL_FORMED_MAX = 1_000  # as many handlers as a tenant has
+
 
 class Pool:
     def __init__(self, config: CodeConfig, base: Path, nursery: trio.Nursery, *, adopts: bool) -> None:
@@ -23,6 +25,7 @@ class Pool:
         self._config, self._base, self._nursery, self._adopts = config, base, nursery, adopts
         self._idle: dict[Context, None] = {}  # the one that was used last stands last
         self._living: dict[Process, Context | None] = {}
+        self._well_formed: set[str] = set()  # versions of handlers in sh that ran: a shell costs some milliseconds
         self._stopping = trio.Event()
 
     @property
@@ -40,7 +43,13 @@ class Pool:
             if not batch.left:
                 return
             if batch.definition.lang == "sh":
-                await shell.run(batch, self._config, self._base, self._begin, self._bury)
+                called = batch.definition.called
+                is_known = called in self._well_formed
+                has_begun = await shell.run(batch, self._config, self._base, self._begin, self._bury, known=is_known)
+                if has_begun and not is_known:
+                    if len(self._well_formed) >= WELL_FORMED_MAX:
+                        self._well_formed.clear()
+                    self._well_formed.add(called)
                 continue
             try:
                 await self._run_warm(batch)

@@ -11,11 +11,12 @@ from jqd.code import launch
 from jqd.code.answer_lines import LineAnswer, read_batch, read_one
 from jqd.code.batch import LATE, Batch
 from jqd.code.config import CodeConfig
-from jqd.code.context import BEFORE_S, TOLD_CHARS, Broken
+from jqd.code.context import BEFORE, BEFORE_S, CODE, TOLD_CHARS, Broken
 from jqd.code.outcome import NO_RESPONSE, LeasedJob, Outcome, failed, succeeded
 from jqd.code.output import JobOutput, Log
 from jqd.code.process import Process
 
+READY, BROKEN = b"r", b"b"  # what the shim says first begins with
 SHIM = launch.SHIMS / "batch.sh"
 
 
@@ -25,11 +26,13 @@ async def run(
     base: Path,
     live: Callable[[Process], None],
     gone: Callable[[], None] = lambda: None,
-) -> None:
-    """Run a batch in one process.
+    *,
+    known: bool = False,
+) -> bool:
+    """Run a batch in one process. Returns whether it got as far as the body.
 
     Jobs that it did not reach, as it was killed for another, are left. `live`: reads from it, and looks after it.
-    Raises Broken, launch.NotStarted.
+    `known`: the syntax of its code was looked at. Raises Broken, launch.NotStarted.
     """
     jobs, definition = list(batch.left), batch.definition
     texts = [definition.before, definition.before_each, definition.body, definition.after_each]
@@ -40,7 +43,7 @@ async def run(
             about = {"JQD_JOB_TYPE": jobs[0].name}
             if definition.batch == 1:
                 about |= {"JQD_JOB_ID": jobs[0].job_id, "JQD_ATTEMPT": str(jobs[0].attempt)}
-            command, fds = ["sh", str(SHIM), *names], (told, *files)
+            command, fds = ["sh", str(SHIM), *names, *([] if known else ["check"])], (told, *files)
             started = launch.start(command, config, base, lang="sh", fds=fds, stdin=stdin, variables=about)
         except launch.NotStarted:
             os.close(ready)
@@ -52,26 +55,28 @@ async def run(
     batch.process, process.printed = process, printed.extend
     live(process)
     try:
-        is_ready = await _wait(process, ready, sum(job.timeout for job in jobs))
+        said = await _wait(process, ready, sum(job.timeout for job in jobs))
     finally:
         batch.process = None
         os.close(ready)
     output.end()
-    if not is_ready and process.why_killed in ("", LATE):
-        raise Broken("\n".join(filter(None, (output.log.text[-TOLD_CHARS:], process.why_killed or process.how))))
+    if said != READY and process.why_killed in ("", LATE):
+        why = (output.log.text[-TOLD_CHARS:], process.why_killed or process.how)
+        raise Broken("\n".join(filter(None, why)), CODE if said == BROKEN else BEFORE)
     answers = await trio.to_thread.run_sync(_answers, definition.batch, bytes(printed), len(jobs), process)
     _settle(batch, jobs, answers, process, output.log)
+    return said == READY
 
 
-async def _wait(process: Process, ready: int, timeout_s: float) -> bool:
-    """Wait until the process is dead. Returns whether its `before` was through."""
-    is_ready = False
+async def _wait(process: Process, ready: int, timeout_s: float) -> bytes:
+    """Wait until the process is dead. Returns how what it said begins: READY when its `before` was through."""
+    said = b""
 
     async def hear() -> None:
-        nonlocal is_ready
+        nonlocal said
         await trio.lowlevel.wait_readable(ready)
-        if os.read(ready, 1):
-            is_ready = True
+        said = os.read(ready, 1)
+        if said == READY:
             scope.deadline = trio.current_time() + timeout_s
 
     async with trio.open_nursery() as nursery:
@@ -82,7 +87,7 @@ async def _wait(process: Process, ready: int, timeout_s: float) -> bool:
     if not process.ended.is_set():
         process.kill(LATE)
         await process.wait_dead()
-    return is_ready
+    return said
 
 
 def _answers(most: int, printed: bytes, jobs: int, process: Process) -> list[LineAnswer]:

@@ -45,6 +45,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 class _Me(msgspec.Struct):
     tenant: str = ""
+    scopes: tuple[str, ...] = ()
 
 
 class _Leased(msgspec.Struct):
@@ -79,13 +80,16 @@ class Home:
 
     async def run(self, config: CodeConfig, stopping: trio.Event) -> None:
         """Stay registered for the present handlers. Where that cannot be, all is stopped."""
-        tenant = await self._tenant()
+        me = await self._me()
+        tenant = me.tenant
         if tenant and config.sandbox == "none":
             self.wrong = f"the token is of tenant {tenant!r}, whose code runs in a sandbox only: add --sandbox bwrap"
         if self.wrong:
             stopping.set()
             return
-        catalogue = Catalogue(self._http, lambda: self.daemon, tenant, SystemClock(), self.registration.hurry)
+        catalogue = Catalogue(
+            self._http, lambda: self.daemon, tenant, SystemClock(), self.registration.hurry, scopes=me.scopes
+        )
         self.catalogue = catalogue
         async with trio.open_nursery() as nursery:
             nursery.start_soon(catalogue.run)
@@ -110,22 +114,22 @@ class Home:
         card: dict[str, object] = {"name": self._name, "ttl": TTL_S_DEFAULT, "jobs": list(self.catalogue.jobtypes)}
         return card | ({"trouble": self.catalogue.trouble} if self.catalogue.trouble else {})
 
-    async def _tenant(self) -> str:
-        """Return the tenant of this worker's token."""
+    async def _me(self) -> _Me:
+        """Return whose this worker's token is, and what it is for."""
         log, told = get_logger("code"), ""
         while True:
             try:
                 with trio.fail_after(ME_S):
                     answer = await self._http.get(f"{self.daemon}/v1/me", headers={"accept": MSGPACK})
                 if answer.status_code == 200:
-                    return _decode_me(answer.content).tenant
+                    return _decode_me(answer.content)
                 why = f"answered {answer.status_code}"
                 if answer.status_code in (401, 403, 404):
                     self.wrong = (
                         f"the daemon at {self.daemon} {why} to GET /v1/me: a code worker needs a token of the role"
                         " worker (JQD_TOKEN), and a daemon as new as itself"
                     )
-                    return ""
+                    return _Me()
             except (httpx2.HTTPError, msgspec.MsgspecError, trio.TooSlowError) as error:
                 why = f"not reached: {error!r}"
             if why != told:
@@ -221,7 +225,7 @@ class Slot:
                 await self._pool.run(batch)
                 home.catalogue.mended(definition)
             except Broken as error:
-                home.catalogue.broke(definition, str(error))
+                home.catalogue.broke(definition, error)
                 return self._give_back(lease, [*batch.left, *waiting], "its handler is broken")
             except NotStarted as error:
                 self._log.error("code.not_started", handler=definition.called, why=str(error))

@@ -1,5 +1,7 @@
 """Contexts in real python3, node and sh."""
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import trio
 
 from jqd.client.environ import PASSED
 from jqd.code.config import Limits
-from jqd.code.context import Broken
+from jqd.code.context import BEGIN, CODE, Broken
 from jqd.code.descendants import usage
 from jqd.code.launch import NotStarted
 from tests.code.conftest import handler, job, value
@@ -38,7 +40,6 @@ async def test_a_job_is_an_argument_a_line_and_facts(bench: Any, lang: str) -> N
         ),
         ("python", "return object()", 500, "is not JSON serializable"),
         ("python", "return float('nan')", 500, "not JSON compliant"),
-        ("python", "return (", 500, "SyntaxError"),
         ("python", "return 2 ** 70", 500, "its result cannot be kept"),
         ("python", "x = []\nfor _ in range(900): x = [x]\nreturn x", 200, ""),
         ("node", "let x = []; for (let n = 0; n < 3000; n++) x = [x]; return x", 500, "INVALID_RESPONSE"),
@@ -47,10 +48,10 @@ async def test_a_job_is_an_argument_a_line_and_facts(bench: Any, lang: str) -> N
         ("node", "throw new Failed('bad data')", 400, "bad data"),
         ("node", "throw new Retry('later', 7)", 100, "later"),
         ("node", "await 1; null.x", 500, "Cannot read properties of null"),
-        ("node", "return {", 500, "SyntaxError"),
         ("node", "process.exit(3)", 500, "it exited with 3"),
         ("sh", "exit 7", 500, "it exited with 7"),
-        ("sh", "if", 500, "it exited with 2"),
+        ("sh", "eval if", 500, "it exited with 2"),
+        ("node", "JSON.parse('{')", 500, "SyntaxError"),
         ("sh", "echo 100 later", 100, "later"),
     ],
 )
@@ -232,6 +233,72 @@ async def test_a_before_that_fails_breaks_the_handler(bench: Any, lang: str) -> 
         with pytest.raises(Broken, match="nothing"):
             await at.one(handler(lang, "return 1", before=before))
         assert len(at.batch.left) == 1, "its job was not begun"
+
+
+@pytest.mark.parametrize(
+    ("lang", "fine", "bad"),
+    [
+        ("python", "open({!r}, 'w').close()", "return ("),
+        ("node", "require('fs').writeFileSync({!r}, '')", "return {"),
+        ("sh", "touch {!r}", "touch here; if"),
+    ],
+)
+@pytest.mark.parametrize("part", ["body", "before_each", "after_each"])
+async def test_code_that_does_not_compile_breaks_its_handler_alone(
+    bench: Any, lang: str, fine: str, bad: str, part: str, tmp_path_factory: Any
+) -> None:
+    """Nothing of it runs, no job loses an attempt, and those that share its process go on."""
+    ran = tmp_path_factory.mktemp("ran") / "ran"
+    texts = {"body": fine.format(str(ran)), "before_each": fine.format(str(ran)), part: bad}
+    async with bench() as at:
+        for _ in range(2):
+            with pytest.raises(Broken) as told:
+                await at.one(handler(lang, **texts, eid="e", batch=2))
+            assert (told.value.of, len(at.batch.left)) == (CODE, 1)
+            assert "yntax" in str(told.value) or "never closed" in str(told.value) or "nexpected" in str(told.value)
+        assert not ran.exists()
+        assert (await at.one(handler(lang, fine.format(str(ran)), eid="e", name="other"))).status == 200
+        assert ran.exists()
+
+
+async def test_a_context_that_died_while_it_waited_costs_nobody_an_attempt(bench: Any) -> None:
+    """Its process is not even known to be dead when the next batch is given to it."""
+    definition = handler("python", PID, batch=2)
+    async with bench() as at:
+        first = value(await at.one(definition))
+        os.kill(first, signal.SIGKILL)  # no checkpoint lies between that and the batch
+        assert value(await at.one(definition)) != first
+
+
+@pytest.mark.parametrize("lang", ["python", "sh"])
+async def test_what_somebody_else_has_killed_and_reaped_is_no_success(
+    bench: Any, lang: str, tmp_path_factory: Any
+) -> None:
+    """As its worker does itself, when its supervisor has died."""
+    book = tmp_path_factory.mktemp("book") / "pid"
+    body = {
+        "python": f"import os, time\nopen('{book}', 'w').close(); time.sleep(60)",
+        "sh": f"touch {book}; sleep 60",
+    }[lang]
+    async with bench() as at, trio.open_nursery() as nursery:
+
+        async def kill() -> None:
+            while not book.exists():
+                await trio.sleep(0.01)
+            (process,) = at.pool._living
+            os.kill(process.pid, signal.SIGKILL)
+            os.waitpid(process.pid, 0)
+
+        nursery.start_soon(kill)
+        told = await at.one(handler(lang, body))
+        assert (told.status, "SIGKILL" in told.message) == (500, True)
+
+
+async def test_a_process_that_always_ends_before_a_job_begins_breaks_its_handler(bench: Any) -> None:
+    async with bench() as at:
+        with pytest.raises(Broken, match="it exited with 9") as told:
+            await at.one(handler("python", "return 1", before_each="import os; os._exit(9)"))
+        assert (told.value.of, len(at.batch.left)) == (BEGIN, 1)
 
 
 async def test_a_program_that_is_not_there_is_no_jobs_fault(bench: Any) -> None:

@@ -1,6 +1,6 @@
 """What becomes of a lease, and of what is known of handlers, whatever the daemon answers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx2
@@ -11,9 +11,10 @@ import trio
 from jqd.code.batch import Batch
 from jqd.code.catalogue import BROKEN_S, LOOK_S, Catalogue
 from jqd.code.config import CodeConfig, Sandbox
-from jqd.code.lease import REPORT_BYTES_MAX, Lease
+from jqd.code.context import CODE, Broken
+from jqd.code.lease import REPORT_BYTES_MAX, STRUCK_MAX, Lease
 from jqd.code.outcome import failed, succeeded
-from jqd.code.output import NO_LOG
+from jqd.code.output import NO_LOG, Log
 from jqd.code.worker import Home
 from jqd.testing.clock import ManualClock
 from jqd.worker.register import Slots
@@ -116,6 +117,34 @@ async def test_outcomes_that_are_refused_together_are_sent_in_fewer_until_one_is
     assert last == dict.fromkeys(ids, 200) | {"j4": 422}
 
 
+@pytest.mark.parametrize(("bad", "kept"), [(1, 3), (STRUCK_MAX + 1, 0)])
+async def test_a_line_that_asks_for_no_job_fails_no_success(
+    daemon: FakeDaemon, autojump_clock: None, bad: int, kept: int
+) -> None:
+    """Of many all lines go, so that one outcome is no thousand reports."""
+
+    def answered(body: Any) -> tuple[int, Any]:
+        (one,) = body
+        wrong = [at for at, each in enumerate(one.get("jobs", ())) if each["name"] == "bad"]
+        if not wrong:
+            return taken(body)
+        why = f"jobs: jobs/{wrong[0]}/name: it is bad; nothing of this outcome was taken"
+        return 200, {"outcomes": [{"status": 422, "detail": why}]}
+
+    daemon.answers["/v1/outcomes"] = answered
+    lease = lease_of(daemon, "a")
+    jobs = [{"name": name} for name in ["good", *["bad"] * bad, "good", "good"]]
+    lease.put(succeeded(job(job_id="a"), 1, jobs, Log(0, "printed")))
+    began_s = trio.current_time()
+    await settled(daemon, lease)
+    assert trio.current_time() - began_s < 1, "each report is sent at once"
+    last = daemon.reported()[-1]
+    assert (last["status"], last["result"], len(last.get("jobs", ()))) == (200, 1, kept)
+    said = last["log"].split("\n")
+    assert (said[0], len(said)) == ("printed", 1 + min(bad, STRUCK_MAX))
+    assert said[1] == "jqd: no job was pushed for 'J: bad': jobs/1/name: it is bad"
+
+
 async def test_reports_are_bounded_with_all_that_they_have(daemon: FakeDaemon, autojump_clock: None) -> None:
     daemon.answers["/v1/outcomes"] = taken
     ids = [f"j{n}" for n in range(5)]
@@ -192,12 +221,12 @@ async def test_a_cancel_comes_with_a_heartbeat_and_lines_go_with_it(daemon: Fake
 class Known:
     """A catalogue of a fake daemon, whose handlers are `rows`."""
 
-    def __init__(self, daemon: FakeDaemon, tenant: str = "") -> None:
+    def __init__(self, daemon: FakeDaemon, tenant: str = "", scopes: Sequence[str] = ()) -> None:
         self.rows: list[dict[str, Any]] = []
         self.old: dict[str, dict[str, Any]] = {}
         self.changes = 0
         daemon.answers["/v1/handlers"] = self._page
-        self.catalogue = Catalogue(daemon.http, lambda: URL, tenant, ManualClock(), self._changed)
+        self.catalogue = Catalogue(daemon.http, lambda: URL, tenant, ManualClock(), self._changed, scopes=scopes)
         self._daemon = daemon
 
     def put(self, name: str, version: int, lang: str = "python", **fields: Any) -> None:
@@ -248,6 +277,18 @@ async def test_names_and_versions_in_code_are_taken_and_nothing_else(daemon: Fak
         nursery.cancel_scope.cancel()
 
 
+async def test_of_a_token_for_one_version_that_version_alone_is_taken(daemon: FakeDaemon, autojump_clock: None) -> None:
+    """The plain name is another jobtype, for which its registration would be refused."""
+    known = Known(daemon, scopes=["mail@1", "pay"])
+    known.put("mail", 1)
+    known.put("pay", 1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(known.catalogue.run)
+        await trio.sleep(LOOK_S / 2)
+        assert sorted(known.catalogue.jobtypes) == ["mail@1", "pay", "pay@1"]
+        nursery.cancel_scope.cancel()
+
+
 async def test_what_is_broken_rests_says_so_and_is_tried_again(daemon: FakeDaemon, autojump_clock: None) -> None:
     known = Known(daemon)
     known.put("mail", 1, before="import nothing")
@@ -256,7 +297,7 @@ async def test_what_is_broken_rests_says_so_and_is_tried_again(daemon: FakeDaemo
         await trio.sleep(LOOK_S / 2)
         definition = known.catalogue.find("mail")
         assert definition is not None
-        known.catalogue.broke(definition, "Traceback:\n no\x00thing")
+        known.catalogue.broke(definition, Broken("Traceback:\n no\x00thing"))
         assert list(known.catalogue.jobtypes) == ["mail@1"], "it names something, that its trouble may be read"
         assert known.catalogue.is_resting(definition)
         assert known.catalogue.trouble.startswith("handler mail@1 is broken since ")
@@ -266,10 +307,26 @@ async def test_what_is_broken_rests_says_so_and_is_tried_again(daemon: FakeDaemo
         assert known.catalogue.trouble, "until a batch has run"
         known.catalogue.mended(definition)
         assert known.catalogue.trouble == ""
-        known.catalogue.broke(definition, "again")
+        known.catalogue.broke(definition, Broken("again"))
         known.put("mail", 2, before="import json")
         await trio.sleep(LOOK_S * 1.5)
         assert "mail" in known.catalogue.jobtypes, "the new version is not broken"
+        nursery.cancel_scope.cancel()
+
+
+async def test_code_that_does_not_compile_rests_alone(daemon: FakeDaemon, autojump_clock: None) -> None:
+    known = Known(daemon)
+    known.put("mail", 1, eid="e")
+    known.put("post", 1, eid="e")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(known.catalogue.run)
+        await trio.sleep(LOOK_S / 2)
+        mail = known.catalogue.find("mail")
+        assert mail is not None
+        known.catalogue.broke(mail, Broken("line 1", CODE))
+        assert known.catalogue.is_resting(mail)
+        assert list(known.catalogue.jobtypes) == ["post", "post@1"]
+        assert "its code does not compile: line 1" in known.catalogue.trouble
         nursery.cancel_scope.cancel()
 
 

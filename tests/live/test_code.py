@@ -76,6 +76,7 @@ HANDLERS: dict[str, dict[str, Any]] = {
     "slow": {"lang": "python", "body": SLOW, "options": {"batch": 2}},
     "long": {"lang": "sh", "body": "sleep 300"},
     "look": {"lang": "python", "body": LOOK},
+    "slip": {"lang": "node", "body": "return {"},
     "bust": {"lang": "python", "body": "return 1", "before": "import nothing_of_that_name"},
     **{name: {"lang": lang, "body": body} for name, (lang, body, _) in LIMITS.items()},
 }
@@ -181,16 +182,17 @@ def test_limits_end_an_attempt(client: Client, name: str) -> None:
     assert (info.state, LIMITS[name][2] in str(info.message)) == ("failed", True), info
 
 
-def test_a_before_that_fails_fails_no_job(daemon: Daemon, client: Client) -> None:
-    job_id = client.push("bust", keep_result=True, max_retry=0)
+@pytest.mark.parametrize(("name", "said"), [("bust", "nothing_of_that_name"), ("slip", "its code does not compile")])
+def test_what_cannot_run_at_all_fails_no_job(daemon: Daemon, client: Client, name: str, said: str) -> None:
+    job_id = client.push(name, keep_result=True, max_retry=0)
 
     def why() -> str:
         return str(httpx2.get(f"{daemon.url}/v1/jobs/{job_id}/why").json()["text"])
 
-    wait_for(lambda: "handler bust@1 is broken since" in why() and "nothing_of_that_name" in why(), "nobody says why")
+    wait_for(lambda: f"handler {name}@1 is broken since" in why() and said in why(), "nobody says why")
     wait_for(lambda: client.get(job_id).state == "waiting", "its job does not wait")
     assert client.get(job_id).attempts == 0
-    put(daemon, "bust", lang="python", body="return 1", before="import json")
+    put(daemon, name, lang="python", body="return 1", before="import json")
     assert ended(client, job_id).result == 1
 
 

@@ -11,7 +11,9 @@ process.argv.length = 1
 const AsyncFunction = (async () => {}).constructor
 const functions = new Map()
 let run = null
+let after = null
 
+class Broken extends Error {} // a text does not compile; its cause says why
 class Failed extends Error {}
 class Retry extends Error {
   constructor (message, after) {
@@ -37,14 +39,22 @@ async function answer (told) {
   if ('before' in told) {
     if (told.before) await vm.runInThisContext(told.before, { filename: 'before' })
   } else if ('begin' in told) {
-    run = compiled(told.body, told.called)
-    if (told.begin) await compiled(told.begin, `beforeEach of ${told.called}`)()
-  } else if (told.end) {
-    await compiled(told.end, 'afterEach')()
+    let before
+    try {
+      run = compiled(told.body, told.called)
+      before = compiled(told.begin, `beforeEach of ${told.called}`)
+      after = compiled(told.end, `afterEach of ${told.called}`)
+    } catch (error) {
+      throw new Broken('', { cause: error })
+    }
+    await before()
+  } else {
+    await after()
   }
 }
 
 function failure (error) {
+  if (error instanceof Broken) return { ...failure(error.cause), broken: true }
   const said = error instanceof Error ? `${error.name}: ${error.message}` : String(error)
   if (error instanceof Failed) return { status: 400, message: error.message || 'Failed', error: said }
   if (error instanceof Retry) {

@@ -1,12 +1,12 @@
 """A context in Python: runs code that comes on one descriptor, and says on another how it ended. Standard library only.
 
     {"before": text}                      once
-    {"begin": text, "body": text, "called": name}   a batch begins; text is `beforeEach`
+    {"begin": text, "body": text, "end": text, "called": name}   a batch begins; texts: `beforeEach`, body, `afterEach`
     {"job": {…}}                          one job: the body is called with its argument
-    {"end": text}                         a batch ends; text is `afterEach`
+    {"ended": name}                       a batch ends: `afterEach` runs
 
 Each has a number, "at", and gets one answer, which begins with that: 7 {"status": 200, "result": …} or
-7 {"status": 1xx, 4xx or 5xx, "message": …, "retry_after": …}.
+7 {"status": 1xx, 4xx or 5xx, "message": …, "retry_after": …}. "broken": a text does not compile, and nothing has run.
 What code prints goes to descriptors 1 and 2, and so forges no answer.
 """
 
@@ -21,6 +21,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable
+from types import CodeType
 from typing import Any
 
 
@@ -36,6 +37,10 @@ class Retry(Exception):
         self.after = None if after is None else float(after)
 
 
+class Broken(Exception):
+    """A text does not compile; the cause says why."""
+
+
 class Job:
     """A job beside its argument, as code sees it."""
 
@@ -48,22 +53,36 @@ class Context:
         self.space: dict[str, Any] = {"__name__": "__jqd__", "Failed": Failed, "Retry": Retry}
         self.functions: dict[tuple[str, str], Callable[..., Any]] = {}
         self.run: Callable[..., Any] = print
+        self.texts: dict[tuple[str, str], CodeType] = {}
+        self.after: CodeType | None = None
 
     def answer(self, told: dict[str, Any]) -> Any:
         if "job" in told:
             return self.job(told["job"])
         if "before" in told:
-            self.execute(told["before"], "before")
+            self.execute(self.compiled(told["before"], "before"))
         elif "begin" in told:
-            self.run = self.function(told["body"], told["called"])
-            self.execute(told["begin"], f"beforeEach of {told['called']}")
+            try:
+                self.run = self.function(told["body"], told["called"])
+                before = self.compiled(told["begin"], f"beforeEach of {told['called']}")
+                self.after = self.compiled(told["end"], f"afterEach of {told['called']}")
+            except Exception as error:  # SyntaxError, and what else the compiler finds wrong with a text
+                raise Broken from error
+            self.execute(before)
         else:
-            self.execute(told["end"], "afterEach")
+            self.execute(self.after)
         return None
 
-    def execute(self, text: str, called: str) -> None:
-        if text:
-            exec(compile(text, shown(text, called), "exec"), self.space)  # noqa: S102 - that is what this is for
+    def execute(self, code: CodeType | None) -> None:
+        if code is not None:
+            exec(code, self.space)  # noqa: S102 - that is what this is for
+
+    def compiled(self, text: str, called: str) -> CodeType | None:
+        if not text:
+            return None
+        if (called, text) not in self.texts:
+            self.texts[called, text] = compile(text, shown(text, called), "exec")
+        return self.texts[called, text]
 
     def function(self, text: str, called: str) -> Callable[..., Any]:
         """Return the body as a function: it may `return`, and has names of its own."""
@@ -91,6 +110,8 @@ def shown(text: str, called: str) -> str:
 
 
 def failure(error: BaseException) -> dict[str, Any]:
+    if isinstance(error, Broken) and error.__cause__ is not None:
+        return failure(error.__cause__) | {"broken": True}
     kinds = traceback.TracebackException.from_exception(error)
     frames = [one for one in kinds.stack if one.filename != __file__]
     kinds.stack = traceback.StackSummary.from_list(frames)
