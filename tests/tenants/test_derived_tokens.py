@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from jqd.domain.errors import Denied
+from jqd.domain.scopes import in_scope
 from jqd.domain.tokens import DEPTH_MAX, MAY, OVER_S, Role, Token
 from jqd.loops.settings import carried, find_unneeded
-from jqd.service.principal import Principal, in_scope, is_within
+from jqd.service.principal import Principal, is_within
 from jqd.tenants.derived_tokens import DERIVED_MAX, TTL_S, TTL_S_MAX, _expect_no_more
 from jqd.tenants.tokens import SCOPED
 from tests.api.edge import Answer
