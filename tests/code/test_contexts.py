@@ -287,7 +287,7 @@ async def test_what_somebody_else_has_killed_and_reaped_is_no_success(
                 await trio.sleep(0.01)
             (process,) = at.pool._living
             os.kill(process.pid, signal.SIGKILL)
-            os.waitpid(process.pid, 0)
+            os.waitpid(process.pid, 0)  # noqa: ASYNC222 - it was killed
 
         nursery.start_soon(kill)
         told = await at.one(handler(lang, body))
