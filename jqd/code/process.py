@@ -117,7 +117,7 @@ class Process:
         self._child.returncode = self._reaped()
 
     def _reaped(self) -> int:
-        """Reap it. Returns how it ended. Of what somebody else has reaped Popen says 0: a success that there was not."""
+        """Reap it. Returns how it ended. Of what somebody else has reaped Popen says 0: a success that was none."""
         try:
             return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         except ChildProcessError:
