@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from jqd.code import folders
 from jqd.code.folders import remove
 
 DEPTH = 3_000  # deeper than a path can name, than Python recurses, and than a process may have files open
@@ -75,7 +74,7 @@ def test_what_cannot_be_deleted_is_told_and_keeps_nothing_else(
             raise PermissionError("immutable")
         unlink(name, dir_fd=dir_fd)
 
-    monkeypatch.setattr(folders.os, "unlink", held)
+    monkeypatch.setattr(os, "unlink", held)
     remove(home)
     monkeypatch.undo()
     assert [path.name for path in home.rglob("*")] == ["two", "file"]
