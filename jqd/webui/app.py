@@ -167,8 +167,10 @@ class Ui:
                 self.sessions.end(visit.session)
                 return visit.go("/login", next=visit.url, why="ended")
             case JqdClientError() if isinstance(error, AWAY):
-                answer = visit.render("away.html", status=503, why=str(error), urls=self.config.urls)
-                if request.method == "GET":
+                looks = request.method == "GET"
+                again = visit.url if looks else "/"
+                answer = visit.render("away.html", status=503, why=str(error), urls=self.config.urls, again=again)
+                if looks:
                     answer.headers["refresh"] = str(AGAIN_S)  # works without scripts
                 return answer
             case JqdClientError():
@@ -188,13 +190,23 @@ class Ui:
 
 def _templates(ui: Ui) -> jinja2.Environment:
     found = jinja2.Environment(
-        loader=jinja2.PackageLoader("jqd.webui"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.PackageLoader("jqd.webui"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
     )
     found.globals.update(
-        asset=lambda name: ui.assets[name].url, link=values.link, command=values.command, navigation=ui.navigation
+        asset=lambda name: ui.assets[name].url,
+        link=values.link,
+        command=values.command,
+        navigation=ui.navigation,
+        log_chars_max=values.LOG_CHARS_MAX,
     )
-    shown = (values.ago, values.lasting, values.number, values.value, values.cut)
+    shown = (values.ago, values.lasting, values.number, values.value, values.cut, values.last_line)
     found.filters.update({each.__name__: each for each in shown})
+    for name in found.list_templates():
+        found.get_template(name)  # now: files that are replaced later belong to another process
     return found
 
 

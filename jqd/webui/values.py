@@ -13,7 +13,8 @@ import msgspec
 from jqd.domain import json_ext
 
 VALUE_CHARS_MAX = 16_384  # of one value on a page: some hundred lines
-TEXT_CHARS_MAX = 65_536  # of a log, which the API bounds to 64 KiB
+LOG_CHARS_MAX = 65_536  # the API bounds a log to 64 KiB
+LINE_CHARS_MAX = 300  # of a message in a table
 
 
 class Shown(NamedTuple):
@@ -28,6 +29,12 @@ class Shown(NamedTuple):
 
 def cut(text: str, chars_max: int = VALUE_CHARS_MAX) -> Shown:
     return Shown(text[:chars_max], max(0, len(text) - chars_max))
+
+
+def last_line(text: Any) -> str:
+    """Return the telling line of a message: of a traceback the last."""
+    lines = str(text or "").strip().splitlines()
+    return lines[-1].strip()[:LINE_CHARS_MAX] if lines else ""
 
 
 def value(given: Any, chars_max: int = VALUE_CHARS_MAX) -> Shown:
