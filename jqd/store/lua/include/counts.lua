@@ -14,7 +14,10 @@ local NUMBERS = {
 -- Jobs that wait for parents (links.lua): MS, the date that they have (domain/flow.py); stands(at_ms): how a job stands that has this date;
 -- note(id, at_ms, now_ms): its parents are to be asked, if that is it; note_ends(ids, now_ms): children are to be told.
 local blocked = {MS = 253402300800000}
-expect('linked', 'links')
+local has_linked = has_rare() and redis.call('EXISTS', K.linked, K.links) > 0
+if has_linked then
+  expect('linked', 'links')
+end
 
 function blocked.stands(at_ms)
   return tonumber(at_ms) >= blocked.MS and 'blocked' or 'scheduled'

@@ -1,6 +1,7 @@
 -- All keys of a partition by name. Needs KEYS in the order of NAMES in keys.py.
 -- Gives K (name → key), ready_key(jobtype), held_key(sysid), shelf_key(tenant), and
--- expect(name …): fails with JQD_WRONG_TYPE unless each of those keys is absent or of its type. Call it before writing.
+-- expect(name …): fails with JQD_WRONG_TYPE unless each of those keys is absent or of its type. Call it before writing;
+-- has_rare(): whether pages, keyed queues or jobs that have to do with others may be there. Nearly always none is, and one call says so.
 -- Spelled out, for this runs with every call.
 local K = {
   jobs = KEYS[1], ready = KEYS[2], types = KEYS[3], later = KEYS[4], held = KEYS[5], fence = KEYS[6], tries = KEYS[7],
@@ -55,5 +56,16 @@ do
     for _, name in ipairs({...}) do
       expect_kind(K[name], name)
     end
+  end
+end
+
+local has_rare
+do
+  local known
+  function has_rare()
+    if known == nil then
+      known = redis.call('EXISTS', K.paged, K.keyed, K.linked, K.links) > 0
+    end
+    return known
   end
 end

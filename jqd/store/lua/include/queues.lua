@@ -7,7 +7,7 @@
 -- keyed.aside_key(bucket); keyed.some(): whether there is or was any in this life; keyed.learn_paged(queues): the number of ids in pages of many at once.
 local has_pages, keyed = false, {known = false}
 do  -- asked for at once: nearly always there is neither
-  local found = redis.call('EXISTS', K.paged, K.keyed)
+  local found = has_rare() and redis.call('EXISTS', K.paged, K.keyed) or 0
   if found > 0 then
     has_pages = expect_kind(K.paged, 'paged') ~= 'none'
     keyed.known = found == 2 or not has_pages
