@@ -120,13 +120,17 @@ def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Following]:
 def _by_partition(services: Services, found: Iterable[Following]) -> list[tuple[frozenset[int], list[Following]]]:
     """Cut entries into batches of one tenant and the same partitions: a partition that is away holds up no other."""
     parts: dict[tuple[str, frozenset[int]], list[list[Following]]] = {}
+    sizes: dict[tuple[str, frozenset[int]], int] = {}  # jobs in the last batch
     for each in found:
         named = [name for job in each.jobs for name in (job.job_id, job.group) if name is not None]
         where = frozenset(partition_of_name(annotate(each.tenant, name), services.partitions) for name in named)
-        batches = parts.setdefault((each.tenant, where), [[]])
-        if batches[-1] and sum(len(one.jobs) for one in (*batches[-1], each)) > NAMES_PER_CALL:
+        part = each.tenant, where
+        batches = parts.setdefault(part, [[]])
+        if batches[-1] and sizes[part] + len(each.jobs) > NAMES_PER_CALL:
             batches.append([])
+            sizes[part] = 0
         batches[-1].append(each)
+        sizes[part] = sizes.get(part, 0) + len(each.jobs)
     return [(where, some) for (_, where), batches in parts.items() for some in batches]
 
 

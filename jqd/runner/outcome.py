@@ -181,7 +181,8 @@ def _followed(report: Report, job: Job, wrong: Callable[[bytes], str]) -> Report
     """A success with all that is to follow it; a failure if that cannot. It is final: it would say the same again."""
     if report.follows and (why := wrong(report.follows)):
         return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow is wrong: {why}")
-    return with_then(report, job.flow.then) if job.flow is not None and job.flow.then else report
+    then = b"" if job.flow is None else job.flow.then
+    return with_then(report, then) if then else report
 
 
 def with_then(report: Report, then: bytes) -> Report:

@@ -51,9 +51,8 @@ class ReservedIds(NamedTuple):
     ids: Mapping[str, str] = {}
     """Pusher's own id → id of the job that stands under it, of those to be journaled and of those known."""
 
-    def digest(self, place: int, item: Raw) -> str:
-        """Return the digest of one of the jobs."""
-        return _digest(self.jobs[place], item, self.request, dated=self.dated)
+    digests: Sequence[str] = ()
+    """Of `jobs`."""
 
 
 def has_names(jobs: Sequence[JobSpec]) -> bool:
@@ -76,6 +75,7 @@ async def reserve_ids(
         raise type(error)(f"{error}; {why}") from error
     agreed = ReservedIds(b"", [], {}, {}, {}, len(batch.jobs))
     kept: list[Raw] = []
+    its: list[str] = []
     for place, job in enumerate(batch.jobs):
         given = verdicts.get(place)
         if given is None and job.job_id is not None:
@@ -102,22 +102,21 @@ async def reserve_ids(
             kind = ChangeKind.REPLACE if given.verdict is NameVerdict.REPLACE else ChangeKind.NEW
             agreed.changes[len(kept)] = given.job_id, given.revision, given.revision, kind
         kept.append(items[place])
+        its.append(digests[place])
         agreed.jobs.append(job)
     life = next((given.life for given in verdicts.values()), "")
     ids = {str(batch.jobs[n].job_id): given.job_id for n, given in verdicts.items() if n not in agreed.refused}
-    return agreed._replace(array=_encoder.encode(kept), life=life, dated=dated, request=batch.request, ids=ids)
+    return agreed._replace(
+        array=_encoder.encode(kept), life=life, dated=dated, request=batch.request, ids=ids, digests=its
+    )
 
 
 async def release_ids(services: Services, agreed: ReservedIds) -> None:
     """Give names back that will not be journaled, so that other content may have them at once. A job that was to be
     replaced keeps its name, and may be edited again a moment later."""
-    items = _items_decoder.decode(agreed.array)
     wanted = [
         NameWanted(
-            services.qualified_name(str(agreed.jobs[place].job_id)),
-            job_id,
-            agreed.digest(place, items[place]),
-            Replace.NONE,
+            services.qualified_name(str(agreed.jobs[place].job_id)), job_id, agreed.digests[place], Replace.NONE
         )
         for place, (job_id, _, _, kind) in agreed.changes.items()
         if kind is ChangeKind.NEW
@@ -142,11 +141,10 @@ async def confirm_ids(
     Raises NotYet when the store is not there to agree, when what was to be replaced was edited in that time (the edit,
     made of the older content, came later and stays), or when the disk refuses to cancel what must not be acknowledged.
     """
-    items = _items_decoder.decode(agreed.array)
     rows = {}
     for index in agreed.changes if places is None else [place for place in places if place in agreed.changes]:
         job_id, revision, _, kind = agreed.changes[index]
-        name, digest = services.qualified_name(str(agreed.jobs[index].job_id)), agreed.digest(index, items[index])
+        name, digest = services.qualified_name(str(agreed.jobs[index].job_id)), agreed.digests[index]
         rows[index] = NameJournaled(name, job_id, digest, revision, kind is ChangeKind.REPLACE)
     due, stands, written = list(rows), list[NameStanding](), (services.journal.journal_id, position)
     try:
