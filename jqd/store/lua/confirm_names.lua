@@ -37,8 +37,17 @@ local function is_overtaken(id, revision)
   return later(rows[1]) or later(rows[2])
 end
 
+-- All names are read at once, and written at once: a call for each costs more than all the rest.
+local names, present, rows, notes = {}, {}, {}, {}
+for at = FIRST, #ARGV, FIELDS do
+  names[#names + 1] = ARGV[at]
+end
+for place, row in ipairs(#names > 0 and redis.call('HMGET', K.names, unpack(names)) or {}) do
+  present[names[place]] = row or ''
+end
+
 local function stands(name, id, digest, revision, replaces)
-  local row = redis.call('HGET', K.names, name) or ''
+  local row = present[name]
   if replaces and is_overtaken(id, revision) then
     return 2
   end
@@ -48,8 +57,10 @@ local function stands(name, id, digest, revision, replaces)
   elseif not later and has_come then
     return 1
   elseif not later or tonumber(later) <= revision or (named == id and known == digest and until_ms ~= '0') then
-    redis.call('HSET', K.names, name, string.format('%.0f', revision) .. ' ' .. id .. ' 0 ' .. digest)
-    redis.call('ZADD', K.tomb, now_ms, 'n' .. name, now_ms, 'p' .. id)
+    present[name] = string.format('%.0f', revision) .. ' ' .. id .. ' 0 ' .. digest
+    rows[#rows + 1], rows[#rows + 2] = name, present[name]
+    notes[#notes + 1], notes[#notes + 2] = now_ms, 'n' .. name
+    notes[#notes + 1], notes[#notes + 2] = now_ms, 'p' .. id
     return 1
   end
   return named == id and until_ms == '0' and (known == digest or replaces) and 1 or 0
@@ -58,5 +69,9 @@ end
 local answer = {}
 for at = FIRST, #ARGV, FIELDS do
   table.insert(answer, stands(ARGV[at], ARGV[at + 1], ARGV[at + 2], number(ARGV[at + 3], 'revision'), ARGV[at + 4] == '1'))
+end
+if #rows > 0 then
+  redis.call('HSET', K.names, unpack(rows))
+  redis.call('ZADD', K.tomb, unpack(notes))
 end
 return answer

@@ -68,28 +68,47 @@ if ttl_ms == 0 then
   end
   return {}
 end
-local answer = {}
+
+-- Everything is asked of all names at once, and written at once: a call for each name costs more than all the rest.
+local names, given, fresh = {}, {}, 0
 for at = FIRST, #ARGV, FIELDS do
-  local name, digest = ARGV[at], ARGV[at + 2]
-  local what, id, given = verdict(redis.call('HGET', K.names, name) or '', digest, ARGV[at + 3])
-  id = id or ARGV[at + 1]
+  names[#names + 1] = ARGV[at]
+end
+for place, row in ipairs(#names > 0 and redis.call('HMGET', K.names, unpack(names)) or {}) do
+  local at = FIRST + (place - 1) * FIELDS
+  local what, id, revision = verdict(row or '', ARGV[at + 2], ARGV[at + 3])
+  given[place] = {what = what, id = id or ARGV[at + 1], own_id = ARGV[at + 1], digest = ARGV[at + 2], revision = what == 'new' and revision or nil}
+  if what == 'replace' or what == 'new' and not revision then
+    fresh = fresh + 1
+  end
+end
+local fence, until_ms = fresh > 0 and next_fence(now_us, fresh) or 0, digits(now_ms + ttl_ms)
+local answer, rows, notes = {}, {}, {}
+for place, one in ipairs(given) do
   local revision = '0'
-  if what == 'new' or what == 'replace' then
+  if one.what == 'new' or one.what == 'replace' then
     -- The job to be replaced stands until the new one comes: a journal that dies now takes nothing along.
-    revision = what == 'new' and given or digits(next_fence(now_us))
-    if what == 'new' then
-      redis.call('HSET', K.names, name, revision .. ' ' .. id .. ' ' .. digits(now_ms + ttl_ms) .. ' ' .. digest)
-      redis.call('ZADD', K.tomb, now_ms, 'n' .. name, now_ms, 'p' .. id)
-      if id ~= ARGV[at + 1] then
-        redis.call('HSETNX', K.generation, 'e' .. id, '0:0')  -- what was given the id before may be in a journal, too
+    revision = one.revision
+    if not revision then
+      revision, fence = string.format('%.0f', fence), fence + 1
+    end
+    if one.what == 'new' then
+      rows[#rows + 1], rows[#rows + 2] = names[place], revision .. ' ' .. one.id .. ' ' .. until_ms .. ' ' .. one.digest
+      notes[#notes + 1], notes[#notes + 2] = now_ms, 'n' .. names[place]
+      notes[#notes + 1], notes[#notes + 2] = now_ms, 'p' .. one.id
+      if one.id ~= one.own_id then
+        redis.call('HSETNX', K.generation, 'e' .. one.id, '0:0')  -- what was given the id before may be in a journal, too
       end
     else
       -- An edit of the content that stands there would bring it back.
-      redis.call('HSET', K.generation, 'e' .. id, revision .. ':' .. digits(now_ms + ttl_ms))
+      redis.call('HSET', K.generation, 'e' .. one.id, revision .. ':' .. until_ms)
     end
   end
-  table.insert(answer, what)
-  table.insert(answer, id)
-  table.insert(answer, revision)
+  local told = 3 * place
+  answer[told - 2], answer[told - 1], answer[told] = one.what, one.id, revision
+end
+if #rows > 0 then
+  redis.call('HSET', K.names, unpack(rows))
+  redis.call('ZADD', K.tomb, unpack(notes))
 end
 return answer

@@ -2,7 +2,7 @@
 -- A row is "counter:epoch:identity": the life of the store in which that daemon came through the barrier, or nothing.
 -- Gives member_of(row), member(sysid) → counter, epoch, identity or nil; own(sysid, epoch): JQD_STALE_OWNER unless that epoch is the
 -- present one; set_member(sysid, counter, epoch, identity); all_through(identity): whether every unburnt member is;
--- next_fence(now_us): grows with every call, even after the store was emptied.
+-- next_fence(now_us, count): the first of so many numbers (1): grows with every call, even after the store was emptied.
 local member_of, member, all_through, own, set_member, next_fence
 do
   local DIGITS_MAX = 16  -- microseconds since 1970 have sixteen until the year 2286, and stay exact
@@ -44,13 +44,13 @@ do
     redis.call('HSET', K.members, sysid, digits(counter) .. ':' .. digits(epoch) .. ':' .. identity)
   end
 
-  function next_fence(now_us)
+  function next_fence(now_us, count)
     local fence = redis.call('GET', K.fence) or '0'
     if not fence:match('^%d+$') or #fence > DIGITS_MAX then
       fail('JQD_BAD_VALUE', 'fence')
     end
     fence = math.max(tonumber(fence) + 1, now_us)
-    redis.call('SET', K.fence, digits(fence))
+    redis.call('SET', K.fence, digits(fence + (count or 1) - 1))
     return fence
   end
 end
