@@ -150,24 +150,26 @@ def encode_outcome(outcome: Outcome) -> bytes:
 def grouped(outcomes: Iterable[Outcome]) -> list[Any]:
     """Return outcomes as apply_outcomes.lua takes them: what neighbours have in common is given once."""
     flat: list[Any] = []
-    common: tuple[int, int, int, str, object] | None = None
+    common: tuple[int, int, str, object] | None = None
     count_at = 0
     for one in outcomes:
         fate = _PLACED[one.fate]
         if fate == SUCCEEDED and (one.follows or one.log):
             fate = SAID_MORE
         extra = _extra(one)
-        if common != (its := (fate, one.fence, one.generation, one.jobtype, extra)):
+        if common != (its := (fate, one.fence, one.jobtype, extra)):
             common, count_at = its, len(flat) + 4
-            flat += (fate, _claim(one), one.jobtype, extra, 0)
+            flat += (*its, 0)
         flat[count_at] += 1
-        flat += (one.job_id, b"" if fate == ENTRUSTED else encode_outcome(one))
+        flat += (_meant(one), b"" if fate == ENTRUSTED else encode_outcome(one))
+        if fate == SAID_MORE:
+            flat.append(one.follows)
     return flat
 
 
-def _claim(outcome: Outcome) -> int | str:
-    """Return the claim as scripts take it: the fence, and the generation of the content where it is not the first."""
-    return f"{outcome.fence}:{outcome.generation}" if outcome.generation else outcome.fence
+def _meant(outcome: Outcome) -> str:
+    """Return the id as scripts take it: with the generation of the content that ran, where it is not the first."""
+    return f"{outcome.job_id}:{outcome.generation}" if outcome.generation else outcome.job_id
 
 
 def _extra(outcome: Outcome) -> bytes | str:
@@ -176,7 +178,7 @@ def _extra(outcome: Outcome) -> bytes | str:
         result = outcome.result if outcome.keep_result else b""
         if not outcome.follows and not outcome.log:
             return result
-        return b"%d %d %b%b%b" % (len(result), len(outcome.follows), result, outcome.follows, _log(outcome))
+        return b"%d %b%b" % (len(result), result, _log(outcome))
     if outcome.fate is RETRY:
         described = f"{outcome.attempt} {outcome.priority} {outcome.delay_ms}"
         return b"%b\n%b" % (described.encode(), _log(outcome)) if outcome.log else described

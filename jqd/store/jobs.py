@@ -54,8 +54,14 @@ class JobMethods(ScriptMethods):
         `ChangeKind` says. The newest id applied of that journal stays."""
         bound(jobs)
         flat: list[object] = [*self._lane(journal_id, Lane.CHANGES, start, end), self._config.history_max]
+        common: tuple[object, ...] = ()
+        count_at, count = 0, 0
         for job in sorted(jobs, key=_id):
             assert job.change is not None, f"job {job.id} lies among the changes and is none"
+            if common != (its := _common(job, job.change)):
+                common, count_at, count = its, len(flat) + len(its), 0
+                flat += (*its, 0)
+            flat[count_at] = count = count + 1
             flat += _change(job, job.change)
         await self._caller.call_behind("apply_changes", *flat)
 
@@ -193,19 +199,19 @@ class JobMethods(ScriptMethods):
         self.journals.add(journal_number(journal_id))
 
 
+def _common(job: Job, change: Change) -> tuple[object, ...]:
+    """Return what neighbours have in common as a rule: it is given once."""
+    follows = int(change.kind is not ChangeKind.NEW)
+    return follows, change.life, job.jobtype + job.queue, job.priority, job.eligible_at_ms, job.expires_at_ms
+
+
 def _change(job: Job, change: Change) -> tuple[object, ...]:
+    is_pushed = change.generation == change.revision
     return (
-        int(change.kind is not ChangeKind.NEW),
-        change.life,
-        change.revision,
-        change.generation,
-        *(job.copied or ("", "")),
+        change.revision if is_pushed else f"{change.revision}:{change.generation}",
+        "" if job.copied is None else "{} {}".format(*job.copied),
         job.name,
         change.digest,
         job.id,
-        job.jobtype + job.queue,
-        job.priority,
-        job.eligible_at_ms,
-        job.expires_at_ms,
         codec.encode_job(job),
     )

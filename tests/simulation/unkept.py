@@ -91,8 +91,8 @@ UNKEPT: dict[str, Mistake] = {
         "unrun",
         "an ending counts for any content whose revision is older than the claim",
         in_scripts(
-            "group.fence, group.meant = number(fence, 'fence'), number(generation, 'generation')\n",
-            "group.fence = number(fence, 'fence')\n    group.meant = group.fence - 1\n",
+            "one.id, one.meant, one.kept = id, number(one.generation, 'generation'), meant_so(one.generation, packed)\n",
+            "one.id, one.kept = id, meant_so(one.generation, packed)\n",
         ),
         changes=True,
         dense=4,

@@ -2,9 +2,9 @@
 -- Settles attempts from a journal and moves its position, in one step.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, result_ttl_ms, history_max, 1 when an earlier process of that daemon wrote them: it may have died
---          before a worker heard what it was given; then per group of outcomes that have them in common: fate (job.Fate), fence or
---          "fence:generation" of the content that ran, jobtype, extra, count and count times (id, packed outcome). Extra is the result to keep,
---          or nothing; of a success that jobs follow "bytes of that result", the result, those jobs; of a RETRY "attempt priority delay_ms", and of any failure what the attempt printed, in the next line; of a
+--          before a worker heard what it was given; then per group of outcomes that have them in common: fate (job.Fate), fence,
+--          jobtype, extra, count and count times (id or "id:generation" of the content that ran, packed outcome; of fate 6 the jobs that follow, or nothing).
+--          Extra is the result to keep, or nothing; of a success that jobs follow, or that printed (6), "bytes of that result", and the result; of a RETRY "attempt priority delay_ms", and of any failure what the attempt printed, in the next line; of a
 --          hand-over "seconds of silence allowed, worker"
 -- Returns  ids whose outcome came too late to change anything; nil when these were applied before: the answer was lost, and which they were
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
@@ -48,17 +48,19 @@ local over, write_collected, keep_result, finish, retry = {}
 do
   local has_notes = redis.call('EXISTS', K.tomb) == 1
   local result_ttl_ms = number(ARGV[5], 'result_ttl_ms')
-  local ended, dead, packed, cleared = {}, {}, {}, {}
+  local ended, dead, packed, cleared, waits = {}, {}, {}, {}, {}
 
   function write_collected()
     write_hands()
-    local adds = {{'ZADD', K.ended, ended}, {'ZADD', K.dead, dead}, {'HSET', K.outcome, packed}, {'ZREM', K.tomb, cleared}}
+    local adds = {
+      {'ZADD', K.ended, ended}, {'ZADD', K.dead, dead}, {'HSET', K.outcome, packed}, {'ZREM', K.tomb, cleared}, {'ZADD', K.outbox, waits},
+    }
     for _, add in ipairs(adds) do
       if #add[3] > 0 then
         redis.call(add[1], add[2], unpack(add[3]))
       end
     end
-    ended, dead, packed, cleared = {}, {}, {}, {}
+    ended, dead, packed, cleared, waits = {}, {}, {}, {}, {}
   end
 
   -- Of an ending that counts now, and is no note: what follows it waits from now on to be pushed.
@@ -66,7 +68,7 @@ do
   -- that trimming the ended to their number takes others first. The result lies under the job's id, or the note's of its ending.
   function keep_result(one, name)
     if one.follows and not name then
-      redis.call('ZADD', K.outbox, now_ms, one.id .. ' ' .. one.follows)
+      waits[#waits + 1], waits[#waits + 2] = now_ms, one.id .. ' ' .. one.follows
     end
     if one.fate ~= SUCCEEDED or one.result == '' then
       return one.date_ms
@@ -243,15 +245,16 @@ local function is_of(one, hold)
   return hold.fence == one.fence or hold.sysid == WORKERS and hold.fence < one.fence and is_forgotten(one.fence)
 end
 
--- Nearly all outcomes are of jobs in hand that are as they were when they were claimed. Whatever else may happen to one is found by looking at
--- it before and after.
+-- Nearly all outcomes are of jobs in hand that are as they were when they were claimed: nothing has changed them, or the last that did is what ran,
+-- and no edit came behind it. Whatever else may happen to one is found by looking at it before and after.
 do
   local revised = has_changes and #ids > 0 and redis.call('HMGET', K.generation, unpack(ids)) or {}
   for at, one in ipairs(outcomes) do
     local hold = in_hand[one.id]
     one.date_ms = is_earlier(one.fence) and ended_at(one.kept, now_ms) or now_ms  -- of an earlier life: it may have been told before
     local is_its = hold and hold.fence == one.fence and not twice[one.id] and not (has_early and early_holder(one.id))
-    one.is_plain = is_its and not revised[at] and one.jobtype ~= ''
+    local is_known = not revised[at] or one.generation and revised[at] == one.generation .. ':' .. one.generation
+    one.is_plain = is_its and is_known and one.jobtype ~= ''
     if not one.is_plain and not (is_its and one.fate == ENTRUSTED) then
       watch(one.id)
     end
@@ -305,7 +308,7 @@ for _, one in ipairs(outcomes) do
       end
     end
   elseif hold and is_of(one, hold) then
-    if has_changes and began(one.id) > one.meant then
+    if has_changes and not one.is_plain and began(one.id) > one.meant then
       -- The content was exchanged while the job ran: the outcome of the older one does not count, and the new one waits.
       put_back(one.id, redis.call('HGET', K.jobs, one.id), now_ms, 'running', hold.fence)
       redis.call('ZREM', held_key(hold.sysid), one.id)

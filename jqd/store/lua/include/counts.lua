@@ -30,11 +30,15 @@ function blocked.note(id, at_ms, now_ms)
 end
 
 function blocked.note_ends(ids, now_ms)
-  if redis.call('EXISTS', K.linked) == 1 then
+  if has_linked and redis.call('EXISTS', K.linked) == 1 then
+    local rows = {}
     for at, is_linked in ipairs(redis.call('ZMSCORE', K.linked, unpack(ids))) do
       if is_linked then
-        redis.call('ZADD', K.links, now_ms, 'e' .. ids[at])
+        rows[#rows + 1], rows[#rows + 2] = now_ms, 'e' .. ids[at]
       end
+    end
+    if #rows > 0 then
+      redis.call('ZADD', K.links, unpack(rows))
     end
   end
 end

@@ -19,14 +19,8 @@ do
   end
 
   local function read_group(at)
-    local group = {fate = number(ARGV[at], 'fate'), fence = tonumber(ARGV[at + 1]), jobtype = ARGV[at + 2], result = ARGV[at + 3]}
-    if group.fence then
-      group.meant = group.fence - 1
-    else
-      local fence, generation = ARGV[at + 1]:match('^(%d+):(%d+)$')
-      group.fence, group.meant = number(fence, 'fence'), number(generation, 'generation')
-      group.generation = generation
-    end
+    local group = {fate = number(ARGV[at], 'fate'), fence = number(ARGV[at + 1], 'fence'), jobtype = ARGV[at + 2], result = ARGV[at + 3]}
+    group.meant = group.fence - 1
     if group.fate == RETRY then
       local attempt, priority, delay_ms = group.result:match('^(%d+) (-?%d+) (%d+)')
       if not attempt then
@@ -42,18 +36,14 @@ do
       end
       has_lent = true
     elseif group.fate == SAID_MORE then
-      local size, follows, sizes = group.result:match('^(%d+) (%d+) ()')
-      if not size or #group.result < sizes - 1 + size + follows then
+      local size, first = group.result:match('^(%d+) ()')
+      if not size or #group.result < first - 1 + size then
         fail('JQD_ARGUMENT', 'said_more')
       end
-      local first = sizes + size  -- of what follows; behind that stands the log
-      group.fate = SUCCEEDED
-      if follows ~= '0' then
-        expect('outbox')
-        group.follows = group.result:sub(first, first + follows - 1)
-      end
-      read_log(group, group.result:sub(first + follows))
-      group.result = group.result:sub(sizes, first - 1)
+      expect('outbox')
+      group.fate, group.says_more = SUCCEEDED, true
+      read_log(group, group.result:sub(first + size))
+      group.result = group.result:sub(first, first + size - 1)
     elseif group.fate ~= SUCCEEDED then
       read_log(group, group.result)
     end
@@ -70,13 +60,22 @@ do
       local group, count = read_group(at), number(ARGV[at + 4], 'count')
       local common = {__index = group}
       group.plain, groups[#groups + 1] = {}, group  -- ids of those that end so
+      local fields = group.says_more and FIELDS + 1 or FIELDS
       at = at + GROUP
-      for place = at, at + count * FIELDS - 1, FIELDS do
+      for place = at, at + count * fields - 1, fields do
         local id, packed = ARGV[place], ARGV[place + 1]
-        local kept = group.generation and meant_so(group.generation, packed) or packed
-        outcomes[#outcomes + 1], ids[#ids + 1] = setmetatable({id = id, packed = packed, kept = kept}, common), id
+        local one = {id = id, packed = packed, kept = packed}
+        local colon = id:find(':', 1, true)
+        if colon then
+          id, one.generation = id:sub(1, colon - 1), id:sub(colon + 1)
+          one.id, one.meant, one.kept = id, number(one.generation, 'generation'), meant_so(one.generation, packed)
+        end
+        if group.says_more and ARGV[place + 2] ~= '' then
+          one.follows = ARGV[place + 2]
+        end
+        outcomes[#outcomes + 1], ids[#ids + 1] = setmetatable(one, common), id
       end
-      at = at + count * FIELDS
+      at = at + count * fields
     end
     if at ~= #ARGV + 1 then
       fail('JQD_ARGUMENT', 'outcomes')
