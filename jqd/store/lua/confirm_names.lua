@@ -13,6 +13,7 @@
 local now_ms = clock(ARGV[1])
 local ttl_ms = number(ARGV[3], 'ttl_ms')
 local FIRST, FIELDS = 6, 5
+local WORDS = 4000  -- of one command: `unpack` ends a script at some 8,000
 
 expect('names', 'life', 'generation', 'tomb', 'applied')
 expect_life(ARGV[2])
@@ -72,6 +73,8 @@ for at = FIRST, #ARGV, FIELDS do
 end
 if #rows > 0 then
   redis.call('HSET', K.names, unpack(rows))
-  redis.call('ZADD', K.tomb, unpack(notes))
+  for at = 1, #notes, WORDS do
+    redis.call('ZADD', K.tomb, unpack(notes, at, math.min(at + WORDS - 1, #notes)))
+  end
 end
 return answer

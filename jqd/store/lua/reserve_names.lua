@@ -14,6 +14,7 @@
 local now_ms, now_us = clock(ARGV[1])
 local identity, ttl_ms = ARGV[2], number(ARGV[3], 'ttl_ms')
 local FIRST, FIELDS = 4, 4
+local WORDS = 4000  -- of one command: `unpack` ends a script at some 8,000
 
 expect('names', 'fence', 'life', 'tomb', 'members', 'generation', 'jobs', 'ended', 'dead', 'outcome', 'early')
 expect_life(identity)
@@ -109,6 +110,8 @@ for place, one in ipairs(given) do
 end
 if #rows > 0 then
   redis.call('HSET', K.names, unpack(rows))
-  redis.call('ZADD', K.tomb, unpack(notes))
+  for at = 1, #notes, WORDS do
+    redis.call('ZADD', K.tomb, unpack(notes, at, math.min(at + WORDS - 1, #notes)))
+  end
 end
 return answer

@@ -30,7 +30,7 @@ function blocked.note(id, at_ms, now_ms)
 end
 
 function blocked.note_ends(ids, now_ms)
-  if has_linked and redis.call('EXISTS', K.linked) == 1 then
+  if redis.call('EXISTS', K.linked) == 1 then
     local rows = {}
     for at, is_linked in ipairs(redis.call('ZMSCORE', K.linked, unpack(ids))) do
       if is_linked then
@@ -128,7 +128,7 @@ do
     if #over > 0 and redis.call('EXISTS', K.expiring) == 1 then
       pcall(redis.call, 'ZREM', K.expiring, unpack(over))
     end
-    if #over > 0 then
+    if #over > 0 and has_linked then  -- no script ends jobs and links some
       blocked.note_ends(over, now_ms)
     end
     over = {}

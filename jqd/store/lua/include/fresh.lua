@@ -69,7 +69,7 @@ do
       if names[id] ~= true then
         taken[#taken + 1], taken[#taken + 2] = one.name, names[id]
       end
-      noted[at], rows[place - 1], rows[place] = 'n' .. one.name, id, one.row
+      noted[place - 1], noted[place], rows[place - 1], rows[place] = 'n' .. one.name, 'p' .. id, id, one.row
       generations[place - 1], generations[place] = id, one.revision_text .. ':' .. one.revision_text
       highest = math.max(highest, one.revision)
     end
