@@ -115,9 +115,7 @@ async def release_ids(services: Services, agreed: ReservedIds) -> None:
     """Give names back that will not be journaled, so that other content may have them at once. A job that was to be
     replaced keeps its name, and may be edited again a moment later."""
     wanted = [
-        NameWanted(
-            services.qualified_name(str(agreed.jobs[place].job_id)), job_id, agreed.digests[place], Replace.NONE
-        )
+        NameWanted(services.qualified_name(str(agreed.jobs[place].job_id)), job_id, agreed.digests[place], Replace.NONE)
         for place, (job_id, _, _, kind) in agreed.changes.items()
         if kind is ChangeKind.NEW
     ]
