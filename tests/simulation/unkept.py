@@ -91,8 +91,8 @@ UNKEPT: dict[str, Mistake] = {
         "unrun",
         "an ending counts for any content whose revision is older than the claim",
         in_scripts(
-            "one.id, one.meant, one.kept = id, number(one.generation, 'generation'), meant_so(one.generation, packed)\n",
-            "one.id, one.kept = id, meant_so(one.generation, packed)\n",
+            "one.id, one.meant, one.kept = id, number(one.generation, 'generation'), meant_so(one.generation, packed)",
+            "one.id, one.kept = id, meant_so(one.generation, packed)",
         ),
         changes=True,
         dense=4,
