@@ -165,17 +165,22 @@ class Flows:
         """Have their parents' partitions tell them of all ends from now on, and learn of those that came before.
 
         Where a partition is away, only the children that have parents there are held up."""
+        follow = [each for each in blocked if each.job.flow is not None and each.job.flow.after]
+        over = {each.job.id for each in follow if not each.is_blocked}
         children = {
             each.job.id: each
-            for each in blocked
-            if each.job.flow is not None and each.job.flow.after and not each.job.flow.released
+            for each in follow
+            if each.job.flow is not None and each.is_blocked and not each.job.flow.released
         }  # the others have failed for a parent, and expire in a moment
         await self._store.note_parents([ParentNote(child, size=NEW) for child in children])
-        pairs = [pair for each in children.values() for pair in _pairs(each.job)]
+        pairs = [pair for each in follow if each.job.id in over | children.keys() for pair in _pairs(each.job)]
         found, failed = await self._watch(pairs)
         away = {pair.child for place, pair in enumerate(pairs) if place not in found}
         asked: dict[str, Asked] = {child: Asked([], True) for child in children if child not in away}
         for pair, one in ((pairs[place], one) for place, one in found.items() if pairs[place].child not in away):
+            if pair.child in over:  # its parents are told who they had; what comes later than such a child is not
+                away |= {pair.child} if one.how is None and not self._settled({self._home(pair.parent)}) else set()
+                continue
             how = one.how if one.how is not None else self._unknown(pair, one)
             stage = "" if how == GONE else one.stage
             asked[pair.child].notes.append(ParentNote(pair.child, one.id or pair.parent, how or "", stage=stage))

@@ -25,6 +25,8 @@ class Blocked(NamedTuple):
 
     entry: str
     job: Job
+    is_blocked: bool = True
+    """Else it goes on, or has ended, without having waited here: its parents are only to know of it."""
 
 
 class Parent(NamedTuple):
@@ -154,8 +156,9 @@ class LinkMethods(ScriptMethods):
             entry, what, *more = self._list("links", row)
             name = self._text("links", entry)
             if name[:1] == "w":
-                if (job := self._readable(name[1:], what, is_blocked=True)) is not None:
-                    due.blocked.append(Blocked(name, job))
+                is_blocked = self._whole("later", more[0]) == 1
+                if (job := self._readable(name[1:], what, is_blocked=is_blocked)) is not None:
+                    due.blocked.append(Blocked(name, job, is_blocked))
             else:
                 children = [self._text("children", one) for one in more[2:]]
                 stage = self._whole("children", more[1])

@@ -329,3 +329,41 @@ async def test_who_asks_waits_until_parents_know_their_children(autojump_clock: 
     with trio.move_on_after(LOOK_S) as waiting:
         await running.flows.wait_told()
     assert waiting.cancelled_caught
+
+
+@pytest.mark.parametrize("told", ["before", "after"])
+async def test_a_parent_knows_of_a_child_that_had_ended_before_it_was_asked(
+    autojump_clock: None, running: Room, told: str
+) -> None:
+    """A store that lost everything hears of such children together with their ends: whoever looks at the flow, cancels
+    it or tries it anew finds them from their parents."""
+    parent = running.make(len(running.stores) - 1)
+    running.unsettled.add(1)
+    if told == "before":
+        await running.benches[1].add(parent)
+    child = await running.child(parent)
+    await running.benches[0].cancel(child.id)
+    running.flows.wake()
+    await trio.sleep(2 * LOOK_S)
+    if told == "after":
+        await running.benches[1].add(parent)
+    running.unsettled.clear()
+    await trio.sleep(2 * REST_S)
+    (row,) = await running.stores[1].list_links([parent.id], 9)
+    assert row is not None
+    assert row.listed == [child.id]
+    await running.end()
+    await trio.sleep(2 * REST_S)
+    assert running.released == []
+    assert running.flows.complaint is None
+    assert (await running.stores[0].take_links(9, 0.0)).blocked == [], "nothing is asked for it any more"
+
+
+async def test_nobody_waits_for_the_parents_of_a_child_that_has_ended(autojump_clock: None, running: Room) -> None:
+    gone = running.make(len(running.stores) - 1)  # it never comes
+    child = await running.child(gone)
+    await running.benches[0].cancel(child.id)
+    running.flows.wake()
+    await trio.sleep(COMPLAIN_S + 2 * REST_S)
+    assert running.flows.complaint is None
+    assert (await running.stores[0].take_links(9, 0.0)).blocked == []

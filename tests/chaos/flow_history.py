@@ -115,8 +115,13 @@ class FlowHistory:
         for run in self.runs.get(n, ()):
             if run.end_t > t or run.outcome not in ENDS:
                 continue
-            if run.claim is None or (run.job, run.claim.fence) not in self._void:
+            if run.claim is None or (run.job, run.claim.fence) not in self._void or not self._goes_on(run):
                 yield run
+
+    def _goes_on(self, run: Run) -> bool:
+        """Whether it was claimed again after this run."""
+        claims = self.h.claims.get(self.h.own.get(run.job, run.job), ())
+        return run.claim is not None and any(claim.fence > run.claim.fence for claim in claims)
 
     def succeeded_by(self, n: int, t: float) -> bool:
         """Whether a run of it did well by then."""

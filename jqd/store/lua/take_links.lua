@@ -2,7 +2,7 @@
 -- What is to be done next for jobs that wait for others. Others find it again only when `rest_ms` have passed.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, limit, children_max, rest_ms
--- Returns  ms until more is due, or nothing; number of jobs that have to do with others; until when (ms) these entries rest; then per entry: the entry; of "w<id>": the row, nothing where the job is not blocked (it is dropped here);
+-- Returns  ms until more is due, or nothing; number of jobs that have to do with others; until when (ms) these entries rest; then per entry: the entry; of "w<id>": the row, and 1 where the job is blocked, 0 where it goes on or has ended without having waited here;
 --          of "e<id>": how it ended, '' where it began anew, its jobtype, its stage (links), ids of children that were not told of that yet. No end is told that is not certain (watch_parents)
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit · (members + children_max)), and the bytes of rows
@@ -26,7 +26,7 @@ end
 
 local function waiting(entry, id)
   local row = redis.call('HGET', K.jobs, id)
-  return row and is_blocked(id) and {entry, row} or drop(entry)
+  return row and {entry, row, is_blocked(id) and 1 or 0} or drop(entry)
 end
 
 local function ended(entry, id)
