@@ -15,6 +15,7 @@ from jqd.domain.errors import JournalRefused, StoreAway
 from jqd.domain.flow import BLOCKED_MS, Flow
 from jqd.domain.job import ChangeKind, Fate, Job, State
 from jqd.domain.jobid import partition_of
+from jqd.domain.record import cancel_of
 from jqd.store import JobView, StoreConfig
 from jqd.store.links import NEW, ParentNote, WatchPair
 from jqd.testing.store import FakeStore
@@ -332,8 +333,9 @@ async def test_who_asks_waits_until_parents_know_their_children(autojump_clock: 
 
 
 @pytest.mark.parametrize("told", ["before", "after"])
+@pytest.mark.parametrize("end", ["first", "then", "own"])
 async def test_a_parent_knows_of_a_child_that_had_ended_before_it_was_asked(
-    autojump_clock: None, running: Room, told: str
+    autojump_clock: None, running: Room, told: str, end: str
 ) -> None:
     """A store that lost everything hears of such children together with their ends: whoever looks at the flow, cancels
     it or tries it anew finds them from their parents."""
@@ -341,8 +343,13 @@ async def test_a_parent_knows_of_a_child_that_had_ended_before_it_was_asked(
     running.unsettled.add(1)
     if told == "before":
         await running.benches[1].add(parent)
-    child = await running.child(parent)
-    await running.benches[0].cancel(child.id)
+    child = running.make(0, jobtype="sum", flow=Flow(after=(parent.id,)), eligible_at_ms=BLOCKED_MS)
+    came = changed(child, 5, ChangeKind.NEW) if end == "own" else child  # under its pusher's id
+    if end == "then":
+        await running.benches[0].add(came)
+    await running.benches[0].cancel(cancel_of(child.id, 5 if end == "own" else 0))
+    if end != "then":
+        await running.benches[0].add(came)
     running.flows.wake()
     await trio.sleep(2 * LOOK_S)
     if told == "after":

@@ -101,6 +101,9 @@ local function place(group, id, ready, later, new)
   end
   local eligible_at_ms = math.max(group.eligible_at_ms, retry_at_ms or 0)
   if over then
+    if not is_old then
+      blocked.note(id, group.eligible_at_ms, now_ms)  -- its parents are to know of it
+    end
     return not is_old  -- it lies among the ended already, or in a hand
   end
   local is_due = eligible_at_ms <= now_ms

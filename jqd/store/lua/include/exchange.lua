@@ -94,6 +94,7 @@ end
 -- Of a job that has not come yet, notes count if they were meant for this content.
 local function place_unseen(one, now_ms, history_max)
   local id = one.id
+  blocked.note(id, one.eligible_at_ms, now_ms)  -- its parents are to know of it, whatever became of it
   local sysid = early_holder(id)
   if sysid then
     redis.call('HDEL', K.early, id)
