@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -115,8 +116,10 @@ async def dev(
             # Their warnings would be about this daemon stopping before them; what jobs raise stands in the jobs.
             start("worker", "jqd.worker.demo:app", "--daemon", url, "--log-level", "error")
             if settings.runner.allow_code:
-                sandbox = ("--sandbox", settings.runner.sandbox, "--drain", "1s")
-                start("worker", "--code", "--daemon", url, "--log-level", "error", *sandbox)
+                flags = ["--sandbox", settings.runner.sandbox, "--drain", "1s"]
+                if os.geteuid() == 0:
+                    flags += ["--user", "root"]  # whoever runs this as root tries out his own code
+                start("worker", "--code", "--daemon", url, "--log-level", "error", *flags)
             print(_welcome(url, settings), flush=True)
             if find_spec("quart_trio") is not None:  # the extra `ui` is here
                 start("ui", "--url", url, "--bind", ui_bind or _beside(url), again=True)

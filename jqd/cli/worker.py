@@ -63,6 +63,8 @@ class Code:
     """With --code: run it in bubblewrap, without which code of tenants is refused."""
     network: Flag = False
     """With --sandbox: let the code reach the network."""
+    user: str = ""
+    """With --code: the user that the code runs as; a worker of root needs one, and only that can have another."""
     env: Annotated[list[str] | None, Parameter(negative="")] = None
     """With --code: a variable of this worker that the code gets, too; may be given several times."""
     silence: str = "10s"
@@ -195,6 +197,7 @@ async def _run_code(
             limits=limits,
             sandbox=code.sandbox,
             network=code.network,
+            user=code.user,
             environment=code.env or [],
         )
         return await supervise(config)

@@ -50,6 +50,8 @@ class CodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether code in a sandbox reaches the network."""
     environment: list[str] = []
     """Variables that code gets from the worker's own environment, beside the few that all get."""
+    user: str = ""
+    """That it runs as; empty: the worker's own. A worker of root names one."""
     python: str = ""
     """The interpreter for `lang: python`; empty: the worker's own."""
     batches_max: int = 1000

@@ -25,7 +25,7 @@ class Usage(NamedTuple):
 
     processes: int
     memory_bytes: int
-    """Resident. What processes share is counted in each of them."""
+    """Resident, and files in memory (memfd_create) that are open. What processes share is counted in each of them."""
 
 
 def guard_this_process() -> None:
@@ -41,8 +41,12 @@ def usage(leaders: Iterable[int]) -> dict[int, Usage]:
     found: dict[int, Usage] = {}
     look = _looked()
     for leader in leaders:
-        sizes = [_resident_bytes(pid) for pid in look(leader)]
-        found[leader] = Usage(sum(size > 0 for size in sizes), sum(sizes))  # dead ones that nobody has reaped have none
+        pids, files = look(leader), dict[tuple[int, int], int]()
+        sizes = [_resident_bytes(pid) for pid in pids]
+        for pid in pids:
+            files |= _memory_files(pid)
+        memory = sum(sizes) + max(0, sum(files.values()) - (sum(map(_shared_bytes, pids)) if files else 0))
+        found[leader] = Usage(sum(size > 0 for size in sizes), memory)  # dead ones that nobody has reaped have none
     return found
 
 
@@ -124,6 +128,33 @@ def _resident_bytes(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * PAGE_BYTES
     except (OSError, IndexError):
         return 0  # it has ended meanwhile
+
+
+def _memory_files(pid: int) -> dict[tuple[int, int], int]:
+    """Return the bytes of the files without a name that it has open: they are nobody's resident memory."""
+    found: dict[tuple[int, int], int] = {}
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return found  # it has ended meanwhile
+    for name in names:
+        path = f"/proc/{pid}/fd/{name}"
+        try:
+            if os.readlink(path).startswith("/memfd:"):
+                file = os.stat(path)
+                found[file.st_dev, file.st_ino] = file.st_blocks * 512
+        except OSError:
+            continue  # it has closed that meanwhile
+    return found
+
+
+def _shared_bytes(pid: int) -> int:
+    """Return how much of such files is mapped, and so resident, too."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_bytes()
+        return int(status.partition(b"RssShmem:")[2].split()[0]) << 10
+    except (OSError, IndexError):
+        return 0  # as above
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from jqd.client.environ import passed_on
 from jqd.code.config import MIB, CodeConfig, Limits
 from jqd.code.descendants import PR_SET_CHILD_SUBREAPER
+from jqd.code.owner import Owner, as_owner, owner_of
 from jqd.code.sandbox import sandboxed
 from jqd.domain.log import get_logger
 
@@ -64,7 +65,11 @@ def start(
 ) -> Launched:
     """Start it, in this thread: it dies with the thread that started it. `base`: where homes are made. Raises
     NotStarted."""
-    home = _new_home(base)
+    owner = owner_of(config.user)
+    uid = os.getuid() if owner is None else owner.uid
+    home = _new_home(base, owner)
+    for fd in fds if owner is not None else ():
+        os.fchown(fd, *owner)  # a shell opens them by their names
     prints, printed = os.pipe()
     complains, complained = os.pipe()
     given = {"HOME": str(home), "TMPDIR": str(home), "JQD_CODE": "1"}
@@ -78,7 +83,8 @@ def start(
             cwd=home,
             env=passed_on(config.environment) | given | (variables or {}),
             start_new_session=True,
-            preexec_fn=_prepared(config.limits, lang, own_privileges=config.sandbox == "none"),
+            preexec_fn=_prepared(config.limits, lang, uid, own_privileges=config.sandbox == "none"),
+            **as_owner(owner),
         )
     except (OSError, subprocess.SubprocessError) as error:
         os.close(prints)
@@ -102,21 +108,25 @@ def _offer_to_the_kernel(pid: int) -> None:
         get_logger("code").debug("code.no_oom_score", pid=pid, error=str(error))
 
 
-def _new_home(base: Path) -> Path:
+def _new_home(base: Path, owner: Owner | None) -> Path:
     """Return a new folder below `base`, which is made anew where somebody tidied it up. Raises NotStarted."""
     try:
         base.mkdir(mode=0o700, exist_ok=True)
         if base.stat().st_uid != os.geteuid():
             raise NotStarted(f"{base} was taken by another user: restart this worker")
-        return Path(tempfile.mkdtemp(prefix="home-", dir=base))
+        home = Path(tempfile.mkdtemp(prefix="home-", dir=base))
+        if owner is not None:
+            base.chmod(0o711)
+            os.chown(home, *owner)
+        return home
     except OSError as error:
         raise NotStarted(f"no folder can be made in {base}: {error}; look at that disk") from error
 
 
-def _prepared(limits: Limits, lang: str, *, own_privileges: bool) -> Callable[[], None]:
+def _prepared(limits: Limits, lang: str, uid: int, *, own_privileges: bool) -> Callable[[], None]:
     """Return what the new process does before it becomes the program.
 
-    `own_privileges`: a sandbox drops privileges itself.
+    `uid`: of its user. `own_privileges`: a sandbox drops privileges itself.
     """
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
     bounds = [
@@ -127,7 +137,7 @@ def _prepared(limits: Limits, lang: str, *, own_privileges: bool) -> Callable[[]
     ]
     if lang != "node":  # it reserves some ten GiB that it never touches; `--max-old-space-size` and looks bound it
         bounds.append((resource.RLIMIT_AS, limits.memory_mib * MIB))
-    if os.getuid():  # root has no such bound; what others run counts, too
+    if uid:  # root has no such bound; what others run counts, too
         bounds.append((resource.RLIMIT_NPROC, PROCESSES_MAX))
     lower = [(what, _within(value, resource.getrlimit(what)[1])) for what, value in bounds]
 

@@ -10,7 +10,9 @@ from functools import cache
 from pathlib import Path
 
 from jqd.code.config import MIB, CodeConfig
+from jqd.code.owner import as_owner, owner_of
 from jqd.domain.errors import ConfigError
+from jqd.domain.log import get_logger
 
 PROBE_S = 10.0  # for a sandbox that starts in some milliseconds
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
@@ -57,6 +59,7 @@ def expect_sandbox(config: CodeConfig, base: Path) -> None:
             capture_output=True,
             timeout=PROBE_S,
             check=False,
+            **as_owner(owner_of(config.user)),
         )
         why = "" if tried.returncode == 0 else tried.stderr.decode("utf-8", "replace").strip()[-300:]
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -66,3 +69,6 @@ def expect_sandbox(config: CodeConfig, base: Path) -> None:
             f"--sandbox bwrap does not work here: {why or 'it ended without a word'}. Install bubblewrap, and allow"
             " user namespaces to this user (a systemd unit: no RestrictNamespaces); no code runs without it"
         )
+    if not _bounds_memory():
+        why = "this bubblewrap has no --size: what code writes to /tmp and /dev/shm is memory without a limit"
+        get_logger("code").warning("code.memory_unbounded", why=f"{why}; install 0.5 or newer")

@@ -22,6 +22,7 @@ import trio
 from jqd.code.config import CodeConfig
 from jqd.code.descendants import end_strays, guard_this_process
 from jqd.code.folders import remove
+from jqd.code.owner import expect_owner, owner_of
 from jqd.code.sandbox import expect_sandbox
 from jqd.domain.backoff import Backoff
 from jqd.domain.errors import ConfigError
@@ -36,8 +37,11 @@ SWEEPS_MAX, SWEEP_EVERY_S = 500, 0.02  # for killed processes to be gone: one th
 async def supervise(config: CodeConfig) -> int:
     """Run a code worker until SIGTERM or SIGINT; a second signal hands its jobs back at once. Returns its exit code.
     For a process that does nothing else: unknown children are killed. Raises ConfigError."""
+    expect_owner(config.user)
     base = Path(tempfile.mkdtemp(prefix="jqd-code-"))
     try:
+        if owner_of(config.user) is not None:
+            base.chmod(0o711)  # its folders are that user's
         expect_sandbox(config, base)
         guard_this_process()
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as arriving:

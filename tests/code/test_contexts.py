@@ -339,6 +339,28 @@ async def test_what_a_context_uses_is_counted_with_all_it_started(bench: Any) ->
         assert used.memory_bytes > 5_000_000
 
 
+async def test_files_in_memory_count_as_memory(bench: Any) -> None:
+    """Nobody's resident memory grows with them, and each is smaller than a file may be."""
+    body = """
+import os, time
+for _ in range(8):
+    file = os.memfd_create("hidden")
+    for _ in range(40):
+        os.write(file, bytes(1 << 20))
+time.sleep(60)
+"""
+    async with bench(Limits(memory_mib=250, file_mib=50)) as at, trio.open_nursery() as nursery:
+
+        async def look() -> None:
+            while True:
+                at.pool.look()
+                await trio.sleep(0.05)
+
+        nursery.start_soon(look)
+        assert "MEMORY" in (await at.one(handler("python", body))).message
+        nursery.cancel_scope.cancel()
+
+
 async def test_limits_are_those_of_the_process(bench: Any) -> None:
     body = """
 import resource as r, os

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jqd.code import sandbox
 from jqd.code.config import CodeConfig, Limits
 from jqd.code.sandbox import expect_sandbox
 from jqd.domain.errors import ConfigError
@@ -99,6 +100,17 @@ async def test_tenants_never_meet(bench: Any) -> None:
         ]
         assert (one[0], again[0], other[0]) == (False, True, False)
         assert one[1] == again[1] != other[1]
+
+
+@needs_bwrap
+def test_an_old_one_that_bounds_no_memory_is_told_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expect_sandbox(CodeConfig(daemons=[], sandbox="bwrap"), tmp_path)
+    assert "memory_unbounded" not in capsys.readouterr().out
+    monkeypatch.setattr(sandbox, "_bounds_memory", lambda: False)
+    expect_sandbox(CodeConfig(daemons=[], sandbox="bwrap"), tmp_path)
+    assert "memory_unbounded" in capsys.readouterr().out
 
 
 def test_one_that_does_not_work_is_refused_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

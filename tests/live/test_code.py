@@ -14,7 +14,7 @@ import pytest
 
 from jqd.client import Client, JobInfo
 from jqd.client.job_info import FINAL_STATES
-from tests.live.harness import LEASE, ROOT, Daemon, Process, short_directory, wait_for
+from tests.live.harness import AS_ROOT, LEASE, ROOT, Daemon, Process, short_directory, wait_for
 from tests.valkey import valkey
 
 END_S = 40.0
@@ -84,7 +84,7 @@ HANDLERS: dict[str, dict[str, Any]] = {
 
 class CodeWorker(Process):
     def __init__(self, base: Path, url: str, *flags: str) -> None:
-        said = ("--file-mib", "4", "--drain", "5s", "--silence", "3s", *flags)
+        said = ("--file-mib", "4", "--drain", "5s", "--silence", "3s", *AS_ROOT, *flags)
         super().__init__(["worker", "--code", "--daemon", url, *said], base / "code.log")
 
 
@@ -246,7 +246,7 @@ def test_the_page_is_true() -> None:
 
 
 def test_a_worker_whose_token_is_refused_ends_and_is_not_started_again(daemon: Daemon, tmp_path: Path) -> None:
-    said = ["worker", "--code", "--daemon", daemon.url]
+    said = ["worker", "--code", "--daemon", daemon.url, *AS_ROOT]
     with Process(said, tmp_path / "log", {"JQD_TOKEN": "jqd_nobodys"}) as worker:
         assert worker.child.wait(timeout=END_S) == 2
         assert "needs a token of the role worker" in worker.log.read_text()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from jqd.client import Client
-from tests.live.harness import LEASE, Daemon, Process, short_directory
+from tests.live.harness import AS_ROOT, LEASE, Daemon, Process, short_directory
 from tests.live.miniq import WAIT_S
 from tests.live.test_tokens import jqd
 from tests.valkey import valkey
@@ -27,7 +27,7 @@ def test_a_workers_token_runs_the_code_of_its_jobtypes_whatever_other_versions_t
             for name, *bodies in (*texts, ("pay", "return 3")):
                 for body in bodies:
                     client.set_handler(name, body, {}, lang="http" if body == NOWHERE else "python")
-            flags = ["worker", "--code", "--daemon", daemon.url]
+            flags = ["worker", "--code", "--daemon", daemon.url, *AS_ROOT]
             with Process(flags, base / "code.log", {"JQD_TOKEN": token}) as worker:
                 kept: dict[str, Any] = {"keep_result": True, "max_retry": 0}
                 ids = [client.push(name, **kept) for name in ("mail", "mail@2", "old@1", "fax@1")]
