@@ -191,7 +191,7 @@ async def _sysid(http: httpx2.AsyncClient, url: str) -> str:
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("longest", [8.0, pytest.param(20.0, marks=pytest.mark.long)])
+@pytest.mark.parametrize("longest", [5.0, pytest.param(20.0, marks=pytest.mark.long)])
 async def test_a_daemon_that_stood_still_or_was_cut_off_notices_before_it_sends_and_changes_nothing(
     tmp_path: Path, longest: float
 ) -> None:
