@@ -68,8 +68,9 @@ def start(
     owner = owner_of(config.user)
     uid = os.getuid() if owner is None else owner.uid
     home = _new_home(base, owner)
-    for fd in fds if owner is not None else ():
-        os.fchown(fd, *owner)  # a shell opens them by their names
+    if owner is not None:
+        for fd in fds:
+            os.fchown(fd, owner.uid, owner.gid)  # a shell opens them by their names
     prints, printed = os.pipe()
     complains, complained = os.pipe()
     given = {"HOME": str(home), "TMPDIR": str(home), "JQD_CODE": "1"}
