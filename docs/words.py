@@ -131,6 +131,7 @@ WORDS = {
     "JobsQuery.error": "stands in the last attempt's message or error, in any case",
     "JobsQuery.search": "stands in jobtype, own id, tag, argument (up to some 16 KiB), message or error;"
     " or is an integer in the argument",
+    "JobsQuery.error_like": "such a line but for numbers, ids, quoted values: one of them, or its `pattern`",
     "JobsQuery.error_is": "the line that `GET /v1/errors` shows",
     "JobsQuery.since": "its last attempt ended then or later; without one, it was pushed",
     "JobsQuery.before": "the same, earlier",

@@ -21,7 +21,8 @@ from jqd.domain.job_spec import KEPT
 
 LIST_JOBS = 50  # shown when no number is given: a screen or two
 NAMES_SHOWN = 4  # jobtypes of one worker: a line
-LIST_REASONS = 20  # for people: each has five lines
+LIST_REASONS = 20  # for people: each has five to eight lines
+TEXTS = 3  # of each, that differ in what was folded
 WATCH_S = 2.0  # between looks: what changes in between nobody could read
 # What a list of jobs leaves out: shown as null it would be a lie.
 UNTOLD = {*KEPT, "argument", "argument_bytes", "expires_at", "progress", "error", "result", "history", "log"}
@@ -47,6 +48,8 @@ class Matching:
     """Stands in what their last attempt said, in capitals or not."""
     error_is: str | None = None
     """Failed with this error: a line of `jqd errors`, copied whole."""
+    error_like: str | None = None
+    """Failed with such an error, but for numbers, ids, quoted values: a line of `jqd errors`, copied whole."""
     search: str | None = None
     """Stands in their jobtype, id, tags, argument or error, in capitals or not; or is a whole number in it."""
     newer: str | None = None
@@ -63,6 +66,7 @@ class Matching:
             "exitcode": self.exitcode,
             "error": self.error,
             "error_is": self.error_is,
+            "error_like": self.error_like,
             "search": self.search,
             "since": None if self.newer is None else timedelta(seconds=age(self.newer, "--newer")),
             "before": None if self.older is None else timedelta(seconds=age(self.older, "--older")),
@@ -247,19 +251,28 @@ def _reason(row: dict[str, Any], state: str, which: Matching, *, several: bool) 
     """
     out, tenant = console(), row.get("tenant") or ""
     whose = {"--tenant": tenant} if several else {}
-    asked = {**whose, **dict(which.given()), "--name": row["name"], "--error-is": row["error"]}
+    asked = {**whose, **dict(which.given()), "--name": row["name"], **_such(row)}
     # With an equals sign, for a text may begin with a hyphen.
     words, by_id = (" ".join(f"{flag}={quoted(text)}" for flag, text in some.items()) for some in (asked, whose))
     of = f" of tenant {tenant}" if tenant else ""
     since, latest = (str(row[name] or "")[:19].replace("T", " ") for name in ("since", "latest"))
-    out.print(table((f"{row['count']} × {row['name']}{of}: {row['error']}",), [], None), end="")
-    lines = [f"{since} to {latest} UTC", f"example  jqd get {quoted(row['job_id'])} {by_id}".rstrip()]
+    out.print(table((f"{row['count']} × {row['name']}{of}: {row.get('pattern', row['error'])}",), [], None), end="")
+    texts = [each["error"] for each in row.get("texts") or ()]
+    shown = [f"text     {text.translate(CONTROLS)}" for text in texts[:TEXTS] if text != row.get("pattern")]
+    of_late = f", {row['last_hour']} in the last hour" if "last_hour" in row else ""
+    lines = [f"{since} to {latest} UTC{of_late}", *shown, f"example  jqd get {quoted(row['job_id'])} {by_id}".rstrip()]
     if state == "failed":
         lines += [f"retry    jqd retry --all {words}", f"delete   jqd delete --all {words} --dry-run"]
     else:
         lines += [f"cancel   jqd cancel --all --state retrying {words}"]
     for line in lines:
         print(f"  {line}")
+
+
+def _such(row: dict[str, Any]) -> dict[str, str]:
+    """Return the flag that means just these jobs."""
+    texts = row.get("texts") or ()
+    return {"--error-is": row["error"]} if len(texts) <= 1 else {"--error-like": row["pattern"]}
 
 
 def quoted(text: str) -> str:

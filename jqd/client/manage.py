@@ -38,6 +38,8 @@ class Matching(TypedDict, total=False):
     """Stands in what the last attempt said."""
     error_is: str | None
     """Is the line that `Client.errors` tells of it."""
+    error_like: str | None
+    """Is such a line but for numbers, ids, quoted values: one of them, or their `pattern`."""
     search: str | None
     """Stands in that line, or the job's name, id, tags or argument."""
     since: Date | None
@@ -58,7 +60,8 @@ class Reasons(NamedTuple):
     """Reasons for failures."""
 
     rows: list[dict[str, Any]]
-    """The most frequent first: `name`, `error`, `count`, `since`, `latest`, `job_id`; `tenant` where there is one."""
+    """The most frequent first: `name`, `pattern`, `error`, `count`, `last_hour`, `since`, `latest`, `job_id`,
+    `texts`; `tenant` where there is one."""
     others: int
     """Failures with rarer reasons than these, which are only counted."""
 

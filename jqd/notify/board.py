@@ -32,12 +32,14 @@ class Failure(NamedTuple):
 
     jobtype: str
     line: str
-    """The line that tells why, as `GET /v1/errors` has it."""
+    """The pattern of the line that tells why, as `GET /v1/errors` has it."""
     at_ms: int
     """By the store's clock, as all instants here."""
     job_id: str
     may_be_known: bool = False
     """Whether it lies where failures were read before."""
+    text: str = ""
+    """The line as it is; `line` is its pattern."""
 
 
 class Group(Struct, omit_defaults=True):
@@ -56,6 +58,8 @@ class Group(Struct, omit_defaults=True):
     told: int = 0
     """How many the last notice told; 0: none told of it."""
     told_ms: int = 0
+    example: str = ""
+    """The line of the last of them, where it differs from their pattern."""
 
     @property
     def key(self) -> Key:
@@ -76,6 +80,7 @@ class Row(Struct, frozen=True, omit_defaults=True):
     is_known: bool = False
     """Whether an earlier notice told of it."""
     is_over: bool = False
+    example: str = ""
 
     @property
     def key(self) -> Key:

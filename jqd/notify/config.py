@@ -50,8 +50,8 @@ class NotifyConfig:
     """Signs what goes to the web hook, as Standard Webhooks has it; better in a file.
     Allowed: `whsec_` and 24 to 64 bytes in base64"""
     link: str = ""
-    """A page of failures, such as the web UI's; each group gets a link there with `tenant`, `name` and `error_is` in
-    its query.
+    """A page of failures, such as the web UI's; each group gets a link there with `tenant`, `name` and `error_is` or
+    `error_like` in its query.
     Allowed: an http(s) URL"""
     first_s: Span = 30.0
     """So long after the first failure of a group it is told: others of that moment go into the same notice."""

@@ -17,6 +17,7 @@ import trio
 from msgspec import structs
 
 from jqd.domain.clock import Clock
+from jqd.domain.error_pattern import fold
 from jqd.domain.errors import StoreAway, StoreChanged, StoreRefused
 from jqd.domain.log import get_logger
 from jqd.loops.backoff import LoopBackoff
@@ -68,6 +69,10 @@ class Reading:
         """Whether the store's clock was set back since the last look."""
         went_ms = now_ms - self.now_ms
         return went_ms < (0 if self.now_s is None else max(0, (asked_at_s - self.now_s) * 1000 - BACK_MS))
+
+    def has(self, at_ms: int, job_id: str) -> bool:
+        """Whether a failure that lies there may be counted."""
+        return (at_ms, job_id) <= self.counted
 
     def look_again(self, now_ms: int, now_s: float, from_ms: int) -> None:
         """Begin the next look so much before this one."""
@@ -215,8 +220,8 @@ class NoticeLoop:
             views = [one.job for one in page.jobs]
             lines = await trio.to_thread.run_sync(partial(_lines, views), limiter=_threads)
             failures += (
-                Failure(one.job.jobtype, line, one.at_ms, one.job.id, (one.at_ms, one.job.id) <= reading.counted)
-                for one, line in zip(page.jobs, lines, strict=True)
+                Failure(one.job.jobtype, pattern, one.at_ms, one.job.id, reading.has(one.at_ms, one.job.id), line)
+                for one, (line, pattern) in zip(page.jobs, lines, strict=True)
             )
             if page.last is None:
                 reading.look_again(page.now_ms, self._clock.mono_s(), AGAIN_MS)
@@ -269,9 +274,10 @@ class NoticeLoop:
                 nursery.start_soon(send, name, notice)
 
 
-def _lines(views: Sequence[JobView]) -> list[str]:
+def _lines(views: Sequence[JobView]) -> list[tuple[str, str]]:
     lines = (last_line(view.outcome) if view.outcome else "no reason is known" for view in views)
-    return [line.encode("utf-8", "replace").decode() for line in lines]
+    each = [line.encode("utf-8", "replace").decode() for line in lines]
+    return [(line, fold(line)) for line in each]
 
 
 def make_notices(

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from jqd.domain.dates import iso
+from jqd.domain.error_pattern import FOLDED
 from jqd.notify.board import OTHERS, Notice, Row, name_of
 
 SHOWN_MAX = 50  # groups of one notice: a screen or two; the rest is counted
@@ -76,6 +77,8 @@ def _lines(notice: Notice, link: str) -> Iterator[str]:
 
 def _told(row: Row, link: str) -> Iterator[str]:
     yield one_line(_what(row), 500)
+    if row.example:
+        yield f"  as:     {one_line(row.example, 500)}"
     new = f", {row.new} of them since the last notice" if row.is_known else ""
     yield f"  {row.count} failed{new}: the first {iso(row.since_ms)}, the last {iso(row.latest_ms)}"
     if row.is_over:
@@ -107,12 +110,17 @@ def _retry(row: Row) -> str:
     _, name = name_of(row)
     if not name or row.line == OTHERS or not (name + row.line).isprintable():
         return ""
-    return shlex.join([*_jqd(row), "retry", "--all", f"--name={name}", f"--error-is={row.line}"])
+    return shlex.join([*_jqd(row), "retry", "--all", f"--name={name}", f"--{_like(row).replace('_', '-')}={row.line}"])
+
+
+def _like(row: Row) -> str:
+    """Return the filter that means just these jobs: a line in which nothing was folded is whole."""
+    return "error_like" if FOLDED in row.line else "error_is"
 
 
 def _link(row: Row, link: str) -> str:
     tenant, name = name_of(row)
-    asked = {"tenant": tenant, "name": name, "error_is": row.line}
+    asked = {"tenant": tenant, "name": name, _like(row): row.line}
     query = urlencode({key: value for key, value in asked.items() if value}, errors="replace")
     return f"{link}{'&' if '?' in link else '?'}{query}" if link and query else link
 
@@ -123,6 +131,7 @@ def _group(row: Row, link: str) -> dict[str, object]:
         "tenant": tenant,
         "name": one_line(name, 200),
         "error": one_line(row.line, 500),
+        "example": one_line(row.example, 500),
         "state": "over" if row.is_over else "failing",
         "failures": row.count,
         "new_failures": row.new,

@@ -58,6 +58,7 @@ def count(channel: Channel, failures: Iterable[Failure], now_ms: int, newest_ms:
         group.since_ms = min(group.since_ms, failure.at_ms)
         if failure.at_ms >= group.latest_ms:
             group.latest_ms, group.job_id = failure.at_ms, failure.job_id
+            group.example = failure.text if failure.text != group.line else ""
     channel.groups = groups.all()
 
 
@@ -166,6 +167,7 @@ def _row(group: Group, config: NotifyConfig, seen_ms: int) -> Row:
         group.job_id,
         is_known=group.told > 0,
         is_over=_is_over(group, config, seen_ms),
+        example=group.example,
     )
 
 

@@ -32,7 +32,18 @@ ENDED = tuple(state for state in State if state.is_final)
 UNENDED = tuple(state for state in State if not state.is_final)
 RETRYABLE = (State.FAILED, State.CANCELLED)  # they may be tried anew
 
-WORDS = ("state", "name", "tag", "error", "error_is", "search", "since", "before", "job_ids")  # of a filter
+WORDS = (
+    "state",
+    "name",
+    "tag",
+    "error",
+    "error_is",
+    "error_like",
+    "search",
+    "since",
+    "before",
+    "job_ids",
+)  # of a filter
 
 JobIds = Annotated[list[str], Meta(max_length=IDS_MAX, description=f"an array of at most {IDS_MAX} ids")]
 T = TypeVar("T")

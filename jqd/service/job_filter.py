@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from jqd.domain import json_ext
 from jqd.domain.dates import instant_ms
+from jqd.domain.error_pattern import fold
 from jqd.domain.error_summary import telling_line
 from jqd.domain.errors import Fault, Invalid
 from jqd.domain.job import NIL, Code, Exit, ExitCode, Outcome, State
@@ -51,6 +52,8 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attempt said, in capitals or not; or is a whole number in its argument."""
     error_is: Text | None = None
     """Is the whole line by which its failure is told (`last_line`), as `GET /v1/errors` has it."""
+    error_like: Text | None = None
+    """Is such a line but for numbers, ids, quoted values, dates and addresses: any of them, or their `pattern`."""
     since: Date | None = None
     """Its last attempt ended then or later; where there was none, it was pushed."""
     before: Date | None = None
@@ -73,7 +76,7 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def reads_values(self) -> bool:
         """Return whether texts of workers and pushers are searched."""
-        return bool(self.search or self.error or self.error_is)
+        return bool(self.search or self.error or self.error_is or self.error_like)
 
     @property
     def row_bytes(self) -> int:
@@ -101,6 +104,8 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.code is not None and (status is None or Exit.of_status(status).code != self.code):
             return False
         if self.error_is and (last is None or last_line(last) != self.error_is):
+            return False
+        if self.error_like and (last is None or fold(last_line(last)) != fold(self.error_like)):
             return False
         if not self.error and not self.search:
             return True

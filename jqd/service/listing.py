@@ -1,12 +1,15 @@
 """Lists many jobs, newest first, and groups failures by reason."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import trio
 
+from jqd.domain.error_pattern import fold
 from jqd.domain.errors import Invalid
 from jqd.domain.job import Outcome
 from jqd.domain.tenant import bare
@@ -21,6 +24,9 @@ STEPS_MAX = 20  # in one request
 WALK_S = 5.0  # no step is begun later than this: the answer comes before a client or a proxy gives up
 GROUPS_MAX = 200  # reasons in one answer, the largest: what nobody would read is only counted
 
+TEXTS_MAX = 100  # lines of one reason that are told apart: 30 kB
+HOUR_MS = 3_600_000
+
 T = TypeVar("T")
 
 _searching = trio.CapacityLimiter(1)
@@ -28,17 +34,34 @@ _queues: WeakValueDictionary[str, trio.CapacityLimiter] = WeakValueDictionary()
 """Where a tenant's lists and searches wait for each other: one of them at most waits in the common queue."""
 
 
-class Failure(NamedTuple):
-    """Jobs of one type and tenant whose last attempt failed with the same line."""
+@dataclass(slots=True)
+class Failure:
+    """Jobs of one type and tenant whose last attempt failed with the same line, but for what differs from job to job
+    (`error_pattern`)."""
 
     jobtype: str
-    error: str
-    times: int
-    since_ms: int
+    pattern: str
+    error: str = ""
+    """The line of the newest of them."""
+    times: int = 0
+    times_of_late: int = 0
+    """In the last hour."""
+    since_ms: int = 0
     """The first failure, and the last."""
-    latest_ms: int
-    job_id: str
+    latest_ms: int = -1
+    job_id: str = ""
     """The newest of them."""
+    texts: Counter[str] = field(default_factory=Counter)
+    """The first TEXTS_MAX different lines that were seen, and how often each."""
+
+    def note(self, line: str, at_ms: int, job_id: str, now_ms: int) -> None:
+        self.since_ms = min(self.since_ms, at_ms) if self.times else at_ms
+        self.times += 1
+        self.times_of_late += now_ms - at_ms < HOUR_MS
+        if at_ms > self.latest_ms:
+            self.error, self.latest_ms, self.job_id = line, at_ms, job_id
+        if line in self.texts or len(self.texts) < TEXTS_MAX:
+            self.texts[line] += 1
 
 
 class Failures(NamedTuple):
@@ -88,26 +111,25 @@ async def failures(services: Services, wanted: JobFilter) -> Failures:
     """Return the reasons of matching failures. Raises Invalid, StoreAway, StoreRefused."""
     groups: dict[tuple[str, str], Failure] = {}
     cursor, looked, until_s = wanted.cursor, 0, trio.current_time() + WALK_S
+    now_ms = services.clock.wall_ms()
     for _ in range(STEPS_MAX):
         page = await page_of(services, wanted, wanted.step(STEP_JOBS), cursor)
         cursor = page.cursor
         looked += len(page.jobs)
         failed = [(view, view.outcome) for view in await fitting(services, wanted, page.jobs) if view.outcome]
         lines = await aside(services, partial(_lines, [last for _, last in failed]))
-        for (view, last), line in zip(failed, lines, strict=True):
-            key, at_ms = (view.jobtype, line), last.finished_at_ms
-            known = groups.get(key) or Failure(*key, 0, at_ms, at_ms, bare(view.name) or view.id)
-            groups[key] = known._replace(
-                times=known.times + 1, since_ms=min(known.since_ms, at_ms), latest_ms=max(known.latest_ms, at_ms)
-            )
+        for (view, last), (line, pattern) in zip(failed, lines, strict=True):
+            group = groups.setdefault((view.jobtype, pattern), Failure(view.jobtype, pattern))
+            group.note(line, last.finished_at_ms, bare(view.name) or view.id, now_ms)
         if not cursor or trio.current_time() >= until_s:
             break
     ranked = sorted(groups.values(), key=lambda group: (-group.times, -group.latest_ms))
     return Failures(ranked[:GROUPS_MAX], sum(group.times for group in ranked[GROUPS_MAX:]), looked, cursor)
 
 
-def _lines(outcomes: Sequence[Outcome]) -> list[str]:
-    return [last_line(outcome) for outcome in outcomes]
+def _lines(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
+    """Return each one's line and its pattern."""
+    return [(line, fold(line)) for line in map(last_line, outcomes)]
 
 
 async def fitting(services: Services, wanted: JobFilter, views: Sequence[JobView]) -> list[JobView]:

@@ -76,11 +76,24 @@ async def test_the_holder_goes_on_while_it_sends_for_long(autojump_clock: None, 
     site.told.within_s = 29
     for sysid in ("one", "two", "three"):
         await site.daemon(sysid)
-    for n in range(5):
-        await site.fail(f"error {n}")
+    for letter in "abcde":
+        await site.fail(f"error {letter}")
         await trio.sleep(70)
     await trio.sleep(200)
-    assert site.told.new == [{f"error {n}": 1} for n in range(5)]
+    assert site.told.new == [{f"error {letter}": 1} for letter in "abcde"]
+
+
+async def test_failures_that_differ_in_numbers_are_one_group_with_an_example(
+    autojump_clock: None, nursery: trio.Nursery
+) -> None:
+    site = Site(nursery)
+    await site.look()
+    await site.daemon("one")
+    for n in range(5):
+        await site.fail(f"no user {n}")
+    await trio.sleep(120)
+    assert site.told.new == [{"no user …": 5}]
+    assert [row.example for row in site.told.notices[0].rows] == ["no user 4"]
 
 
 async def test_a_daemon_that_was_suspended_while_it_sent_changes_nothing(

@@ -83,6 +83,9 @@ async def test_a_group_is_one_thread_and_a_notice_the_same_mail() -> None:
     assert one["References"] == other["References"] == one["In-Reply-To"]
     assert re.fullmatch(r"<[0-9a-f]{24}@example\.org>", one["References"])
     assert one.as_bytes() == mail_of(notice(), config(25)).as_bytes()
+    folded = mail_of(notice(row(line="no user …", example="no user 7")), config(25)).get_content()
+    assert "as:     no user 7\n" in folded
+    assert "--name=mail '--error-like=no user …'" in folded
     many = mail_of(notice(*(row(line=f"error {n}") for n in range(30))), config(25))
     assert len(many["References"].split()) == 10
     assert many["Subject"] == "[jqd] Failed: 3 × mail: error 0 and 29 more"

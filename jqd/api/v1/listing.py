@@ -10,7 +10,7 @@ from jqd.api.decode import read_query
 from jqd.api.lists import page_of, page_wanted
 from jqd.api.message import answer_rows
 from jqd.api.v1.job_views import iso, job_brief
-from jqd.api.v1.responses import Daemon, Daemons, Errors, Jobs, Reason
+from jqd.api.v1.responses import Daemon, Daemons, Errors, ErrorText, Jobs, Reason
 from jqd.domain.job import State
 from jqd.domain.tenant import bare, tenant_of
 from jqd.http import Request, Response
@@ -18,6 +18,7 @@ from jqd.service import listing
 from jqd.service.job_filter import JobFilter
 
 LIST_JOBS, LIST_JOBS_MAX = 50, 1_000
+TEXTS = 10  # of each reason
 TYPES_MAX = 1_000  # in one answer: some 300 KiB
 
 
@@ -55,11 +56,14 @@ async def list_errors(parts: ApiContext, request: Request) -> Response:
     rows = (
         Reason(
             name=bare(group.jobtype),
+            pattern=group.pattern,
             error=group.error,
             count=group.times,
+            last_hour=group.times_of_late,
             since=iso(group.since_ms),
             latest=iso(group.latest_ms),
             job_id=group.job_id,
+            texts=[ErrorText(*each) for each in group.texts.most_common(TEXTS)],
             tenant=tenant_of(group.jobtype) or UNSET,
         )
         for group in found.groups

@@ -156,18 +156,28 @@ class Jobs(Struct, frozen=True):
     cursor: str
 
 
+class ErrorText(Struct, frozen=True):
+    """A line, as the worker wrote it."""
+
+    error: str
+    count: int
+
+
 class Reason(Struct, frozen=True):
-    """Jobs of one type whose last attempt failed with the same line."""
+    """Jobs of one type whose last attempt failed alike."""
 
     name: str
+    pattern: Annotated[str, Meta(description="what their lines have in common, … for numbers, ids, quoted values")]
     error: str
-    """The telling line: of a traceback the last."""
+    """The telling line of the newest: of a traceback the last."""
     count: int
+    last_hour: Annotated[int, Meta(description="of those, in the last hour")]
     since: Instant | None
     """The first failure."""
     latest: Instant | None
     job_id: str
     """The newest of them."""
+    texts: Annotated[Sequence[ErrorText], Meta(description="their different lines, the 10 most frequent")]
     tenant: str | UnsetType = UNSET
     """Left out for the tenant ""."""
 

@@ -1,0 +1,75 @@
+"""Folds the parts of an error's line that differ from job to job, as a person would who groups them. Pure.
+
+    no user 4711 in 'eu-west' after 30.5s   →   no user … in '…' after …s
+
+What is folded: numbers, dates, UUIDs, addresses, hexadecimal numbers, ids, what stands in quotes. Names with a few
+digits stay (`sha256`, `s3`, `utf8`). A pattern is never longer than its line, and folding it again changes nothing.
+"""
+
+import re
+from functools import lru_cache
+
+LENGTH_MAX = 300  # characters: as much of a line as is shown anywhere; folding them takes some 10 to 50 µs
+FOLDED = "…"
+HEX_LENGTH_MIN = 6  # a shorter one is a word or a number
+ID_LENGTH_MIN, ID_DIGITS_MIN = 10, 2  # an id, not a name
+NUMBERED_DIGITS_MIN = 3  # behind letters: `user123`, but `node12` and `s3` are names
+_NAMES = (
+    "base64 float16 float32 float64 int128 int16 int32 int64 iso8601 rfc3339 sha224 sha256 sha384 sha512 uint128"
+    " uint16 uint32 uint64 utf16 utf32 x509"
+)
+NAMES = frozenset(_NAMES.split())
+
+# Each part is of bounded length, or goes through the text once: no line, however it was written, takes longer.
+_VARIABLE = re.compile(
+    r"""
+    (?P<quoted> (?<![\w…])(?:'[^'\n]*'|"[^"\n]*"|`[^`\n]*`)(?![\w…]) | “[^”\n]*” | «[^»\n]*» )
+    | (?P<sure>
+        (?<![^\W_])(?:
+            [0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}
+            | \d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?
+            | \d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?
+            | \d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?
+        )(?![^\W_])
+        | (?<![\w:…])(?=\[?[0-9a-f:]{0,39}\d)\[?(?:[0-9a-f]{0,4}:){2,7}[0-9a-f]{0,4}(?:\](?::\d{1,5})?)?(?![\w:])
+    )
+    | (?P<number> (?:(?<![\w.…])[-+])?(?<![^\W_])\d+(?:[.,]\d+)*(?![^\W_]) )
+    | (?P<word> (?<![^\W_])[^\W\d_]*\d[^\W_]* )
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_HEX = re.compile(r"[0-9a-f]+", re.IGNORECASE)
+_UNIT = re.compile(r"\d+([^\W\d_]{1,4})")
+_NUMBERED = re.compile(r"([^\W\d_]+)\d+")
+_SEVERAL = re.compile(r"…(?:[,;]?[ ]?…)+")  # a list of three is as one of two
+
+
+@lru_cache(maxsize=1_024)
+def fold(line: str) -> str:
+    """Return the pattern of a line."""
+    text, before = line[:LENGTH_MAX], ""
+    while text != before:  # each round but the last makes it shorter, or has fewer digits
+        before = text
+        text = _SEVERAL.sub(FOLDED, _VARIABLE.sub(_fold, text))
+    return text
+
+
+def _fold(found: re.Match[str]) -> str:
+    text = found[0]
+    if found["quoted"] is not None:
+        return f"{text[0]}{FOLDED}{text[-1]}" if len(text) > 2 else text
+    return _fold_word(text) if found["word"] is not None else FOLDED
+
+
+def _fold_word(word: str) -> str:
+    if word.lower() in NAMES:
+        return word
+    if word[:2] in ("0x", "0X") or (len(word) >= HEX_LENGTH_MIN and _HEX.fullmatch(word)):
+        return FOLDED
+    if unit := _UNIT.fullmatch(word):
+        return FOLDED + unit[1]
+    digits = sum(map(str.isdigit, word))
+    if len(word) >= ID_LENGTH_MIN and digits >= ID_DIGITS_MIN:
+        return FOLDED
+    numbered = _NUMBERED.fullmatch(word)
+    return numbered[1] + FOLDED if numbered and digits >= NUMBERED_DIGITS_MIN else word
