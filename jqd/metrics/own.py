@@ -65,9 +65,12 @@ def families(own: Own) -> Iterator[Metric]:
     yield from counter(
         "jqd_jobs_taken_over", "Jobs of daemons that were gone, given back by this one", own.jobs_taken_over
     )
-    if own.certificate_ends_at_s is not None:
-        told = "When the certificate of this daemon ends, in Unix time"
-        yield from gauge("jqd_certificate_expiry_timestamp_seconds", told, own.certificate_ends_at_s)
+    yield from gauges(
+        "jqd_certificate_expiry_timestamp_seconds",
+        "When the certificate of this daemon ends, in Unix time; none without TLS",
+        (),
+        [((), each) for each in (own.certificate_ends_at_s,) if each is not None],
+    )
     notices = stats.get("notices", {})
     yield from counters(
         "jqd_notices",
@@ -94,8 +97,8 @@ def _journal(own: Own) -> Iterator[Metric]:
     yield from histograms(
         "jqd_journal_fsync_seconds", "Commits of the journal: write and sync", (), [((), own.fsync_s)]
     )
-    if own.disk_free_bytes is not None:
-        yield from gauge("jqd_journal_disk_free_bytes", "Room on the journal's disk", own.disk_free_bytes)
+    free = [((), float(each)) for each in (own.disk_free_bytes,) if each is not None]
+    yield from gauges("jqd_journal_disk_free_bytes", "Room on the journal's disk, once it was looked at", (), free)
 
 
 def _runner(runner: Mapping[str, Any]) -> Iterator[Metric]:

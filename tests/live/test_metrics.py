@@ -1,5 +1,7 @@
-"""What a real Prometheus reads of two daemons with a worker."""
+"""What a real Prometheus reads of two daemons with a worker; and what the alerts and the dashboard ask of it."""
 
+import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,20 @@ from tests.live.harness import Daemon, Worker, wait_for
 from tests.live.prometheus import ROOT, needs_prometheus, needs_promtool, prometheus, promtool
 
 RULES = ROOT / "deploy" / "prometheus"
+DASHBOARD = ROOT / "deploy" / "grafana" / "jqd.json"
 OPEN = "application/openmetrics-text;version=1.0.0"
+
+
+def expressions() -> list[str]:
+    """What the dashboard asks."""
+    board = json.loads(DASHBOARD.read_text())
+    panels = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    return [*panels, *(one["expr"] for one in board["annotations"]["list"])]
+
+
+def spoken(expression: str) -> str:
+    """With what Grafana puts into it."""
+    return expression.replace("$__rate_interval", "1m").replace("$instance", ".*").replace("$type", ".*")
 
 
 @contextmanager
@@ -50,6 +65,8 @@ def test_prometheus_scrapes_what_two_daemons_count(shared_daemons: tuple[Daemon,
         assert server.value("count(jqd_journal_fsync_seconds_count > 0)") == 2
         assert server.value("min(jqd_journal_disk_free_bytes > 0)")
         assert {row["metric"]["version"] for row in server.query("jqd_build_info")}
+        for expression in expressions():
+            server.query(spoken(expression))  # it must be understood
 
 
 def test_both_formats_say_the_same_names(shared_daemon: Daemon) -> None:
@@ -67,3 +84,16 @@ def test_both_formats_say_the_same_names(shared_daemon: Daemon) -> None:
 def test_the_alerts_are_rules_and_come_when_they_should() -> None:
     assert "SUCCESS" in promtool("check", "rules", str(RULES / "alerts.yml"))
     assert "SUCCESS" in promtool("test", "rules", str(RULES / "alerts_test.yml"))
+
+
+def test_what_the_dashboard_and_the_alerts_ask_is_in_a_scrape(shared_daemon: Daemon) -> None:
+    named = {line.split()[2] for line in shared_daemon.get("/metrics").text.splitlines() if line.startswith("# TYPE")}
+    asked = re.findall(r"\b(?:jqd|process)_\w+", " ".join(expressions()))
+    asked += re.findall(
+        r"\bjqd_\w+", re.sub(r"(?m)^ *(summary|description):.*$", "", (RULES / "alerts.yml").read_text())
+    )
+    assert len(set(asked)) > 25
+    assert {re.sub(r"_(bucket|count|sum)$", "", name) for name in asked} - named == set()
+    board = json.loads(DASHBOARD.read_text())
+    places = [(one["gridPos"]["x"], one["gridPos"]["y"]) for one in board["panels"]]
+    assert len(places) == len(set(places)), "panels lie on each other"
