@@ -95,7 +95,10 @@ PROBE: Facts = OPEN | {"urgency": Urgency.SMALL, "watched": True}
 RESUMED = {job_events.LAST: "the `id` of the last event that came"}
 METRICS = Document(*metrics.KINDS)
 FOLLOWED = {200: Document(events.SSE), 204: None}
-KEYED = {push.KEY_HEADER: "the request counts once under it, however often it is sent"}
+KEYED = {
+    push.KEY_HEADER: "the request counts once under it, however often it is sent",
+    push.TRACE_HEADER: "the trace that attempts go on with, of jobs that name none",
+}
 PUSHES: Facts = PUSH | ONE | {"any_size": True, "heeds": KEYED}
 LINES: Facts = PUSH | {"any_size": True, "plain": miniq.PLAIN}
 NEW: Facts = {"plain": miniq.PLAIN}

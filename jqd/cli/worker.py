@@ -27,6 +27,7 @@ from jqd.worker.reload import Watch
 from jqd.worker.serve import serve as serve_worker
 from jqd.worker.service import CONCURRENCY_DEFAULT
 from jqd.worker.signed import MAKE_SECRET
+from jqd.worker.tracing import trace_attempts
 
 RELOAD_DRAIN_S = 5.0  # with --reload somebody waits for the new code; what has not ended is handed back untried
 NOT_OURS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)  # an address that cannot be bound
@@ -145,6 +146,8 @@ async def worker(
         hear_jobs(level)
     watch = Watch(Path.cwd()) if reload else None
     app = target if processes else _loaded(target, watch)
+    if not processes:
+        trace_attempts()
     if watch is not None:
         watch.start()
         drain_s = drain_s if processes else min(drain_s, RELOAD_DRAIN_S)

@@ -35,6 +35,7 @@ from jqd.client.http import TRIES_MAX, Answer, Http, encode, item_errors, job_pa
 from jqd.client.job_info import Ack, Cancel, JobInfo, PushedJob, job_info, job_map, listed_job
 from jqd.client.manage import Manage
 from jqd.client.send import cuts, how_safe, less, of_all, taken
+from jqd.client.tracing import sending
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.job_spec import PushOptions
 from jqd.domain.units import Duration, duration_s
@@ -110,15 +111,17 @@ class Client(Manage):
     def push_one(self, job: Mapping[str, Any], *, ack: Ack | None = None) -> PushedJob:
         """As `push`, of a map as `POST /v1/jobs` takes it; answers also whether the job was known already."""
         named = self._named(job)
-        for tried in range(1, TRIES_MAX + 1):
-            try:
-                answer = self._send(encode(named), query(ack=ack), [named])
-                break
-            except Conflict:
-                # Nobody else has an id that was made here: the daemon that did not answer is taking this very push.
-                if named is job or tried == TRIES_MAX:
-                    raise
-                self._http.pause(TAKING_S * tried)
+        with sending([named], self.url) as traced:
+            body = encode(traced[0])
+            for tried in range(1, TRIES_MAX + 1):
+                try:
+                    answer = self._send(body, query(ack=ack), [named])
+                    break
+                except Conflict:
+                    # Nobody else has an id that was made here: the daemon that did not answer is taking this very push.
+                    if named is job or tried == TRIES_MAX:
+                        raise
+                    self._http.pause(TAKING_S * tried)
         given = answer.body.get("job_id") if isinstance(answer.body, dict) else None
         if not isinstance(given, str):
             raise odd("a push", answer)
@@ -142,7 +145,17 @@ class Client(Manage):
     ) -> list[PushedJob]:
         """As `push_many`; answers also which jobs were known already."""
         given = [listed_job(index, job) for index, job in enumerate(jobs)]
-        listed = [self._named(job) for job in given]
+        with sending([self._named(job) for job in given], self.url) as listed:
+            return self._push_all(given, listed, atomic=atomic, ack=ack)
+
+    def _push_all(
+        self,
+        given: Sequence[Mapping[str, Any]],
+        listed: Sequence[Mapping[str, Any]],
+        *,
+        atomic: bool,
+        ack: Ack | None,
+    ) -> list[PushedJob]:
         encoded = [encode(job) for job in listed]
         job_ids: list[str | None] = []
         errors: list[ItemError] = []

@@ -63,6 +63,15 @@ def trust_file() -> str | None:
     return os.environ.get("SSL_CERT_FILE") or None
 
 
+COLLECTOR_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+
+def has_collector() -> bool:
+    """Return whether a collector of OpenTelemetry is named, and not switched off."""
+    is_off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    return not is_off and any(os.environ.get(name) for name in COLLECTOR_VARIABLES)
+
+
 def surroundings() -> dict[str, str]:
     """Return the environment without jqd's variables, for a daemon that tests start."""
     return {name: value for name, value in os.environ.items() if not name.startswith("JQD_")}

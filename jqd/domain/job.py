@@ -122,6 +122,8 @@ class Job(JobContent, frozen=True, kw_only=True, gc=False):
     """Seconds between its attempts, as `Backoff.asked_s` reads them. Empty: as the daemon has it."""
     flow: Flow | None = None
     """What it has to do with other jobs; None for most."""
+    traceparent: str = ""
+    """The trace that its pusher named; empty: none."""
 
     @property
     def tenant(self) -> str:

@@ -55,6 +55,9 @@ Parents = Annotated[
     tuple[Name, ...], Meta(max_length=AFTER_MAX, description=f"an array of at most {AFTER_MAX} ids of jobs")
 ]
 Then = Annotated[Raw | UnsetType, Meta(description=f"a job, or an array of up to {THEN_MAX}")]
+TraceParent = Annotated[
+    str, Meta(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$(?!\n)", description="a traceparent of version 00")
+]
 Url = Annotated[str, Meta(max_length=2_000, description="a URL of up to 2000 characters")]
 Value = Annotated[Raw, Meta(description="any value")]
 Date = Annotated[str | float, Meta(description="an ISO 8601 date with a time zone, or a number of Unix seconds")]
@@ -156,9 +159,11 @@ class JobSpec(JobOptions, frozen=True, forbid_unknown_fields=True, gc=False, omi
     """Said by jqd alone: the job whose outcome made it, or whose callback it is."""
     one_result: bool = False
     """It waits for one parent, and gets its result itself instead of an array of one."""
+    traceparent: TraceParent | None = None
+    """The trace of its push, which its attempts go on with: W3C Trace Context."""
 
 
-LINKS = JobSpec.__struct_fields__[JobSpec.__struct_fields__.index("then") :]
+LINKS = JobSpec.__struct_fields__[JobSpec.__struct_fields__.index("then") : -1]
 """What ties a job to others: `Flow` has it. A new one goes to the end."""
 
 
@@ -191,7 +196,7 @@ def default_of(field: structs.FieldInfo) -> Any:
 def _record_fields() -> Iterator[tuple[str, Any] | tuple[str, Any, Any]]:
     fields = {field.name: field for field in structs.fields(JobSpec)}
     first = ("name", "argument", *FIELDS[:4], "job_id", "run_at", "delay", "replace", "tags", *FIELDS[4:])
-    for name in (*first, *LINKS):
+    for name in (*first, *LINKS, "traceparent"):
         field, hint = fields[name], _unlimited(fields[name].type)
         default = NOTHING if name == "then" else default_of(field)
         if field.required:
@@ -200,7 +205,7 @@ def _record_fields() -> Iterator[tuple[str, Any] | tuple[str, Any, Any]]:
             yield name, hint, msgspec.field(default=default, name=field.encode_name)
         else:
             yield name, hint, default
-    assert {*first, *LINKS} == fields.keys()
+    assert {*first, *LINKS, "traceparent"} == fields.keys()
 
 
 JobRecord: Any = msgspec.defstruct(
@@ -242,7 +247,10 @@ _records_decoder = msgspec.msgpack.Decoder(list[JobRecord])
 
 
 def _content(job: Any) -> tuple[Any, ...]:
-    values, defaults = structs.astuple(job), JobRecord.__struct_defaults__
+    values, defaults = (
+        structs.astuple(job)[:-1],
+        JobRecord.__struct_defaults__[:-1],
+    )  # no content: each try has a trace of its own
     size = len(values)
     while size > _DIGESTED and values[size - 1] == defaults[size - len(values) - 1]:
         size -= 1
@@ -311,6 +319,7 @@ class OnePush(JobOptionsDict, total=False):
     debounce: Duration | None
     callback: str | None
     one_result: bool | None
+    traceparent: str | None
 
 
 class PushOptions(OnePush, total=False):

@@ -188,6 +188,7 @@ def _jobs(
             timeout=job.timeout,
             backoff=job.backoff,
             flow=flow,
+            traceparent=job.traceparent or "",
         )
         for index, (job_id, job, flow) in enumerate(zip(ids, records, flows, strict=True), first)
     ]

@@ -293,6 +293,7 @@ def _array(services: Services, view: JobView, kind: Kind, fields: dict[str, Any]
         argument=Raw(fields.get("argument", view.argument)),
         job_id=bare(view.name) or None,
         tags=view.tags,
+        traceparent=view.traceparent or None,
         **links_of(view.flow),
         **{field: fields.get(field, getattr(view, field)) for field in KEPT},
     )

@@ -4,7 +4,7 @@
                     │ version, jobtype, priority, max_retry, timeout_s, keep, …   │ one MessagePack value      │
                     └─────────────────────────────────────────────────────────────┴────────────────────────────┘
                      … created: ms after the time in its id; then, if needed: eligible_at_ms, name, tags, backoff,
-                     queue, expires_at_ms, flow
+                     queue, expires_at_ms, flow, traceparent
 
 An outcome is kept as the journal has it, less its result. `lua/include/tries.lua` draws a row of failed attempts.
 """
@@ -53,6 +53,7 @@ class _Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
     queue: str = ""
     expires_at_ms: int = 0
     flow: Flow | None = None
+    traceparent: str = ""
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -88,11 +89,12 @@ def encode_header(job: Job) -> bytes:
     timeout: float = int(job.timeout) if job.timeout.is_integer() else job.timeout  # one byte instead of nine
     created = job.created_at_ms - _id_ms(job.id[:TIME_LENGTH])
     fields = (ROW_VERSION, job.jobtype, job.priority, job.max_retry, timeout, job.keep_result, created)
-    flow = job.flow
-    if not (job.expires_at_ms or job.queue or job.backoff or job.eligible_at_ms or job.name or job.tags or flow):
+    flow, trace = job.flow, job.traceparent
+    rare = job.expires_at_ms or job.queue or job.backoff or flow or trace
+    if not (rare or job.eligible_at_ms or job.name or job.tags):
         return _encoder.encode(fields)  # as nearly all are
-    more = (job.eligible_at_ms, job.name, job.tags, job.backoff, job.queue, job.expires_at_ms, flow)
-    needed = 7 if flow else 6 if job.expires_at_ms else 5 if job.queue else 4 if job.backoff else 3
+    more = (job.eligible_at_ms, job.name, job.tags, job.backoff, job.queue, job.expires_at_ms, flow, trace)
+    needed = 8 if trace else 7 if flow else 6 if job.expires_at_ms else 5 if job.queue else 4 if job.backoff else 3
     return _encoder.encode((*fields, *more[:needed]))
 
 
@@ -128,6 +130,7 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
         timeout=header.timeout,
         backoff=header.backoff,
         flow=header.flow,
+        traceparent=header.traceparent,
     )
 
 

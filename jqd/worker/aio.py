@@ -150,6 +150,9 @@ class AsyncioLoop:
             if isinstance(error, TimeoutError) and limit.expired():
                 return self._attempts.timed_out(item)
             return self._attempts.raised(item, error)
+        finally:
+            if item.span is not None:
+                item.span.end()
 
     def _done(self, task: asyncio.Task[None]) -> None:
         item = self._running.pop(task)

@@ -1,6 +1,7 @@
 """One attempt of one job: decode the argument, call the function, encode how it ended. Nothing escapes from here."""
 
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import trio
 from msgspec import msgpack, structs
 
+from jqd.client.tracing import SDK, processing
 from jqd.domain.clock import Clock
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX
 from jqd.domain.log import get_logger
@@ -57,6 +59,8 @@ class Attempts:
             return self.raised(item, error)
         finally:
             at_work.set(None)
+            if item.span is not None:
+                item.span.end()
 
     async def run_async(self, item: Item) -> bytes:
         job: Any = item.function
@@ -82,9 +86,13 @@ class Attempts:
         finally:
             item.stop = None
             at_work.set(None)
+            if item.span is not None:
+                item.span.end()
 
     def timed_out(self, item: Item) -> bytes:
         self._log.warning("worker.job_timed_out", **_which(item), after_s=item.timeout_s)
+        if item.span is not None:
+            item.span.fail("timeout")
         message = f"the job did not end within its timeout of {item.timeout_s:g} s"
         return self._failure(item, message, error="timeout", reason="timeout")
 
@@ -135,7 +143,9 @@ class Attempts:
         self.lines.began(item)
         job, ends_at_ms = item.job, self._clock.wall_ms() + round(item.timeout_s * 1000)
         item.speaks = self._voice
-        return Context(item.job_id, job.name, job.attempt, job.max_retry, ends_at_ms, item)
+        if SDK in sys.modules:  # else nobody traces, and a job is too short to ask
+            item.span = processing(job.name, item.job_id, job.attempt, job.trace)
+        return Context(item.job_id, job.name, job.attempt, job.max_retry, ends_at_ms, job.trace, item)
 
     def _voice(self, item: Item) -> AttemptOutput:
         spoke = None if self._spoke is None else partial(self._spoke, item)
@@ -179,6 +189,8 @@ class Attempts:
         return body
 
     def raised(self, item: Item, error: BaseException) -> bytes:
+        if item.span is not None and not isinstance(error, Snooze):
+            item.span.fail(type(error).__name__, error)
         try:
             return self._meant(item, error)
         except Exception as odd:  # noqa: BLE001 - a foreign exception may do anything when it is looked at

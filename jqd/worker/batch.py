@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import trio
 
+from jqd.client.tracing import Attempt
 from jqd.worker.attempt_output import AttemptOutput
 from jqd.worker.job import Declared
 from jqd.worker.wire import Codec, JobIn
@@ -24,6 +25,7 @@ class Item:
         "is_told",
         "job",
         "job_id",
+        "span",
         "speaks",
         "stop",
         "timeout_s",
@@ -47,6 +49,8 @@ class Item:
         """Makes its voice when it is needed: few jobs say anything."""
         self.voice: AttemptOutput | None = None
         """What its attempt says beside its outcome, as soon as there is any."""
+        self.span: Attempt | None = None
+        """Of its attempt, where attempts are traced."""
         self.is_told = False
         """The log has a line that it began."""
         self.stop: Callable[[], None] | None = None

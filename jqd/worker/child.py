@@ -27,6 +27,7 @@ from jqd.worker.batch import Batch, Item
 from jqd.worker.executors import InProcess
 from jqd.worker.job_output import hear_jobs
 from jqd.worker.load import chosen, import_app
+from jqd.worker.tracing import trace_attempts
 from jqd.worker.watchdog import Watchdog
 from jqd.worker.wire import JSON, MSGPACK, Codec
 
@@ -94,6 +95,7 @@ class Child:
         try:
             app = import_app(begin.target)
             jobs = chosen(app.jobs, begin.only)
+            trace_attempts()
         except ConfigError as error:
             self._tell(frames.Broken(str(error)))
             return App()

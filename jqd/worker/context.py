@@ -49,6 +49,8 @@ class Context:
     """Attempts allowed after the first failed."""
     ends_at_ms: int
     """See `deadline`."""
+    traceparent: str = ""
+    """W3C Trace Context, for calls that are to be seen in the job's trace."""
     of: Attempted = field(default_factory=Alone, repr=False, compare=False)
     """The worker's own."""
 

@@ -59,6 +59,8 @@ class JobIn(msgspec.Struct, gc=False):
     created_at: str = ""
     keep_result: bool = True
     """Whether anybody wants the result."""
+    trace: str = ""
+    """W3C Trace Context: of its push, or one of its own."""
 
     @property
     def timeout_s(self) -> float:

@@ -152,6 +152,18 @@ def test_all_attempts_of_a_job_are_one_trace() -> None:
     assert (first[2:], second[2:]) == (["0000000000000007", "01"], ["0000000000000008", "01"])
 
 
+def test_a_job_goes_on_with_the_trace_of_its_push() -> None:
+    pushed = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+    held = Held(Job("J", "m", traceparent=pushed), 7, 1)
+    for style in ("webhook", "native"):
+        worker = Worker(name="w", id="W", url="http://h/", max_jobs=1, registered_at_ms=0, style=style)
+        request = STYLES[style].request(Sending(worker, "m", [held], "b", "D", 0))
+        assert dict(request.headers)["traceparent"] == pushed
+        assert style == "webhook" or pushed.encode() in request.body
+    several = Sending(worker, "m", [held, Held(Job("K", "m"), 8, 1)], "b", "D", 0)
+    assert dict(STYLES["native"].request(several).headers)["traceparent"] != pushed, "it is of one of them only"
+
+
 def test_signatures_are_those_of_standard_webhooks() -> None:
     """The specification's own example."""
     signed = signature([SECRET], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, b'{"test": 2432232314}')

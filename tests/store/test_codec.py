@@ -34,6 +34,7 @@ jobs = st.builds(
     name=texts,
     tags=st.lists(texts, max_size=3).map(tuple),
     backoff=st.floats(0.001, 1e6) | st.lists(st.floats(0.001, 1e6), max_size=3).map(tuple),
+    traceparent=texts,
 )
 
 

@@ -1,7 +1,7 @@
 """POST /v1/jobs: reads the body into a batch, makes one call of the service, answers the ids. JSON becomes MessagePack
 here, each job once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Annotated
 from urllib.parse import quote
@@ -38,11 +38,12 @@ from jqd.service.config import ServiceConfig
 from jqd.service.idempotency import KEY_LENGTH_MAX, under_key
 from jqd.service.push import FSYNC, Ack, Level, expect_open
 from jqd.service.push import push as push_batch
+from jqd.service.push_trace import with_trace
 
 AT_ONCE_BYTES = 256 * 1024  # of JSON some 8 ms, of MessagePack with small values 0.8 ms
 ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))  # bytes that an array begins with
-KEY_HEADER = "idempotency-key"
-KEYED_AT_ONCE = 1_000  # jobs named in one piece: 4 ms, and a thread for more
+KEY_HEADER, TRACE_HEADER = "idempotency-key", "traceparent"
+KEYED_AT_ONCE = 1_000  # jobs written anew in one piece: 4 ms, and a thread for more
 REPLICAS_MAX = 100  # nobody has more; a number above it is a mistake
 
 
@@ -68,12 +69,11 @@ async def push(parts: ApiContext, request: Request) -> Response:
     expect_open(parts.services)
     batch = await _read(request, parts)
     batch.patient = request.patient
+    if (trace := request.headers.get(TRACE_HEADER)) is not None:
+        batch = await _rewritten(parts, batch, with_trace, trace)
     key = None if (given := request.headers.get(KEY_HEADER)) is None else _key(given)
     if key is not None and batch.jobs:
-        if len(batch.jobs) <= KEYED_AT_ONCE:
-            batch = under_key(batch, key)
-        else:
-            batch = await trio.to_thread.run_sync(under_key, batch, key, limiter=parts.read)
+        batch = await _rewritten(parts, batch, under_key, key)
     pushed = await push_batch(parts.services, batch, wanted, atomic=atomic)
     language, ids = request.answer_language(), pushed.job_ids
     ack = pushed.ack.level if pushed.ack else UNSET
@@ -86,6 +86,12 @@ async def push(parts: ApiContext, request: Request) -> Response:
         return answer(200 if pushed.duplicates else 201, taken, language, location)
     many = PushedJobs(ids, ack, replicas, pushed.duplicates or UNSET, errors_of(pushed.refused) or UNSET)
     return answer(207 if pushed.refused else 201 if pushed.ack else 200, many, language)
+
+
+async def _rewritten(parts: ApiContext, batch: Batch, write: Callable[[Batch, str], Batch], text: str) -> Batch:
+    if len(batch.jobs) <= KEYED_AT_ONCE:
+        return write(batch, text)
+    return await trio.to_thread.run_sync(write, batch, text, limiter=parts.read)
 
 
 def _key(given: str) -> str:

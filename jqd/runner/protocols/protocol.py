@@ -206,12 +206,11 @@ def common_headers(daemon: str, accept: str = EITHER) -> Headers:
 def batch_headers(sending: Sending, content_type: str, accept: str = EITHER) -> Headers:
     """Return the headers of a request with jobs. `content_type` empty: no body."""
     first = sending.held[0]
-    traced, span = (first.job.id, first.fence or 1) if len(sending.held) == 1 else (sending.batch_id, 1)
     return [
         *_lasting_headers(sending.daemon, sending.jobtype, content_type, accept),
         (BATCH_ID, sending.batch_id),
         ("JQD-Lease-Id", str(first.fence)),  # one claim gave them all
-        ("traceparent", _trace(traced, span)),
+        ("traceparent", trace_of(first) if len(sending.held) == 1 else _trace(sending.batch_id, 1)),
     ]
 
 
@@ -230,8 +229,9 @@ def _lasting_headers(daemon: str, jobtype: str, content_type: str, accept: str) 
 
 
 def trace_of(held: Held) -> str:
-    """A W3C traceparent: all attempts of a job are one trace, whichever daemon made them; each is a span of it."""
-    return _trace(held.job.id, held.fence or 1)
+    """A W3C traceparent: that of the job's push, if its pusher named one. Else all attempts of a job are one trace,
+    whichever daemon made them; each is a span of it."""
+    return held.job.traceparent or _trace(held.job.id, held.fence or 1)
 
 
 def _trace(text: str, span: int) -> str:
