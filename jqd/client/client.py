@@ -45,6 +45,7 @@ WAIT_S_MAX = 20.0  # one long poll: shorter than what proxies cut off
 WAITERS_MAX = 16  # requests of one `wait` at once
 TAKING_S = 0.2  # longer than a push takes: the pause before one is sent again that another daemon has in flight
 COUNTERS_QUIET_S = 10.0  # they come each second
+Maps = Sequence[Mapping[str, Any]]
 POLL_S_MIN = 0.05  # between polls of a daemon that answers a long poll at once
 
 
@@ -148,14 +149,7 @@ class Client(Manage):
         with sending([self._named(job) for job in given], self.url) as listed:
             return self._push_all(given, listed, atomic=atomic, ack=ack)
 
-    def _push_all(
-        self,
-        given: Sequence[Mapping[str, Any]],
-        listed: Sequence[Mapping[str, Any]],
-        *,
-        atomic: bool,
-        ack: Ack | None,
-    ) -> list[PushedJob]:
+    def _push_all(self, given: Maps, listed: Maps, *, atomic: bool, ack: Ack | None) -> list[PushedJob]:
         encoded = [encode(job) for job in listed]
         job_ids: list[str | None] = []
         errors: list[ItemError] = []
