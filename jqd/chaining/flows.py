@@ -166,14 +166,15 @@ class Flows:
 
         Where a partition is away, only the children that have parents there are held up."""
         follow = [each for each in blocked if each.job.flow is not None and each.job.flow.after]
-        over = {each.job.id for each in follow if not each.is_blocked}
         children = {
             each.job.id: each
             for each in follow
             if each.job.flow is not None and each.is_blocked and not each.job.flow.released
-        }  # the others have failed for a parent, and expire in a moment
+        }
+        # The others go on, have ended, or have failed for a parent and expire in a moment.
+        over = {each.job.id for each in follow} - children.keys()
         await self._store.note_parents([ParentNote(child, size=NEW) for child in children])
-        pairs = [pair for each in follow if each.job.id in over | children.keys() for pair in _pairs(each.job)]
+        pairs = [pair for each in follow for pair in _pairs(each.job)]
         found, failed = await self._watch(pairs)
         away = {pair.child for place, pair in enumerate(pairs) if place not in found}
         asked: dict[str, Asked] = {child: Asked([], True) for child in children if child not in away}

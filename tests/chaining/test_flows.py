@@ -333,7 +333,7 @@ async def test_who_asks_waits_until_parents_know_their_children(autojump_clock: 
 
 
 @pytest.mark.parametrize("told", ["before", "after"])
-@pytest.mark.parametrize("end", ["first", "then", "own"])
+@pytest.mark.parametrize("end", ["first", "then", "own", "failed"])
 async def test_a_parent_knows_of_a_child_that_had_ended_before_it_was_asked(
     autojump_clock: None, running: Room, told: str, end: str
 ) -> None:
@@ -343,12 +343,14 @@ async def test_a_parent_knows_of_a_child_that_had_ended_before_it_was_asked(
     running.unsettled.add(1)
     if told == "before":
         await running.benches[1].add(parent)
-    child = running.make(0, jobtype="sum", flow=Flow(after=(parent.id,)), eligible_at_ms=BLOCKED_MS)
+    flow = Flow(after=(parent.id,), released=end == "failed", failed=parent.id if end == "failed" else "")
+    child = running.make(0, jobtype="sum", flow=flow, eligible_at_ms=BLOCKED_MS)
     came = changed(child, 5, ChangeKind.NEW) if end == "own" else child  # under its pusher's id
-    if end == "then":
+    if end in ("then", "failed"):
         await running.benches[0].add(came)
-    await running.benches[0].cancel(cancel_of(child.id, 5 if end == "own" else 0))
-    if end != "then":
+    if end != "failed":  # else it waits yet, and expires in a moment
+        await running.benches[0].cancel(cancel_of(child.id, 5 if end == "own" else 0))
+    if end in ("first", "own"):
         await running.benches[0].add(came)
     running.flows.wake()
     await trio.sleep(2 * LOOK_S)

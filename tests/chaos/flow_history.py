@@ -29,6 +29,7 @@ AWAY = (
 )
 UNTOLD = "a store that is emptied while a daemon is away does without that one's journal"
 TWICE = "a follower may run twice where the store is emptied between two daemons' retiring"
+UNLINKED = "after a store lost everything a flow is not followed from a parent to what its success made before"
 OPEN = "a store that lost everything forgets that a group was closed"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.chaos.flow_check import FLOW_RULES, check
-from tests.chaos.flow_history import AWAY, OPEN, TWICE, UNTOLD
+from tests.chaos.flow_history import AWAY, OPEN, TWICE, UNLINKED, UNTOLD
 from tests.chaos.flow_plan import Planner
 from tests.chaos.flow_story import FlowStory, verdict
 
@@ -304,6 +304,22 @@ def test_results_are_gone_with_a_journal_that_was_away_after_a_loss_alone() -> N
     assert set(verdict(lambda s: results_gone(s, away=False)).violations) == {"F6"}
     told = verdict(lambda s: results_gone(s, away=True))
     assert (told.violations, told.excused) == ({}, {AWAY: 1})
+
+
+def test_what_a_success_made_is_not_found_from_it_after_a_loss() -> None:
+    def not_found(s: FlowStory, *, wiped: bool) -> None:
+        s.node(1)
+        s.push(1, 9.0)
+        s.ends(1, 10.0)
+        s.node(3, "then", [1], plan="late")
+        s.ends(3, 10.5, "failed", job="f3")
+        s.act("flow_retry", 82.0, final=True)
+        if wiped:
+            s.fault(11.0, 11.5, "wipe", "store")
+
+    assert set(verdict(lambda s: not_found(s, wiped=False)).violations) == {"F6"}
+    told = verdict(lambda s: not_found(s, wiped=True))
+    assert (told.violations, told.excused) == ({}, {UNLINKED: 1})
 
 
 def test_a_store_that_lost_everything_may_open_a_group() -> None:
