@@ -3,6 +3,7 @@
 import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -108,6 +109,10 @@ class Room:
         await self.benches[0].add(job)
         return job
 
+    async def retry(self, parent: Job) -> None:
+        revision = await self.stores[-1].reserve_change(parent.id)
+        await self.benches[-1].add(changed(parent, revision, ChangeKind.RETRY))
+
     async def end(self, fate: Fate = Fate.SUCCEEDED) -> None:
         bench = self.benches[-1]
         await bench.settle(outcome(await bench.claim_one(await bench.join()), fate))
@@ -128,7 +133,8 @@ async def running(room: Room, nursery: trio.Nursery) -> Room:
 
 
 async def _walk(room: Room, source: random.Random) -> None:
-    """Two daemons look at both partitions. At any call of one its answer is lost, or a parent ends and others work."""
+    """Two daemons look at both partitions. At any call of one its answer is lost, or a parent ends and others work. In
+    every other walk the first parent fails, and is tried anew before the last of the others ends."""
     ways: list[list[Faulty]] = [[] for _ in range(LOOPS)]
 
     def way_of(number: int) -> Callable[[FakeStore], Faulty]:
@@ -139,14 +145,17 @@ async def _walk(room: Room, source: random.Random) -> None:
         return way
 
     loops = [room.loop(number % 2, way_of(number)) for number in range(LOOPS)]
-    child = await room.child(*[await room.parent() for _ in range(PARENTS)])
-    left = PARENTS
+    parents = [await room.parent() for _ in range(PARENTS)]
+    child = await room.child(*parents)
+    left: list[Callable[[], Awaitable[None]]] = [room.end] * PARENTS
+    if source.random() < 0.5:
+        left.insert(0, partial(room.end, Fate.FAILED))
+        left.insert(source.randint(1, PARENTS - 1), partial(room.retry, parents[0]))
+    room.failed.clear()
 
     async def end() -> None:
-        nonlocal left
         if left:
-            left -= 1
-            await room.end()
+            await left.pop(0)()
 
     async def others_work() -> None:
         await end()
@@ -179,6 +188,7 @@ async def _walk(room: Room, source: random.Random) -> None:
         while await loop.one_round() == 0.0:
             pass
     assert room.released.count(child.id) == 1
+    assert room.failed == [""], "all of them succeeded in the end"
     bench = room.benches[0]
     held = await bench.claim_one(await bench.join(), "sum")
     assert held.job.id == child.id
@@ -225,7 +235,17 @@ def _part(piece: str, wrong: str) -> tuple[Any, str, Any]:
     return owner, name, plant(getattr(owner, name))
 
 
-@pytest.mark.parametrize("plant", [_reset_late, _count_twice])
+def _keep_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parent's first end stays."""
+    monkeypatch.setattr(*_part("tonumber(known_stage) >= stage or", "known ~= '' or"))
+
+
+def _take_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was told last of a parent counts, however old it is."""
+    monkeypatch.setattr(*_part("tonumber(known_stage) >= stage or", ""))
+
+
+@pytest.mark.parametrize("plant", [_reset_late, _count_twice, _keep_first, _take_last])
 async def test_the_walks_find_a_mistake(
     autojump_clock: None, room: Room, monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
 ) -> None:

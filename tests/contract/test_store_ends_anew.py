@@ -9,7 +9,7 @@ from jqd.domain.job import ChangeKind, Fate, Held, Job, State
 from jqd.store.links import NEW, Parent, ParentNote, Standing, WatchPair
 from jqd.testing.store import FakeStore
 from tests.contract.bench import ORDERS_PART, StoreBench, changed, outcome
-from tests.contract.test_store_links import OPEN, REST_S, WELL, ask, due, end, parents_and_child, release, tell
+from tests.contract.test_store_links import OPEN, REST_S, WELL, ask, blocked, due, end, parents_and_child, release, tell
 
 
 @pytest.fixture
@@ -126,6 +126,29 @@ async def test_an_asked_parent_tells_of_its_present_content(store_bench: StoreBe
     await end(store_bench)
     assert await ask(store_bench, child) == WELL
     assert await tell(store_bench) == {}, "who asked knows it"
+
+
+async def test_children_learn_that_the_name_of_a_parent_went_to_another(store_bench: StoreBench) -> None:
+    """As daemons push under one own id that got it in lives of the store that are gone: the later one has it."""
+    one, other = store_bench.make(name="mine"), store_bench.make(name="mine")
+    child = blocked(store_bench, one)
+    await store_bench.add(changed(one, 5, ChangeKind.NEW, digest="d"), child)
+    assert await ask(store_bench, child) == OPEN
+    await store_bench.add(changed(other, 9, ChangeKind.NEW, digest="d2"))
+    assert await store_bench.state(one) is State.CANCELLED
+    assert await tell(store_bench) == {child.id: Standing(True, one.id)}
+
+
+async def test_children_learn_what_ended_as_a_dead_hand_was_emptied(store_bench: StoreBench) -> None:
+    (one,), child = await parents_and_child(store_bench, 1)
+    await ask(store_bench, child)
+    owner = await store_bench.join("dies")
+    await store_bench.claim_one(owner)
+    await store_bench.cancel(one.id)  # it is asked for
+    member = (await store_bench.members(await store_bench.join("lives")))["dies"]
+    await store_bench.store.reap("dies", member, 10)
+    assert await store_bench.state(one) is State.CANCELLED
+    assert await tell(store_bench) == {child.id: Standing(True, one.id)}
 
 
 async def test_a_child_that_was_released_stays_so(store_bench: StoreBench) -> None:

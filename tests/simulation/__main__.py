@@ -24,6 +24,7 @@ GIVEN = {
     "expires": "some jobs must begin soon or never",
     "follows": "other jobs follow some",
     "awaits": "other jobs wait for several",
+    "flows": "there are named and retried parents, groups, chains, and results as arguments",
     "ages": "jobs gain by waiting",
     "quotas": "a quota has no room for a while",
 }

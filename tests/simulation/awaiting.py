@@ -17,7 +17,6 @@ import trio
 from jqd.domain.job import Fate, Outcome, State
 from jqd.domain.jobid import partition_of
 from tests.simulation.causes import may_be_over
-from tests.simulation.notes import Notes
 from tests.simulation.plan import PURGE
 
 OVER = frozenset({Fate.SUCCEEDED, Fate.FAILED, Fate.DEAD})
@@ -26,14 +25,16 @@ OVER = frozenset({Fate.SUCCEEDED, Fate.FAILED, Fate.DEAD})
 class Awaiting:
     """All of them, with what is known of any plain job."""
 
-    def __init__(self, history: Notes, stories: dict[int, Any]) -> None:
+    def __init__(self, history: Any, stories: dict[int, Any]) -> None:
         self._history, self._stories = history, stories
         works = history.plan.works
         self.parents: dict[int, list[Any]] = {}
         """Number of a child → what is known of its parents, once it is pushed."""
-        self._told: set[str] = set()
-        """Ids of those of whose ends the store was told out of a journal."""
-        self._policies = {number: works[number].on_parent_failure for number in stories if works[number].after}
+        self._told: dict[str, set[int]] = {}
+        """Ids of those of whose ends the store was told out of a journal, and the fences of these."""
+        self.anew: dict[tuple[int, int], tuple[float, str, int]] = {}
+        """Child and parent, of one that was tried anew in time → when, through whom, and the last fence before."""
+        self._policies = {number: works[number].on_parent_failure for number in stories}
 
     def pushed(self, number: int, parents: list[int]) -> None:
         """It is to wait for these."""
@@ -42,23 +43,53 @@ class Awaiting:
 
     def settled(self, outcomes: Iterable[Outcome]) -> None:
         """A journal told the store how attempts ended."""
-        self._told.update(outcome.job_id for outcome in outcomes if outcome.fate in OVER)
+        for outcome in outcomes:
+            if outcome.fate in OVER:
+                self._told.setdefault(outcome.job_id, set()).add(outcome.fence)
+
+    def closing(self, number: int, members: list[int]) -> None:
+        """What is to wait for these, at least."""
+        self.parents.setdefault(number, [self._stories[member] for member in members])
+
+    def retried(self, parent: Any, node: str, last: int) -> None:
+        """It was answered that a parent is tried anew; `last`: its fence when that was asked.
+
+        Who waits for others, too, or comes later, waits for it."""
+        for number, work in enumerate(self._history.plan.works):
+            if parent.number not in work.after:
+                continue
+            others = [each for each in self.parents.get(number, ()) if each is not parent]
+            if number not in self.parents or not all(map(self._may_count, others)):
+                self.anew[number, parent.number] = trio.current_time(), node, last
+
+    def _may_count(self, parent: Any) -> bool:
+        return self._has_ended(parent) or self.is_forgotten(parent)
 
     def started(self, story: Any, life: str) -> None:
         """A worker has one."""
         for parent in self.parents.get(story.number, ()):
-            if not story.hurried and not self._has_ended(parent) and not self._is_forgotten(parent):
+            anew = self.anew.get((story.number, parent.number))
+            if anew is not None and self._history.forgotten(self._home(parent), *anew[:2], trio.current_time()):
+                anew = None
+            since = 0 if anew is None or self._history.fences_go_back else anew[2]
+            if not (story.hurried or self._has_ended(parent, since) or self.is_forgotten(parent)):
+                what = self._history.kin.said(story.number, "parent")
                 self._history.wrong(
-                    f"parent: job {story.number} started by {life}, and job {parent.number} has not ended"
+                    f"{what}: job {story.number} started by {life}, and job {parent.number} has not ended"
                 )
 
-    def _has_ended(self, parent: Any) -> bool:
+    def _home(self, parent: Any) -> int:
+        return partition_of(parent.job_id, self._history.plan.partitions)
+
+    def _has_ended(self, parent: Any, since: int = 0) -> bool:
+        """Whether it may have; `since`: by an attempt under a later fence."""
         attempts = [*parent.attempts, *self._history.unheard_of(parent.job_id, parent.attempts)]
+        attempts = [attempt for attempt in attempts if attempt.fence > since]
         is_over = may_be_over(attempts, self._history.plan.works[parent.number].max_retry)
         has_expired = trio.current_time() >= parent.expires_s - self._history.wrong_s(trio.current_time())
         poisonous = self._history.is_poison("crash")
         return (
-            parent.job_id in self._told
+            any(fence > since for fence in self._told.get(parent.job_id, ()))
             or bool(parent.cancels)
             or is_over
             or has_expired
@@ -69,10 +100,11 @@ class Awaiting:
     def _may_be_void(self, child: Any) -> bool:
         """Whether it may have ended for a parent of its own."""
         parents = self.parents.get(child.number, ()) if self._policies.get(child.number, "run") != "run" else ()
-        return any(self._has_ended(parent) or self._is_forgotten(parent) for parent in parents)
+        return any(self._has_ended(parent) or self.is_forgotten(parent) for parent in parents)
 
-    def _is_forgotten(self, parent: Any) -> bool:
-        history, home = self._history, partition_of(parent.job_id, self._history.plan.partitions)
+    def is_forgotten(self, parent: Any) -> bool:
+        """Whether the store may know nothing of it."""
+        history, home = self._history, self._home(parent)
         at_s, now_s = parent.acked_at_s, trio.current_time()
         return history.is_untold(home, history.plan.kinds, [at_s]) or history.forgotten(home, at_s, parent.taker, now_s)
 
@@ -82,7 +114,7 @@ class Awaiting:
         return state is wanted and any(self._may_have_failed(parent) for parent in self.parents.get(number, ()))
 
     def _may_have_failed(self, parent: Any) -> bool:
-        return bool(parent.cancels) or parent.state in (State.FAILED, State.CANCELLED, None)
+        return bool(parent.cancels or parent.retries) or parent.state in (State.FAILED, State.CANCELLED, None)
 
     def check(self) -> None:
         """At the end, once the states of all are known."""
@@ -91,7 +123,7 @@ class Awaiting:
             if self._policies[number] == "run" or child.hurried or not child.attempts:
                 continue
             for parent in parents:
-                gone = PURGE in self._history.plan.kinds or self._is_forgotten(parent)
+                gone = PURGE in self._history.plan.kinds or parent.deletes or self.is_forgotten(parent)
                 succeeded = any(attempt.fate is Fate.SUCCEEDED for attempt in parent.attempts)
                 if parent.state in (State.FAILED, State.CANCELLED) and not succeeded and not gone:
                     self._history.wrong(f"ill: job {number} ran, and job {parent.number} is {parent.state.value}")

@@ -35,6 +35,7 @@ from tests.simulation.node import WorldClock
 from tests.simulation.plan import Plan, make_plan
 from tests.simulation.uncounted import UNCOUNTED
 from tests.simulation.undue import UNDUE
+from tests.simulation.unflowed import UNFLOWED
 from tests.simulation.unkept import UNKEPT
 from tests.simulation.unreleased import UNRELEASED
 from tests.simulation.unsaid import UNSAID
@@ -275,6 +276,7 @@ MISTAKES: dict[str, Mistake] = {
     **UNDUE,
     **UNKEPT,
     **UNRELEASED,
+    **UNFLOWED,
     **UNSAID,
 }
 """By name."""
@@ -312,7 +314,7 @@ def _kind_of(violation: str) -> str:
 def plan_of(name: str, seed: int) -> Plan:
     """What of that seed shows the mistake."""
     planned = MISTAKES[name]
-    given = {"quotas": False, "hasty": False, "awaits": False} | dict(
+    given = {"quotas": False, "hasty": False, "awaits": False, "flows": False} | dict(
         planned.given
     )  # else each would be looked for with fewer of its moments
     return make_plan(seed, planned.kinds, planned.partitions, dense=planned.dense, **given)

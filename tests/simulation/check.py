@@ -21,6 +21,7 @@ from tests.simulation.almanac import Almanac
 from tests.simulation.awaiting import Awaiting
 from tests.simulation.causes import Attempt, may_be_over
 from tests.simulation.following import Following
+from tests.simulation.kin import Kin
 from tests.simulation.limited import CLOCK_S
 from tests.simulation.loop import EPOCH_MS
 from tests.simulation.notes import Notes
@@ -52,6 +53,10 @@ class Story:
     attempts: list[Attempt] = field(default_factory=list)
     taken_s: list[float] = field(default_factory=list)
     """When workers that held it by themselves were told that their success is taken."""
+    retries: list[float] = field(default_factory=list)
+    """When somebody asked for it to be tried anew."""
+    deletes: list[float] = field(default_factory=list)
+    """When somebody asked for it to be deleted."""
     cancels: list[tuple[float, str]] = field(default_factory=list)
     """Asked for: when, of which node."""
     cancelled: list[tuple[float, str]] = field(default_factory=list)
@@ -61,7 +66,7 @@ class Story:
     def ends_s(self) -> list[float]:
         """When it may have ended for good. A dead job is promised until somebody deals with it."""
         ends = [each.fate_at_s for each in self.attempts if each.fate is Fate.SUCCEEDED]
-        return ends + [at_s for at_s, _ in self.cancels]
+        return ends + [at_s for at_s, _ in self.cancels] + self.deletes
 
 
 class History(Notes):
@@ -69,7 +74,10 @@ class History(Notes):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        self.stories = {number: Story(number) for push in plan.pushes for number in push.numbers}
+        plain = [*(number for push in plan.pushes for number in push.numbers), *(group.then for group in plan.groups)]
+        self.stories = {number: Story(number) for number in plain}
+        self.kin = Kin(self)
+        """Jobs of flows."""
         self.starts = 0
         self.tales = {matter.number: Tale(self, matter) for matter in plan.matters}
         """Of the jobs whose content changes, by their number."""
@@ -125,7 +133,8 @@ class History(Notes):
             return
         story = self.stories.get(number)
         if story is None or not story.tried or story.job_id not in ("", job_id):
-            self.wrong(f"ghost: {job_id} (job {number}) started by {life} was never pushed")
+            what = self.kin.said(number, "ghost")
+            self.wrong(f"{what}: {job_id} (job {number}) started by {life} was never pushed")
             return
         story.job_id = job_id
         self._check_start(story, life, fence, now_s)
@@ -135,7 +144,7 @@ class History(Notes):
     def numbered(self, number: int, fence: int, attempt: int) -> None:
         """The worker that started it was told which attempt it is."""
         story = self.stories.get(number)
-        if story is None or not story.attempts or story.attempts[-1].fence != fence:
+        if story is None or story.retries or not story.attempts or story.attempts[-1].fence != fence:
             return
         *before, this = story.attempts
         this.number, home, now_s = attempt, self._home(story), trio.current_time()
@@ -228,13 +237,14 @@ class History(Notes):
             if not any(self.forgotten(self._home(story), at_s, taker, now_s) for taker in takers):
                 self.wrong(f"cancel: {name} started by {life} after a 204 given by {node} at {at_s:.3f} s")
         for attempt in story.attempts:
-            if attempt.fate in (None, Fate.RETRY) or self._raced(story, attempt, life, fence):
+            is_anew = attempt.fate is not Fate.SUCCEEDED and bool(story.retries)
+            if attempt.fate in (None, Fate.RETRY) or is_anew or self._raced(story, attempt, life, fence):
                 continue
             if not self.again(self._home(story), attempt, now_s):
                 assert attempt.fate is not None
                 self.wrong(
-                    f"again: {name} had ended ({attempt.fate.name} at {attempt.life}, {attempt.fate_at_s:.3f} s), "
-                    f"started again by {life}"
+                    f"{self.kin.said(story.number, 'again')}: {name} had ended ({attempt.fate.name} at {attempt.life}, "
+                    f"{attempt.fate_at_s:.3f} s), started again by {life}"
                 )
         if story.attempts and fence < max(each.fence for each in story.attempts) and not self.fences_go_back:
             self.wrong(f"fence: {name} started by {life} under {fence}, which is older than one before")
@@ -258,18 +268,21 @@ class History(Notes):
         for number, state in states.items():
             self.stories[number].state = state
         self.awaiting.check()
+        self.kin.check()
         for number, state in states.items():
             story = self.stories[number]
             fates = {attempt.fate for attempt in story.attempts}
             excused = self.awaiting.excuses(number, State.CANCELLED)
             if state is None and PURGE in self.plan.kinds and (story.cancels or Fate.SUCCEEDED in fates or excused):
                 continue
-            if state is None and self.is_untold(self._home(story), self.plan.kinds, story.ends_s):
+            if state is None and (story.deletes or self.is_untold(self._home(story), self.plan.kinds, story.ends_s)):
                 continue
             if state is None:
-                self.wrong(f"lost: job {number} was acknowledged, and the store does not know it")
+                self.wrong(
+                    f"{self.kin.said(number, 'lost')}: job {number} was acknowledged, and the store does not know it"
+                )
             elif not state.is_final:
-                self.wrong(f"stuck: job {number} is still {state.value}")
+                self.wrong(f"{self.kin.said(number, 'stuck')}: job {number} is still {state.value}")
             elif self._gave_way(story, state):
                 self.wrong(f"lost: job {number} counts as {state.value}, and the success of a worker was taken")
             elif self.awaiting.excuses(number, state):
@@ -320,5 +333,5 @@ class History(Notes):
         """Without a fault every start but the first follows a retry."""
         for story in self.stories.values():
             retries = sum(attempt.fate is Fate.RETRY for attempt in story.attempts)
-            if len(story.attempts) > retries + 1:
+            if len(story.attempts) > retries + 1 + len(story.retries):
                 self.wrong(f"again: job {story.number} was started {len(story.attempts)} times after {retries} retries")

@@ -8,6 +8,8 @@ import msgspec
 import trio
 
 from jqd.api.problems import as_problem
+from jqd.api.v1.bulk import delete_many
+from jqd.api.v1.groups import close
 from jqd.api.v1.job_actions import edit, retry, run_now
 from jqd.api.v1.jobs import delete_job, get_job
 from jqd.api.v1.push import push
@@ -15,12 +17,13 @@ from jqd.domain.errors import JqdError
 from jqd.domain.jobid import partition_of
 from jqd.http import Request, RequestHead
 from tests.simulation.check import History
+from tests.simulation.flow_plan import Group
 from tests.simulation.loop import start_in
 from tests.simulation.matter import AGAIN, DELETE, EDIT, OTHER, PUSH, REPLACE, RETRY, Matter, Order
 from tests.simulation.node import Node
 from tests.simulation.plan import Plan
 from tests.simulation.word import Tale, Word
-from tests.simulation.work import Push
+from tests.simulation.work import Push, body_of, own_id_of
 
 MSGPACK = {"content-type": "application/msgpack"}
 NOBODY = -1  # in place of a status: no daemon was there to be asked
@@ -41,6 +44,9 @@ class Clients:
                 nursery.start_soon(self._push, each)
             for matter in self._plan.matters:
                 nursery.start_soon(self._see_through, matter)
+            for group in self._plan.groups:
+                for at_s, index in group.closes:
+                    nursery.start_soon(self._close, group, at_s, index)
 
     # ------------------------------------------------------------ plain jobs
 
@@ -51,17 +57,22 @@ class Clients:
         for number, work in zip(numbers, works, strict=True):
             story = history.stories[number]
             story.tried, story.due_s = True, trio.current_time() + work.delay_s
-        bodies = [work.body(number) | self._after(number) for number, work in zip(numbers, works, strict=True)]
+        bodies = [body_of(self._plan.works, number) | self._after(number) for number in numbers]
         status, body = await _ask(node, push, _request("POST", "/v1/jobs", bodies))
         history.note("pushed", node.name, numbers, max(0, status))
         if status != 201:
+            for number in numbers:
+                history.kin.refused(number, status)
             return
-        ids = msgspec.msgpack.decode(body)["job_ids"]
+        ids = [history.kin.ids.get(job_id, job_id) for job_id in msgspec.msgpack.decode(body)["job_ids"]]
         async with trio.open_nursery() as cancels:
             for number, job_id, work in zip(numbers, ids, works, strict=True):
                 history.acked(number, job_id, node.name)
                 for after_s, through in work.cancels:
                     cancels.start_soon(self._cancel, after_s, through, number, job_id)
+                for what, orders in (("retried", work.retries), ("deleted", work.deletes)):
+                    for after_s, through in orders:
+                        cancels.start_soon(self._again, what, after_s, through, number, job_id)
                 for after_s in work.hurries_s:
                     cancels.start_soon(self._hurry, after_s, planned.node, number, job_id)
 
@@ -70,7 +81,8 @@ class Clients:
         work, stories = self._plan.works[number], self._history.stories
         parents = [parent for parent in work.after if stories[parent].acked_at_s < math.inf]
         self._history.awaiting.pushed(number, parents)
-        ids = [stories[parent].job_id for parent in parents]
+        works = self._plan.works
+        ids = [own_id_of(p) if work.by_name and works[p].own_id else stories[p].job_id for p in parents]
         return {"after": ids, "on_parent_failure": work.on_parent_failure} if ids else {}
 
     async def _hurry(self, after_s: float, index: int, number: int, job_id: str) -> None:
@@ -79,6 +91,38 @@ class Clients:
         history.stories[number].hurried = True
         status, _ = await _ask(node, run_now, _request("POST", f"/v1/jobs/{job_id}/run-now"), job_id)
         history.note("hurried", node.name, number, max(0, status))
+
+    async def _again(self, what: str, after_s: float, index: int, number: int, job_id: str) -> None:
+        """Somebody wants it tried anew, or deleted."""
+        await trio.sleep(after_s)
+        node, history = self._nodes[index], self._history
+        story, now_s = history.stories[number], trio.current_time()
+        last = max((attempt.fence for attempt in story.attempts), default=0)
+        (story.retries if what == "retried" else story.deletes).append(now_s)
+        if what == "retried":
+            status, _ = await _ask(node, retry, _request("POST", f"/v1/jobs/{job_id}/retry"), job_id)
+        else:
+            wanted = {"job_ids": [job_id], "state": ["succeeded", "failed", "cancelled"]}
+            status, _ = await _ask(node, delete_many, _request("POST", "/v1/jobs/delete", wanted))
+        history.note(what, node.name, number, max(0, status))
+        if what == "retried" and status == 200:
+            history.awaiting.retried(story, node.name, last)
+
+    async def _close(self, group: Group, at_s: float, index: int) -> None:
+        """A group, and again where it was not answered."""
+        await trio.sleep_until(at_s)
+        node, history, works = self._nodes[index], self._history, self._plan.works
+        story, work = history.stories[group.then], works[group.then]
+        members = [s.number for s in history.stories.values() if works[s.number].group == group.name]
+        acked = [number for number in members if history.stories[number].acked_at_s < math.inf]
+        history.awaiting.closing(group.then, acked)
+        story.tried = True
+        wanted = {"then": body_of(works, group.then), "on_parent_failure": work.on_parent_failure}
+        path = f"/v1/groups/{group.name}/close"
+        status, _ = await _ask(node, close, _request("POST", path, wanted), group.name)
+        history.note("closed", node.name, group.name, max(0, status))
+        if status == 200:
+            history.acked(group.then, history.kin.ids[f"group.{group.name}"], node.name)
 
     async def _cancel(self, after_s: float, index: int, number: int, job_id: str) -> None:
         await trio.sleep(after_s)

@@ -28,6 +28,7 @@ from tests.simulation.notes import Notes
 from tests.simulation.plan import PURGE, TRIM
 from tests.simulation.spent import is_spent
 from tests.simulation.word import ENDS, Run, end
+from tests.simulation.work import number_of
 
 _follows_decoder = msgspec.msgpack.Decoder(tuple[str, list[dict[str, msgspec.Raw]]])
 
@@ -63,12 +64,12 @@ class Following:
             if outcome.follows and outcome.fate is Fate.SUCCEEDED:
                 _, items = _follows_decoder.decode(outcome.follows)
                 for item in items:
-                    number = msgspec.msgpack.decode(item["argument"])
+                    number = number_of(msgspec.msgpack.decode(item["argument"]))
                     self._named.setdefault(number, set()).add((outcome.job_id, outcome.fence))
 
     def applied(self, node: str, job: Job) -> None:
         """A journal brought a job to the store."""
-        one = self.of.get(msgspec.msgpack.decode(job.argument))
+        one = self.of.get(number_of(msgspec.msgpack.decode(job.argument)))
         if one is None or job.id in one.jobs:
             return
         if one.number not in self._named:

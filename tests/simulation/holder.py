@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from jqd.domain.errors import Conflict, JqdError, NotFound, TooLarge
-from jqd.domain.job import Fate, Outcome
+from jqd.domain.job import NIL, Fate, Outcome
 from jqd.domain.jobid import partition_of
 from jqd.runner import Report
 from jqd.runner.in_flight import Phase
@@ -26,6 +26,7 @@ from tests.simulation.check import History
 from tests.simulation.loop import start_in
 from tests.simulation.node import Node
 from tests.simulation.plan import LEASE, PULLED, PULLERS
+from tests.simulation.work import number_of
 
 HEARTBEATS_S = (1.0, 2.0)  # what they say: a lease of daemons is two seconds here
 BEATS = 3  # in so many parts of the silence it is allowed a worker speaks
@@ -78,11 +79,12 @@ class Holders:
         source: random.Random,
         spawn: Callable[..., None],
         attempt: Callable[[int], tuple[str, float]],
-        follows: Callable[[int], list[dict[str, object]]],
+        said: Callable[[int], dict[str, Any]],
+        took: Callable[[str, object], None],
     ) -> None:
-        """`attempt`: what a worker does with that job now; `follows`: what its success says is to follow."""
+        """`attempt`: what a worker does with that job now; `said`: what its success says; `took`: told of arguments."""
         self._nodes, self._history, self._source, self._spawn = nodes, history, source, spawn
-        self._attempt, self._follows = attempt, follows
+        self._attempt, self._what, self._took = attempt, said, took
         self._partitions = history.plan.partitions
         self._held: dict[str, dict[Held, None]] = {}
         self._heard: dict[tuple[int, int], Heard] = {}
@@ -195,11 +197,13 @@ class Holders:
             return
         async with trio.open_nursery() as hand:
             for each in lease.jobs:
-                number = msgspec.msgpack.decode(each.job.argument)
+                argument = msgspec.msgpack.decode(each.job.argument)
+                number = number_of(argument)
                 if (each.job.id, each.fence) not in self._history.claims_given:
                     what = f"{label} got {each.job.id} of {node.name}, and its hand-over was none, says the store"
                     self._history.wrong(f"unhanded: {what}")
                 self._history.started(label, each.fence, each.job.id, number, each.job.priority)
+                self._took(each.job.id, argument)
                 self._history.numbered(number, each.fence, each.attempt)
                 self._begun.add((partition_of(each.job.id, self._partitions), each.fence))
                 if is_lost:
@@ -263,8 +267,10 @@ class Holders:
                 mine.pop(held, None)
 
     def _said(self, held: Held) -> Report:
-        items = self._follows(held.number)
-        return Report(status=STATUS.get(held.how, 200), follows=msgspec.msgpack.encode(items) if items else b"")
+        said = self._what(held.number)
+        pack, status = msgspec.msgpack.encode, STATUS.get(held.how, 200)
+        result = pack(said["result"]) if "result" in said and status == 200 else NIL
+        return Report(status=status, follows=pack(said["jobs"]) if said["jobs"] else b"", result=result)
 
     async def _beat(self, held: Held) -> bool:
         """Whether it may go on."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from jqd.domain.lease import LeaseConfig
 from jqd.store import StoreConfig
+from tests.simulation.flow_plan import Families, Group
 from tests.simulation.matter import Matter, make_matters
 from tests.simulation.say import (
     OVERLAPS,
@@ -81,6 +82,7 @@ SHARES = {
     "expires": 0.12,  # some jobs must begin soon or never
     "follows": 0.15,  # other jobs follow some
     "awaits": 0.15,  # other jobs wait for several
+    "flows": 0.08,  # there are named and retried parents, groups, chains, and results as arguments
     "ages": 0.1,  # jobs age
     "quotas": 0.3,  # a quota has no room for what follows jobs and for dates, up to SPENT_S
 }
@@ -128,6 +130,8 @@ class Plan:
     """Whether some workers ask for their jobs, and others answer 202."""
     says: tuple[Say, ...] = ()
     """What is said of workers, jobtypes and schedules. Jobs of schedules have works behind all others."""
+    groups: tuple[Group, ...] = ()
+    """Their jobs that wait have works behind all others."""
     hasty: bool = False
     ages: bool = False
     """Whether jobs gain by waiting."""
@@ -197,12 +201,17 @@ def make_plan(
         let_follow(draws, works, [number for push in pushes for number in push.numbers], nodes, types)
     if draws := _draws("awaits", seed, given):
         let_wait(draws, works, pushes, nodes, types, FAULTY_S * 0.9)
+    groups: list[Group] = []
+    if draws := _draws("flows", seed, given):
+        families = Families(draws, works, pushes, nodes, types)
+        families.draw(FAULTY_S * 0.7, dense)
+        groups = families.groups
     by_time = tuple(sorted(pushes, key=lambda push: push.at_s))
     all_of_it = by_time, tuple(works), tuple(faults), partitions, tuple(matters), lends, tuple(says)
     ages, quotas, hasty = (_draws(what, seed, given) is not None for what in ("ages", "quotas", "hasty"))
     if PURGE in kinds and any(say.name in SCHEDULES for say in says):
         quotas = False  # dates that all daemons fire in one moment may be given the names of ended jobs (adr/0044)
-    return Plan(seed, nodes, kinds, *all_of_it, hasty=hasty, ages=ages, quotas=quotas)
+    return Plan(seed, nodes, kinds, *all_of_it, groups=tuple(groups), hasty=hasty, ages=ages, quotas=quotas)
 
 
 def _partitions(seed: int) -> int:

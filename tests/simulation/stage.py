@@ -37,7 +37,9 @@ class Stage:
         self._queue = queue
         self._outside = outside
         source = random.Random(f"holders {plan.seed}")
-        self.holders = Holders(self.nodes, self.history, source, self.spawn, self.workers.attempt, self.workers.follows)
+        self.workers.took = self.history.kin.took
+        workers = self.workers.attempt, self.workers.said, self.workers.took
+        self.holders = Holders(self.nodes, self.history, source, self.spawn, *workers)
 
     def spawn(self, call: Callable[..., Any], *args: Any) -> None:
         """Start a task of the world itself, whoever asks for it."""

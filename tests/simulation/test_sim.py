@@ -12,6 +12,7 @@ from jqd.domain.jobid import partition_of_name
 from tests.simulation import loop, make_plan, simulate
 from tests.simulation.__main__ import describe, main
 from tests.simulation.bugs import MISTAKES, planted
+from tests.simulation.flow_plan import LARGE_BYTES
 from tests.simulation.matter import AGAIN, DELETE, EDIT, LOOK, OTHER, PUSH, REPLACE, RETRY
 from tests.simulation.node import without_edge
 from tests.simulation.plan import KEPT_KINDS, PARTITIONS_MAX, SPREAD_TYPES, TRIM
@@ -105,6 +106,20 @@ def test_in_some_runs_jobs_expire_and_others_follow_them_or_wait_for_them() -> N
     followers = [plan.works[number] for plan in plans for work in plan.works for number in work.follows]
     assert any(work.follows for work in followers), "some are followed themselves"
     assert not all(work.follows for work in followers)
+
+
+def test_some_runs_have_flows_of_every_kind() -> None:
+    plans = [plan for plan in (make_plan(seed) for seed in range(PLANS)) if any(work.takes for work in plan.works)]
+    assert PLANS * 0.04 < len(plans) < PLANS * 0.12
+    works = [work for plan in plans for work in plan.works]
+    assert any(work.by_name and work.after for work in works)
+    assert any(work.result_bytes == LARGE_BYTES for work in works)
+    for has in ("own_id", "group", "says_then", "retries", "deletes"):
+        assert any(getattr(work, has) for work in works), has
+    chained = [plan.works[number] for plan in plans for work in plan.works if work.says_then for number in work.follows]
+    assert any(work.follows for work in chained), "some have a `then` in their `then`"
+    closes = [len(group.closes) for plan in plans for group in plan.groups]
+    assert {1, 2} == set(closes)
 
 
 def test_all_partitions_have_jobs() -> None:

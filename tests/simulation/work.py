@@ -1,8 +1,9 @@
 """What workers do with jobs, and which of them follow others or wait for them: drawn for `plan.py`."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 EXPIRIES_S = (0.3, 2.0, 8.0)  # at most: from a moment of being busy to the longest a daemon is away
 EXPIRING = 0.6  # share of plain jobs that expire, in runs with such
@@ -10,6 +11,14 @@ AWAITED = 0.6  # plain jobs that wait for others, for each of the others, in run
 PARENTS = (1, 1, 2, 3)  # of one
 HURRIED = 0.15  # share of those that are to run now
 FOLLOWED = 0.5  # share of plain jobs that others follow, in runs with such; of those half as many
+
+
+NUMBER, TAKEN = "number", "taken"  # fields of an argument that gets results
+
+
+def number_of(argument: Any) -> int:
+    """Of the job that has that argument."""
+    return int(argument[NUMBER] if isinstance(argument, dict) else argument)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +53,59 @@ class Work:
     on_parent_failure: str = ""
     hurries_s: tuple[float, ...] = ()
     """When (seconds after its push) somebody says that it is to run now."""
+    own_id: bool = False
+    """Whether its pusher chooses its id."""
+    by_name: bool = False
+    """Whether it names those that it waits for by ids that their pushers chose."""
+    group: str = ""
+    says_then: bool = False
+    """Whether its push says what follows it, not each success."""
+    result_bytes: int = 0
+    """Of what its success returns, about; 0: nothing."""
+    takes: bool = False
+    """Whether its argument gets the results of those that it waits for, or follows."""
+    retries: tuple[tuple[float, int], ...] = ()
+    """When (seconds after its push) somebody wants it tried anew, through which daemon."""
+    deletes: tuple[tuple[float, int], ...] = ()
+    """The same of who wants it deleted."""
 
     def body(self, number: int) -> dict[str, object]:
-        """As it is pushed."""
+        """As it is pushed, but for what needs other works."""
         body: dict[str, object] = {
             "name": self.jobtype,
-            "argument": number,
+            "argument": {NUMBER: number} if self.takes else number,
             "priority": self.priority,
             "timeout": self.timeout_s,
             "max_retry": self.max_retry,
         }
-        times = {"delay": self.delay_s, "expires_in": self.expires_s}
-        return body | {name: seconds for name, seconds in times.items() if seconds}
+        body |= {"keep_result": True} if self.result_bytes else {}
+        body |= {"result_into": TAKEN} if self.takes else {}
+        given = {"delay": self.delay_s, "expires_in": self.expires_s, "group": self.group}
+        return body | {name: value for name, value in given.items() if value}
 
     @property
     def is_poison(self) -> bool:
         """Whether it kills its daemon."""
         return self.attempts[0][0] == "murder"
+
+
+def own_id_of(number: int) -> str:
+    """What its pusher calls it, if he does."""
+    return f"own{number}"
+
+
+def result_of(works: Mapping[int, Work] | Sequence[Work], number: int) -> Any:
+    """What a success of it returns."""
+    size = works[number].result_bytes
+    return [number, "x" * size] if size else None
+
+
+def body_of(works: Mapping[int, Work] | Sequence[Work], number: int) -> dict[str, object]:
+    """As it is pushed, with what is to follow it, if its push says so."""
+    work = works[number]
+    named: dict[str, object] = {"job_id": own_id_of(number)} if work.own_id else {}
+    then = [body_of(works, each) for each in work.follows] if work.says_then else []
+    return work.body(number) | named | ({"then": then} if then else {})
 
 
 def draw_work(source: random.Random, nodes: int, types: Sequence[str], bad_workers: bool) -> Work:

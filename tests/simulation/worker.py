@@ -15,7 +15,7 @@ from jqd.runner.protocols.protocol import Request
 from jqd.runner.transport.http1 import LostError, Origin
 from jqd.runner.transport.network import UnreachedError
 from tests.simulation.pressed import PAUSE_S
-from tests.simulation.work import Work
+from tests.simulation.work import Work, body_of, number_of, result_of
 
 HOSTS = ("w1", "w2")
 SLOTS = 3  # jobs one worker has at once
@@ -48,6 +48,8 @@ class Workers:
         """Asked of each batch: whether that worker reports none of these jobs, as it had it before, in this moment."""
         self.slow_ends: random.Random | None = None
         """What draws how long a 202 takes to its last byte, where workers are hasty."""
+        self.took: Callable[[str, object], None] = lambda job_id, argument: None
+        """Told of each argument that a worker gets."""
         self._begun: dict[int, int] = {}
         self._batches: dict[str, str] = {}
         """Job id → the batch that it came in last."""
@@ -85,7 +87,7 @@ class Workers:
         self, host: str, fence: int, batch: dict[str, Any], started: Started, asked: Asked, murder: Callable[[], None]
     ) -> "Exchange":
         """A request came in whole."""
-        jobs = batch["jobs"]
+        jobs = [job | {"argument": number_of(job["argument"]), "given": job["argument"]} for job in batch["jobs"]]
         ends = [self._next(job["argument"]) for job in jobs]
         exchange = Exchange(status=200)
         job_ids = [job["job_id"] for job in jobs]
@@ -101,6 +103,7 @@ class Workers:
             self._begun[job["argument"]] = self._begun.get(job["argument"], 0) + 1
             self._batches[job["job_id"]] = batch["batch_id"]
             started(job["job_id"], job["argument"])
+            self.took(job["job_id"], job["given"])
         if self.accept is not None and self._source.random() < LATER:
             exchange.status = 202
             if self.slow_ends is not None:
@@ -109,14 +112,25 @@ class Workers:
                 exchange.close()
             self.accept(host, fence, [(j["job_id"], j["argument"], *e) for j, e in zip(jobs, ends, strict=True)])
             return exchange
-        todo = [(job["job_id"], self.follows(job["argument"]), *end) for job, end in zip(jobs, ends, strict=True)]
+        todo = [(job["job_id"], self.said(job["argument"]), *end) for job, end in zip(jobs, ends, strict=True)]
         self._spawn(_work, exchange, todo, murder)
         return exchange
 
     def follows(self, number: int) -> list[dict[str, object]]:
         """What a success of that job says is to follow: every other one under an id that is chosen here."""
-        its = ((each, self._works[each].body(each)) for each in self._works[number].follows)
+        if self._works[number].says_then:
+            return []
+        its = ((each, body_of(self._works, each)) for each in self._works[number].follows)
         return [body | ({"job_id": f"f{each}"} if each % 2 else {}) for each, body in its]
+
+    def said(self, number: int) -> dict[str, object]:
+        """What a success of that job says."""
+        result = self.result(number)
+        return {"jobs": self.follows(number)} | ({} if result is None else {"result": result})
+
+    def result(self, number: int) -> Any:
+        """What it returns; None: nothing."""
+        return result_of(self._works, number)
 
 
 class Exchange:
@@ -161,11 +175,11 @@ async def _end(exchange: Exchange, after_s: float) -> None:
 
 async def _work(exchange: Exchange, jobs: Sequence[tuple[str, Any, str, float]], murder: Callable[[], None]) -> None:
     """One after the other, as a worker with one hand does."""
-    for job_id, follows, how, after_s in jobs:
+    for job_id, said, how, after_s in jobs:
         await trio.sleep(after_s)
         match how:
             case "ok":
-                exchange.say({"job_id": job_id, "type": "success", "jobs": follows})
+                exchange.say({"job_id": job_id, "type": "success"} | said)
             case "failed":
                 exchange.say({"job_id": job_id, "status": 400, "message": "it cannot succeed"})
             case "error":

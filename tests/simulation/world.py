@@ -31,6 +31,7 @@ from tests.simulation.progress import Patience, Progress
 from tests.simulation.registry import Registry
 from tests.simulation.spent import lift
 from tests.simulation.stage import Stage
+from tests.simulation.work import number_of
 from tests.simulation.worker import HOSTS
 
 LOOK_S = 0.5  # between looks whether all is quiet
@@ -127,13 +128,16 @@ class World(Stage):
                 self.history.in_hand(held.job.id for held in answer)
             case "apply_jobs" | "apply_changes":
                 for job in args[-1]:
-                    self.history.applied(msgspec.msgpack.decode(job.argument), job.expires_at_ms)
+                    self.history.applied(number_of(msgspec.msgpack.decode(job.argument)), job.expires_at_ms)
+                    self.history.kin.applied(node.name, job)
                     self.history.almanac.applied(node.name, job)
                     self.history.following.applied(node.name, job)
             case "apply_outcomes":
                 self.history.almanac.settled(args[-1])
                 self.history.following.settled(args[-1])
                 self.history.awaiting.settled(args[-1])
+            case "reserve_names":
+                self.history.kin.named(args[0], answer)
             case "apply_settings":
                 self.history.almanac.told(node.name, args[-1])
             case "release_jobs":
