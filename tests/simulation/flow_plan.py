@@ -34,11 +34,19 @@ class Families:
     """Adds works and pushes of families."""
 
     def __init__(
-        self, source: random.Random, works: list[Work], pushes: list[Push], nodes: int, types: Sequence[str]
+        self,
+        source: random.Random,
+        works: list[Work],
+        pushes: list[Push],
+        nodes: int,
+        types: Sequence[str],
+        *,
+        large: bool,
     ) -> None:
+        """`large`: some results lie in pieces."""
         self.groups: list[Group] = []
         self._source, self._works, self._pushes = source, works, pushes
-        self._nodes, self._types = nodes, types
+        self._nodes, self._types, self._large = nodes, types, large
 
     def draw(self, until_s: float, dense: int) -> None:
         """Some of them, so many times as usual."""
@@ -62,7 +70,8 @@ class Families:
         return self._source.randrange(self._nodes)
 
     def _bytes(self) -> int:
-        return LARGE_BYTES if self._source.random() < LARGE else self._source.choice(RESULTS)
+        is_large, few = self._source.random() < LARGE, self._source.choice(RESULTS)
+        return LARGE_BYTES if is_large and self._large else few
 
     def _child(self, at_s: float, node: int, parents: Sequence[int]) -> None:
         source = self._source

@@ -74,7 +74,7 @@ def _anew_each_time(real: Real) -> Real:
         for each in real(entries, waits):
             names = [f"{job.job_id}.{next(numbers)}" for job in each.jobs]
             items = [
-                {**item, "job_id": Raw(msgspec.msgpack.encode(name))}
+                {**msgspec.msgpack.decode(item, type=dict[str, Raw]), "job_id": Raw(msgspec.msgpack.encode(name))}
                 for item, name in zip(each.items, names, strict=True)
             ]
             jobs = [structs.replace(job, job_id=name) for job, name in zip(each.jobs, names, strict=True)]
