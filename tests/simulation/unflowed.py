@@ -86,7 +86,7 @@ def _anew_each_time(real: Real) -> Real:
 UNFLOWED: dict[str, Mistake] = {
     "promise-unseen": mistake(
         "backlog",
-        0,
+        14,
         "parent,group early",
         "a parent under an own id that lags behind later jobs counts as one that is gone",
         in_script("watch_parents", "redis.call('ZSCORE', K.tomb, 'p' .. one.id)", "false"),
@@ -95,7 +95,7 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "first-end-stays": mistake(
         "",
-        0,
+        2,
         "void",
         "a parent that is tried anew has failed for whoever was told so",
         in_script("note_parents", "tonumber(known_stage) >= stage or", "known ~= '' or"),
@@ -104,7 +104,7 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "retry-untold": mistake(
         "",
-        0,
+        4,
         "void",
         "nobody is told that a parent begins anew",
         in_scripts("    blocked.note_ends({id}, now_ms)  -- it has not ended", "    -- it has not ended"),
@@ -113,7 +113,7 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "released-forgotten": mistake(
         "trim,wipe,purge",
-        0,
+        3,
         "argument,stuck",
         "a journal's copy of a job forgets that it waits for nobody any more",
         (retention_module, "carry_jobs", _forget_released),
@@ -132,7 +132,7 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "one-result-for-all": mistake(
         "",
-        0,
+        1,
         "argument",
         "each parent's result is that of the first",
         (release_module, "_results", _first_for_all),
@@ -140,7 +140,7 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "member-missed": mistake(
         "",
-        0,
+        7,
         "group early",
         "what waits for a group does not wait for its last member",
         (groups_module, "_close", _all_but_one),
@@ -148,7 +148,7 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "two-wait": mistake(
         "",
-        0,
+        6,
         "group twice",
         "two jobs wait for a group",
         (groups_module, "_push_own", _under_any_id),
@@ -156,7 +156,7 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "none-waits": mistake(
         "",
-        0,
+        5,
         "group never",
         "what waits for a group waits for somebody else",
         (groups_module, "_push_own", _by_nobody),
