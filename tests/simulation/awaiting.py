@@ -106,7 +106,8 @@ class Awaiting:
         """Whether the store may know nothing of it."""
         history, home = self._history, self._home(parent)
         at_s, now_s = parent.acked_at_s, trio.current_time()
-        return history.is_untold(home, history.plan.kinds, [at_s]) or history.forgotten(home, at_s, parent.taker, now_s)
+        is_untold = history.is_untold(home, history.plan.kinds, [at_s])
+        return bool(is_untold or history.forgotten(home, at_s, parent.taker, now_s))
 
     def excuses(self, number: int, state: State) -> bool:
         """Whether it may have ended so for a parent."""
