@@ -10,18 +10,19 @@ import pytest
 import redis
 
 from jqd.domain.errors import StoreRefused
-from jqd.domain.job import Fate, Held, Job, State, Wanted
+from jqd.domain.job import ChangeKind, Fate, Held, Job, State, Wanted
 from jqd.domain.jobid import IdSource, journal_number
-from jqd.store import CALL_JOBS_MAX, RedisStore, StoreConfig, open_store, queries
+from jqd.store import CALL_JOBS_MAX, NameJournaled, NameWanted, RedisStore, StoreConfig, open_store, queries
 from jqd.store.keys import Keys
 from jqd.store.methods import BYTES_MAX, STEP_JOBS
 from jqd.testing.clock import ManualClock
-from tests.contract.bench import JOURNAL, StoreBench, holds, outcome
+from tests.contract.bench import JOURNAL, StoreBench, changed, holds, outcome
 from tests.contract.limited import KEYED, item
 from tests.valkey import Valkey
 
 FEW, MANY = 200, 5_000  # jobs
 COMMANDS_PER_JOB = 16  # inside a script; giving one back takes 13
+COMMANDS_OF_NAMES = 100  # inside a script of FEW: as many for any number of jobs
 
 
 class Count:
@@ -372,3 +373,27 @@ async def test_jobs_of_many_queues_are_added_by_few_calls(store: RedisStore, cli
         await store.apply_jobs(JOURNAL, at, at + 1, jobs)
         inside.append(count.look().inside)
     assert inside[2] - inside[1] <= 200 + SLACK
+
+
+async def test_many_names_cost_the_server_few_commands(bench: StoreBench, count: Count) -> None:
+    jobs = [bench.make(name=f"job-{number}") for number in range(FEW)]
+    wanted = [NameWanted(job.name, job.id, "d", 0) for job in jobs]
+    count.look()
+    given = await bench.store.reserve_names(wanted)
+    assert count.look().inside < COMMANDS_OF_NAMES
+    new = [changed(job, one.revision, ChangeKind.NEW, digest="d") for job, one in zip(jobs, given, strict=True)]
+    await bench.store.confirm_names(
+        [NameJournaled(job.name, job.id, "d", one.revision) for job, one in zip(jobs, given, strict=True)]
+    )
+    assert count.look().inside < COMMANDS_OF_NAMES
+    await bench.add(*new)
+    assert count.look().inside < COMMANDS_OF_NAMES
+    owner = await bench.join()
+    held = await bench.claim(owner, limit=FEW)
+    ends = [
+        outcome(each, Fate.SUCCEEDED, generation=each.generation, follows=b"\x92\xa0\x90" + b"%d" % at)
+        for at, each in enumerate(held)
+    ]
+    count.look()
+    assert (len(held), await bench.settle(*ends)) == (FEW, [])
+    assert count.look().inside < COMMANDS_OF_NAMES
