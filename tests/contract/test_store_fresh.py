@@ -1,5 +1,7 @@
 """New jobs under their pushers' own ids that come many in one call: each ends as it would alone."""
 
+from typing import Any
+
 import pytest
 
 from jqd.domain.job import ChangeKind, Fate, Job, State
@@ -16,7 +18,7 @@ async def store_bench(store_bench: StoreBench) -> StoreBench:
     return store_bench
 
 
-async def named(bench: StoreBench, *names: str, digest: str = "d", **fields: object) -> list[Job]:
+async def named(bench: StoreBench, *names: str, digest: str = "d", **fields: Any) -> list[Job]:
     """Jobs whose names the store gave in one call; they are not applied."""
     jobs = [bench.make(name=name, **fields) for name in names]
     wanted = [NameWanted(job.name, job.id, digest, 0) for job in jobs]
