@@ -16,7 +16,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Workers and handlers": ("/v1/workers", "/v1/leases", "/v1/outcomes", "/v1/handlers"),
     "Schedules": ("/v1/schedules",),
     "Constraints": ("/v1/constraints",),
-    "Tenants and tokens": ("/v1/me", "/v1/quotas", "/v1/tokens", "/v1/audit"),
+    "Tenants and tokens": ("/v1/me", "/v1/tenants", "/v1/quotas", "/v1/tokens", "/v1/audit"),
     "Daemons": ("/v1/", "/metrics", "/livez", "/readyz", "/openapi", "/docs"),
     "LightJQ, miniq, Skygear": (),
 }
@@ -159,6 +159,7 @@ WORDS = {
     "Registration.name": "for people; need not be unique",
     "DerivedWanted.ttl": "valid for so long, and no longer than the token that asks; default 12 h",
     "DerivedWanted.role": "default: that of the token that asks",
+    "TypesQuery.name": "stands in the jobtype, in any case; with a * at its end: begins it",
     "HistoryQuery.name": "of this jobtype; default: all together",
     "HistoryQuery.minutes": "so far back, in steps of a minute; above 480 in steps of ten; default 60",
     "HistoryQuery.types": "with numbers of each jobtype",

@@ -47,6 +47,7 @@ from jqd.service.bulk import Clean, Filter, Tally
 from jqd.service.edit import Edit
 from jqd.tenants import audit_api as audit
 from jqd.tenants import quotas_api as quotas
+from jqd.tenants import tenants_api as tenants
 from jqd.tenants import tokens_api as tokens
 from jqd.tenants.derived_tokens import DerivedWanted
 from jqd.tenants.quotas import Quota
@@ -134,7 +135,7 @@ ROUTES = [
     Route("POST", "/v1/outcomes", leases.report, {200: told.Reports}, list[leases.Outcome], **REPORT),
     Route("GET", "/v1/errors", listing.list_errors, {200: told.Errors}, None, query=listing.ErrorsQuery, **LIST),
     Route("GET", "/v1/history", history.get, {200: history.History}, None, history.HistoryQuery, **LIST),
-    Route("GET", "/v1/types", jobtypes.list_types, {200: jobtypes.Jobtypes}, **PAGE),
+    Route("GET", "/v1/types", jobtypes.list_types, {200: jobtypes.Jobtypes}, None, jobtypes.TypesQuery, **LIST),
     Route("POST", "/v1/types/pause", pauses.pause_all, {200: pauses.Halted}, **ONE),
     Route("POST", "/v1/types/resume", pauses.resume_all, {200: pauses.Halted}, **ONE),
     Route("POST", "/v1/types/<name>/pause", pauses.pause, {200: pauses.Paused}),
@@ -166,6 +167,7 @@ ROUTES = [
     Route("GET", "/v1/quotas", quotas.list_quotas, {200: quotas.QuotaPage}, **PAGE, **READ),
     Route("GET", "/v1/quotas/<tenant>", quotas.get, {200: quotas.QuotaView}, **READ),
     Route("DELETE", "/v1/quotas/<tenant>", quotas.delete, {204: None}, **MASTER, **ALL),
+    Route("GET", "/v1/tenants", tenants.list_tenants, {200: tenants.Tenants}, **PAGE),
     Route("GET", "/v1/audit", audit.list_notes, {200: audit.Notes}, None, audit.AuditQuery, **LIST, **OPERATE),
     Route("POST", "/v1/tokens", tokens.create, {201: tokens.NewToken}, TokenWanted, **MASTER),
     Route("GET", "/v1/tokens", tokens.list_tokens, {200: tokens.Tokens}, **PAGE, **READ),

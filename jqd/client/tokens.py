@@ -125,6 +125,13 @@ class Tokens:
         """Return all quotas, by tenant."""
         return all_rows(self._http, "quotas")
 
+    def tenants(self) -> list[dict[str, Any]]:
+        """How the jobs of each tenant stand: numbers by state, rates, quota, what waits for it, whether it is paused.
+
+        `tenant` is "" for what is of none. A tenant's own token gets its row alone.
+        """
+        return all_rows(self._http, "tenants")
+
     def delete_quota(self, tenant: str) -> None:
         """Delete a tenant's quota. Raises NotFound."""
         self._http.call("DELETE", f"/v1/quotas/{quote(tenant, safe='')}", repeatable=False)

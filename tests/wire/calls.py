@@ -74,7 +74,8 @@ async def _looks(surface: Surface) -> None:
     await ask("GET /v1/jobs/<job_id>/why", 404, into="none")
     await ask("GET /v1/jobs/<job_id>/flow", 200, into=ODD_PATH)
     await ask("GET /v1/jobs/<job_id>/flow", 404, into="none")
-    await ask("GET /v1/types", 200)
+    await ask("GET /v1/types", 200, query="?name=a*")
+    await ask("GET /v1/tenants", 200, accept=MSGPACK)
     await ask("GET /v1/history", 200, query="?minutes=600&types=1", accept=MSGPACK)
     await ask("GET /v1/history", 422, query="?minutes=0")
 

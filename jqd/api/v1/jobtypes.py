@@ -1,13 +1,14 @@
 """Jobtypes: how many jobs each has in each state, and why they wait."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
-from jqd.api.lists import answer_page, page_wanted
+from jqd.api.decode import read_query
+from jqd.api.lists import ListQuery, answer_page, page_wanted
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.pauses import Halted, halted
 from jqd.api.v1.responses import Instant
@@ -72,20 +73,35 @@ class Jobtypes(Struct, frozen=True):
     paused: Annotated[Sequence[Halted], Meta(description="paused tenants")] = ()
 
 
+class TypesQuery(ListQuery, frozen=True, forbid_unknown_fields=True):
+    """The query of jobtypes."""
+
+    name: str = ""
+    """Stands in the jobtype, in capitals or not; with a * at its end the jobtype begins with it."""
+
+
 async def list_types(parts: ApiContext, request: Request) -> Response:
-    """`GET /v1/types?limit&cursor` → 200 {types, cursor, paused}: those that have jobs or are paused, by name.
+    """`GET /v1/types?name&limit&cursor` → 200 {types, cursor, paused}: those that have jobs or are paused, by name.
 
     Raises Invalid.
     """
-    wanted, sees = page_wanted(request), parts.services.principal.can_see
+    wanted, sees = page_wanted(request, TypesQuery), parts.services.principal.can_see
+    fits = _matcher(read_query(request, TypesQuery).name)
     told = await parts.services.store.list_types()
     named = {row.jobtype for row in told}
     views = [*told, *(TypeView(name) for name in parts.services.pauses.names if name not in named)]
-    found = ((view.jobtype, view) for view in views if sees(tenant_of(view.jobtype)))
+    found = ((view.jobtype, view) for view in views if sees(tenant_of(view.jobtype)) and fits(view.jobtype))
     takers = Takers()
     await in_steps(takers.add(parts.services.workers.list()), request.breathe)
     page = partial(Jobtypes, paused=halted(parts))
     return await answer_page(request, wanted, page, found, lambda view: _jobtype(parts, view, takers))
+
+
+def _matcher(name: str) -> Callable[[str], bool]:
+    text = name.casefold()
+    if text.endswith("*"):
+        return lambda jobtype: bare(jobtype).casefold().startswith(text[:-1])
+    return lambda jobtype: text in bare(jobtype).casefold()
 
 
 def _jobtype(parts: ApiContext, view: TypeView, takers: Takers) -> Jobtype:
