@@ -11,6 +11,9 @@ ACTS = {
     "change": MANAGERS,
     "pause": MANAGERS,
     "resume": MANAGERS,
+    "retry-many": MANAGERS,
+    "delete-many": MANAGERS,
+    "cancel-many": MANAGERS,
 }
 """By act, as the pages call them: the roles that may."""
 

@@ -31,11 +31,16 @@ PAGES = [
     Seen("job waiting", job("waiting"), "Why it waits"),
     Seen("job blocked", job("blocked"), "Jobs of its flow"),
     Seen("job odd", job("odd"), "$bytes"),
+    Seen("errors", plain("/errors"), "Reasons, the most frequent first"),
+    Seen("errors none", plain("/errors?state=retrying&name=nobody"), "No job failed so"),
+    Seen("bulk", plain("/bulk?act=delete&state=failed&name=fail&before=2100-01-01T00:00:00Z"), "deleted for good"),
     Seen("confirm", job("odd", "/job/confirm?act=cancel&id="), "Leave it as it is"),
 ]
 REFUSED = [
     Seen("no such job", plain("/job?id=nobody"), "nobody"),
     Seen("no such page", plain("/nothing"), "Not Found"),
+    Seen("wrong errors", plain("/errors?state=running"), "running"),
+    Seen("all there is", plain("/bulk?act=cancel&before=2030-01-01T00:00:00Z"), "which jobs?"),
     Seen("wrong filter", plain("/jobs?state=nonsense"), "nonsense"),
 ]
 """Pages that say what is wrong."""

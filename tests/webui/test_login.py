@@ -76,6 +76,8 @@ def test_a_viewer_sees_grey_buttons_and_is_refused_all_the_same(guarded: Guarded
     browser = guarded.log_in(guarded.master.create_token("viewer")["token"])
     page = browser.get(f"/job?id={job_id}").text
     assert re.search(r"<button class=\"danger\" disabled[^>]*>Cancel", page)
+    assert re.search(r"<button class=\"danger\" disabled[^>]*>Delete all", browser.get("/jobs?state=failed").text)
+    assert browser.get("/bulk?act=delete&state=failed&before=2030-01-01T00:00:00Z").status_code == 403
     form_token = page.split('name="form_token" value="')[1].split('"')[0]
     answer = browser.post("/job/cancel", data={"id": job_id, "form_token": form_token})
     assert answer.status_code == 403

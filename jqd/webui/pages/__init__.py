@@ -1,5 +1,5 @@
 """The pages, in the order in which the head of each page names them. Each has `register(ui)`."""
 
-from jqd.webui.pages import job, jobs, now
+from jqd.webui.pages import bulk, errors, job, jobs, now
 
-ALL = (now, jobs, job)
+ALL = (now, jobs, job, bulk, errors)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from quart import Response
 
+from jqd.webui.pages.bulk import FILTER, offered
 from jqd.webui.pages.now import STATES
 from jqd.webui.values import command, link
 from jqd.webui.visit import Visit
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from jqd.webui.app import Ui
 
 PAGE_JOBS = 50  # a screen or two
-FILTER = ("state", "name", "tag", "code", "exitcode", "error", "error_is", "search", "since", "before")
 CODES = ("retry", "ok", "failed", "error")
 
 
@@ -30,6 +30,7 @@ def register(ui: "Ui") -> None:
             which=which,
             states=STATES,
             codes=CODES,
+            offers=offered(which),
             newest=link("/jobs", **which) if cursor else "",
             older=link("/jobs", **which, cursor=onward) if onward else "",
             call=link("/v1/jobs", limit=PAGE_JOBS, cursor=cursor, **which),

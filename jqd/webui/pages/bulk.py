@@ -1,0 +1,226 @@
+"""Act on all jobs that match a filter: count them first, then change exactly these, piece by piece.
+
+The filter is frozen by `before`, the moment of the count: what fails later is none of them. One call of the API looks
+at some 10,000 jobs, so the browser asks for one piece after the other: by itself with JavaScript, by a button without.
+What was done so far stands in the form, so that nothing goes on when nobody looks, and a UI that dies loses no place.
+"""
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from quart import Response
+from werkzeug.exceptions import BadRequest
+
+from jqd.client import TimedOut, Unavailable, Unreachable
+from jqd.client.job_info import FINAL_STATES
+from jqd.webui.values import command, link
+from jqd.webui.visit import Visit
+
+if TYPE_CHECKING:
+    from jqd.webui.app import Ui
+
+FILTER = (
+    "state",
+    "name",
+    "tag",
+    "code",
+    "exitcode",
+    "error",
+    "error_is",
+    "error_like",
+    "search",
+    "since",
+    "before",
+)
+"""What jobs are chosen by, as the API calls it."""
+PIECE_S = 60.0  # on top of the usual timeout, for one piece
+RETRYABLE = ("failed", "cancelled")
+
+
+class Act(NamedTuple):
+    """What can be done to many jobs."""
+
+    verb: str
+    done: str
+    warning: str
+    is_final: bool = False
+
+    @property
+    def title(self) -> str:
+        return self.verb.capitalize()
+
+
+ACTS = {
+    "retry": Act("retry", "tried again", "Each is tried again from its first attempt, with the argument it has."),
+    "delete": Act(
+        "delete", "deleted", "They are deleted for good, with their arguments, results and history.", is_final=True
+    ),
+    "cancel": Act(
+        "cancel",
+        "cancelled",
+        "They will not run; what runs is told to stop, and what it did so far is done.",
+        is_final=True,
+    ),
+}
+
+
+class Offer(NamedTuple):
+    """A button for all jobs that a list shows."""
+
+    act: str
+    label: str
+    fields: dict[str, str]
+
+
+def offered(which: dict[str, str]) -> list[Offer]:
+    """Return what can be done to all that match; nothing where nothing was chosen, for that is every job there is."""
+    if not which.keys() - {"before"}:
+        return []
+    state = which.get("state")
+    found = []
+    for act, states, of in (
+        ("retry", RETRYABLE, "that failed"),
+        ("delete", FINAL_STATES, "that failed"),
+        ("cancel", None, "that have not ended"),
+    ):
+        fits = state in states if states is not None else state not in FINAL_STATES
+        if state is None:
+            fields = {**which, "state": "failed"} if states else which
+            found.append(Offer(act, f"{ACTS[act].title} all {of}", {"act": act, **fields}))
+        elif fits:
+            found.append(Offer(act, f"{ACTS[act].title} all of these", {"act": act, **which}))
+    return found
+
+
+class Run(NamedTuple):
+    """How far it has come: what a form carries to the next piece."""
+
+    matched: int = 0
+    """Counted."""
+    whole: bool = False
+    """All of them are."""
+    changed: int = 0
+    met: int = 0
+    """Of the counted ones, those that the pieces so far met."""
+    cursor: str = ""
+
+    @classmethod
+    def of(cls, form: Any) -> "Run":
+        """Read a form that `fields` made. Raises BadRequest."""
+        try:
+            matched, changed, met = (int(form.get(name, "0")) for name in ("matched", "changed", "met"))
+        except ValueError:
+            raise BadRequest("this form was changed on its way; begin anew") from None
+        return cls(matched, form.get("whole") == "yes", changed, met, str(form.get("cursor", "")))
+
+    @property
+    def start(self) -> "Run":
+        """Return the beginning of what was counted."""
+        return Run(self.matched, self.whole)
+
+    @property
+    def fields(self) -> dict[str, str]:
+        told = {"matched": self.matched, "changed": self.changed, "met": self.met}
+        numbers = {name: str(each) for name, each in told.items()}
+        return {**numbers, "whole": "yes" if self.whole else "", "cursor": self.cursor}
+
+
+def register(ui: "Ui") -> None:
+    @ui.page("/bulk")
+    async def ask(visit: Visit) -> Response:
+        which = visit.asked(*FILTER)
+        act = _act(visit.query)
+        if "before" not in which:
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            return visit.go("/bulk", act=act, **which, before=now)
+        return await _count(visit, act, _chosen(which), Run())
+
+    @ui.act("/bulk/count")
+    async def count(visit: Visit) -> Response:
+        return await _count(visit, _act(visit.form), _chosen(_asked(visit.form)), Run.of(visit.form))
+
+    @ui.act("/bulk/piece")
+    async def piece(visit: Visit) -> Response:
+        act, which, run = _act(visit.form), _chosen(_asked(visit.form)), Run.of(visit.form)
+        try:
+            told = await _call(visit, act, which, run.cursor)
+        except (TimedOut, Unavailable, Unreachable) as error:
+            # Some of this piece may be done: those do not match any more when it is asked for again.
+            return _page(visit, act, which, run, phase="stopped", refused=str(error), status=503)
+        cursor = told.get("cursor") or ""
+        run = run._replace(changed=run.changed + told["changed"], met=run.met + told["matched"], cursor=cursor)
+        return _page(visit, act, which, run, phase="running" if cursor else "done")
+
+    @ui.act("/bulk/stop")
+    async def stop(visit: Visit) -> Response:
+        form = visit.form
+        return _page(visit, _act(form), _chosen(_asked(form)), Run.of(form), phase="stopped")
+
+
+async def _count(visit: Visit, act: str, which: dict[str, str], run: Run) -> Response:
+    told = await _call(visit, act, which, run.cursor, dry_run=True)
+    cursor = told.get("cursor") or ""
+    run = Run(run.matched + told["matched"], whole=not cursor, cursor=cursor)
+    return _page(visit, act, which, run, phase="counted" if run.whole else "counting")
+
+
+async def _call(visit: Visit, act: str, which: dict[str, str], cursor: str, *, dry_run: bool = False) -> dict[str, Any]:
+    body = {**_body(which), "dry_run": dry_run, "cursor": cursor}
+    return await visit.api.client.ask(f"/v1/jobs/{act}", method="POST", body=body, wait_s=PIECE_S)
+
+
+def _page(
+    visit: Visit,
+    act: str,
+    which: dict[str, str],
+    run: Run,
+    *,
+    phase: str,
+    refused: str = "",
+    status: int = 200,
+) -> Response:
+    flags = {name: each for name, each in which.items() if name not in ("since", "before")}
+    return visit.render(
+        "bulk.html",
+        status=status,
+        act=act,
+        what=ACTS[act],
+        which=which,
+        run=run,
+        phase=phase,
+        refused=refused,
+        fields={"act": act, **which},
+        jobs=link("/jobs", **{name: each for name, each in which.items() if name != "before"}),
+        again=link("/bulk", act=act, **which),
+        call=f"/v1/jobs/{act} {json.dumps(_body(which), ensure_ascii=False)}",
+        command=command("jqd", act, "--all", **flags),
+    )
+
+
+def _act(fields: Any) -> str:
+    act = str(fields.get("act", ""))
+    if act not in ACTS:
+        raise BadRequest(f"nothing that is done to many jobs is called {act!r}")
+    return act
+
+
+def _asked(form: Any) -> dict[str, str]:
+    return {name: form[name] for name in FILTER if form.get(name)}
+
+
+def _chosen(which: dict[str, str]) -> dict[str, str]:
+    """Return the filter. Raises BadRequest where it chooses nothing, or would be frozen at no moment."""
+    if not which.keys() - {"before"} or "before" not in which:
+        raise BadRequest("which jobs? Choose some on the page Jobs: a filter of nothing is every job there is")
+    return which
+
+
+def _body(which: dict[str, str]) -> dict[str, Any]:
+    """Return the filter as the API takes it. Raises BadRequest."""
+    if "exitcode" not in which:
+        return which
+    try:
+        return {**which, "exitcode": int(which["exitcode"])}
+    except ValueError:
+        raise BadRequest(f"an exit code is a number, not {which['exitcode']!r}") from None

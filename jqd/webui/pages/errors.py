@@ -1,0 +1,59 @@
+"""Errors: why jobs failed, the most frequent reason first; from each to its jobs, and to an act on exactly these."""
+
+from typing import TYPE_CHECKING, Any
+
+from quart import Response
+from werkzeug.exceptions import BadRequest
+
+from jqd.webui.pages.bulk import FILTER
+from jqd.webui.values import command, link
+from jqd.webui.visit import Visit
+
+if TYPE_CHECKING:
+    from jqd.webui.app import Ui
+
+STATES = ("failed", "retrying")
+WALK_S = 10.0  # on top of the usual timeout: one call looks at some 10,000 failures
+TEXTS_SHOWN_MAX = 10  # of one reason
+
+
+def register(ui: "Ui") -> None:
+    @ui.page("/errors", nav="Errors")
+    async def show(visit: Visit) -> Response:
+        which = visit.asked(*FILTER)
+        state = which.get("state", "failed")
+        if state not in STATES:
+            raise BadRequest(f"errors are of jobs that are {' or '.join(STATES)}, not {state!r}")
+        cursor = visit.query.get("cursor", "")
+        told = await visit.api.get("/v1/errors", wait_s=WALK_S, cursor=cursor or None, **which)
+        onward = told.get("cursor") or ""
+        flags = {name: each for name, each in which.items() if name not in ("since", "before")}
+        return visit.render(
+            "errors.html",
+            rows=[_row(visit, row, which, state) for row in told["errors"]],
+            others=told["others"],
+            looked=told["looked"],
+            state=state,
+            states=STATES,
+            which=which,
+            newest=link("/errors", **which) if cursor else "",
+            older=link("/errors", **which, cursor=onward) if onward else "",
+            call=link("/v1/errors", cursor=cursor, **which),
+            command=command("jqd", "errors", **flags),
+        )
+
+
+def _row(visit: Visit, row: dict[str, Any], which: dict[str, str], state: str) -> dict[str, Any]:
+    """Return a reason with the filter that means just its jobs."""
+    texts = list(row.get("texts") or ())
+    narrowed = {name: each for name, each in which.items() if name not in ("error_is", "error_like")}
+    such = {"error_like": row["pattern"]} if len(texts) > 1 else {"error_is": row["error"]}
+    # A token for all tenants names no jobtype of another tenant by its name.
+    tenant = row.get("tenant") or ""
+    return {
+        **row,
+        "title": row.get("pattern") or row["error"],
+        "texts": texts[:TEXTS_SHOWN_MAX] if len(texts) > 1 else [],
+        "fields": {**narrowed, "state": state, "name": row["name"], **such},
+        "is_ours": tenant in ("", visit.me.tenant),
+    }
