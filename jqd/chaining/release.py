@@ -80,7 +80,7 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
         nonlocal room
         async with limiter:
             try:
-                result = await _result(services, parent, view.tenant, room)
+                result = await _result(services, parent, view.tenant, room, is_made=parent == flow.parent)
             except StoreError as error:
                 failed.append(error)  # raised below, outside the nursery, as what it is
                 cancel.cancel()
@@ -103,13 +103,15 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
     return odd[0] if odd else found
 
 
-async def _result(services: Services, parent: str, tenant: str, room: int) -> bytes | str:
+async def _result(services: Services, parent: str, tenant: str, room: int, *, is_made: bool) -> bytes | str:
     """The kept result of a parent, nil where it keeps none, did not succeed or is another tenant's; RESULTS_GONE,
-    RESULTS_TOO_LARGE."""
+    RESULTS_TOO_LARGE. `is_made`: the parent made the job, and its result was too large to be handed on."""
     job_id = parent if parse_id(parent) is not None else await services.store.resolve(parent)
     view = await services.store.get_job(job_id) if job_id is not None else None
     if not isinstance(view, JobView):
         return RESULTS_GONE
+    if is_made and view.result is None:
+        return RESULTS_TOO_LARGE
     if view.tenant != tenant or view.state is not State.SUCCEEDED or not view.keep_result:
         return NIL
     result = view.result

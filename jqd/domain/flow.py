@@ -20,6 +20,8 @@ CALLBACK = "jqd.callback"
 """The jobtype of callbacks: jqd alone makes them, and every daemon runs them."""
 
 RESULTS_TOO_LARGE = "results"  # in `Flow.failed`: no parent failed, but their results do not fit an argument
+THEN_TOO_LARGE = "THEN_TOO_LARGE"
+"""Begins the message of a success whose result is too large to be handed on: who wants it fails by name."""
 RESULTS_GONE = "gone"  # there: a parent succeeded and kept its result, which was dropped since
 NO_FIELD = "argument"  # there: its argument is no map any more, so `result_into` names nothing
 NIL = b"\xc0"  # in MessagePack
@@ -95,10 +97,17 @@ def as_array(then: bytes) -> bytes:
 
 def wants_result(then: bytes) -> bool:
     """Whether any of the jobs of a `then` gets the result of its parent."""
-    return any(
-        bytes(item.get("argument", NIL)) == NIL or bytes(item.get("result_into", NIL)) != NIL
-        for item in _items_decoder.decode(then)
-    )
+    return any(map(_wants, _items_decoder.decode(then)))
+
+
+def _wants(item: Mapping[str, Raw]) -> bool:
+    return bytes(item.get("argument", NIL)) == NIL or bytes(item.get("result_into", NIL)) != NIL
+
+
+def waiting(then: bytes, parent: str) -> bytes:
+    """The jobs of a `then`; those that get the result of their parent wait for it, and read it where it is kept."""
+    own = {"after": [parent], "one_result": True}
+    return _encoder.encode([item | own if _wants(item) else item for item in _items_decoder.decode(then)])
 
 
 def following(then: bytes, result: bytes) -> bytes:

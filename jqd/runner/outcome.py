@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from jqd.domain.backoff import Backoff
-from jqd.domain.flow import following, wants_result
+from jqd.domain.flow import THEN_TOO_LARGE, following, waiting, wants_result
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, named
 from jqd.domain.job import BACKOFF_S_MAX, INTERRUPTED, NIL, SNOOZE, Exit, Fate, Held, Job, Outcome, bytes_of
 from jqd.domain.results import RESULT_DROPPED
@@ -68,6 +68,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How many bytes it printed before."""
     follows: bytes = b""
     """Jobs that are to follow, a MessagePack array as the worker wrote it. They count with a success only."""
+    note: str = ""
+    """What jqd has to say of a success."""
     ended_at_ms: int | None = None
     """When it ended by the worker's own clock, of what is reported later: it only tells."""
 
@@ -121,7 +123,7 @@ def end_attempt(
                 worker,
                 started_at_ms,
                 finished_at_ms,
-                message=dropped,
+                message=dropped or report.note,
                 result=report.result if job.keep_result and not dropped else NIL,
                 snoozes=held.snoozes,
                 interruptions=held.interruptions,
@@ -182,22 +184,37 @@ def _followed(report: Report, job: Job, wrong: Callable[[bytes], str]) -> Report
     if report.follows and (why := wrong(report.follows)):
         return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow is wrong: {why}")
     then = b"" if job.flow is None else job.flow.then
-    return with_then(report, then) if then else report
+    return with_then(report, then, job.id) if then else report
 
 
-def with_then(report: Report, then: bytes) -> Report:
-    """A success with the jobs that its pusher wants to follow, behind those of its worker; a failure if they cannot."""
-    if (report.result_bytes or len(report.result) > FOLLOWERS_BYTES_MAX) and wants_result(then):
-        size = report.result_bytes or len(report.result)
-        why = f"its result has {size} bytes, at most {FOLLOWERS_BYTES_MAX} can be given to it; return where it is"
-    else:
-        jobs = [job for some in (report.follows, following(then, report.result)) if some for job in _items(some)]
-        follows = _encoder.encode(jobs)
-        if len(jobs) <= FOLLOWERS_MAX and len(follows) <= FOLLOWERS_BYTES_MAX:
+def with_then(report: Report, then: bytes, parent: str) -> Report:
+    """A success with the jobs that its pusher wants to follow, behind those of its worker; a failure if they are too
+    many, or too large without its result.
+
+    A result that is too large to be handed on fails none but those that want it, and these by name: they wait for
+    their parent, which has ended, and read the result if it is kept and fits an argument."""
+    wants = wants_result(then)
+    size = report.result_bytes or len(report.result)
+    if not wants or size <= FOLLOWERS_BYTES_MAX:
+        follows, why = _joined(report.follows, following(then, report.result))
+        if not why:
             return msgspec.structs.replace(report, follows=follows)
-        most = f"at most {FOLLOWERS_MAX} of {FOLLOWERS_BYTES_MAX} bytes can follow one job"
-        why = f"with its result they are {len(jobs)} jobs of {len(follows)} bytes, {most}"
+    if wants:
+        follows, why = _joined(report.follows, waiting(then, parent))
+        if not why:
+            note = f"{THEN_TOO_LARGE}: its result has {size} bytes, at most {FOLLOWERS_BYTES_MAX} can be handed on"
+            return msgspec.structs.replace(report, follows=follows, note=f"{note}; return where it is")
     return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow cannot: {why}")
+
+
+def _joined(own: bytes, then: bytes) -> tuple[bytes, str]:
+    """Two arrays of jobs as one, and why they cannot follow; "": they can."""
+    jobs = [job for some in (own, then) if some for job in _items(some)]
+    follows = _encoder.encode(jobs)
+    if len(jobs) <= FOLLOWERS_MAX and len(follows) <= FOLLOWERS_BYTES_MAX:
+        return follows, ""
+    most = f"at most {FOLLOWERS_MAX} of {FOLLOWERS_BYTES_MAX} bytes can follow one job"
+    return follows, f"they are {len(jobs)} jobs of {len(follows)} bytes, {most}"
 
 
 def _delay_s(report: Report, own_s: float) -> float:
@@ -220,7 +237,7 @@ def succeed_late(
     """The success of an attempt that was given up; None when its result is too large to be kept, and required, or to
     be given to what follows. `then`: of its job."""
     if then:
-        report = with_then(report, then)
+        report = with_then(report, then, attempt.job_id)
         if report.status >= 300:
             return None
     dropped = _dropped(report, result_bytes_max) if attempt.keep_result else ""
@@ -234,7 +251,7 @@ def succeed_late(
         finished_at_ms=max(attempt.started_at_ms, finished_at_ms),
         reason="",
         error=NIL,
-        message=dropped,
+        message=dropped or report.note,
         **_log_within(report, SUCCESS_LOG_BYTES_MAX),
         result=report.result if attempt.keep_result and not dropped else NIL,
         follows=named(report.follows, attempt.job_id, attempt.jobtype, attempt.generation, finished_at_ms)

@@ -44,7 +44,7 @@ class Flow(NamedTuple):
         if flow is None:
             return []
         after = [self.names.get(parent, parent) for parent in flow.after]
-        return [*after, flow.parent] if flow.parent else after
+        return list(dict.fromkeys([*after, flow.parent])) if flow.parent else after
 
 
 async def look(services: Services, job_ids: Iterable[str], breathe: Breathe, most: int = FLOW_MAX) -> dict[str, Linked]:

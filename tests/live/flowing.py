@@ -30,5 +30,10 @@ def show(argument: Any, /) -> Any:
 
 
 @app.job
+def many(letters: int, /) -> str:
+    return "x" * letters
+
+
+@app.job
 def increase(number: int) -> int:
     return number + 1

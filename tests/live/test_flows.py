@@ -157,3 +157,16 @@ def test_a_child_gets_no_null_for_a_result_that_was_dropped(shared_daemon: Daemo
         assert (info.message or "").startswith("PARENT_RESULTS_GONE")
         assert info.eligible_at is None
         assert ended(client, brave).result[0] is None
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_result_that_is_too_large_fails_who_wants_it_and_not_who_made_it(
+    tmp_path: Path, shared_daemon: Daemon, keep: bool
+) -> None:
+    with working(tmp_path, shared_daemon.url) as client:
+        then = [{"name": "show"}, {"name": "show", "argument": "own", "keep_result": True}]
+        first = client.push("many", 1_200_000, then=then, keep_result=keep)
+        assert "THEN_TOO_LARGE" in str(ended(client, first).message)
+        info = ended(client, follower(client, f"{first}.0"), "failed")
+        assert (info.message or "").startswith("PARENT_RESULTS_TOO_LARGE")
+        assert ended(client, follower(client, f"{first}.1")).result == "own"

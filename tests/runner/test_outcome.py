@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from jqd.domain.backoff import Backoff
 from jqd.domain.dates import iso
-from jqd.domain.flow import Flow, as_text
+from jqd.domain.flow import THEN_TOO_LARGE, Flow, as_text
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
 from jqd.domain.job import INTERRUPTED, NIL, SNOOZE, Fate, Held, Job, Keep, Outcome
+from jqd.domain.results import RESULT_DROPPED
 from jqd.runner.outcome import (
     ERROR_BYTES_MAX,
     INVALID_JOBS,
@@ -119,15 +120,35 @@ def test_what_the_pusher_wants_to_follow_gets_the_result() -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        {"result": msgpack.packb(b"x" * FOLLOWERS_BYTES_MAX)},
-        {"result_bytes": 5_000_000},
-        {"result": msgpack.packb(b"x" * (FOLLOWERS_BYTES_MAX // 2)), "follows": msgpack.packb([{"name": "own"}])},
         {"follows": msgpack.packb([{"name": "own"}] * FOLLOWERS_MAX)},
+        {"follows": msgpack.packb([{"name": "own", "argument": b"x" * FOLLOWERS_BYTES_MAX}])},
     ],
 )
 def test_a_success_that_nothing_can_follow_for_its_size_fails_by_name(said: dict[str, Any]) -> None:
     lost = ended_with_then([{"name": "b"}, {"name": "c"}], **said)
     assert (lost.fate, lost.follows, lost.message.split(":")[0]) == (Fate.FAILED, b"", INVALID_JOBS)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"result": msgpack.packb(b"x" * FOLLOWERS_BYTES_MAX)},
+        {"result_bytes": 5_000_000},
+        {"result": msgpack.packb(b"x" * (FOLLOWERS_BYTES_MAX // 2)), "follows": msgpack.packb([{"name": "own"}])},
+    ],
+)
+def test_a_result_that_is_too_large_to_be_handed_on_fails_no_success(said: dict[str, Any]) -> None:
+    """Who wants it waits for it, and so fails by name; the others follow."""
+    then: list[dict[str, Any]] = [{"name": "b"}, {"name": "c", "argument": 7}, {"name": "d", "result_into": "x"}]
+    won = ended_with_then(then, **said)
+    assert won.fate is Fate.SUCCEEDED
+    assert won.message.startswith((THEN_TOO_LARGE, RESULT_DROPPED))
+    jobs = [job for job in msgpack.unpackb(won.follows)[1] if job["name"] != "own"]
+    assert [(job["name"], job.get("after"), job.get("one_result"), job.get("argument")) for job in jobs] == [
+        ("b", ["A"], True, None),
+        ("c", None, None, 7),
+        ("d", ["A"], True, None),
+    ]
 
 
 def test_what_has_an_argument_of_its_own_follows_a_result_of_any_size() -> None:
@@ -139,9 +160,16 @@ def test_what_has_an_argument_of_its_own_follows_a_result_of_any_size() -> None:
 
 
 def test_a_late_success_is_none_without_what_follows_it() -> None:
-    given_up, large = end(Report(status=504), keep=False), Report(result=msgpack.packb(b"x" * FOLLOWERS_BYTES_MAX))
+    given_up = end(Report(status=504), keep=False)
+    many, large = (
+        Report(follows=msgpack.packb([{"name": "own"}] * FOLLOWERS_MAX)),
+        Report(result=msgpack.packb(b"x" * FOLLOWERS_BYTES_MAX)),
+    )
     then = msgpack.packb([{"name": "b"}])
-    assert succeed_late(given_up, large, then=then, finished_at_ms=9, result_bytes_max=9) is None
+    assert succeed_late(given_up, many, then=then, finished_at_ms=9, result_bytes_max=9) is None
+    late = succeed_late(given_up, large, then=then, finished_at_ms=9, result_bytes_max=9)
+    assert late is not None
+    assert late.message.startswith(THEN_TOO_LARGE)
     assert succeed_late(given_up, large, then=b"", finished_at_ms=9, result_bytes_max=9) is not None
 
 
