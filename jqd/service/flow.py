@@ -5,15 +5,18 @@ from typing import NamedTuple
 
 import trio
 
+from jqd.domain.clock import Clock
 from jqd.domain.errors import Conflict, Denied, NotFound
 from jqd.domain.job import State
 from jqd.domain.jobid import parse_id, partition_of
+from jqd.domain.settings import SettingTable
 from jqd.service.act_on_each import act_on_each
 from jqd.service.audit import noted
 from jqd.service.bulk import Tally
 from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
 from jqd.service.find import Coming, resolve
+from jqd.service.principal import Principal
 from jqd.service.server_only import is_reserved
 from jqd.service.services import Services
 from jqd.store import JobView
@@ -21,6 +24,9 @@ from jqd.store.links import Linked
 
 FLOW_MAX = 10_000  # jobs of one flow that are looked at, in calls of the store of PIECE jobs each
 PIECE = 100  # a job that waits for 10,000 has their ids in its row: 300 kB
+PIECES = 4  # such calls at once: the store does one while the answer of another is read here
+LOOKS = 4  # flows of which further pages may be asked for: some 10 MB each
+LOOK_S = 60.0  # for the next page
 CANCELS = 500  # in one frame
 CHILDREN_MAX = 200  # of one job that are asked for in one call
 INGESTED_S = 1.0  # for what this daemon has journaled: some milliseconds, unless the store is away or far behind
@@ -47,18 +53,52 @@ class Flow(NamedTuple):
         return list(dict.fromkeys([*after, flow.parent])) if flow.parent else after
 
 
+class Looks:
+    """The flows that were looked at last, for the pages behind the first: to look again takes as long for each page."""
+
+    def __init__(self, _: SettingTable, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[tuple[Principal, str], tuple[float, Flow]] = {}
+
+    def keep(self, principal: Principal, given: str, flow: Flow) -> None:
+        """Keep it, and no more than LOOKS."""
+        self._kept.pop((principal, given), None)
+        while len(self._kept) >= LOOKS:
+            del self._kept[next(iter(self._kept))]
+        self._kept[principal, given] = self._clock.mono_s() + LOOK_S, flow
+
+    def find(self, principal: Principal, given: str) -> Flow | None:
+        """Return it unless it is too old."""
+        until_s, flow = self._kept.get((principal, given), (0.0, None))
+        return flow if self._clock.mono_s() < until_s else None
+
+
+async def shown(services: Services, given: str, cursor: str, size: int, breathe: Breathe) -> Flow:
+    """As `whole`. A page that is not the first is of the flow as the first one found it, within LOOK_S."""
+    looks = services.feature(Looks)
+    found = looks.find(services.principal, given) if cursor else None
+    if found is None:
+        found = await whole(services, given, breathe)
+    if len(found.jobs) > size:
+        looks.keep(services.principal, given, found)
+    return found
+
+
 async def look(services: Services, job_ids: Iterable[str], breathe: Breathe, most: int = FLOW_MAX) -> dict[str, Linked]:
     """Return those of these jobs that are in the store, and that the principal may see."""
     homes: dict[int, list[str]] = {}
     for job_id in list(dict.fromkeys(job_ids))[:most]:
         homes.setdefault(partition_of(job_id, services.partitions), []).append(job_id)
     found: dict[str, Linked] = {}
-    for home, its in homes.items():
-        for at in range(0, len(its), PIECE):
-            piece = its[at : at + PIECE]
-            rows = await services.store.at(home).list_links(piece, CHILDREN_MAX)
-            found |= {row.job.id: row for row in rows if row and services.principal.can_access(row.job.jobtype)}
-            await breathe()
+
+    async def one(piece: tuple[int, Sequence[str]]) -> None:
+        home, its = piece
+        rows = await services.store.at(home).list_links(its, CHILDREN_MAX)
+        found.update((row.job.id, row) for row in rows if row and services.principal.can_access(row.job.jobtype))
+        await breathe()
+
+    pieces = [(home, its[at : at + PIECE]) for home, its in homes.items() for at in range(0, len(its), PIECE)]
+    await act_on_each(pieces, one, PIECES)
     return found
 
 
@@ -96,14 +136,17 @@ async def wait_ingested(services: Services) -> bool:
 
 async def _more_children(services: Services, job_id: str, row: Linked) -> list[str]:
     """Children of a job that has more than one call tells."""
-    listed: list[str] = []
+    listed: dict[int, list[str]] = {}
     store = services.store.at(partition_of(job_id, services.partitions))
-    while len(row.listed) + len(listed) < min(row.children, FLOW_MAX):
-        (more,) = await store.list_links([job_id], CHILDREN_MAX, len(row.listed) + len(listed))
-        if more is None or not more.listed:
-            break
-        listed += more.listed
-    return listed
+
+    async def one(skip: int) -> None:
+        (more,) = await store.list_links([job_id], CHILDREN_MAX, skip)
+        if more is not None:
+            listed[skip] = more.listed
+
+    skips = range(len(row.listed), min(row.children, FLOW_MAX), CHILDREN_MAX)
+    await act_on_each(skips, one, PIECES)
+    return [each for skip in skips for each in listed.get(skip, ())]
 
 
 async def _resolve(services: Services, rows: Iterable[Linked], names: dict[str, str]) -> None:

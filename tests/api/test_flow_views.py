@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from jqd.api.v1 import flows
+from jqd.service.flow import LOOK_S, LOOKS
 from tests.api.whole import Whole
 
 
@@ -59,3 +61,34 @@ async def test_a_dry_run_counts_and_changes_nothing(edge: Whole) -> None:
             assert (told.status, told.body["errors"][0]["pointer"]) == (422, "/dryrun")
     assert (await edge.call("GET", f"/v1/jobs/{first}")).body["state"] == "waiting"
     assert (await edge.call("POST", f"/v1/jobs/{last}/flow/cancel")).body["changed"] == 2
+
+
+async def test_further_pages_are_of_the_same_look(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flows, "PAGE", 2)
+    first = await edge.push(group="g")
+    children = [await edge.push(group="g") for _ in range(4)]
+    asked = edge.whole.list_links
+    calls = 0
+
+    async def list_links(*args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return await asked(*args)
+
+    monkeypatch.setattr(edge.whole, "list_links", list_links)
+    told, cursor, seen = list[str](), "", list[int]()
+    while not told or cursor:
+        page = (await edge.call("GET", f"/v1/jobs/{first}/flow?cursor={cursor}")).body
+        told, cursor = [*told, *(job["job_id"] for job in page["jobs"])], page["cursor"]
+        seen.append(calls)
+    assert told == sorted([first, *children])
+    assert seen == [seen[0]] * 3, "it was looked at once"
+    edge.clock.advance(LOOK_S + 1)
+    page = (await edge.call("GET", f"/v1/jobs/{first}/flow?cursor={told[1]}")).body
+    assert [job["job_id"] for job in page["jobs"]] == told[2:4]
+    assert calls > seen[0], "who comes back late has it looked at again"
+    for job_id in children[:LOOKS]:
+        await edge.call("GET", f"/v1/jobs/{job_id}/flow")
+    before = calls
+    await edge.call("GET", f"/v1/jobs/{first}/flow?cursor={told[1]}")
+    assert calls > before, "others pushed it out"

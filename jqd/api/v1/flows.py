@@ -58,7 +58,7 @@ class FlowPage(Struct, frozen=True):
 async def get(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`GET /v1/jobs/{id}/flow?cursor=`: the jobs that it has to do with, from any of them → 200; 404."""
     cursor = read_query(request, FlowQuery).cursor
-    found = await flow.whole(parts.services, job_id, request.breathe)
+    found = await flow.shown(parts.services, job_id, cursor, PAGE, request.breathe)
     ids = [each for each in sorted(found.jobs) if each > cursor]
     jobs = [_told(found, found.jobs[each]) for each in ids[:PAGE]]
     page = FlowPage(jobs, ids[PAGE - 1] if len(ids) > PAGE else "", found.is_whole)
