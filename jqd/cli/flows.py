@@ -181,7 +181,7 @@ def _steps(found: FlowInfo) -> Text:
         (
             depths[job.job_id] + 1,
             job.job_id,
-            job.state,
+            f"{job.state} for {job.cancelled_for}" if job.cancelled_for else job.state,
             job.attempts,
             job.name,
             _some(job.parents),

@@ -31,6 +31,8 @@ class FlowJob(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: Sequence[str] = ()
     """Parents that have not ended."""
     group: str | None = None
+    cancelled_for: str | None = None
+    """The parent that did not succeed, where it was cancelled for that."""
 
 
 class FlowInfo(msgspec.Struct, frozen=True, kw_only=True):

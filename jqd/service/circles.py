@@ -70,7 +70,7 @@ async def way_back(
     child: dict[str, str] = dict.fromkeys(after, "")
     due = list(child)
     while due and len(child) <= LOOKED_MAX:
-        rows = await _rows(services, [each for each in due if each not in own])
+        rows = await rows_of(services, [each for each in due if each not in own])
         near: list[str] = []
         for given in due:
             row = rows.get(given)
@@ -91,7 +91,7 @@ def _awaits(row: Linked | None) -> Sequence[str]:
     return row.job.flow.after if row is not None and row.state == State.BLOCKED and row.job.flow is not None else ()
 
 
-async def _rows(services: Services, given: Sequence[str]) -> dict[str, Linked]:
+async def rows_of(services: Services, given: Sequence[str]) -> dict[str, Linked]:
     """Return the jobs in the store, by the ids that they were given by."""
     ids = {each: each for each in given if parse_id(each) is not None}
 

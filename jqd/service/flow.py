@@ -44,6 +44,14 @@ class Flow(NamedTuple):
     is_whole: bool
     """False: there are more than FLOW_MAX, or what was pushed here is not all in the store yet."""
 
+    def cancelled_for(self, job: Linked) -> str:
+        """Return the parent for which a job was cancelled, as far as is known here; else ""."""
+        is_child = job.job.flow is not None and job.job.flow.on_parent_failure == "cancel"
+        if job.state != State.CANCELLED or not is_child:
+            return ""
+        bad = (State.FAILED, State.CANCELLED)
+        return next((each for each in self.parents(job) if each in self.jobs and self.jobs[each].state in bad), "")
+
     def parents(self, job: Linked) -> list[str]:
         """Return the ids of the parents of a job; own ones of those that are not here."""
         flow = job.job.flow
@@ -223,16 +231,7 @@ async def retry_all(services: Services, flow: Flow, *, dry_run: bool = False) ->
 
 def _is_due(flow: Flow, row: Linked) -> bool:
     """Return whether it failed, or was cancelled for a parent that did not succeed."""
-    if row.state == State.FAILED:
-        return True
-    parents = (flow.jobs.get(parent) for parent in flow.parents(row))
-    bad = (State.FAILED, State.CANCELLED)
-    is_child = row.job.flow is not None and row.job.flow.on_parent_failure == "cancel"
-    return (
-        row.state == State.CANCELLED
-        and is_child
-        and any(parent is not None and parent.state in bad for parent in parents)
-    )
+    return row.state == State.FAILED or bool(flow.cancelled_for(row))
 
 
 def _may_change(services: Services, row: Linked) -> bool:

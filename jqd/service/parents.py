@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from jqd.domain.errors import NotFound, NotYet, StoreAway
 from jqd.domain.flow import Flow
+from jqd.domain.job import State
 from jqd.domain.tenant import bare
 from jqd.service.act_on_each import act_on_each
-from jqd.service.circles import in_words, way_back
+from jqd.service.circles import in_words, rows_of, way_back
 from jqd.service.find import find, resolve
 from jqd.service.services import Services
 from jqd.store import JobView
@@ -37,6 +38,18 @@ async def unknown_parents(services: Services, parents: Sequence[str]) -> set[str
 
     await act_on_each(parents if is_scoped else parents[:CHECKED_MAX], look, LOOKS_MAX)
     return unknown
+
+
+async def cancelled_for(services: Services, job: JobView) -> str:
+    """The parent for which a job was cancelled: the first of CHECKED_MAX that did not succeed; "": none is known.
+
+    It is not noted with the cancel, but found by how the parents stand. Raises StoreAway, StoreRefused."""
+    flow = job.flow
+    if job.state is not State.CANCELLED or flow is None or flow.on_parent_failure != "cancel":
+        return ""
+    rows = await rows_of(services, flow.after[:CHECKED_MAX])
+    bad = (State.FAILED, State.CANCELLED)
+    return next((bare(parent) for parent in flow.after if parent in rows and rows[parent].state in bad), "")
 
 
 async def awaited(services: Services, job: JobView, flow: Flow) -> str:

@@ -66,7 +66,10 @@ def test_what_failed_in_a_flow_is_tried_anew_and_the_rest_is_cancelled(capsys: p
     policy = pushed(capsys, "echo", "--after", bad, "--on-parent-failure", "run", "--result-into", "all")
     assert "PARENT_FAILED" in said(capsys, "get", child, "--wait", "30s")
     assert '{"all": [null]}' in said(capsys, "get", policy, "--wait", "30s")
-    assert said(capsys, "retry", bad, "--flow") == "2 jobs tried anew\n"
+    gone = pushed(capsys, "echo", "--after", bad, "--on-parent-failure", "cancel")
+    assert f"it was cancelled because parent {bad} did not succeed" in said(capsys, "get", gone, "--wait", "30s")
+    assert f"cancelled for {bad}" in said(capsys, "flow", gone)
+    assert said(capsys, "retry", bad, "--flow") == "3 jobs tried anew\n"
     said(capsys, "get", child, "--wait", "30s")
     late = pushed(capsys, "echo", "1", "--in", "1h")
     after = pushed(capsys, "echo", "--after", late)

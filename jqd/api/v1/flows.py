@@ -43,6 +43,7 @@ class FlowJob(Struct, frozen=True):
     children: Annotated[Sequence[str], Meta(description=f"the first {NEAR_MAX}")]
     waits_for: Annotated[Sequence[str], Meta(description=f"parents that have not ended: the first {NEAR_MAX}")]
     group: str | UnsetType = UNSET
+    cancelled_for: Annotated[str, Meta(description="the parent that did not succeed")] | UnsetType = UNSET
 
 
 class FlowPage(Struct, frozen=True):
@@ -98,6 +99,7 @@ def _told(found: flow.Flow, row: Linked) -> FlowJob:
         [_called(found, each) for each in row.listed[:NEAR_MAX]],
         [_called(found, each) for each in waits[:NEAR_MAX]] if blocked else [],
         bare(group) or UNSET,
+        _called(found, found.cancelled_for(row)) or UNSET,
     )
 
 

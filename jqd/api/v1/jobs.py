@@ -2,7 +2,7 @@
 
 import msgspec
 import trio
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import YES, Flag, Seconds, read_query
@@ -18,6 +18,8 @@ from jqd.domain.tokens import Role
 from jqd.http import Request, Response
 from jqd.service.cancel import cancel, purge
 from jqd.service.find import look_up, take_result
+from jqd.service.parents import cancelled_for
+from jqd.store import JobView
 
 
 class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,6 +52,8 @@ async def get_job(parts: ApiContext, request: Request, job_id: str) -> Response:
     query = read_query(request, JobQuery)
     view = await look_up(parts.services, job_id, request.wait_s(query.wait, parts.config.wait_s_max))
     body = job_body(parts.services, view, job_id, whole=query.whole in YES)
+    if isinstance(view, JobView) and (parent := await cancelled_for(parts.services, view)):
+        body = structs.replace(body, message=f"PARENT_FAILED: it was cancelled because parent {parent} did not succeed")
     return await answer_with(parts, 200, body, request.answer_language())
 
 
