@@ -160,10 +160,8 @@ def test_a_child_gets_no_null_for_a_result_that_was_dropped(shared_daemon: Daemo
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_a_result_that_is_too_large_fails_who_wants_it_and_not_who_made_it(
-    tmp_path: Path, shared_daemon: Daemon, keep: bool
-) -> None:
-    with working(tmp_path, shared_daemon.url) as client:
+def test_a_result_that_is_too_large_fails_who_wants_it_and_not_who_made_it(shared_daemon: Daemon, keep: bool) -> None:
+    with Client(shared_daemon.url) as client:
         then = [{"name": "show"}, {"name": "show", "argument": "own", "keep_result": True}]
         first = client.push("many", 1_200_000, then=then, keep_result=keep)
         assert "THEN_TOO_LARGE" in str(ended(client, first).message)
