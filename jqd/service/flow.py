@@ -61,7 +61,7 @@ class Flow(NamedTuple):
         return list(dict.fromkeys([*after, flow.parent])) if flow.parent else after
 
 
-class Looks:
+class RecentFlows:
     """The flows that were looked at last, for the pages behind the first: to look again takes as long for each page."""
 
     def __init__(self, _: SettingTable, clock: Clock) -> None:
@@ -83,7 +83,7 @@ class Looks:
 
 async def shown(services: Services, given: str, cursor: str, size: int, breathe: Breathe) -> Flow:
     """As `whole`. A page that is not the first is of the flow as the first one found it, within LOOK_S."""
-    looks = services.feature(Looks)
+    looks = services.feature(RecentFlows)
     found = looks.find(services.principal, given) if cursor else None
     if found is None:
         found = await whole(services, given, breathe)
