@@ -112,7 +112,14 @@ class Awaiting:
     def excuses(self, number: int, state: State) -> bool:
         """Whether it may have ended so for a parent."""
         wanted = {"cancel": State.CANCELLED, "fail": State.FAILED}.get(self._policies.get(number, ""))
-        return state is wanted and any(self._may_have_failed(parent) for parent in self.parents.get(number, ()))
+        parents = [*self.parents.get(number, ()), *self._members(number)]
+        return state is wanted and any(self._may_have_failed(parent) for parent in parents)
+
+    def _members(self, number: int) -> list[Any]:
+        """Of the group that it waits for: whoever was pushed into it, acknowledged or not."""
+        plan = self._history.plan
+        names = [group.name for group in plan.groups if group.then == number]
+        return [story for of, story in self._stories.items() if names and plan.works[of].group == names[0]]
 
     def _may_have_failed(self, parent: Any) -> bool:
         return bool(parent.cancels or parent.retries) or parent.state in (State.FAILED, State.CANCELLED, None)
