@@ -22,6 +22,7 @@ RARE = frozenset(
         "note-before-job",
         "older-lease-stays",
         "pause-at-look",
+        "released-forgotten",
         "trust-the-first",
         "void-answers",
     }

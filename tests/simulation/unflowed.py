@@ -113,8 +113,8 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "released-forgotten": mistake(
         "trim,wipe,purge",
-        3,
-        "argument,stuck",
+        5,
+        "argument",
         "a journal's copy of a job forgets that it waits for nobody any more",
         (retention_module, "carry_jobs", _forget_released),
         flows=True,
