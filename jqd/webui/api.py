@@ -48,6 +48,10 @@ class Answers:
                 return found.body
             # Whoever asked has left before the answer came.
 
+    def forget(self) -> None:
+        """Share no answer that is older than this: after an act the page shows what it changed."""
+        self._kept.clear()
+
     async def _ask(self, key: object, ask: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
         mine = self._kept[key] = _Answer(self._clock.mono_s())
         self._kept.move_to_end(key)

@@ -109,7 +109,10 @@ class Ui:
         visit = await self._visit(needs_login, form)
         if needs_login and not visit.session.owns_form(form.get("form_token", "")):
             raise Refused("this form is of another login: load the page anew, and send it again")
-        return await handler(visit)
+        try:
+            return await handler(visit)
+        finally:
+            self.answers.forget()
 
     async def _visit(self, needs_login: bool, form: dict[str, str]) -> Visit:
         session = self.sessions.find(request.cookies.get(self.cookie, ""))

@@ -3,6 +3,7 @@
 ROLES = ("push", "worker", "viewer", "operator", "master")
 MANAGERS = frozenset({"operator", "master"})
 PUSHERS = MANAGERS | {"push"}
+WORKERS = MANAGERS | {"worker"}
 ACTS = {
     "cancel": PUSHERS,
     "delete": PUSHERS,
@@ -14,6 +15,11 @@ ACTS = {
     "retry-many": MANAGERS,
     "delete-many": MANAGERS,
     "cancel-many": MANAGERS,
+    "drain": MANAGERS,
+    "set": MANAGERS,
+    "remove": MANAGERS,
+    "unregister": WORKERS,
+    "quota": frozenset({"master"}),
 }
 """By act, as the pages call them: the roles that may."""
 

@@ -76,6 +76,44 @@ def _some_jobs(client: Client) -> dict[str, str]:
     return jobs
 
 
+@dataclass
+class Guarded:
+    """A UI in front of a daemon that asks for tokens."""
+
+    url: str
+    master: Client
+    ui: UiProcess
+    daemon: Daemon
+    browsers: list[httpx2.Client] = field(default_factory=list)
+
+    def log_in(self, token: str, onward: str = "/") -> httpx2.Client:
+        """A browser that has sent the form of the login."""
+        browser = httpx2.Client(base_url=self.url, headers={"origin": self.url}, timeout=20)
+        self.browsers.append(browser)
+        self.answer = browser.post("/login", data={"token": token, "next": onward})
+        return browser
+
+    def client(self, token: str) -> Client:
+        return Client(self.daemon.url, token=token)
+
+
+@pytest.fixture(scope="session")
+def guarded() -> Iterator[Guarded]:
+    with short_directory() as base:
+        env = {"JQD_HTTP__TOKENS": "required", "JQD_API__MASTER_KEY": "m" * 32}
+        with (
+            Daemon(base / "d", env=env) as daemon,
+            Client(daemon.url, token="m" * 32) as master,
+            UiProcess(base / "ui.log", "--url", daemon.url) as ui,
+        ):
+            guarded = Guarded(ui.url, master, ui, daemon)
+            yield guarded
+            for browser in guarded.browsers:
+                browser.close()
+            assert ui.stop() == 0
+            daemon.stop()
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Chromium]:
     path = found()

@@ -35,6 +35,8 @@ PAGES = [
     Seen("errors none", plain("/errors?state=retrying&name=nobody"), "No job failed so"),
     Seen("bulk", plain("/bulk?act=delete&state=failed&name=fail&before=2100-01-01T00:00:00Z"), "deleted for good"),
     Seen("confirm", job("odd", "/job/confirm?act=cancel&id="), "Leave it as it is"),
+    Seen("daemons", plain("/daemons"), "Daemons of this store"),
+    Seen("audit", plain("/audit?act=jobs+delete"), "Nobody did that"),
 ]
 REFUSED = [
     Seen("no such job", plain("/job?id=nobody"), "nobody"),

@@ -1,52 +1,14 @@
 """Logging in at a daemon that asks for tokens: what a role may, and how a login ends."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import httpx2
 import pytest
 from playwright.sync_api import Page
 
 from jqd.client import Client
-from tests.live.harness import Daemon, short_directory
 from tests.webui.chromium import Chromium
-from tests.webui.conftest import UiProcess
-
-
-@dataclass
-class Guarded:
-    """A UI in front of a daemon that asks for tokens."""
-
-    url: str
-    master: Client
-    ui: UiProcess
-    daemon: Daemon
-    browsers: list[httpx2.Client] = field(default_factory=list)
-
-    def log_in(self, token: str, onward: str = "/") -> httpx2.Client:
-        """A browser that has sent the form of the login."""
-        browser = httpx2.Client(base_url=self.url, headers={"origin": self.url}, timeout=20)
-        self.browsers.append(browser)
-        self.answer = browser.post("/login", data={"token": token, "next": onward})
-        return browser
-
-
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[Guarded]:
-    with short_directory() as base:
-        env = {"JQD_HTTP__TOKENS": "required", "JQD_API__MASTER_KEY": "m" * 32}
-        with (
-            Daemon(base / "d", env=env) as daemon,
-            Client(daemon.url, token="m" * 32) as master,
-            UiProcess(base / "ui.log", "--url", daemon.url) as ui,
-        ):
-            guarded = Guarded(ui.url, master, ui, daemon)
-            yield guarded
-            for browser in guarded.browsers:
-                browser.close()
-            assert ui.stop() == 0
-            daemon.stop()
+from tests.webui.conftest import Guarded
 
 
 def test_without_a_login_every_page_leads_there_and_back(guarded: Guarded) -> None:

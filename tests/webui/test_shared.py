@@ -44,6 +44,8 @@ async def test_pages_that_ask_the_same_at_once_share_an_answer_for_a_second() ->
     assert found == [{"times": 1}] * 500
     clock.advance(SHARED_S + 0.1)
     assert await answers.get("key", ask) == {"times": 2}
+    answers.forget()
+    assert await answers.get("key", ask) == {"times": 3}, "after an act nothing older is shown"
 
 
 async def test_a_page_that_leaves_takes_no_answer_from_the_others_and_a_refusal_is_shared() -> None:

@@ -1,0 +1,27 @@
+"""A page that asks before something is done that cannot be undone."""
+
+from typing import NamedTuple
+
+from quart import Response
+
+from jqd.webui.visit import Visit
+
+
+class Question(NamedTuple):
+    """What is asked, and the form that is sent by a yes."""
+
+    title: str
+    warning: str
+    verb: str
+    """What stands on the button."""
+    right: str
+    """As `rights.py` calls it."""
+    act: str
+    """The path that the form goes to."""
+    fields: dict[str, str]
+    back: str
+    """The URL of a no."""
+
+
+def ask(visit: Visit, question: Question) -> Response:
+    return visit.render("sure.html", question=question)

@@ -1,0 +1,31 @@
+"""Audit: who changed what with a token, the newest first. The filter is the page's query."""
+
+from typing import TYPE_CHECKING
+
+from quart import Response
+
+from jqd.webui.values import command, link
+from jqd.webui.visit import Visit
+
+if TYPE_CHECKING:
+    from jqd.webui.app import Ui
+
+PAGE_NOTES = 100  # two screens
+FILTER = ("token", "act", "since")
+
+
+def register(ui: "Ui") -> None:
+    @ui.page("/audit", nav="Audit")
+    async def show(visit: Visit) -> Response:
+        which, cursor = visit.asked(*FILTER), visit.query.get("cursor", "")
+        told = await visit.api.get("/v1/audit", limit=PAGE_NOTES, cursor=cursor or None, **which)
+        onward = told.get("cursor") or ""
+        return visit.render(
+            "audit.html",
+            notes=told.get("notes", []),
+            which=which,
+            newest=link("/audit", **which) if cursor else "",
+            older=link("/audit", **which, cursor=onward) if onward else "",
+            call=link("/v1/audit", limit=PAGE_NOTES, cursor=cursor, **which),
+            command=command("jqd", "audit", by=which.get("token"), act=which.get("act")),
+        )

@@ -1,0 +1,74 @@
+"""Daemons: who shares the store, what is wrong, and how far the daemon that is asked has come with its journal."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from quart import Response
+from werkzeug.exceptions import BadRequest
+
+from jqd.webui.api import together
+from jqd.webui.values import command, link
+from jqd.webui.visit import Visit
+
+if TYPE_CHECKING:
+    from jqd.webui.app import Ui
+
+PAGE_DAEMONS = 100  # a store has a few
+DONE = {
+    "drain": "It begins no job any more; what runs goes on, and pushes are taken.",
+    "resume": "It begins jobs again.",
+}
+"""What the page says after an act."""
+
+
+def register(ui: "Ui") -> None:
+    @ui.page("/daemons", nav="Daemons")
+    async def show(visit: Visit) -> Response:
+        api, cursor = visit.api, visit.query.get("cursor", "")
+        found = await together(
+            daemons=partial(api.get, "/v1/daemons", limit=PAGE_DAEMONS, cursor=cursor or None),
+            stats=partial(api.get, "/v1/stats"),
+            ready=api.client.ready,
+        )
+        stats, onward = found["stats"], found["daemons"].get("cursor") or ""
+        return visit.render(
+            "daemons.html",
+            daemons=found["daemons"].get("daemons", []),
+            newest="/daemons" if cursor else "",
+            older=link("/daemons", cursor=onward) if onward else "",
+            stats=stats,
+            journal=stats.get("journal") or {},
+            lanes=_lanes(stats.get("lanes") or {}),
+            limits=_limits(stats.get("pressure") or {}),
+            ready=found["ready"],
+            done=DONE.get(visit.query.get("done", ""), ""),
+            call=link("/v1/daemons", limit=PAGE_DAEMONS, cursor=cursor),
+            command=command("jqd", "daemons"),
+        )
+
+    @ui.act("/daemons/drain")
+    async def drain(visit: Visit) -> Response:
+        await visit.api.client.drain(_daemon(visit))
+        return visit.go("/daemons", done="drain")
+
+    @ui.act("/daemons/resume")
+    async def resume(visit: Visit) -> Response:
+        await visit.api.client.resume_daemon(_daemon(visit))
+        return visit.go("/daemons", done="resume")
+
+
+def _daemon(visit: Visit) -> str:
+    daemon = visit.form.get("daemon", "")
+    if not daemon:
+        raise BadRequest("which daemon? Its name is missing from the form")
+    return daemon
+
+
+def _lanes(told: dict[str, Any]) -> list[tuple[str, int, int, int]]:
+    """Return of each kind of record: where its applying stands, where the journal ends, and the bytes between."""
+    return [(name, each["applied"], each["end"], max(0, each["end"] - each["applied"])) for name, each in told.items()]
+
+
+def _limits(told: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the limits at which pushes are refused, with what is reached of them."""
+    return [(name.replace("_", " "), each) for name, each in told.items() if isinstance(each, dict) and "limit" in each]
