@@ -7,7 +7,7 @@ from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
 from jqd.domain.scopes import in_scope
 from jqd.service.batch import read_array
 from jqd.service.config import ServiceConfig
-from jqd.service.flow_checks import OWN_ID, names_of
+from jqd.service.flow_checks import OWN_ID, following_of, names_of
 
 NO_REPLACE = (
     "a job that follows another cannot replace one: it may be pushed again after a loss, and would take the place of"
@@ -39,6 +39,8 @@ def wrong(config: ServiceConfig, follows: bytes, scopes: Sequence[str] = ()) -> 
             return f"jobs/{place}/name: the worker's token is not for jobs {foreign[0][:64]!r}"
         if scopes and job.after:
             return f"jobs/{place}/after: a token for some jobtypes cannot let jobs wait for others; push it by itself"
+        if scopes and any(one.group is not None for one in following_of(job)):
+            return f"jobs/{place}/group: a token for some jobtypes cannot let jobs join a group; push it by itself"
         if job.replace:
             return f"jobs/{place}/replace: {NO_REPLACE}"
         if job.unique is not None:

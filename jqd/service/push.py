@@ -19,7 +19,7 @@ from jqd.service.frames import Written, ids_in_order, in_part, write, write_part
 from jqd.service.id_reservations import Changes, ReservedIds, confirm_ids, has_names, refusals, release_ids, reserve_ids
 from jqd.service.idempotency import expect_first, other_request, overtaken
 from jqd.service.push_checks import refuse_foreign, refuse_orphans, refuse_replaced, refuse_uncalled, refuse_unset
-from jqd.service.push_links import PushLinks, has_links
+from jqd.service.push_links import PushLinks, expect_groups_seen, has_links
 from jqd.service.server_only import any_reserved, expect_allowed
 from jqd.service.services import Services
 from jqd.service.unique import without_known
@@ -82,6 +82,8 @@ async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic:
         batch = refuse_uncalled(services, batch)
         batch = await refuse_replaced(services, await refuse_unset(services, batch))
         batch = batch if batch.is_own else await refuse_orphans(services, batch)
+        if services.principal.scopes:
+            await expect_groups_seen(services, batch.jobs)
     if batch.refused and not batch.single and atomic:
         why = "nothing was taken: atomic=1 was asked for and some jobs are wrong"
         raise Incomplete(why, batch.told(batch.refused))

@@ -22,6 +22,7 @@ from jqd.domain.log import get_logger
 from jqd.domain.record import Lane, cancel_of, encode_cancels
 from jqd.domain.tenant import bare
 from jqd.service.find import once_settled
+from jqd.service.flow_checks import following_of
 from jqd.service.services import Services
 from jqd.store.links import GROUP_MAX, Joined, UniqueWanted
 
@@ -96,15 +97,12 @@ class PushLinks:
             await trio.sleep(POLL_S)
 
     async def join(self, jobs: Sequence[JobSpec]) -> None:
-        """Reserve places in the groups of these jobs. Raises Conflict, Denied, TooLarge; StoreAway, StoreRefused."""
+        """Reserve places in the groups of these jobs. Raises Conflict, TooLarge; StoreAway, StoreRefused."""
         sizes: dict[str, int] = {}
         for job in jobs:
             if job.group is not None:
                 group = self._services.qualified_name(job.group)
                 sizes[group] = sizes.get(group, 0) + 1
-        if self._services.principal.scopes and not self._follows:
-            for group in sizes:
-                await self._expect_seen(group)
         for group, size in sizes.items():
             tokens = self._services.journal.ids.take(size).ids()
             self._places[group] = tokens  # given back also where only some of them were taken
@@ -136,17 +134,6 @@ class PushLinks:
                     f"group {bare(group)!r} was closed without it: job_id {which!r} runs, and {len(late) - 1} others, "
                     "but what waits for the group does not wait for them; nothing else of this push was taken"
                 )
-
-    async def _expect_seen(self, group: str) -> None:
-        """Raise Denied for a group of jobs that the token is not for: who waits for it gets the results of all."""
-        services = self._services
-        found = await services.home(group).get_group(group, SEEN)
-        ids = found.job_ids if found is not None else []
-        for number in set(services.partitions_of(ids)):
-            its = [job_id for job_id in ids if services.where(job_id) == {number}]
-            rows = await services.store.at(number).list_links(its, 0)
-            if not all(row is None or services.principal.can_access(row.job.jobtype) for row in rows):
-                raise Denied(f"group {bare(group)!r} has jobs that this token is not for; nothing was taken")
 
     async def confirm(self, jobs: Sequence[JobSpec], job_ids: Sequence[str], generations: Mapping[int, int]) -> None:
         """These are in the journal. `generations`: by their places, of those that have one.
@@ -212,3 +199,18 @@ class PushLinks:
 def has_links(jobs: Sequence[JobSpec]) -> bool:
     """Whether any of these has a group or a unique key."""
     return any(job.group is not None or job.unique is not None for job in jobs)
+
+
+async def expect_groups_seen(services: Services, jobs: Sequence[JobSpec]) -> None:
+    """Raise Denied for a group of jobs that the token is not for: who waits for it gets the results of all, and fails
+    for any. What is to follow these jobs joins its group later, when nobody knows any more who pushed it."""
+    groups = {one.group: None for job in jobs for one in following_of(job) if one.group is not None}
+    for group in groups:
+        qualified = services.qualified_name(group)
+        found = await services.home(qualified).get_group(qualified, SEEN)
+        ids = found.job_ids if found is not None else []
+        for number in set(services.partitions_of(ids)):
+            its = [job_id for job_id in ids if services.where(job_id) == {number}]
+            rows = await services.store.at(number).list_links(its, 0)
+            if not all(row is None or services.principal.can_access(row.job.jobtype) for row in rows):
+                raise Denied(f"group {group!r} has jobs that this token is not for; nothing was taken")

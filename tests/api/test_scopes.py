@@ -144,6 +144,8 @@ async def test_a_scope_bounds_what_is_replaced_and_what_follows(edge):
     for follows, status in (
         ({"name": "pay"}, 422),
         ({"name": "mail", "job_id": "pay-1", "replace": True}, 422),
+        ({"name": "mail", "group": "letters"}, 422),
+        ({"name": "mail", "then": {"name": "mail", "group": "letters"}}, 422),
         ({"name": "mail"}, 200),
     ):
         told = await call(edge, scoped, "POST", "/v1/outcomes", [{**said, "jobs": [follows]}])
@@ -182,3 +184,8 @@ async def test_a_scope_bounds_which_groups_are_joined(edge):
     for token, name, group, status in ((mail, "mail", "letters", 201), (pay, "pay", "letters", 403)):
         assert (await call(edge, token, "POST", "/v1/jobs", {"name": name, "group": group})).status == status
     assert (await call(edge, boss, "POST", "/v1/jobs", {"name": "pay", "group": "letters"})).status == 201
+    joins = {"name": "mail", "group": "bills"}
+    for then in ([joins], {"name": "mail", "then": joins}):
+        told = await call(edge, mail, "POST", "/v1/jobs", {"name": "mail", "then": then})
+        assert (told.status, "group 'bills' has jobs that this token is not for" in told.body["detail"]) == (403, True)
+    assert (await call(edge, mail, "POST", "/v1/jobs", {"name": "mail", "then": {"name": "mail"}})).status == 201
