@@ -1,7 +1,6 @@
 """What a command line says of jobs that have to do with others: options of a push, `jqd flow`, `jqd groups`."""
 
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -15,7 +14,8 @@ from jqd.cli.common import Common, checked_id, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import COLOURS, console, show, table
 from jqd.cli.show import Flag
-from jqd.client import Changed, FlowInfo, FlowJob
+from jqd.client import Changed, FlowInfo
+from jqd.client.flows import depths_of
 from jqd.domain.flow import OnFailure, Until
 
 NAMED_MAX = 3  # ids of parents on one line
@@ -191,28 +191,6 @@ def _steps(found: FlowInfo) -> Text:
     ]
     styles = {number: STYLES[job.state] for number, job in enumerate(jobs) if job.state in STYLES}
     return table(("STEP", "ID", "STATE", "FAILED", "NAME", "AFTER", "WAITS FOR"), rows, styles)
-
-
-def depths_of(jobs: Sequence[FlowJob]) -> dict[str, int]:
-    """Return how many jobs come before each, at most, within the flow: a job stands below all that it waits for."""
-    depths = {job.job_id: 0 for job in jobs}
-    told = [(parent, job.job_id) for job in jobs for parent in job.parents]
-    told += [(job.job_id, child) for job in jobs for child in job.children]  # each list has but the first hundred
-    followers: dict[str, list[str]] = {job_id: [] for job_id in depths}
-    missing = Counter[str]()
-    for parent, child in dict.fromkeys(told):
-        if parent in depths and child in depths:
-            followers[parent].append(child)
-            missing[child] += 1
-    ready = [job_id for job_id in depths if not missing[job_id]]
-    while ready:
-        parent = ready.pop()
-        for child in followers[parent]:
-            depths[child] = max(depths[child], depths[parent] + 1)
-            missing[child] -= 1
-            if not missing[child]:
-                ready.append(child)
-    return depths
 
 
 def _some(ids: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """The client's calls about flows, the jobs that a job has to do with, and about groups."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -81,7 +82,7 @@ class Flows:
             told = self._http.told(
                 "a question for a flow", "GET", f"{job_path(job_id)}/flow", params=params, wait_s=LOOK_S
             )
-            page = _converted(told, FlowInfo)
+            page = converted(told, FlowInfo)
             jobs += page.jobs
             cursor = told.get("cursor") or ""
             if not cursor:
@@ -98,7 +99,7 @@ class Flows:
 
     def group(self, group: str) -> GroupInfo:
         """Return how the jobs of a group stand. Raises NotFound."""
-        return _converted(self._http.told("a question for a group", "GET", _path(group), wait_s=LOOK_S), GroupInfo)
+        return converted(self._http.told("a question for a group", "GET", group_path(group), wait_s=LOOK_S), GroupInfo)
 
     def close_group(
         self, group: str, then: Mapping[str, Any] | None = None, *, on_parent_failure: OnFailure | None = None
@@ -111,18 +112,18 @@ class Flows:
         """
         said = {"then": then, "on_parent_failure": on_parent_failure}
         body = encode({name: value for name, value in said.items() if value is not None})
-        told = self._http.told("a call about a group", "POST", f"{_path(group)}/close", body=body)
-        return None if told.get("then") is None else _converted(told["then"], GroupWaits)
+        told = self._http.told("a call about a group", "POST", f"{group_path(group)}/close", body=body)
+        return None if told.get("then") is None else converted(told["then"], GroupWaits)
 
     def cancel_group(self, group: str, *, dry_run: bool = False) -> Changed:
         """Cancel all jobs of a group that have not ended, and the one that waits for them, or only count them. Raises
         NotFound."""
-        return self._changed(f"{_path(group)}/cancel", dry_run=dry_run)
+        return self._changed(f"{group_path(group)}/cancel", dry_run=dry_run)
 
     def retry_group(self, group: str, *, dry_run: bool = False) -> Changed:
         """Have all jobs of a group tried anew that failed, and the one that waits for them, if it failed; or only count
         them. Raises NotFound."""
-        return self._changed(f"{_path(group)}/retry", dry_run=dry_run)
+        return self._changed(f"{group_path(group)}/retry", dry_run=dry_run)
 
     def _changed(self, path: str, *, dry_run: bool) -> Changed:
         body = encode({"dry_run": True}) if dry_run else None
@@ -130,11 +131,34 @@ class Flows:
         return Changed(int(told["matched"]), int(told["changed"]))
 
 
-def _path(group: str) -> str:
+def depths_of(jobs: Sequence[FlowJob]) -> dict[str, int]:
+    """Return how many jobs come before each, at most, within the flow: a job stands below all that it waits for."""
+    depths = {job.job_id: 0 for job in jobs}
+    told = [(parent, job.job_id) for job in jobs for parent in job.parents]
+    told += [(job.job_id, child) for job in jobs for child in job.children]  # each list has but the first hundred
+    followers: dict[str, list[str]] = {job_id: [] for job_id in depths}
+    missing = Counter[str]()
+    for parent, child in dict.fromkeys(told):
+        if parent in depths and child in depths:
+            followers[parent].append(child)
+            missing[child] += 1
+    ready = [job_id for job_id in depths if not missing[job_id]]
+    while ready:
+        parent = ready.pop()
+        for child in followers[parent]:
+            depths[child] = max(depths[child], depths[parent] + 1)
+            missing[child] -= 1
+            if not missing[child]:
+                ready.append(child)
+    return depths
+
+
+def group_path(group: str) -> str:
     return f"/v1/groups/{quote(group, safe='')}"
 
 
-def _converted(told: Any, kind: type[T]) -> T:
+def converted(told: Any, kind: type[T]) -> T:
+    """Return an answer about a flow or a group as one of the types above. Raises JqdClientError."""
     try:
         return msgspec.convert(told, kind)
     except msgspec.ValidationError as error:

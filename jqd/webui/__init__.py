@@ -9,6 +9,7 @@ live.py       the stream of ticks, and the files of static/; feed.py: one stream
 api.py        the client of a session, and answers that pages share
 login.py      a token for a login; sessions.py: who is logged in; rights.py: which role may do what
 security.py   headers, forms of our own, hosts of our own
+picture.py    flows and numbers over time as points of an SVG
 values.py     values, dates and links as text
 
 To add a page: write `pages/NAME.py` with `register(ui)`, name it in `pages/__init__.py`, write `templates/NAME.html`,

@@ -34,12 +34,14 @@ class Answers:
         self._clock = clock
         self._kept: OrderedDict[object, _Answer] = OrderedDict()
 
-    async def get(self, key: object, ask: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
-        """Return the answer of `ask`, or one to the same question that is not older than SHARED_S."""
+    async def get(
+        self, key: object, ask: Callable[[], Awaitable[dict[str, Any]]], kept_s: float = SHARED_S
+    ) -> dict[str, Any]:
+        """Return the answer of `ask`, or one to the same question that is not older than `kept_s`."""
         while True:
             now_s = self._clock.mono_s()
             found = self._kept.get(key)
-            if found is None or found.asked_at_s + SHARED_S < now_s:
+            if found is None or found.asked_at_s + kept_s < now_s:
                 return await self._ask(key, ask)
             await found.came.wait()
             if found.error is not None:
@@ -80,9 +82,13 @@ class Api:
 
     async def get(self, path: str, **params: Any) -> dict[str, Any]:
         """What a GET answers, at most SHARED_S old: what pages show. Raises JqdClientError."""
+        return await self.get_kept(path, SHARED_S, **params)
+
+    async def get_kept(self, path: str, kept_s: float, /, **params: Any) -> dict[str, Any]:
+        """The same, at most `kept_s` old: for what changes each minute."""
         key = (self.identity, path, tuple(sorted((name, str(value)) for name, value in params.items())))
         ask = partial(self.client.client.ask, path, **params)
-        return await self._answers.get(key, partial(self.client.in_thread, ask, abandon=True))
+        return await self._answers.get(key, partial(self.client.in_thread, ask, abandon=True), kept_s)
 
     def close(self) -> None:
         self.client.client.close()

@@ -20,6 +20,8 @@ ACTS = {
     "remove": MANAGERS,
     "unregister": WORKERS,
     "quota": frozenset({"master"}),
+    "flow": MANAGERS,
+    "close": PUSHERS,
 }
 """By act, as the pages call them: the roles that may."""
 

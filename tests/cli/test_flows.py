@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from jqd.cli import run
-from jqd.cli.flows import depths_of
 from jqd.client import Client, FlowJob
+from jqd.client.flows import depths_of
 from tests.live.harness import wait_for
 
 WAIT_S = 30.0

@@ -13,6 +13,8 @@ from tests.webui.chromium import Chromium, found
 
 NASTY = "<script>alert(1)</script>\"'&{{7*7}}/../ ü"
 """What must be text wherever it stands."""
+NASTY_GROUP = NASTY.replace("/", "%2F")
+"""The same for what stands in URLs of the API."""
 
 
 class UiProcess(Process):
@@ -66,7 +68,7 @@ def _some_jobs(client: Client) -> dict[str, str]:
         "succeeded": client.push("echo", {"said": NASTY}, keep_result=True, tags=[NASTY]),
         "failed": client.push("fail", NASTY, max_retry=0),
         "scheduled": client.push("echo", [1, 2**60], delay="1d"),
-        "waiting": client.push(NASTY, {"a": 1}, tags=["slow"]),
+        "waiting": client.push(NASTY, {"a": 1}, tags=["slow"], group=NASTY_GROUP),
         "odd": client.push("echo", b"\x00\xff", job_id="../a/b?c=d&e#f\"'<i>%2F", delay="1d"),
     }
     jobs["blocked"] = client.push("echo", None, after=[jobs["scheduled"]])

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import quote
 
-from tests.webui.conftest import Site
+from tests.webui.conftest import NASTY, NASTY_GROUP, Site
 
 
 class Seen(NamedTuple):
@@ -34,6 +34,13 @@ PAGES = [
     Seen("errors", plain("/errors"), "Reasons, the most frequent first"),
     Seen("errors none", plain("/errors?state=retrying&name=nobody"), "No job failed so"),
     Seen("bulk", plain("/bulk?act=delete&state=failed&name=fail&before=2100-01-01T00:00:00Z"), "deleted for good"),
+    Seen("flow", job("blocked", "/flow?id="), "Jobs by step"),
+    Seen("flow odd", job("odd", "/flow?id="), "Picture"),
+    Seen("flow sure", job("blocked", "/flow/confirm?act=cancel&id="), "Leave them as they are"),
+    Seen("group", plain("/group?name=" + quote(NASTY_GROUP, safe="")), "of 1 jobs have ended"),
+    Seen("types", plain("/types"), "Jobtypes, by name"),
+    Seen("type", plain("/type?name=echo"), "The same as numbers"),
+    Seen("type waiting", plain("/type?minutes=11520&name=" + quote(NASTY, safe="")), "Why it waits"),
     Seen("confirm", job("odd", "/job/confirm?act=cancel&id="), "Leave it as it is"),
     Seen("daemons", plain("/daemons"), "Daemons of this store"),
     Seen("audit", plain("/audit?act=jobs+delete"), "Nobody did that"),

@@ -5,17 +5,21 @@ from jqd.webui.pages import (
     bulk,
     daemons,
     errors,
+    flow,
     job,
     jobs,
     now,
+    types,
 )
 
 ALL = (
     now,
     jobs,
     job,
+    flow,
     bulk,
     errors,
+    types,
     daemons,
     audit,
 )

@@ -14,7 +14,7 @@ from werkzeug.exceptions import BadRequest
 
 from jqd.client import TimedOut, Unavailable, Unreachable
 from jqd.client.job_info import FINAL_STATES
-from jqd.webui.values import command, link
+from jqd.webui.values import command
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -191,8 +191,7 @@ def _page(
         phase=phase,
         refused=refused,
         fields={"act": act, **which},
-        jobs=link("/jobs", **{name: each for name, each in which.items() if name != "before"}),
-        again=link("/bulk", act=act, **which),
+        shown={name: each for name, each in which.items() if name != "before"},
         call=f"/v1/jobs/{act} {json.dumps(_body(which), ensure_ascii=False)}",
         command=command("jqd", act, "--all", **flags),
     )

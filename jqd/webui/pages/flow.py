@@ -1,0 +1,187 @@
+"""Flow: the jobs that a job has to do with, by steps and as a picture. Group: how its jobs stand. Both as a whole."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from quart import Response
+from werkzeug.exceptions import BadRequest
+
+from jqd.client import Changed, FlowInfo, FlowJob, GroupInfo
+from jqd.client.flows import LOOK_S, converted, depths_of, group_path
+from jqd.client.http import job_path
+from jqd.client.job_info import FINAL_STATES
+from jqd.webui.pages.now import STATES
+from jqd.webui.picture import draw
+from jqd.webui.values import command
+from jqd.webui.visit import Visit
+
+if TYPE_CHECKING:
+    from jqd.webui.app import Ui
+
+LOOKED_MAX = 2_000  # jobs: four calls of the API
+ROWS_MAX = 300  # in the table: some screens
+LIVE_MAX = 200  # jobs of a flow that is looked at again each second
+
+
+class Sure(NamedTuple):
+    """What a page asks before it is done."""
+
+    title: str
+    warning: str
+    call: str
+    command: str
+
+
+FLOW_ACTS = {
+    "cancel": "All that have not ended are cancelled; what runs is told to stop.",
+    "retry": "All that failed, or were cancelled for a parent, are tried again.",
+}
+GROUP_ACTS = {
+    "close": "No job joins it any more, and none can be named later that waits for all of its jobs.",
+    "cancel": "All of its jobs that have not ended are cancelled, and the one that waits for them.",
+    "retry": "All of its jobs that failed are tried again, and the one that waits for them.",
+}
+DONE = {"cancel": "cancelled", "retry": "tried again", "close": "closed"}
+
+
+def register(ui: "Ui") -> None:
+    @ui.page("/flow")
+    async def show(visit: Visit) -> Response:
+        return await _flow(visit, _named(visit.query, "id"))
+
+    @ui.page("/flow/confirm")
+    async def confirm_flow(visit: Visit) -> Response:
+        job_id, act = _named(visit.query, "id"), _act(visit.query.get("act"), FLOW_ACTS)
+        of = visit.api.client.cancel_flow if act == "cancel" else visit.api.client.retry_flow
+        found = await of(job_id, dry_run=True)
+        sure = Sure(
+            f"{act.capitalize()} this flow?",
+            FLOW_ACTS[act],
+            f"{job_path(job_id)}/flow/{act}",
+            command("jqd", act, job_id, "--flow"),
+        )
+        return _ask(visit, sure, act, f"/flow/{act}", {"id": job_id}, "/flow", found.matched)
+
+    @ui.page("/group")
+    async def show_group(visit: Visit) -> Response:
+        return await _group(visit, _named(visit.query, "name"))
+
+    @ui.page("/group/confirm")
+    async def confirm_group(visit: Visit) -> Response:
+        name, act = _named(visit.query, "name"), _act(visit.query.get("act"), GROUP_ACTS)
+        matched = None
+        if act != "close":
+            of = visit.api.client.cancel_group if act == "cancel" else visit.api.client.retry_group
+            matched = (await of(name, dry_run=True)).matched
+        sure = Sure(
+            f"{act.capitalize()} this group?",
+            GROUP_ACTS[act],
+            f"{group_path(name)}/{act}",
+            command("jqd", "groups", act, name),
+        )
+        return _ask(visit, sure, act, f"/group/{act}", {"name": name}, "/group", matched)
+
+    ui.act("/flow/cancel")(_change("/flow", "id", "cancel", lambda visit: visit.api.client.cancel_flow))
+    ui.act("/flow/retry")(_change("/flow", "id", "retry", lambda visit: visit.api.client.retry_flow))
+    ui.act("/group/cancel")(_change("/group", "name", "cancel", lambda visit: visit.api.client.cancel_group))
+    ui.act("/group/retry")(_change("/group", "name", "retry", lambda visit: visit.api.client.retry_group))
+
+    @ui.act("/group/close")
+    async def close(visit: Visit) -> Response:
+        name = _named(visit.form, "name")
+        await visit.api.client.close_group(name)
+        return visit.go("/group", name=name, done="close")
+
+
+def _change(
+    page: str, key: str, act: str, of: Callable[[Visit], Callable[[str], Awaitable[Changed]]]
+) -> Callable[[Visit], Awaitable[Response]]:
+    async def change(visit: Visit) -> Response:
+        named = _named(visit.form, key)
+        changed = await of(visit)(named)
+        return visit.go(page, **{key: named}, done=act, changed=changed.changed)
+
+    return change
+
+
+async def _flow(visit: Visit, job_id: str) -> Response:
+    path = f"{job_path(job_id)}/flow"
+    jobs: list[FlowJob] = []
+    cursor, whole = "", False
+    while not jobs or (cursor and len(jobs) < LOOKED_MAX):
+        told = await visit.api.get(path, wait_s=LOOK_S, cursor=cursor or None)
+        page = converted(told, FlowInfo)
+        jobs += page.jobs
+        cursor, whole = told.get("cursor") or "", page.whole
+        if not page.jobs:
+            break
+    depths = depths_of(jobs)
+    state = visit.query.get("state", "")
+    shown = sorted((job for job in jobs if state in ("", job.state)), key=lambda job: depths[job.job_id])
+    ended = all(job.state in FINAL_STATES for job in jobs)
+    return visit.render(
+        "flow.html",
+        job_id=job_id,
+        rows=[(depths[job.job_id] + 1, job) for job in shown[:ROWS_MAX]],
+        more_rows=max(0, len(shown) - ROWS_MAX),
+        jobs=len(jobs),
+        is_all=whole and not cursor,
+        is_live=not ended and len(jobs) <= LIVE_MAX,
+        counts=[(each, count) for each, count in _counts(jobs) if count],
+        state=state,
+        states=STATES,
+        picture=None if cursor else draw(jobs, depths),
+        ended=ended,
+        done=_done(visit),
+        call=path,
+        command=command("jqd", "flow", job_id),
+    )
+
+
+async def _group(visit: Visit, name: str) -> Response:
+    path = group_path(name)
+    group = converted(await visit.api.get(path, wait_s=LOOK_S), GroupInfo)
+    return visit.render(
+        "group.html",
+        group=group,
+        is_live=group.progress < 1,
+        states=(*STATES, "unknown"),
+        done=_done(visit),
+        call=path,
+        command=command("jqd", "groups", "get", name),
+    )
+
+
+def _ask(
+    visit: Visit, sure: Sure, act: str, action: str, fields: dict[str, str], back: str, matched: int | None
+) -> Response:
+    return visit.render("whole.html", sure=sure, act=act, action=action, fields=fields, back=back, matched=matched)
+
+
+def _counts(jobs: list[FlowJob]) -> list[tuple[str, int]]:
+    counts = Counter(job.state for job in jobs)
+    return [(state, counts[state]) for state in STATES]
+
+
+def _done(visit: Visit) -> str:
+    """Return what the page says after an act."""
+    done, changed = visit.query.get("done", ""), visit.query.get("changed", "")
+    if done not in DONE:
+        return ""
+    if done == "close":
+        return "The group is closed."
+    return f"{changed} jobs are {DONE[done]}." if changed.isdigit() else f"Its jobs are {DONE[done]}."
+
+
+def _act(said: str | None, known: dict[str, str]) -> str:
+    if said not in known:
+        raise BadRequest(f"nothing to confirm is called {said!r}")
+    return said
+
+
+def _named(fields: Mapping[str, str], key: str) -> str:
+    named = fields.get(key, "")
+    if not named:
+        raise BadRequest(f"which one? Its {key} is missing from the address")
+    return named

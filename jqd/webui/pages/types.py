@@ -1,0 +1,186 @@
+"""Types: jobtypes with what they did of late, why they wait, pause and resume. Type: one of them, over time."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from quart import Response
+from werkzeug.exceptions import BadRequest, NotFound
+
+from jqd.client import Unavailable
+from jqd.webui.pages.now import RATES, STATES
+from jqd.webui.picture import CHART_HEIGHT, CHART_WIDTH, LINE_HEIGHT, LINE_WIDTH, points
+from jqd.webui.values import command, lasting, link, number
+from jqd.webui.visit import Visit
+
+if TYPE_CHECKING:
+    from jqd.webui.app import Ui
+
+PAGE = 100  # jobtypes on one page
+LOOKED = 1_000  # in one call, where a name is searched
+CALLS_MAX = 10
+HISTORY_S = 20.0  # an answer is shared for so long: it has a new step each minute
+SPANS = {60: "an hour", 480: "8 hours", 11_520: "8 days"}
+"""Minutes that a chart may show."""
+TOLD = ("pushed", "started", "succeeded", "failed", "dead", "retried", "put_off", "interrupted", "cancelled")
+
+
+class Line(NamedTuple):
+    """One line of a chart."""
+
+    title: str
+    name: str
+    points: str
+    most: float
+    total: float
+
+
+def register(ui: "Ui") -> None:
+    @ui.page("/types", nav="Types")
+    async def show(visit: Visit) -> Response:
+        wanted = visit.query.get("name", "").strip()
+        told, onward = await _found(visit, wanted, visit.query.get("cursor", ""))
+        lines = await _lines(visit)
+        return visit.render(
+            "types.html",
+            rows=[(row, lines.get((row.get("tenant", ""), row["name"]))) for row in told],
+            states=STATES,
+            name=wanted,
+            width=LINE_WIDTH,
+            height=LINE_HEIGHT,
+            ours=("", visit.me.tenant),
+            newest=link("/types", name=wanted) if visit.query.get("cursor") else "",
+            older=link("/types", name=wanted, cursor=onward) if onward else "",
+            back=visit.url,
+            call=link("/v1/types", limit=PAGE, cursor=visit.query.get("cursor", "")),
+            command=command("jqd", "types"),
+        )
+
+    @ui.page("/type")
+    async def one(visit: Visit) -> Response:
+        return await _page(visit)
+
+    @ui.act("/type/pause")
+    async def pause(visit: Visit) -> Response:
+        await visit.api.client.pause_type(_name(visit.form))
+        return visit.go("/type", name=_name(visit.form), done="pause")
+
+    @ui.act("/type/resume")
+    async def resume(visit: Visit) -> Response:
+        await visit.api.client.resume_type(_name(visit.form))
+        return visit.go("/type", name=_name(visit.form), done="resume")
+
+
+async def _page(visit: Visit) -> Response:
+    name = _name(visit.query)
+    row = await _row(visit, name)
+    try:
+        minutes = int(visit.query.get("minutes", "60"))
+    except ValueError:
+        raise BadRequest("minutes is a whole number") from None
+    history = await visit.api.get_kept("/v1/history", HISTORY_S, name=name, minutes=minutes)
+    steps: Sequence[dict[str, Any]] = history["steps"]
+    if row is None and not any(sum(step[each] for each in TOLD) for step in steps):
+        raise NotFound(f"there are no jobs of the type {name}, and were none in this time")
+    done = {"pause": "Its jobs are not begun any more, at any daemon.", "resume": "Its jobs are begun again."}
+    return visit.render(
+        "type.html",
+        name=name,
+        row=row,
+        states=STATES,
+        rates=RATES,
+        spans=SPANS,
+        minutes=minutes,
+        step_minutes=history["step_minutes"],
+        lines=_chart(steps),
+        width=CHART_WIDTH,
+        height=CHART_HEIGHT,
+        steps=steps[::-1],
+        told=TOLD,
+        waited=_spread(steps, "wait", history["wait_bounds"]),
+        ran=_spread(steps, "run", history["run_bounds"]),
+        done=done.get(visit.query.get("done", ""), ""),
+        call=link("/v1/history", name=name, minutes=minutes),
+        command=command("jqd", "jobs", name=name),
+    )
+
+
+async def _found(visit: Visit, wanted: str, cursor: str) -> tuple[list[dict[str, Any]], str]:
+    """Return a page of jobtypes, and its cursor; with a name those that have it in theirs."""
+    if not wanted:
+        told = await visit.api.get("/v1/types", limit=PAGE, cursor=cursor or None)
+        return told["types"], told.get("cursor") or ""
+    found: list[dict[str, Any]] = []
+    for _ in range(CALLS_MAX):
+        told = await visit.api.get("/v1/types", limit=LOOKED, cursor=cursor or None)
+        found += [row for row in told["types"] if wanted.casefold() in row["name"].casefold()]
+        cursor = told.get("cursor") or ""
+        if not cursor or len(found) >= PAGE:
+            break
+    return found, cursor
+
+
+async def _row(visit: Visit, name: str) -> dict[str, Any] | None:
+    """Return what is known of one jobtype of the own tenant."""
+    cursor = ""
+    for _ in range(CALLS_MAX):
+        told = await visit.api.get("/v1/types", limit=LOOKED, cursor=cursor or None)
+        for row in told["types"]:
+            if row["name"] == name and row.get("tenant", "") == visit.me.tenant:
+                return row  # type: ignore[no-any-return]
+        cursor = told.get("cursor") or ""
+        if not cursor:
+            break
+    return None
+
+
+async def _lines(visit: Visit) -> dict[tuple[str, str], Line]:
+    """Return what each jobtype ended in the last hour; nothing while the store is away."""
+    try:
+        told = await visit.api.get_kept("/v1/history", HISTORY_S, minutes=60, types=1)
+    except Unavailable:
+        return {}
+    found = {}
+    for row in told["types"]:
+        ended = row["ended"]
+        drawn = points(ended, LINE_WIDTH, LINE_HEIGHT, max(ended, default=0))
+        found[row.get("tenant", ""), row["name"]] = Line("ended", "ended", drawn, max(ended, default=0), sum(ended))
+    return found
+
+
+def _chart(steps: Sequence[dict[str, Any]]) -> list[Line]:
+    """Return lines that share one scale."""
+    numbers = {
+        "pushed": [step["pushed"] for step in steps],
+        "succeeded": [step["succeeded"] for step in steps],
+        "failed": [step["failed"] + step["dead"] for step in steps],
+    }
+    most = max((max(each, default=0) for each in numbers.values()), default=0)
+    return [
+        Line(name.capitalize(), name, points(each, CHART_WIDTH, CHART_HEIGHT, most), most, sum(each))
+        for name, each in numbers.items()
+    ]
+
+
+def _spread(steps: Sequence[dict[str, Any]], field: str, bounds: Sequence[float]) -> str:
+    """Return in words below what half and 95 % of all lie, as exact as the buckets are; empty without any."""
+    counts = [sum(bucket) for bucket in zip(*(step[field] for step in steps), strict=False)]
+    total = sum(counts)
+    if not total:
+        return ""
+    return f"half of {number(total)} {_below(counts, bounds, 0.5)}, 95 % {_below(counts, bounds, 0.95)}"
+
+
+def _below(counts: Sequence[int], bounds: Sequence[float], share: float) -> str:
+    met, due = 0, share * sum(counts)
+    for bound, count in zip(bounds, counts, strict=False):
+        met += count
+        if met >= due:
+            return f"up to {lasting(bound) if bound >= 1 else f'{bound * 1000:.0f} ms'}"
+    return f"more than {lasting(bounds[-1])}"
+
+
+def _name(fields: Any) -> str:
+    name = str(fields.get("name", ""))
+    if not name:
+        raise BadRequest("which jobtype? Its name is missing from the address")
+    return name

@@ -1,0 +1,88 @@
+"""Pictures as points, for templates that draw them as SVG: flows from left to right, and lines over time. Pure.
+
+Sizes stand in attributes and colours in the style sheet, for the policy of the pages allows no style in them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from jqd.client import FlowJob
+
+JOBS_MAX = 200  # more would be a wall, not a picture
+EDGES_MAX = 2_000
+NODE_WIDTH, NODE_HEIGHT = 176, 44  # pixels: a name of 20 letters, and its state
+GAP_X, GAP_Y = 56, 14
+NAME_CHARS_MAX = 20
+LINE_WIDTH, LINE_HEIGHT = 120, 28
+CHART_WIDTH, CHART_HEIGHT = 720, 160
+
+
+class Node(NamedTuple):
+    job: FlowJob
+    x: int
+    y: int
+
+    @property
+    def label(self) -> str:
+        name = self.job.name
+        return name if len(name) <= NAME_CHARS_MAX else name[: NAME_CHARS_MAX - 1] + "…"
+
+
+class Picture(NamedTuple):
+    nodes: Sequence[Node]
+    edges: Sequence[str]
+    """Paths, as SVG writes them."""
+    width: int
+    height: int
+    node_width: int = NODE_WIDTH
+    node_height: int = NODE_HEIGHT
+
+
+def draw(jobs: Sequence[FlowJob], depths: Mapping[str, int]) -> Picture | None:
+    """Return a flow by steps, from left to right, each job near its parents; None where there are too many."""
+    if not 0 < len(jobs) <= JOBS_MAX:
+        return None
+    links = _links(jobs)
+    if len(links) > EDGES_MAX:
+        return None
+    parents: dict[str, list[str]] = {job.job_id: [] for job in jobs}
+    for parent, child in links:
+        parents[child].append(parent)
+    rows: dict[str, int] = {}
+    nodes: dict[str, Node] = {}
+    for depth in range(max(depths.values()) + 1):
+        column = [job for job in jobs if depths[job.job_id] == depth]
+        column.sort(key=lambda job: _mean([rows[parent] for parent in parents[job.job_id] if parent in rows]))
+        for row, job in enumerate(column):
+            rows[job.job_id] = row
+            nodes[job.job_id] = Node(job, depth * (NODE_WIDTH + GAP_X) + 1, row * (NODE_HEIGHT + GAP_Y) + 1)
+    edges = [_edge(nodes[parent], nodes[child]) for parent, child in links]
+    width = max(node.x for node in nodes.values()) + NODE_WIDTH + 1
+    height = max(node.y for node in nodes.values()) + NODE_HEIGHT + 1
+    return Picture([*nodes.values()], edges, width, height)
+
+
+def points(numbers: Sequence[float], width: int, height: int, most: float) -> str:
+    """Return a line over time, as SVG's polyline wants its points; `most` lies at the upper edge."""
+    step = width / max(1, len(numbers) - 1)
+    scale = (height - 2) / most if most else 0
+    return " ".join(f"{place * step:.1f},{height - 1 - each * scale:.1f}" for place, each in enumerate(numbers))
+
+
+def _mean(numbers: Sequence[int]) -> float:
+    return sum(numbers) / max(1, len(numbers))
+
+
+def _links(jobs: Sequence[FlowJob]) -> list[tuple[str, str]]:
+    """Return parents and children that are both here, each pair once."""
+    here = {job.job_id for job in jobs}
+    told = [(parent, job.job_id) for job in jobs for parent in job.parents]
+    told += [(job.job_id, child) for job in jobs for child in job.children]
+    return [(parent, child) for parent, child in dict.fromkeys(told) if parent in here and child in here]
+
+
+def _edge(parent: Node, child: Node) -> str:
+    x, y = parent.x + NODE_WIDTH, parent.y + NODE_HEIGHT // 2
+    to_x, to_y = child.x, child.y + NODE_HEIGHT // 2
+    half = (to_x - x) // 2
+    return f"M{x} {y}C{x + half} {y} {to_x - half} {to_y} {to_x} {to_y}"
