@@ -7,12 +7,12 @@ the ids that it gave are printed all the same, and the message says up to which 
 
 import io
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import msgspec
 from rich.console import Console
@@ -27,14 +27,29 @@ from jqd.domain.errors import JqdError
 LINES_PER_PUSH = 1_000  # jobs in one array: large enough that the sync no longer shows
 REFUSALS_SHOWN = 20  # lines; a file that is all wrong should not scroll its first error away
 
-Line = tuple[int, Any, int]  # number, argument, bytes read so far
+
+class Line(NamedTuple):
+    """A job of a file."""
+
+    number: int
+    argument: Any
+    read_bytes: int
+    """So far."""
+    named: Mapping[str, Any] = {}
+    """Its own options: `job_id`."""
 
 
 @dataclass
 class Pushed:
     job_ids: list[str] = field(default_factory=list)
+    """Unless only their number is kept."""
+    jobs: int = 0
+    known: int = 0
+    """Of those, as many were pushed before."""
     refused: list[tuple[int, str]] = field(default_factory=list)
     """Line number and why."""
+    """Of a long file the first; `refusals` counts all."""
+    refusals: int = 0
     stopped: JqdError | None = None
     """Why pushing ended before the file did."""
 
@@ -42,7 +57,7 @@ class Pushed:
     def exit(self) -> Exit:
         if self.stopped is not None:
             return exit_of(self.stopped)
-        return Exit.FAILED if self.refused else Exit.DONE
+        return Exit.FAILED if self.refusals else Exit.DONE
 
     def show(self, output: Output) -> None:
         if output == "json":
@@ -55,18 +70,27 @@ class Pushed:
 
 def push_lines(client: Client, name: str, path: Path, options: Mapping[str, Any], *, as_text: bool = False) -> Pushed:
     """Push every line that is not blank. Talks on stderr; never raises JqdError: `stopped` says it."""
+    return push_file(client, name, path, arguments(path, as_text=as_text), options)
+
+
+def push_file(
+    client: Client, name: str, path: Path, lines: Iterable[Line], options: Mapping[str, Any], *, keep_ids: bool = True
+) -> Pushed:
+    """Push jobs of a file a thousand at a time. `keep_ids`: false for files of any size, only numbers are told then."""
     pushed = Pushed()
     console = Console(stderr=True)
     size = path.stat().st_size if str(path) != STDIN and path.is_file() else None
-    lines = arguments(path, as_text=as_text)
     last = 0
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task(f"pushing {name}", total=size)
         try:
-            for chunk in _chunks(lines):
+            for chunk in _chunks(iter(lines)):
                 _push(client, name, chunk, options, pushed)
-                last = chunk[-1][0]
-                bar.update(task, completed=chunk[-1][2])
+                last = chunk[-1].number
+                if not keep_ids:
+                    pushed.job_ids.clear()
+                    del pushed.refused[REFUSALS_SHOWN:]
+                bar.update(task, completed=chunk[-1].read_bytes)
         except JqdError as error:
             pushed.stopped = error
     _tell(path, pushed, last)
@@ -80,36 +104,44 @@ def _chunks(lines: Iterator[Line]) -> Iterator[list[Line]]:
 
 def _push(client: Client, name: str, chunk: list[Line], options: Mapping[str, Any], pushed: Pushed) -> None:
     """Push one array. Lines that the daemon refuses are noted; any other error is raised after the ids were noted."""
+    taken: list[str] = []
+    refused: list[tuple[int, str]] = []
     try:
-        pushed.job_ids += client.push_many(
-            [{"name": name, "argument": argument, **options} for _, argument, _ in chunk]
-        )
+        jobs = [{"name": name, "argument": line.argument, **options, **line.named} for line in chunk]
+        told = client.push_all(jobs)
+        taken = [one.job_id for one in told]
+        pushed.known += sum(one.duplicate for one in told)
     except PartlyPushed as error:
-        pushed.job_ids += [job_id for job_id in error.job_ids if job_id is not None]
-        pushed.refused += _refused(chunk, error.errors)
+        taken = [job_id for job_id in error.job_ids if job_id is not None]
+        refused = _refused(chunk, error.errors)
         if error.__cause__ is not None or not error.errors:
             raise
     except Invalid as error:
         if not error.errors or any(item.index is None for item in error.errors):
             raise  # the error is not about single lines
-        pushed.refused += _refused(chunk, error.errors)
+        refused = _refused(chunk, error.errors)
+    finally:
+        pushed.job_ids += taken
+        pushed.refused += refused
+        pushed.jobs += len(taken)
+        pushed.refusals += len(refused)
 
 
 def _refused(chunk: list[Line], errors: list[ItemError]) -> list[tuple[int, str]]:
     return [
-        (chunk[item.index][0], f"{item.pointer} {item.detail}".strip()) for item in errors if item.index is not None
+        (chunk[item.index].number, f"{item.pointer} {item.detail}".strip()) for item in errors if item.index is not None
     ]
 
 
 def _tell(path: Path, pushed: Pushed, last: int) -> None:
     for number, why in pushed.refused[:REFUSALS_SHOWN]:
         print(f"jqd: {path} line {number} was refused: {why}", file=sys.stderr)
-    if len(pushed.refused) > REFUSALS_SHOWN:
-        print(f"jqd: … and {len(pushed.refused) - REFUSALS_SHOWN} lines more", file=sys.stderr)
+    if pushed.refusals > REFUSALS_SHOWN:
+        print(f"jqd: … and {pushed.refusals - REFUSALS_SHOWN} lines more", file=sys.stderr)
     if not last and not pushed.refused and pushed.stopped is None:
         print(f"jqd: no line of {path} is a job; nothing was pushed", file=sys.stderr)
     if pushed.stopped is not None:
-        after = f"; {len(pushed.job_ids)} jobs were pushed, all lines up to {last}" if last else ""
+        after = f"; {pushed.jobs} jobs were pushed, all lines up to {last}" if last else ""
         print(f"jqd: {pushed.stopped}{after}", file=sys.stderr)
 
 
@@ -125,7 +157,7 @@ def argument(given: str | None, *, as_text: bool = False) -> Any:
         return None
     if given == STDIN or given.startswith("@"):
         path = Path(given.removeprefix("@"))
-        with _reading(path) as file:
+        with reading(path) as file:
             return value(file.read().removesuffix("\n").removesuffix("\r"), str(path), as_text=as_text)
     return value(given, "the argument", as_text=as_text)
 
@@ -153,9 +185,9 @@ def value(text: str, where: str, *, as_text: bool = False) -> Any:
     return meant
 
 
-def arguments(path: Path, *, as_text: bool = False) -> Iterator[tuple[int, Any, int]]:
-    """(line number, value, bytes read so far) of every line that is not empty. Only LF ends a line, or CR LF."""
-    with _reading(path) as file:
+def arguments(path: Path, *, as_text: bool = False) -> Iterator[Line]:
+    """Every line that is not empty. Only LF ends a line, or CR LF."""
+    with reading(path) as file:
         read_bytes = 0
         for number, line in enumerate(iter(lambda: file.readline(LINE_CHARACTERS_MAX), ""), 1):
             read_bytes += len(line.encode(errors="replace"))
@@ -165,11 +197,11 @@ def arguments(path: Path, *, as_text: bool = False) -> Iterator[tuple[int, Any, 
                 )
             text = line.removesuffix("\n").removesuffix("\r")
             if text.strip():
-                yield number, value(text, f"{path} line {number}", as_text=as_text), read_bytes
+                yield Line(number, value(text, f"{path} line {number}", as_text=as_text), read_bytes)
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[TextIO]:
+def reading(path: Path) -> Iterator[TextIO]:
     """A file, or stdin, as UTF-8 text. Raises Usage naming the file when it cannot be read."""
     try:
         if str(path) != STDIN:

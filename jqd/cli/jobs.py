@@ -12,12 +12,13 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from jqd.cli.argument import Pushed, push_lines
+from jqd.cli.argument import Pushed, push_file, push_lines
 from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, Options, checked_id, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.flows import Links
 from jqd.cli.render import CONTROLS, Output, plain, show
+from jqd.cli.rows import Table, rows
 from jqd.client import Client, Conflict, JobInfo, NotFound, TimedOut
 from jqd.domain.errors import JqdError
 
@@ -50,6 +51,7 @@ def push(
     /,
     *more: Annotated[str, Parameter(show=False)],
     lines: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
+    table: Table = Table(),
     given: Options = Options(),
     links: Links = Links(),
     run_at: str | None = None,
@@ -62,7 +64,7 @@ def push(
     result: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     common: Common = Common(),
 ) -> int:
-    """Push one job, or one for each line of a file.
+    """Push one job, or one for each line of a file, or each row of a CSV file.
 
     Parameters
     ----------
@@ -90,6 +92,7 @@ def push(
         As --wait, but print what the job returned and nothing else: a text as it is, anything else as JSON.
     """
     _expect_words([argument, *more], lines, id_, result)
+    _expect_table(table, argument, lines, id_, wait or result)
     options: dict[str, Any] = {
         **given.said(),
         **links.said(),
@@ -105,6 +108,9 @@ def push(
         options["keep_result"] = True
     options = {key: value for key, value in options.items() if value is not None}
     with common.client() as client:
+        if table.csv is not None:
+            pushed = push_file(client, name, table.csv, rows(table.csv, table), options, keep_ids=False)
+            return _rows_pushed(client, name, pushed, table, common.output)
         if lines is not None:
             pushed = push_lines(client, name, lines, options, as_text=given.text)
             return _lines_pushed(client, name, pushed, wait=wait, output=common.output)
@@ -203,6 +209,20 @@ def _lines_pushed(client: Client, name: str, pushed: Pushed, *, wait: bool, outp
         return max([pushed.exit, *map(_ended, infos)])
 
 
+def _rows_pushed(client: Client, name: str, pushed: Pushed, table: Table, output: Output) -> int:
+    _say_if_unserved(client, name)
+    if pushed.stopped is not None and pushed.jobs and (table.batch_key or table.id_column):
+        print("jqd: the same command again goes on: what was pushed counts once", file=sys.stderr)
+    if output == "table":
+        before = f", {pushed.known} of them before" if pushed.known else ""
+        refused = f"; {pushed.refusals} lines were refused" if pushed.refusals else ""
+        print(f"{pushed.jobs} jobs were pushed{before}{refused}")
+    else:
+        show({"jobs": pushed.jobs, "known": pushed.known, "refused": pushed.refusals}, output)
+    sys.stdout.flush()
+    return pushed.exit
+
+
 @contextmanager
 def _known(job_ids: list[str]) -> Iterator[None]:
     """Print the ids of the pushed jobs, however the wait ends, also where stdout takes nothing."""
@@ -272,6 +292,18 @@ def _expect_words(words: list[str | None], lines: Path | None, id_: str | None, 
         raise Usage("--id names one job; it cannot be given with --lines")
     if lines is not None and result:
         raise Usage("--result prints what one job returned; --wait prints all jobs of --lines with their results")
+
+
+def _expect_table(table: Table, argument: str | None, lines: Path | None, id_: str | None, waits: bool) -> None:
+    table.check()
+    if table.csv is None:
+        return
+    if argument is not None or lines is not None:
+        raise Usage("--csv brings the arguments: give none, and no --lines")
+    if id_ is not None:
+        raise Usage("--id names one job; with --csv there are --id-column and --batch-key")
+    if waits:
+        raise Usage("--csv waits for no job; `jqd jobs --tag TAG` finds those that were pushed with --tag")
 
 
 def _as_list(words: list[str]) -> str:
