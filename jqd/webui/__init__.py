@@ -4,6 +4,7 @@ serve.py      binds, serves by hypercorn, stops
 app.py        the application: who may ask, which page answers, what is shown when something is wrong
 visit.py      one request as a page sees it
 pages/        a file for each page, and its template in templates/ under the same name
+forms.py      what was typed, and what the API says against it at its field
 asking.py     a page that asks before what cannot be undone
 live.py       the stream of ticks, and the files of static/; feed.py: one stream of a daemon for all pages
 api.py        the client of a session, and answers that pages share

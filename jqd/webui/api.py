@@ -90,6 +90,10 @@ class Api:
         ask = partial(self.client.client.ask, path, **params)
         return await self._answers.get(key, partial(self.client.in_thread, ask, abandon=True), kept_s)
 
+    async def put(self, path: str, body: dict[str, Any], **params: Any) -> dict[str, Any]:
+        """What a PUT answers, of what a form says, be it sense or not. Raises JqdClientError."""
+        return await self.client.in_thread(partial(self.client.client.ask, path, method="PUT", body=body, **params))
+
     def close(self) -> None:
         self.client.client.close()
 

@@ -47,6 +47,10 @@ class Visit:
         """Return whether the API would let this session act so, by its role."""
         return may(self.me.role, act)
 
+    def owns(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row is of this session's tenant: only these can be changed by their names."""
+        return (row.get("tenant") or "") == self.me.tenant
+
     @property
     def url(self) -> str:
         """Return the URL of this very page: what its live parts fetch."""

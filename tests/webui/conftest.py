@@ -15,6 +15,8 @@ NASTY = "<script>alert(1)</script>\"'&{{7*7}}/../ ü"
 """What must be text wherever it stands."""
 NASTY_GROUP = NASTY.replace("/", "%2F")
 """The same for what stands in URLs of the API."""
+ODD = "a/b <i>\"'&%2F#?"
+"""The name of a schedule, a constraint and a handler here."""
 
 
 class UiProcess(Process):
@@ -55,7 +57,9 @@ def site() -> Iterator[Site]:
             Client(daemon.url) as client,
         ):
             daemon.wait_worker("echo")
-            yield Site(ui.url, daemon.url, _some_jobs(client))
+            site = Site(ui.url, daemon.url, _some_jobs(client))
+            _some_settings(client)
+            yield site
             assert ui.stop() == 0
             assert (base / "ui.log").read_text() == ""
             worker.stop()
@@ -76,6 +80,12 @@ def _some_jobs(client: Client) -> dict[str, str]:
     for state in ("scheduled", "waiting", "odd", "blocked"):
         ingested(client, jobs[state])
     return jobs
+
+
+def _some_settings(client: Client) -> None:
+    """Name what pages show beside jobs as a person may, and have a job wait for it."""
+    client.set_constraint(ODD, 'job.name == "echo" && "held" in job.tags', pause=True, key="job.tags[0]")
+    ingested(client, client.push("echo", 1, tags=["held"], job_id="held"))
 
 
 @dataclass

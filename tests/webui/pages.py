@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import quote
 
-from tests.webui.conftest import NASTY, NASTY_GROUP, Site
+from tests.webui.conftest import NASTY, NASTY_GROUP, ODD, Site
 
 
 class Seen(NamedTuple):
@@ -42,6 +42,10 @@ PAGES = [
     Seen("type", plain("/type?name=echo"), "The same as numbers"),
     Seen("type waiting", plain("/type?minutes=11520&name=" + quote(NASTY, safe="")), "Why it waits"),
     Seen("confirm", job("odd", "/job/confirm?act=cancel&id="), "Leave it as it is"),
+    Seen("constraints", plain("/constraints"), "Constraints by name"),
+    Seen("constraint", plain("/constraint?name=" + quote(ODD, safe="")), "Some jobs that wait for it"),
+    Seen("constraint new", plain("/constraint"), "Dry run"),
+    Seen("constraint delete", plain("/constraint/confirm?name=" + quote(ODD, safe="")), "Leave it as it is"),
     Seen("daemons", plain("/daemons"), "Daemons of this store"),
     Seen("audit", plain("/audit?act=jobs+delete"), "Nobody did that"),
 ]

@@ -3,6 +3,7 @@
 from jqd.webui.pages import (
     audit,
     bulk,
+    constraints,
     daemons,
     errors,
     flow,
@@ -20,6 +21,7 @@ ALL = (
     bulk,
     errors,
     types,
+    constraints,
     daemons,
     audit,
 )

@@ -1,0 +1,77 @@
+"""What people type into forms, as the API takes it; and what it says against it, at the field and at the character.
+
+What is no number is sent as it was typed: the API knows best what it wants, and says so.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from jqd.client import Invalid
+from jqd.domain.units import duration_s
+
+BEFORE, BEHIND = 60, 30  # characters of a line that are shown around a fault: a phone has room for some
+_NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,9})?")
+_WHERE = re.compile(r"\bcharacter ([0-9]{1,6})\b")
+
+
+class Fault(NamedTuple):
+    """What is wrong with a field."""
+
+    text: str
+    line: str = ""
+    """The line in which it is wrong, where that is known."""
+    caret: str = ""
+    """A mark to stand below that line."""
+
+
+def number_of(text: str) -> Any:
+    """Return a number; other text as it is."""
+    if not _NUMBER.fullmatch(text):
+        return text
+    return float(text) if "." in text else int(text)
+
+
+def seconds_of(text: str) -> Any:
+    """Return seconds of `90`, `5m` or `1d`; other text as it is."""
+    try:
+        return number_of(text) if _NUMBER.fullmatch(text) else duration_s(text)
+    except ValueError:
+        return text
+
+
+def typed(form: Mapping[str, str], *names: str) -> dict[str, str]:
+    """Return what was typed into these fields, with the newlines of programs."""
+    return {name: form.get(name, "").replace("\r\n", "\n").strip() for name in names}
+
+
+def path_of(kind: str, name: str) -> str:
+    return f"/v1/{kind}/{quote(name, safe='')}"
+
+
+def faults_of(error: Invalid, fields: Mapping[str, str], said: Mapping[str, str]) -> dict[str, Fault]:
+    """Return the faults by field of the form; "": those of no field.
+
+    `fields`: a JSON pointer of the API → the name of the form's field. `said`: what was typed.
+    """
+    found: dict[str, Fault] = {}
+    for each in error.errors:
+        name = fields.get(each.pointer, "")
+        before = f"{found[name].text}; " if name in found else ""
+        line, caret = _marked(each.detail, said.get(name, "")) if name else ("", "")
+        found[name] = Fault(before + each.detail, line, caret)
+    return found or {"": Fault(str(error))}
+
+
+def _marked(detail: str, text: str) -> tuple[str, str]:
+    """Return the line that a fault is in, and a caret for below it; nothing where it names no character."""
+    where = _WHERE.search(detail)
+    if where is None or not text:
+        return "", ""
+    offset = min(max(0, int(where[1]) - 1), len(text))
+    begin = text.rfind("\n", 0, offset) + 1
+    line = text[begin:].partition("\n")[0].replace("\t", " ")
+    column = offset - begin
+    skipped = max(0, column - BEFORE)
+    return line[skipped : column + BEHIND], " " * (column - skipped) + "^"

@@ -1,0 +1,212 @@
+"""Constraints: what may start when; an editor that shows faults at the character, and what a constraint would do."""
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from quart import Response
+
+from jqd.client import Conflict, Invalid, NotFound
+from jqd.client.http import job_path
+from jqd.webui.api import Api, together
+from jqd.webui.asking import Question, ask
+from jqd.webui.forms import Fault, faults_of, number_of, path_of, seconds_of, typed
+from jqd.webui.values import command, lasting, link
+from jqd.webui.visit import Visit
+
+if TYPE_CHECKING:
+    from jqd.webui.app import Ui
+
+PAGE_CONSTRAINTS = 100
+LOOKED_AT_MAX = 20  # waiting jobs that are asked why they wait, each a call
+FIELDS = ("name", "match", "limit", "per", "burst", "concurrency", "pause", "until", "key", "cost", "on_error")
+POINTERS = {
+    "/match": "match",
+    "/key": "key",
+    "/cost": "cost",
+    "/concurrency": "concurrency",
+    "/rate/limit": "limit",
+    "/rate/per_s": "per",
+    "/rate/burst": "burst",
+    "/pause": "until",
+    "/on_error": "on_error",
+}
+NEW = dict.fromkeys(FIELDS, "") | {"per": "1s", "pause": "no", "on_error": "hold"}
+DONE = {
+    "set": "It holds at all daemons within a second, for waiting jobs too.",
+    "delete": "It is deleted: nothing waits for it any more.",
+}
+_OF_ONE_NAME = re.compile(r"""\s*job\.name\s*==\s*(["'])([^"'\\\n]+)\1\s*(?:&&|$)""")
+
+
+def register(ui: "Ui") -> None:
+    @ui.page("/constraints", nav="Constraints")
+    async def show(visit: Visit) -> Response:
+        cursor = visit.query.get("cursor", "")
+        told = await visit.api.get("/v1/constraints", limit=PAGE_CONSTRAINTS, cursor=cursor or None)
+        onward = told.get("cursor") or ""
+        return visit.render(
+            "constraints.html",
+            constraints=[(row, _limits(row)) for row in told.get("constraints", [])],
+            newest="/constraints" if cursor else "",
+            older=link("/constraints", cursor=onward) if onward else "",
+            done=DONE.get(visit.query.get("done", ""), ""),
+            call=link("/v1/constraints", limit=PAGE_CONSTRAINTS, cursor=cursor),
+            command=command("jqd", "constraints"),
+        )
+
+    @ui.page("/constraint")
+    async def edit(visit: Visit) -> Response:
+        name = visit.query.get("name", "")
+        if not name:
+            return _editor(visit, NEW)
+        row = await visit.api.get(path_of("constraints", name))
+        return await _known(visit, row)
+
+    @ui.page("/constraint/confirm")
+    async def confirm(visit: Visit) -> Response:
+        name = visit.query.get("name", "")
+        await visit.api.get(path_of("constraints", name))
+        warning = "Jobs that wait for it start at once, as far as nothing else limits them."
+        back = link("/constraint", name=name)
+        return ask(
+            visit,
+            Question(
+                f"Delete constraint {name}?", warning, "Delete", "remove", "/constraint/delete", {"name": name}, back
+            ),
+        )
+
+    @ui.act("/constraint/set")
+    async def set_(visit: Visit) -> Response:
+        return await _set(visit, typed(visit.form, *FIELDS), is_trial="trial" in visit.form)
+
+    @ui.act("/constraint/delete")
+    async def delete(visit: Visit) -> Response:
+        await visit.api.client.delete_constraint(visit.form.get("name", ""))
+        return visit.go("/constraints", done="delete")
+
+
+async def _set(visit: Visit, said: dict[str, str], *, is_trial: bool) -> Response:
+    """Set what was typed, or try it; what the API says against it stands at its field, and nothing typed is lost."""
+    name = said["name"]
+    if not name:
+        return _editor(visit, said, faults={"name": Fault("a constraint needs a name")}, status=422)
+    if not is_trial and not visit.form.get("known") and await _is_there(visit.api, name):
+        fault = Fault("there is one of this name: open it in the list, to change it")
+        return _editor(visit, said, faults={"name": fault}, status=409)
+    try:
+        told = await visit.api.put(path_of("constraints", name), _body(said), dry_run=is_trial or None)
+    except Invalid as error:
+        return _editor(visit, said, faults=faults_of(error, POINTERS, said), status=error.status)
+    except Conflict as error:
+        return _editor(visit, said, faults={"": Fault(str(error))}, status=error.status)
+    return _editor(visit, said, trial=told) if is_trial else visit.go("/constraint", name=name, done="set")
+
+
+async def _is_there(api: Api, name: str) -> bool:
+    try:
+        await api.get(path_of("constraints", name))
+    except NotFound:
+        return False
+    return True
+
+
+async def _known(visit: Visit, row: dict[str, Any]) -> Response:
+    """Show a constraint: who waits for it now, and the editor."""
+    said = _typed_before(row)
+    found = await together(trial=partial(_trial, visit, row, said), limited=partial(_limited, visit.api, row))
+    done = DONE.get(visit.query.get("done", ""), "")
+    return _editor(visit, said, row=row, stands=found["trial"], limited=found["limited"], done=done)
+
+
+def _editor(visit: Visit, said: dict[str, str], *, status: int = 200, **more: Any) -> Response:
+    name = said["name"]
+    flags = {"rate": f"{said['limit']}/{said['per']}" if said["limit"] else "", "concurrency": said["concurrency"]}
+    paused = {"no": "", "ever": "ever"}.get(said["pause"], said["until"])
+    flags |= {"burst": said["burst"], "pause": paused, "key": said["key"], "cost": said["cost"]}
+    more.setdefault("faults", {})
+    return visit.render(
+        "constraint.html",
+        status=status,
+        said=said,
+        is_known=bool(visit.query.get("name") or visit.form.get("known")),
+        call=path_of("constraints", name) if name else "/v1/constraints/NAME",
+        command=command("jqd", "constraints", "set", name or "NAME", said["match"], **flags),
+        **more,
+    )
+
+
+async def _trial(visit: Visit, row: dict[str, Any], said: dict[str, str]) -> dict[str, Any] | None:
+    """Return what a constraint does to jobs that wait now; None where this role may not try one."""
+    if not visit.may("set") or not visit.owns(row):
+        return None
+    try:
+        return await visit.api.put(path_of("constraints", row["name"]), _body(said), dry_run=True)
+    except Invalid:  # set by a version that understood it: the list says what is wrong with it
+        return None
+
+
+async def _limited(api: Api, row: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return those of the newest waiting jobs that wait for it, each with why."""
+    only = _OF_ONE_NAME.match(row["match"])
+    told = await api.get("/v1/jobs", state="waiting", name=only[2] if only else None, limit=LOOKED_AT_MAX)
+    jobs = {job["job_id"]: job for job in told.get("jobs", [])}
+    whys = await together(**{job_id: partial(_why, api, job_id) for job_id in jobs})
+    return [(job, whys[each]) for each, job in jobs.items() if whys[each].get("by") == row["name"]]
+
+
+async def _why(api: Api, job_id: str) -> dict[str, Any]:
+    try:
+        told = await api.get(f"{job_path(job_id)}/why")
+    except NotFound:  # it is gone since the list was made
+        return {}
+    return told if told.get("reason") == "limited" else {}
+
+
+def _limits(row: dict[str, Any]) -> str:
+    """Return in words what it limits."""
+    said = []
+    if rate := row.get("rate"):
+        burst = f", {rate['burst']} more at once" if rate.get("burst") else ""
+        said.append(f"{rate['limit']} in {lasting(rate['per_s'])}{burst}")
+    if row.get("concurrency"):
+        said.append(f"{row['concurrency']} at once")
+    if row.get("paused"):
+        said.append(f"paused until {row['paused_until']}" if row.get("paused_until") else "paused")
+    return "; ".join(said)
+
+
+def _body(said: dict[str, str]) -> dict[str, Any]:
+    """Return the constraint as the API takes it."""
+    body: dict[str, Any] = {"match": said["match"], "on_error": said["on_error"] or "hold"}
+    if said["limit"]:
+        body["rate"] = {"limit": number_of(said["limit"]), "per_s": seconds_of(said["per"] or "1")}
+        if said["burst"]:
+            body["rate"]["burst"] = number_of(said["burst"])
+    if said["concurrency"]:
+        body["concurrency"] = number_of(said["concurrency"])
+    if said["pause"] == "ever":
+        body["pause"] = True
+    elif said["pause"] == "until":
+        body["pause"] = said["until"]
+    return body | {name: said[name] for name in ("key", "cost") if said[name]}
+
+
+def _typed_before(row: dict[str, Any]) -> dict[str, str]:
+    """Return the fields of the editor for a constraint as it is."""
+    rate = row.get("rate") or {}
+    until = row.get("paused_until") or ""
+    said = {
+        "name": row["name"],
+        "match": row["match"],
+        "limit": rate.get("limit"),
+        "per": f"{rate['per_s']:g}" if rate else "1",
+        "burst": rate.get("burst") or "",
+        "concurrency": row.get("concurrency"),
+        "pause": ("until" if until else "ever") if row.get("paused") else "no",
+        "until": until,
+        "key": row.get("key"),
+        "cost": row.get("cost"),
+        "on_error": row.get("on_error"),
+    }
+    return {name: "" if each is None else str(each) for name, each in said.items()}

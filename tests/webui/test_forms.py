@@ -1,0 +1,80 @@
+"""Forms whose faults stand at the field and at the character: by hand, and at a real daemon by plain HTTP."""
+
+import html
+import re
+
+import pytest
+from markupsafe import escape
+
+from jqd.client import Client, Invalid, ItemError
+from jqd.webui.forms import faults_of, number_of, seconds_of
+from tests.webui.conftest import NASTY, ODD, Site
+
+
+@pytest.mark.parametrize(
+    ("text", "detail", "line", "column"),
+    [
+        ("job.nme == 1", "no field, at character 5", "job.nme == 1", 4),
+        ("a &&\n\tb ||", "Syntax error, at character 11", " b ||", 5),
+        ("*/5 * * 99 *", "character 9 of '*/5 * * 99 *'", "*/5 * * 99 *", 8),
+        ("x" * 200 + "!", "at character 201", "x" * 60 + "!", 60),
+        ("a", "at character 99", "a", 1),
+    ],
+)
+def test_a_caret_stands_below_the_character(text: str, detail: str, line: str, column: int) -> None:
+    error = Invalid("", status=422, errors=[ItemError(detail, pointer="/match")])
+    fault = faults_of(error, {"/match": "match"}, {"match": text})["match"]
+    assert fault.line == line
+    assert fault.caret == " " * column + "^"
+
+
+def test_faults_of_one_field_stand_together_and_those_of_none_above_the_form() -> None:
+    errors = [ItemError("one", pointer="/a"), ItemError("two", pointer="/a"), ItemError("three", pointer="/z")]
+    faults = faults_of(Invalid("", status=422, errors=errors), {"/a": "a"}, {})
+    assert faults["a"].text == "one; two"
+    assert faults[""].text == "three"
+    assert faults_of(Invalid("odd", status=422), {}, {})[""].text == "odd"
+
+
+def test_what_is_no_number_is_left_to_the_api() -> None:
+    assert [number_of(each) for each in ("7", "-1", "0.5", "x", "1e9", "9" * 30)] == [7, -1, 0.5, "x", "1e9", "9" * 30]
+    assert [seconds_of(each) for each in ("90", "5m", "soon", "nan")] == [90, 300, "soon", "nan"]
+
+
+def marked(page: str) -> tuple[str, str]:
+    """The line of the first fault, and the caret below it."""
+    found = re.search(r'<pre class="caret"[^>]*>(.*?)\n(.*?)</pre>', page, re.DOTALL)
+    assert found is not None, page
+    return html.unescape(found[1]), found[2]
+
+
+def test_a_constraint_is_tried_set_changed_and_deleted(site: Site) -> None:
+    name = f"mine {ODD}"
+    form = {"form_token": site.form_token(), "name": name, "match": 'job.name == "nobody" &&\r\n job.nme == 1'}
+    form |= {"limit": "0", "per": "1m", "key": "job.argument.", "on_error": "hold", "pause": "no"}
+    assert 'id="fault-limit"' in site.post("/constraint/set", form).text
+    answer = site.post("/constraint/set", form | {"limit": "5"})
+    assert answer.status_code == 422
+    assert marked(answer.text) == (" job.nme == 1", " " * 5 + "^")
+    assert 'id="fault-key"' in answer.text
+    assert str(escape(name)) in answer.text
+
+    form |= {"match": 'job.name == "echo" && "held" in job.tags', "limit": "7", "key": ""}
+    tried = site.post("/constraint/set", form | {"trial": "1"})
+    assert tried.status_code == 200
+    assert "Nothing is set yet" in tried.text
+    with Client(site.daemon) as client:
+        assert name not in [row["name"] for row in client.constraints()]
+        assert site.post("/constraint/set", form).status_code == 303
+        assert site.post("/constraint/set", form).status_code == 409, "a new one does not replace another"
+        assert client.constraint(name)["rate"] == {"limit": 7, "per_s": 60.0, "burst": 0}
+        changed = {"known": "1", "limit": "", "concurrency": "3", "pause": "until", "until": "2100-01-01T00:00:00Z"}
+        assert site.post("/constraint/set", form | changed).status_code == 303
+        row = client.constraint(name)
+        assert (row["rate"], row["concurrency"], row["paused"]) == (None, 3, True)
+        assert site.post("/constraint/set", form | changed | {"until": "soon"}).status_code == 422
+        assert site.post("/constraint/delete", {**form, "name": name}).headers["location"] == "/constraints?done=delete"
+        assert name not in [row["name"] for row in client.constraints()]
+    assert site.post("/constraint/set", form | {"name": ""}).status_code == 422
+    assert site.post("/constraint/delete", {**form, "name": NASTY}).status_code == 404
+    assert site.get("/constraint?name=nobody").status_code == 404
