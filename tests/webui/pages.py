@@ -33,7 +33,11 @@ PAGES = [
     Seen("job odd", job("odd"), "$bytes"),
     Seen("errors", plain("/errors"), "Reasons, the most frequent first"),
     Seen("errors none", plain("/errors?state=retrying&name=nobody"), "No job failed so"),
-    Seen("bulk", plain("/bulk?act=delete&state=failed&name=fail&before=2100-01-01T00:00:00Z"), "deleted for good"),
+    Seen(
+        "bulk",
+        plain("/bulk?act=delete&state=failed&error=%3Cscript%3Ealert(1)&before=2100-01-01T00:00:00Z"),
+        "deleted for good",
+    ),
     Seen("flow", job("blocked", "/flow?id="), "Jobs by step"),
     Seen("flow odd", job("odd", "/flow?id="), "Picture"),
     Seen("flow sure", job("blocked", "/flow/confirm?act=cancel&id="), "Leave them as they are"),

@@ -147,7 +147,7 @@ def register(ui: "Ui") -> None:
             told = await _call(visit, act, which, run.cursor)
         except (TimedOut, Unavailable, Unreachable) as error:
             # Some of this piece may be done: those do not match any more when it is asked for again.
-            return _page(visit, act, which, run, phase="stopped", refused=str(error), status=503)
+            return _page(visit, act, which, run, phase="stopped", refused=str(error))
         cursor = told.get("cursor") or ""
         run = run._replace(changed=run.changed + told["changed"], met=run.met + told["matched"], cursor=cursor)
         return _page(visit, act, which, run, phase="running" if cursor else "done")
@@ -178,12 +178,10 @@ def _page(
     *,
     phase: str,
     refused: str = "",
-    status: int = 200,
 ) -> Response:
     flags = {name: each for name, each in which.items() if name not in ("since", "before")}
     return visit.render(
         "bulk.html",
-        status=status,
         act=act,
         what=ACTS[act],
         which=which,

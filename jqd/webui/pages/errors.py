@@ -47,7 +47,8 @@ def _row(visit: Visit, row: dict[str, Any], which: dict[str, str], state: str) -
     """Return a reason with the filter that means just its jobs."""
     texts = list(row.get("texts") or ())
     narrowed = {name: each for name, each in which.items() if name not in ("error_is", "error_like")}
-    such = {"error_like": row["pattern"]} if len(texts) > 1 else {"error_is": row["error"]}
+    # By the pattern also where one text was seen: there may be others among those not looked at yet.
+    such = {"error_like": row["pattern"]} if row.get("pattern") else {"error_is": row["error"]}
     # A token for all tenants names no jobtype of another tenant by its name.
     tenant = row.get("tenant") or ""
     return {
