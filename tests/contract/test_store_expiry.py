@@ -1,12 +1,13 @@
 """Jobs that must have begun by some instant: else they are dead with reason `expired`, whatever happened meanwhile."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from jqd.domain.job import ChangeKind, Fate, Held, Job, State
+from jqd.domain.job import ChangeKind, Fate, Held, Job, Outcome, State
 from jqd.store import Release
-from jqd.store.views import expired
+from jqd.store.views import crashed, expired
 from tests.contract.bench import ALL, StoreBench, changed, holds, outcome
 from tests.contract.lent import BEAT_S, forget, handed, mark
 from tests.contract.limited import DIGEST, KEYED, item, setting
@@ -316,3 +317,19 @@ async def test_what_expired_shows_no_attempt_that_a_journal_tells_of_behind_that
     assert await store_bench.settle(outcome(held, Fate.RETRY)) == [job.id]
     view = await store_bench.view(job)
     assert (view.state, view.attempts, len(view.history)) == (State.FAILED, 0, 1)
+
+
+@pytest.mark.parametrize("seen", [expired, crashed])
+async def test_an_emptied_store_lets_no_edit_begin_anew_what_ended_untried_behind_it(
+    store_bench: StoreBench, seen: Callable[[str, int], Outcome]
+) -> None:
+    """A journal tells of the end first, then comes the job, and the edit, which was made before that end."""
+    store, job = store_bench.store, store_bench.make(expires_at_ms=store_bench.clock.wall_ms() + 1_000)
+    edit = changed(job, await store.reserve_change(job.id), ChangeKind.EDIT, argument=b"\x01")
+    store_bench.clock.advance(2)
+    await store_bench.settle(seen(job.id, 2))
+    await store_bench.add(job)
+    await store_bench.add(edit)
+    await store.promote(10)
+    view = await store_bench.view(job)
+    assert (view.state, view.attempts, view.argument) == (State.FAILED, 0, b"\x01")

@@ -105,7 +105,8 @@ local function meant_so(generation, packed)
 end
 
 -- The latest generation that a kept outcome may be of. Outcomes of the first content name none: a content that ran under a
--- fence is older than any change that came later. Of a packed outcome only the second value is read, its fence.
+-- fence is older than any change that came later; one that ended without running, whose journal tells so again, has fence 0.
+-- Of a packed outcome only the second value is read, its fence.
 local function meant_for(kept)
   local generation = kept:match('^' .. MEANT .. '(%d+):')
   if generation then
@@ -113,7 +114,7 @@ local function meant_for(kept)
   end
   local at = kept:byte(1) == 0xdc and 3 or 1
   local good, _, _, fence = pcall(cmsgpack.unpack_limit, kept, 2, at)
-  return (good and tonumber(fence) or 0) - 1
+  return math.max(good and tonumber(fence) or 0, 1) - 1
 end
 
 -- When an attempt ended its job, by its kept outcome: as its daemon says, but not before its claim nor after now, by the store's clock. What is told

@@ -14,6 +14,7 @@
 local tried, told_in, add_try
 do
   local UNCOUNTED = {snooze = true, interrupted = true}
+  local NONE = '\0\0\0\0'  -- a row of no attempts
 
   local function is_uncounted(outcome)
     local REASON = 12  -- place in an outcome (job.Outcome); what stands before it scripts can read
@@ -105,7 +106,7 @@ do
   end
 
   function add_try(id, attempt, outcome, history_max)
-    local row, fence = redis.call('HGET', K.tries, id) or '', (tried(outcome))
+    local row, fence = redis.call('HGET', K.tries, id) or NONE, (tried(outcome))
     if not has_begun(row) then
       row = row:sub(1, 4) .. row:sub(9)
     end
