@@ -185,6 +185,10 @@ async def test_of_what_a_daemon_has_in_hand_and_was_replaced_no_report_counts(st
     await store_bench.add(changed(job, held.fence + 5, ChangeKind.REPLACE))
     (found,) = await store_bench.store.touch([(job.id, held.fence)])
     assert found.hold is Hold.LATE
+    await store_bench.store.release_jobs(owner, holds([held]))
+    again = await store_bench.claim_one(owner)
+    (found,) = await store_bench.store.touch([(job.id, again.fence)])
+    assert found.hold is Hold.STANDS, "that one has the later content"
 
 
 # ---------------------------------------------------------------- silence

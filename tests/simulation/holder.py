@@ -8,7 +8,7 @@ known here as the store knows it: when a lease was last heard of.
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import trio
@@ -69,6 +69,14 @@ class Heard:
     """Whose journal tells of it."""
 
 
+class Claim(NamedTuple):
+    """Of a lease."""
+
+    life: str
+    """Of a daemon."""
+    at_s: float
+
+
 class Holders:
     """All of them."""
 
@@ -88,8 +96,9 @@ class Holders:
         self._partitions = history.plan.partitions
         self._held: dict[str, dict[Held, None]] = {}
         self._heard: dict[tuple[int, int], Heard] = {}
-        self._claimed: dict[tuple[int, int], str] = {}
-        """Which life of a daemon has each claim."""
+        self._claimed: dict[tuple[int, int], Claim] = {}
+        self._succeeded: dict[str, tuple[int, float]] = {}
+        """In which lease, and when the store was told so."""
         self._given: set[tuple[int, int]] = set()
         """Leases of which a job was handed over by the life that is to answer the poll."""
         self._begun: set[tuple[int, int]] = set()
@@ -108,7 +117,8 @@ class Holders:
         """The store did a call for that life of a daemon."""
         match call:
             case "get_waiting_jobs":
-                self._claimed.update(((partition, held.fence), life) for held in answer)
+                claim = Claim(life, trio.current_time())
+                self._claimed.update(((partition, held.fence), claim) for held in answer)
             case "apply_outcomes" if answer is not None:  # else the store had them already, and says nothing of them
                 self._settled(life, partition, args[-1], list(answer))
             case "release_entrusted":
@@ -129,9 +139,11 @@ class Holders:
                 news.append(each)
         for each in reversed(news):
             lease = partition, each.fence
+            if each.fate is Fate.SUCCEEDED:
+                self._succeeded[each.job_id] = each.fence, trio.current_time()
             if each.fate is Fate.ENTRUSTED:
                 self._lent(lease, Heard(trio.current_time(), each.delay_ms / 1000, node))
-                if self._claimed.get(lease) == life:
+                if (claim := self._claimed.get(lease)) is not None and claim.life == life:
                     self._given.add(lease)
                 if lease in self._given:  # a later life alone has no poll to answer; but jobs of one lease count alike
                     self._history.given(each.job_id, each.fence)
@@ -313,6 +325,9 @@ class Holders:
     def _has(self, held: Held) -> bool:
         """Whether a job is surely in its worker's own hand, or on its way there from the daemon that sent it."""
         home = partition_of(held.job_id, self._partitions)
+        lease, ended_s = self._succeeded.get(held.job_id, (held.fence, 0.0))
+        if lease != held.fence and ended_s >= self._claimed[home, held.fence].at_s:
+            return False  # the attempt before it succeeded after all: it has ended
         return self._in_time(held) or any(
             entry is not None
             and entry.held.fence == held.fence

@@ -50,7 +50,6 @@ local tries = renew and redis.call('HMGET', K.tries, unpack(ids)) or {}
 local generations = redis.call('HMGET', K.generation, unpack(ids))
 local cancels = redis.call('EXISTS', K.tomb) == 1 and cancels_of(ids) or {}
 local lents = redis.call('EXISTS', K.leases) == 1 and lent_generations(ids) or {}
-local MISSED = '!'  -- ends a row of `generation`: a later content is here than the one that a daemon has in hand
 local workers, standing, of_daemons, leases, answers, told = {}, {}, {}, {}, {}, 0
 
 -- The worker of a lease that stands, or nil. Asked once for each lease.
@@ -67,6 +66,13 @@ local function worker_of(fence)
     end
   end
   return workers[fence] and workers[fence][2] or nil
+end
+
+-- Whether a later content is here than the one that a daemon has in hand: the row of `generation` says so until the next change, also of whoever
+-- claims that content after the attempt before it.
+local function came_later(position, hold)
+  local revision = (generations[position] or ''):match('^(%d+):%d+!$')
+  return revision and tonumber(revision) > hold.fence
 end
 
 -- What is in the hand may be of a later content than the cancel, when the store is told again what it forgot.
@@ -96,7 +102,7 @@ for position, id in ipairs(ids) do
   if fence == 0 and is_workers then
     fence = hold.fence
   end
-  local is_known = is_workers and worker_of(fence) or not is_workers and not (generations[position] or ''):find(MISSED, 1, true)
+  local is_known = is_workers and worker_of(fence) or not is_workers and hold and not came_later(position, hold)
   if hold and hold.fence == fence and is_known then
     said = STANDS
     if is_workers then
