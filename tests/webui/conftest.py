@@ -84,6 +84,8 @@ def _some_jobs(client: Client) -> dict[str, str]:
 
 def _some_settings(client: Client) -> None:
     """Name what pages show beside jobs as a person may, and have a job wait for it."""
+    job = {"name": "echo", "argument": NASTY, "tags": [NASTY.replace(" ", "_")], "max_retry": 3}
+    client.set_schedule(ODD, job, cron="0 3 1 1 *", tz="Europe/Berlin")
     client.set_constraint(ODD, 'job.name == "echo" && "held" in job.tags', pause=True, key="job.tags[0]")
     ingested(client, client.push("echo", 1, tags=["held"], job_id="held"))
 

@@ -2,6 +2,7 @@
 
 import html
 import re
+from urllib.parse import urlencode
 
 import pytest
 from markupsafe import escape
@@ -78,3 +79,48 @@ def test_a_constraint_is_tried_set_changed_and_deleted(site: Site) -> None:
     assert site.post("/constraint/set", form | {"name": ""}).status_code == 422
     assert site.post("/constraint/delete", {**form, "name": NASTY}).status_code == 404
     assert site.get("/constraint?name=nobody").status_code == 404
+
+
+def test_a_schedule_is_made_changed_run_paused_and_deleted(site: Site) -> None:
+    name = f"mine {ODD}"
+    form = {"form_token": site.form_token(), "name": name, "jobtype": "echo", "argument": '{"a": "<i>"}', "tags": "x y"}
+    form |= {"cron": "0 3 * 99 *", "tz": "UTC", "missed": "skip", "overlap": "queue", "jitter": "5m"}
+    answer = site.post("/schedule/set", form)
+    assert answer.status_code == 422
+    assert marked(answer.text) == ("0 3 * 99 *", " " * 6 + "^")
+    assert str(escape('{"a": "<i>"}')) in answer.text, "what was typed is not lost"
+    for field, said in (("tz", "Nowhere"), ("every", "soon"), ("argument", "[1,"), ("jobtype", ""), ("until", "soon")):
+        wrong = site.post("/schedule/set", form | {"cron": "0 3 * * *", field: said})
+        assert wrong.status_code == 422
+        assert f'id="fault-{field}"' in wrong.text, field
+    assert site.post("/schedule/set", form | {"name": ""}).status_code == 422
+
+    form |= {"cron": "0 3 1 1 *"}
+    with Client(site.daemon) as client:
+        assert site.post("/schedule/set", form).status_code == 303
+        assert site.post("/schedule/set", form).status_code == 409, "a new one does not replace another"
+        row = client.schedule(name)
+        assert (row["job"]["argument"], row["job"]["tags"], row["jitter"]) == ({"a": "<i>"}, ["x", "y"], 300)
+        changed = {"known": "1", "cron": "", "every": "2h", "argument": "1"}
+        assert site.post("/schedule/set", form | changed).headers["location"].endswith("done=set")
+        assert (client.schedule(name)["every"], client.schedule(name)["job"]["argument"]) == (7200, 1)
+        for act, done in (("run", "apart from its dates"), ("pause", "until it is resumed"), ("resume", "from now on")):
+            answer = site.post(f"/schedule/{act}", form)
+            assert done in site.get(answer.headers["location"]).text
+            assert bool(client.schedule(name)["paused_at"]) is (act == "pause")
+        assert "Leave it as it is" in site.get("/schedule/confirm?" + urlencode({"name": name})).text
+        assert site.post("/schedule/delete", form).headers["location"] == "/schedules?done=delete"
+        assert name not in [row["name"] for row in client.schedules()]
+    assert site.post("/schedule/run", form).status_code == 404
+
+
+def test_options_that_no_form_has_are_left_alone(site: Site) -> None:
+    with Client(site.daemon) as client:
+        before = client.schedule(ODD)
+        form = {"form_token": site.form_token(), "known": "1", "name": ODD, "jobtype": "echo", "cron": before["cron"]}
+        form |= {"tz": before["tz"], "missed": before["missed"], "overlap": before["overlap"], "tags": ""}
+        wrong = site.post("/schedule/set", form | {"cron": "never"})
+        assert "stays as it is" in wrong.text
+        assert site.post("/schedule/set", form).status_code == 303
+        after = client.schedule(ODD)
+    assert after["job"] == before["job"] | {"tags": []}, "its argument was not sent: it was too long for the page"

@@ -10,6 +10,7 @@ from jqd.webui.pages import (
     job,
     jobs,
     now,
+    schedules,
     types,
 )
 
@@ -21,6 +22,7 @@ ALL = (
     bulk,
     errors,
     types,
+    schedules,
     constraints,
     daemons,
     audit,

@@ -1,0 +1,174 @@
+"""Schedules: jobs at dates that come again; run one now, pause it, change it, make a new one."""
+
+from typing import TYPE_CHECKING, Any
+
+from quart import Response
+
+from jqd.client import Conflict, Invalid, NotFound
+from jqd.webui.asking import Question, ask
+from jqd.webui.forms import Fault, faults_of, number_of, path_of, seconds_of, typed
+from jqd.webui.values import command, lasting, link, read_value, value
+from jqd.webui.visit import Visit
+
+if TYPE_CHECKING:
+    from jqd.webui.app import Ui
+
+PAGE_SCHEDULES = 50
+FIELDS = ("name", "jobtype", "argument", "tags", "cron", "tz", "every", "missed", "overlap", "jitter", "until")
+POINTERS = {
+    "/job/name": "jobtype",
+    "/job/argument": "argument",
+    "/job/tags": "tags",
+    **{f"/{name}": name for name in ("cron", "tz", "every", "missed", "overlap", "jitter", "until")},
+}
+TOO_LONG = "…"  # stands for an argument that no form shows, and that is left alone
+NEW = dict.fromkeys(FIELDS, "") | {"argument": "null", "tz": "UTC", "missed": "once", "overlap": "queue"}
+DONE = {
+    "set": "It is set: these are its next dates.",
+    "run": "Its job is pushed, apart from its dates.",
+    "pause": "None of its dates comes until it is resumed.",
+    "resume": "Its dates come again, from now on.",
+    "delete": "It is deleted: no date comes any more. Jobs that it pushed stay.",
+}
+
+
+def register(ui: "Ui") -> None:
+    @ui.page("/schedules", nav="Schedules")
+    async def show(visit: Visit) -> Response:
+        cursor = visit.query.get("cursor", "")
+        told = await visit.api.get("/v1/schedules", limit=PAGE_SCHEDULES, cursor=cursor or None)
+        onward = told.get("cursor") or ""
+        return visit.render(
+            "schedules.html",
+            schedules=[(row, _when(row)) for row in told.get("schedules", [])],
+            newest="/schedules" if cursor else "",
+            older=link("/schedules", cursor=onward) if onward else "",
+            done=DONE.get(visit.query.get("done", ""), ""),
+            call=link("/v1/schedules", limit=PAGE_SCHEDULES, cursor=cursor),
+            command=command("jqd", "schedules"),
+        )
+
+    @ui.page("/schedule")
+    async def edit(visit: Visit) -> Response:
+        name = visit.query.get("name", "")
+        if not name:
+            return _editor(visit, NEW)
+        row = await visit.api.get(path_of("schedules", name))
+        done = DONE.get(visit.query.get("done", ""), "")
+        return _editor(visit, _typed_before(row), row=row, when=_when(row), done=done)
+
+    @ui.page("/schedule/confirm")
+    async def confirm(visit: Visit) -> Response:
+        name = visit.query.get("name", "")
+        await visit.api.get(path_of("schedules", name))
+        warning = "None of its dates comes any more. Jobs that it pushed stay."
+        title, back = f"Delete schedule {name}?", link("/schedule", name=name)
+        return ask(visit, Question(title, warning, "Delete", "remove", "/schedule/delete", {"name": name}, back))
+
+    @ui.act("/schedule/set")
+    async def set_(visit: Visit) -> Response:
+        return await _set(visit, typed(visit.form, *FIELDS))
+
+    _declare_acts(ui)
+
+
+def _declare_acts(ui: "Ui") -> None:
+    @ui.act("/schedule/run")
+    async def run(visit: Visit) -> Response:
+        name = visit.form.get("name", "")
+        job_id = await visit.api.client.run_schedule(name)
+        return visit.go("/schedule", name=name, done="run", job=job_id)
+
+    @ui.act("/schedule/pause")
+    async def pause(visit: Visit) -> Response:
+        await visit.api.client.pause_schedule(visit.form.get("name", ""))
+        return visit.go("/schedule", name=visit.form["name"], done="pause")
+
+    @ui.act("/schedule/resume")
+    async def resume(visit: Visit) -> Response:
+        await visit.api.client.resume_schedule(visit.form.get("name", ""))
+        return visit.go("/schedule", name=visit.form["name"], done="resume")
+
+    @ui.act("/schedule/delete")
+    async def delete(visit: Visit) -> Response:
+        await visit.api.client.delete_schedule(visit.form.get("name", ""))
+        return visit.go("/schedules", done="delete")
+
+
+async def _set(visit: Visit, said: dict[str, str]) -> Response:
+    """Set what was typed; what the API says against it stands at its field, and nothing typed is lost."""
+    name, is_known = said["name"], bool(visit.form.get("known"))
+    if not name:
+        return _editor(visit, said, faults={"name": Fault("a schedule needs a name")}, status=422)
+    before = await _before(visit, name)
+    if before is not None and not is_known:
+        fault = Fault("there is one of this name: open it in the list, to change it")
+        return _editor(visit, said, faults={"name": fault}, status=409)
+    job = dict((before or {}).get("job") or {}) | {"name": said["jobtype"], "tags": said["tags"].split()}
+    try:
+        if "argument" in visit.form:  # it is missing where it was too long for a page
+            job["argument"] = read_value(said["argument"] or "null")
+        await visit.api.put(path_of("schedules", name), _body(said, job))
+    except Invalid as error:
+        return _editor(visit, said, faults=faults_of(error, POINTERS, said), status=error.status)
+    except Conflict as error:
+        return _editor(visit, said, faults={"": Fault(str(error))}, status=error.status)
+    except ValueError as error:
+        return _editor(visit, said, faults={"argument": Fault(str(error))}, status=422)
+    return visit.go("/schedule", name=name, done="set")
+
+
+async def _before(visit: Visit, name: str) -> dict[str, Any] | None:
+    try:
+        return await visit.api.get(path_of("schedules", name))
+    except NotFound:
+        return None
+
+
+def _editor(visit: Visit, said: dict[str, str], *, status: int = 200, **more: Any) -> Response:
+    name = said["name"]
+    flags = {each: said[each] for each in ("cron", "every", "missed", "overlap", "jitter", "until")}
+    words = [name or "NAME", said["jobtype"] or "JOBTYPE", said["argument"]]
+    more.setdefault("faults", {})
+    return visit.render(
+        "schedule.html",
+        status=status,
+        said=said,
+        is_known=bool(visit.query.get("name") or visit.form.get("known")),
+        has_argument="argument" in visit.form if visit.form else said["argument"] != TOO_LONG,
+        call=path_of("schedules", name) if name else "/v1/schedules/NAME",
+        command=command("jqd", "schedules", "set", *words, tz=said["tz"] if said["cron"] else "", **flags),
+        **more,
+    )
+
+
+def _when(row: dict[str, Any]) -> str:
+    """Return in words when its dates come."""
+    if row.get("every"):
+        return f"every {lasting(row['every'])}"
+    return f"{row.get('cron')} {row.get('tz')}"
+
+
+def _body(said: dict[str, str], job: dict[str, Any]) -> dict[str, Any]:
+    """Return the schedule as the API takes it."""
+    body: dict[str, Any] = {"job": job, "missed": said["missed"], "overlap": said["overlap"]}
+    if said["cron"]:
+        body |= {"cron": said["cron"], "tz": said["tz"] or "UTC"}
+    if said["every"]:
+        body["every"] = seconds_of(said["every"])
+    if said["jitter"]:
+        body["jitter"] = seconds_of(said["jitter"])
+    return body | ({"until": number_of(said["until"])} if said["until"] else {})
+
+
+def _typed_before(row: dict[str, Any]) -> dict[str, str]:
+    """Return the fields of the form for a schedule as it is."""
+    argument = value(row["job"].get("argument"))
+    said = {each: "" if row.get(each) is None else str(row[each]) for each in FIELDS} | {
+        "jobtype": row["job"]["name"],
+        "argument": argument.text if argument.is_whole else TOO_LONG,
+        "tags": " ".join(row["job"].get("tags") or ()),
+    }
+    for each in ("every", "jitter"):
+        said[each] = f"{row[each]:g}" if row.get(each) else ""
+    return said
