@@ -11,7 +11,7 @@ import cyclopts
 from jqd import __version__
 from jqd.cli import constraints as restraints
 from jqd.cli import daemons as drains
-from jqd.cli import flows, jobs, logs, manage, screen, show
+from jqd.cli import flows, history, jobs, logs, manage, screen, show, tenants
 from jqd.cli import handlers as runs
 from jqd.cli import quotas as limits
 from jqd.cli import schedules as dates
@@ -74,7 +74,7 @@ app.command("jqd.cli.ui:ui", group=RUN, help="Serve the web UI, for a daemon or 
 app.command("jqd.cli.doctor:doctor", group=DISK, help="Say what of a store's settings or of a disk would lose jobs.")
 GROUPED: Sequence[tuple[cyclopts.Group, Sequence[Callable[..., int]]]] = (
     (ONE, (jobs.push, jobs.get, jobs.why, logs.logs, flows.flow)),
-    (LOOK, (screen.status, screen.top, show.jobs, show.errors)),
+    (LOOK, (screen.status, screen.top, history.history, show.jobs, show.errors, tenants.tenants)),
     (MANY, (manage.cancel, manage.retry, manage.run_now, manage.delete, manage.clean)),
 )
 for group, commands in GROUPED:

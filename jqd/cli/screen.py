@@ -8,6 +8,7 @@ from rich.text import Text
 
 from jqd.cli.common import Common
 from jqd.cli.exits import Exit, Usage
+from jqd.cli.history import TOP_LINES, lines_of
 from jqd.cli.render import COLOURS, CONTROLS, ago, console, lasting, show, table
 from jqd.cli.show import STATES, Flag, type_table, watch_screen
 from jqd.client import Client, JobInfo
@@ -15,6 +16,7 @@ from jqd.client.errors import Forbidden, Unavailable
 
 TOP_TYPES = 15  # those that wait longest, where there are more
 TOP_JOBS = 10  # running and failed ones: with the types they fill a screen
+LOOKS_PER_HISTORY = 15  # half a minute: its numbers are of whole minutes
 STUCK_SHOWN_MAX = 10  # jobtypes that wait: one tenant with a thousand of them hides nothing else
 UNAUTHORIZED = 401  # nothing was said of who asks
 PARTS = ("push", "run")
@@ -61,7 +63,24 @@ def top(*, common: Common = Common()) -> int:
     if common.output != "table" or not console().is_terminal:
         raise Usage("top draws on a terminal; for programs there is: jqd status -o json")
     with common.client() as client:
-        return watch_screen(lambda: _top(client))
+        lately = Lately(client)
+        return watch_screen(lambda: _top(client, lately))
+
+
+class Lately:
+    """Lines of the last hour; asked for rarely, and kept while the store is away."""
+
+    def __init__(self, client: Client) -> None:
+        self._client, self._looks = client, 0
+        self._seen = Text()
+
+    def look(self) -> Text:
+        if self._looks % LOOKS_PER_HISTORY == 0:
+            with suppress(Unavailable):
+                lines = lines_of(self._client.history(), TOP_LINES)
+                self._seen = Text.assemble(("\nLAST HOUR, a minute a bar\n", "bold"), lines)
+        self._looks += 1
+        return self._seen
 
 
 def _glance(client: Client, ready: dict[str, Any]) -> Glance:
@@ -150,9 +169,10 @@ def _rough(rate: float) -> str:
     return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
-def _top(client: Client) -> Text:
+def _top(client: Client, lately: Lately) -> Text:
     seen = _glance(client, client.ready())
     text = _summary(client.url, seen)
+    text.append_text(lately.look())
     if seen.types:
         text.append("\n")
         rows = seen.types

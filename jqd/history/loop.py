@@ -1,7 +1,7 @@
 """Writes what this daemon counted to the store, a minute at a time: each row of a minute once, that of ten minutes as
 it grows.
 
-    HistoryTally ──each minute──▶ a row of the minute     waits here until the store has it, the oldest for an hour
+    HistoryTally ──each minute──▶ a row of the minute     waits here until the store has it, of late 53 at least
                               └─▶ added to a row of ten   whole each time, in place of what was sent before
 
 A row that is sent twice counts once. Nothing waits for it, and what is lost is a number of a chart.
@@ -21,7 +21,7 @@ from jqd.store import HistoryRow, Store
 
 MINUTE_MS, TEN = 60_000, 10
 SMALL_MS = 50  # behind the minute, for a clock that is a little early
-AWAY_MAX = 60  # minutes that wait for the store, at most 1 MB; a store that was away for longer loses the oldest
+AWAY_MAX = 60  # rows that wait for the store, at most 1 MB: 53 minutes and their tens; of longer the oldest are lost
 ROWS = 20  # in one call, at most some 330 kB
 LAST_S = 1.0  # at the end of the daemon
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from jqd.cli import screen
-from jqd.cli.screen import STUCK_SHOWN_MAX, TOP_TYPES, Glance, _stats, _summary, _top
+from jqd.cli.screen import LOOKS_PER_HISTORY, STUCK_SHOWN_MAX, TOP_TYPES, Glance, Lately, _stats, _summary, _top
 from jqd.client.errors import Forbidden, Unavailable
 
 
@@ -30,6 +30,9 @@ def test_of_many_that_wait_those_are_named_that_wait_longest_and_whose_they_are(
     assert len(lines) == STUCK_SHOWN_MAX + 1
     assert lines[-1] == "waits     and 32 more, for a shorter time: `jqd types` shows them"
     assert "more" not in str(_summary("http://here", glance(rows[:STUCK_SHOWN_MAX])))
+
+
+HOUR = {"steps": [{"pushed": n, "succeeded": 0, "failed": 1, "dead": n} for n in range(3)]}
 
 
 class Bound:
@@ -78,6 +81,27 @@ def test_a_screen_has_a_screenful_of_jobtypes(monkeypatch: pytest.MonkeyPatch, t
         def jobs(self, **_: Any) -> list[Any]:
             return []
 
-    told = str(_top(Nobody()))  # type: ignore[arg-type]
+        def history(self) -> dict[str, Any]:
+            return HOUR
+
+    nobody: Any = Nobody()
+    told = str(_top(nobody, Lately(nobody)))
     table = told.partition("NAME")[2]
     assert (sum(f"t{number:03}" in table for number in range(types)), more in told) == (TOP_TYPES, True)
+
+
+def test_the_last_hour_is_asked_for_rarely_and_kept_while_the_store_is_away() -> None:
+    class Away:
+        asked = 0
+
+        def history(self) -> dict[str, Any]:
+            self.asked += 1
+            if self.asked == 1:
+                return HOUR
+            raise Unavailable("the store is away", retry_after=None, status=503)
+
+    away: Any = Away()
+    lately = Lately(away)
+    pictures = {str(lately.look()) for _ in range(LOOKS_PER_HISTORY + 1)}
+    assert pictures == {"\nLAST HOUR, a minute a bar\npushed    3  ·▅█\nsucceeded 0  ···\nfailed    6  ▃▆█\n"}
+    assert away.asked == 2

@@ -1,0 +1,138 @@
+"""Numbers over time, drawn in a line each: `jqd history`, and the lines of `jqd top`."""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from rich.text import Text
+
+from jqd.cli.common import Common, age
+from jqd.cli.exits import Exit, Usage
+from jqd.cli.render import CONTROLS, console, show, table, tenants_of, whose
+from jqd.cli.show import Flag
+
+COLUMNS = 60  # of a line: an hour of minutes, and a terminal of 80 has room for the numbers
+TYPES_SHOWN = 30  # a screen
+BARS = "▁▂▃▄▅▆▇█"
+NONE = "·"
+FAILED = ("failed", "dead")
+LINES: Mapping[str, tuple[str, ...]] = {
+    "pushed": ("pushed",),
+    "started": ("started",),
+    "succeeded": ("succeeded",),
+    "retried": ("retried",),
+    "failed": FAILED,
+    "cancelled": ("cancelled",),
+}
+TOP_LINES = ("pushed", "succeeded", "failed")
+STYLES = {"failed": "red", "retried": "yellow"}
+SHARES = (0.5, 0.95)
+
+
+def history(
+    name: str | None = None,
+    /,
+    *,
+    last: str = "1h",
+    types: Flag = False,
+    common: Common = Common(),
+) -> int:
+    """Show what happened minute by minute: pushed, started, how it ended, how long it waited and ran.
+
+    Parameters
+    ----------
+    name
+        A jobtype; left out: all together.
+    last
+        How far back: 30m, 8h, 7d. Up to 8 h in steps of a minute, up to 8 d in steps of ten.
+    types
+        Each jobtype in a line of its own, the busiest first.
+    """
+    with common.client() as client:
+        told = client.history(name, minutes=_minutes(last), types=types)
+    if common.output != "table":
+        show(told["steps"] if common.output == "jsonl" else told, common.output)
+    else:
+        console().print(_by_type(told) if types else _all(told), end="")
+    return Exit.DONE
+
+
+def _minutes(last: Any) -> int:
+    found = age(last, "--last") / 60
+    if found < 1:
+        raise Usage(f"--last {last}: a minute is the least")
+    return round(found)
+
+
+def spark(numbers: Sequence[float]) -> str:
+    """Return a line of bars, the highest for the largest number; nothing is a dot, and little is seen as little."""
+    most = max(numbers, default=0)
+    last = len(BARS) - 1
+    return "".join(BARS[round(number / most * last)] if number else NONE for number in numbers)
+
+
+def squeezed(numbers: Sequence[int]) -> list[int]:
+    """Add up neighbours, so that no more than COLUMNS are left."""
+    width = -(-len(numbers) // COLUMNS) or 1
+    return [sum(numbers[at : at + width]) for at in range(0, len(numbers), width)]
+
+
+def lines_of(told: Mapping[str, Any], names: Sequence[str]) -> Text:
+    """Return a line for each name of LINES: what, how many altogether, and when."""
+    series = {name: [sum(step[part] for part in LINES[name]) for step in told["steps"]] for name in names}
+    sums = {name: f"{sum(numbers):,}" for name, numbers in series.items()}
+    width = max(map(len, sums.values()))
+    text = Text()
+    for name, numbers in series.items():
+        style = STYLES.get(name, "") if any(numbers) else ""
+        text.append(f"{name:<9} {sums[name]:>{width}}  {spark(squeezed(numbers))}\n", style=style)
+    return text
+
+
+def _all(told: Mapping[str, Any]) -> Text:
+    text = _heading(told)
+    text.append_text(lines_of(told, tuple(LINES)))
+    for what, about in (("wait", "first attempts waited"), ("run", "attempts ran")):
+        counts = [sum(column) for column in zip(*(step[what] for step in told["steps"]), strict=True)]
+        if any(counts):
+            shares = ", ".join(f"{share:.0%} {_within(counts, told[f'{what}_bounds'], share)}" for share in SHARES)
+            text.append(f"{sum(counts):,} {about}: {shares}\n")
+    return text
+
+
+def _heading(told: Mapping[str, Any]) -> Text:
+    steps, since = told["steps"], told["since"]
+    each = -(-len(steps) // COLUMNS) * told["step_minutes"]
+    when = f"since {_at(steps[0]['at'])} UTC, {each} min a bar"
+    known = f"; nothing is known from before {_at(since)}" if since and steps and since > steps[0]["at"] else ""
+    unread = f"; {told['unread']} rows of a later release are left out" if told.get("unread") else ""
+    return Text(f"{when}{known}{unread}\n", style="bold")
+
+
+def _at(date: str | None) -> str:
+    return str(date or "")[:16].replace("T", " ")
+
+
+def _within(counts: Sequence[int], bounds: Sequence[float], share: float) -> str:
+    """Return the upper bound below which that share lies."""
+    wanted = share * sum(counts)
+    place = next(place for place, so_far in enumerate(accumulate(counts)) if so_far >= wanted)
+    return f"within {bounds[place]:g} s" if place < len(bounds) else f"above {bounds[-1]:g} s"
+
+
+def _by_type(told: Mapping[str, Any]) -> Text:
+    rows = told["types"][:TYPES_SHOWN]
+    cells = [
+        (
+            str(row["name"] or "(others)").translate(CONTROLS),
+            *(f"{sum(row[what]):,}" for what in ("pushed", "ended", "failed")),
+            spark(squeezed(row["ended"])),
+        )
+        for row in rows
+    ]
+    styles = {place: "red" for place, row in enumerate(rows) if any(row["failed"])}
+    text = _heading(told)
+    text.append_text(table(*whose(("NAME", "PUSHED", "ENDED", "FAILED", "ENDED"), cells, tenants_of(rows), 1), styles))
+    if more := len(told["types"]) - len(rows):
+        text.append(f"and {more} more, of which there were fewer: -o json has them\n")
+    return text
