@@ -356,7 +356,7 @@ class Partition:
 
     async def _apply_outcomes(
         self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]
-    ) -> tuple[Sequence[Outcome], list[str] | None]:
+    ) -> tuple[Sequence[Outcome], list[int] | None]:
         """Returns them as they were applied: of a result that the store had no room for they say so."""
         journal = self._shared.journal
         if end <= journal.retired:  # their followers were journaled before that, and may have ended and be forgotten
@@ -375,7 +375,7 @@ class Partition:
         self._shared.joblog.write("ingested", rows)
 
     def _ended(
-        self, outcomes: Sequence[Outcome], answer: tuple[Sequence[Outcome], Collection[str] | None] | None
+        self, outcomes: Sequence[Outcome], answer: tuple[Sequence[Outcome], Collection[int] | None] | None
     ) -> None:
         shared = self._shared
         outcomes, void = answer or (outcomes, None)

@@ -41,7 +41,7 @@ class Tally(Protocol):
 
     def pushed(self, tenant: str, names: Iterable[str]) -> None: ...
     def started(self, held: Sequence[Held], now_ms: int) -> None: ...
-    def ended(self, outcomes: Sequence[Outcome], void: Collection[str] | None) -> None: ...
+    def ended(self, outcomes: Sequence[Outcome], void: Collection[int] | None) -> None: ...
     def cancelled(self, jobtypes: Iterable[str]) -> None: ...
 
 
@@ -120,11 +120,12 @@ class JobLog:
         rows = ({**_attempt(h.job.id, h.job.jobtype, h, h.job.tags), "worker": bare(worker_id)} for h in held)
         self.write("started", rows)
 
-    def ended(self, outcomes: Sequence[Outcome], void: Collection[str] | None = ()) -> None:
-        """Log outcomes that the store knows. `void`: ids of jobs for which they changed nothing; None: nobody knows."""
+    def ended(self, outcomes: Sequence[Outcome], void: Collection[int] | None = ()) -> None:
+        """Log outcomes that the store knows. `void`: places of those that changed nothing; None: nobody knows."""
         for tally in self.tallies:
             tally.ended(outcomes, void)
-        self.write("ended", (_ending(one, void=None if void is None else one.job_id in void) for one in outcomes))
+        rows = (_ending(one, void=None if void is None else place in void) for place, one in enumerate(outcomes))
+        self.write("ended", rows)
 
     def cancelled(self, job_ids: Sequence[str], jobtypes: Sequence[str] | None) -> None:
         """Log cancels that were applied. `jobtypes`: one for each, "" where nobody knows it; None: of no job of

@@ -38,11 +38,11 @@ class HistoryTally:
             if each.attempt == 1 and not each.snoozes and not each.interruptions and (ready_ms := _ready_ms(each.job)):
                 counts.waited(max(0, now_ms - ready_ms))
 
-    def ended(self, outcomes: Sequence[Outcome], void: Collection[str] | None) -> None:
-        """Count attempts whose end is in the store. `void`: ids of jobs for which they changed nothing; None: nobody
+    def ended(self, outcomes: Sequence[Outcome], void: Collection[int] | None) -> None:
+        """Count attempts whose end is in the store. `void`: places of those that changed nothing; None: nobody
         knows, as the store's answer was lost, and all count."""
-        for one in outcomes:
-            if one.fate is Fate.ENTRUSTED or (void and one.job_id in void):
+        for place, one in enumerate(outcomes):
+            if one.fate is Fate.ENTRUSTED or (void and place in void):
                 continue
             counts = self._counts(one.jobtype)
             retry = one.fate is Fate.RETRY

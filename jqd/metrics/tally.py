@@ -59,11 +59,11 @@ class Tally:
             if each.attempt == 1 and not each.snoozes and not each.interruptions and (since_ms := _ready_ms(job)):
                 row.wait.note(max(0, now_ms - since_ms) / 1000)
 
-    def ended(self, outcomes: Sequence[Outcome], void: Collection[str] | None) -> None:
-        """Count attempts whose end is in the store. `void`: ids of jobs for which they changed nothing; None: nobody
+    def ended(self, outcomes: Sequence[Outcome], void: Collection[int] | None) -> None:
+        """Count attempts whose end is in the store. `void`: places of those that changed nothing; None: nobody
         knows, as the store's answer was lost, and all count."""
-        for one in outcomes:
-            if one.fate is Fate.ENTRUSTED or (void and one.job_id in void):
+        for place, one in enumerate(outcomes):
+            if one.fate is Fate.ENTRUSTED or (void and place in void):
                 continue
             row = self._row(one.jobtype)
             row.ended[_BY_REASON.get(one.reason, _RETRIED) if one.fate is Fate.RETRY else _BY_FATE[one.fate]] += 1

@@ -29,17 +29,17 @@ class LeaseHandover:
             self._coming[entry.held.job.id, entry.held.fence] = pull
         pull.silence_s = shared.entrust(entries, pull.worker.id, pull.heartbeat_s)
 
-    def arrived(self, claims: Iterable[Claim], epoch: int, void: Collection[str] | None) -> None:
+    def arrived(self, claims: Iterable[Claim], epoch: int, void: Collection[int] | None) -> None:
         """Note that the store knows what became of these hand-overs; other claims are passed over.
 
-        A claim before `epoch` was of an earlier membership: others have the job since. `void`: ids of which the store
-        said that the hand-over came too late: the job ended, or another daemon or worker holds it, also in a store that
-        was rolled back. None: its answer was lost, so it may have said that.
+        A claim before `epoch` was of an earlier membership: others have the job since. `void`: places of those of which
+        the store said that the hand-over came too late: the job ended, or another daemon or worker holds it, also in a
+        store that was rolled back. None: its answer was lost, so it may have said that.
         """
-        for claim in claims if self._coming else ():
+        for place, claim in enumerate(claims if self._coming else ()):
             if (pull := self._coming.pop(claim, None)) is None:
                 continue
-            if void is None or claim[0] in void or not self._shared.trusts() or claim[1] < epoch:
+            if void is None or place in void or not self._shared.trusts() or claim[1] < epoch:
                 # Whether they were ours to hand over nobody can say here. If they were, they go back.
                 pull.failed(claim[0])
                 self._shared.in_flight.release_undelivered([claim])

@@ -220,7 +220,7 @@ class Runner:
             self._gates.note_free()
         return stopped
 
-    def forget(self, claims: Iterable[tuple[str, int]], epoch: int = 0, void: Collection[str] | None = ()) -> None:
+    def forget(self, claims: Iterable[tuple[str, int]], epoch: int = 0, void: Collection[int] | None = ()) -> None:
         """Forget claims (id, fence) whose end the store knows, ours and others'.
 
         `epoch`, `void`: see `LeaseHandover`.

@@ -128,11 +128,11 @@ class JobMethods(ScriptMethods):
 
     async def apply_outcomes(
         self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome], *, old: bool = False
-    ) -> list[str] | None:
+    ) -> list[int] | None:
         """End attempts, or give jobs to workers to hold; positions as in `apply_jobs`.
 
-        Returns ids whose outcome came too late to change anything; None when all were applied before, and that answer
-        was lost.
+        Returns places of outcomes that came too late to change anything; None when all were applied before, and that
+        answer was lost.
 
         It counts when the job is held under that fence; a success of an older fence counts while the job has not ended.
         For a job not seen yet it is kept until that comes. `old`: an earlier process wrote them, and may have died
@@ -144,7 +144,7 @@ class JobMethods(ScriptMethods):
         answer = await self._caller.call_behind("apply_outcomes", *lane, *limits, *codec.grouped(outcomes))
         if answer is None:
             return None
-        return self._texts("outcome", answer)
+        return self._wholes("outcome", answer)
 
     async def apply_cancels(self, journal_id: str, start: int, end: int, job_ids: Sequence[str]) -> list[str] | None:
         """Cancel jobs, positions as in `apply_jobs`: at once when not held, noted when held, remembered when unseen.

@@ -101,10 +101,10 @@ class StoreBench:
         return job
 
     async def settle(self, *outcomes: Outcome, old: bool = False) -> list[str]:
-        """Apply outcomes at the present position."""
+        """Apply outcomes at the present position. Returns the ids of those that came too late."""
         late = await self.store.apply_outcomes(JOURNAL, *self._range(Lane.OUTCOMES, 100), outcomes, old=old)
         assert late is not None, "they were not applied before"
-        return late
+        return [outcomes[place].job_id for place in late]
 
     async def cancel(self, *job_ids: str) -> list[str] | None:
         """Apply cancels at the present position."""

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from jqd.domain.job import ChangeKind, Fate, Job, State, lease_claim
+from jqd.domain.record import Lane
 from jqd.store import JobView
-from tests.contract.bench import StoreBench, changed, orders, outcome
+from tests.contract.bench import JOURNAL, StoreBench, changed, orders, outcome
 
 ENDS = [Fate.SUCCEEDED, Fate.FAILED, Fate.DEAD]
 
@@ -185,3 +186,15 @@ async def test_a_success_that_waited_in_its_journal_while_the_lease_was_found_si
     view = await store_bench.view(job)
     assert (view.state, view.result) == (State.SUCCEEDED, b"\x05")
     assert (await store_bench.store.stats())[:5] == (0, 0, 0, 1, 0)
+
+
+async def test_of_two_outcomes_of_one_job_it_is_said_which_came_too_late(store_bench: StoreBench) -> None:
+    """Both were journaled while the store was away: the job log says of each whether it counted."""
+    owner = await store_bench.join()
+    await store_bench.push()
+    first = await store_bench.claim_one(owner)
+    await store_bench.store.release_jobs(owner, {first.job.id: first.fence})
+    last = await store_bench.claim_one(owner)
+    at = store_bench.at[Lane.OUTCOMES]
+    told = [outcome(first, Fate.RETRY, delay_ms=500), outcome(last, Fate.SUCCEEDED)]
+    assert await store_bench.store.apply_outcomes(JOURNAL, at, at + 100, told) == [0]

@@ -160,7 +160,7 @@ async def test_a_repeat_of_what_was_answered_and_lost_keeps_the_result(store_ben
     held = await claim(bench)
     told = outcome(held, Fate.SUCCEEDED, result=LARGE)
     where = JOURNAL, 0, 100
-    answers: list[list[str] | None] = [[], None, None]
+    answers: list[list[int] | None] = [[], None, None]
     for answer in answers:
         again = await bench.store.put_results(JOURNAL, 0, [told])
         assert await bench.store.apply_outcomes(*where, again) == answer

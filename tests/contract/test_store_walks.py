@@ -176,7 +176,8 @@ class Walk:
         late = await self.lane(Lane.OUTCOMES, lambda store, at: store.apply_outcomes(JOURNAL, *at, ended))
         if isinstance(late, list) and isinstance(before, frozenset) and len({one.job.id for one in held}) == len(held):
             counted = {one.job_id: one.follows for one in ended if one.follows and one.fate is Fate.SUCCEEDED}
-            follow = {b"%b %b" % (key.encode(), its) for key, its in counted.items() if key not in late}
+            stale = {ended[place].job_id for place in late}
+            follow = {b"%b %b" % (key.encode(), its) for key, its in counted.items() if key not in stale}
             after = await self.both(outbox)
             assert follow <= after, "what follows a success that counts is not lost"
             new = {

@@ -53,7 +53,7 @@ async def test_an_end_that_changed_nothing_is_void_in_the_job_log(tmp_path: Path
     """The job was taken from that daemon before: who reads "failed" alone takes it for lost when it starts again."""
     path = tmp_path / "jobs.jsonl"
     async with writing(path) as job_log:
-        job_log.ended([Outcome(each, 7, Fate.FAILED, "t", 0, 1) for each in ("1", "2")], void=["2"])
+        job_log.ended([Outcome(each, 7, Fate.FAILED, "t", 0, 1) for each in ("1", "2")], void=[1])
         job_log.ended([Outcome("3", 7, Fate.FAILED, "t", 0, 1)], void=None)
         await job_log.flush()
     first, second, third = [json.loads(line) for line in path.read_text().splitlines()]

@@ -135,7 +135,7 @@ def test_attempts_count_by_how_they_ended_and_those_that_changed_nothing_do_not(
         outcome("g", Fate.ENTRUSTED),
         outcome("h", Fate.SUCCEEDED),
     ]
-    tally.ended(told, ["h"])
+    tally.ended(told, [7])
     tally.cancelled(["mail", "", "bill"])
     row = tally.take()
     assert dict(zip(OUTCOMES, row["mail"].ended, strict=True)) == dict.fromkeys(OUTCOMES, 1)

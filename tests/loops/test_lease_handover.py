@@ -15,7 +15,7 @@ from tests.loops.pairs import HERE, Pair, pair
 
 WORKER = Worker(name="w", id="w", jobs=(HERE,), max_jobs=1, priority_min=-9, priority_max=9, registered_at_ms=0)
 OTHER = "ab" * 16
-Void = list[str] | None
+Void = list[int] | None
 
 
 def meddle(here: Pair, what: str) -> list[Outcome]:

@@ -65,7 +65,7 @@ async def test_a_restarted_daemon_joins_a_settled_store_at_once_but_not_before_i
         await end(here, job_id, held.fence)
         apply, tried = here.store.apply_outcomes, trio.Event()
 
-        async def slow(*args: object) -> list[str] | None:
+        async def slow(*args: object) -> list[int] | None:
             tried.set()
             await trio.sleep(60)
             return await apply(*args)  # type: ignore[arg-type]

@@ -88,7 +88,7 @@ def test_attempts_end_in_one_of_six_ways() -> None:
 
 def test_what_changed_nothing_or_goes_on_is_not_counted() -> None:
     tally = Tally(MetricsConfig())
-    tally.ended([outcome("late"), outcome("on", fate=Fate.ENTRUSTED), outcome("good")], ["late"])
+    tally.ended([outcome("late"), outcome("on", fate=Fate.ENTRUSTED), outcome("good")], [0])
     assert sum(tally.rows["", "mail"].ended) == 1
 
 

@@ -120,7 +120,7 @@ class Holders:
                 claim = Claim(life, trio.current_time())
                 self._claimed.update(((partition, held.fence), claim) for held in answer)
             case "apply_outcomes" if answer is not None:  # else the store had them already, and says nothing of them
-                self._settled(life, partition, args[-1], list(answer))
+                self._settled(life, partition, args[-1], answer)
             case "release_entrusted":
                 self._history.untried((job_id, fence) for job_id, fence in args[0] if job_id in answer)
             case "touch":
@@ -130,14 +130,9 @@ class Holders:
                     if one.hold is Hold.STANDS and one.worker and heard is not None:
                         heard.at_s = trio.current_time()
 
-    def _settled(self, life: str, partition: int, outcomes: Sequence[Outcome], stale: list[str]) -> None:
-        node, news = life.partition(".")[0], list[Outcome]()
-        for each in reversed(outcomes):  # of two on one job the later one is the stale one
-            if each.job_id in stale:
-                stale.remove(each.job_id)
-            else:
-                news.append(each)
-        for each in reversed(news):
+    def _settled(self, life: str, partition: int, outcomes: Sequence[Outcome], stale: Collection[int]) -> None:
+        node = life.partition(".")[0]
+        for each in (one for place, one in enumerate(outcomes) if place not in stale):
             lease = partition, each.fence
             if each.fate is Fate.SUCCEEDED:
                 self._succeeded[each.job_id] = each.fence, trio.current_time()

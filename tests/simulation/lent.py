@@ -22,7 +22,7 @@ def _at_once(real: Real) -> Real:
 
 
 def _whatever_the_store_says(real: Real) -> Real:
-    def arrived(self: LeaseHandover, claims: Iterable[Claim], epoch: int, void: Collection[str] | None) -> None:
+    def arrived(self: LeaseHandover, claims: Iterable[Claim], epoch: int, void: Collection[int] | None) -> None:
         real(self, claims, epoch, ())
 
     return arrived

@@ -6,7 +6,7 @@
 --          jobtype, extra, count and count times (id or "id:generation" of the content that ran, packed outcome; of fate 6 the jobs that follow, or nothing).
 --          Extra is the result to keep, or nothing; of a success that jobs follow, or that printed (6), "bytes of that result", and the result; of a RETRY "attempt priority delay_ms", and of any failure what the attempt printed, in the next line; of a
 --          hand-over "seconds of silence allowed, worker"
--- Returns  ids whose outcome came too late to change anything; nil when these were applied before: the answer was lost, and which they were
+-- Returns  places, from 0, of outcomes that came too late to change anything: of two of one job one may count; nil when these were applied before: the answer was lost, and which they were
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
 --@include fail keys now counts order queues heads pages position holder members move back stands early tries logs forgotten leases results change permits limits parked outcomes hands
@@ -264,7 +264,7 @@ end
 local stale = {}
 -- It changes nothing. But a success of a forgotten claim may have counted before: what follows it may be in no journal yet.
 local function too_late(one)
-  table.insert(stale, one.id)
+  table.insert(stale, one.place)
   if one.follows and is_forgotten(one.fence) then
     redis.call('ZADD', K.outbox, now_ms, one.id .. ' ' .. one.follows)
   end
@@ -274,8 +274,9 @@ end
 -- that a constraint allows until its own outcome comes, or a recount finds that nobody speaks of it.
 local goes_on = {}
 local met = {}  -- outcomes of what workers hold: fence → whether it was of that lease
-for _, one in ipairs(outcomes) do
+for at, one in ipairs(outcomes) do
   local hold = in_hand[one.id]
+  one.place = at - 1
   if hold and hold.sysid == WORKERS and one.fate ~= ENTRUSTED then
     met[hold.fence] = met[hold.fence] or hold.fence == one.fence
   end
@@ -293,7 +294,7 @@ for _, one in ipairs(outcomes) do
     if may_entrust(one, hold, is_forgotten, is_earlier) then
       in_hand[one.id] = entrust(one, hold, now_us, ARGV[7] == '1' or is_earlier(one.fence))
     else
-      table.insert(stale, one.id)
+      table.insert(stale, one.place)
     end
   elseif hold and early_holder(one.id) then
     local is_its = is_of(one, hold)
