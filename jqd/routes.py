@@ -138,7 +138,7 @@ ROUTES = [
     Route("GET", "/v1/types", jobtypes.list_types, {200: jobtypes.Jobtypes}, None, jobtypes.TypesQuery, **LIST),
     Route("POST", "/v1/types/pause", pauses.pause_all, {200: pauses.Halted}, **ONE),
     Route("POST", "/v1/types/resume", pauses.resume_all, {200: pauses.Halted}, **ONE),
-    Route("POST", "/v1/types/<name>/pause", pauses.pause, {200: pauses.Paused}),
+    Route("POST", "/v1/types/<name>/pause", pauses.pause, {200: pauses.Paused}, pauses.Pausing, bare=True),
     Route("POST", "/v1/types/<name>/resume", pauses.resume, {200: pauses.Paused}),
     Route("GET", "/v1/daemons", listing.list_daemons, {200: told.Daemons}, **PAGE, **ALL),
     Route("POST", "/v1/daemons/<daemon>/drain", drains.drain, {200: drains.DrainResponse}, **ALL),

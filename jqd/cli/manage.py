@@ -217,7 +217,7 @@ def forget(*worker_ids: str, common: Common = Common()) -> int:
         return _each(worker_ids, "rm", lambda one: _forget(client, one), common, called="worker_id")
 
 
-def pause(*jobtypes: str, all_: Whole = False, common: Common = Common()) -> int:
+def pause(*jobtypes: str, all_: Whole = False, reason: str = "", common: Common = Common()) -> int:
     """Begin no jobs of these types, at any daemon, until they are resumed. What runs goes on.
 
     Parameters
@@ -226,10 +226,14 @@ def pause(*jobtypes: str, all_: Whole = False, common: Common = Common()) -> int
         Names of jobtypes.
     all_
         All of the tenant that is spoken for (--tenant), instead of names.
+    reason
+        Why: a line that is shown with the jobtypes and their jobs.
     """
+    if all_ and reason:
+        raise Usage("--reason is of jobtypes that are named")
     if all_:
         return _whole(jobtypes, common, lambda client: client.pause_all())
-    return _types(jobtypes, "pause", common, lambda client, name: client.pause_type(name), "paused")
+    return _types(jobtypes, "pause", common, lambda client, name: client.pause_type(name, reason=reason), "paused")
 
 
 def resume(*jobtypes: str, all_: Whole = False, common: Common = Common()) -> int:

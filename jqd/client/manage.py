@@ -230,9 +230,11 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         """Have a daemon begin jobs again. `note` says if it was not drained."""
         return self._http.told("a resumption", "POST", f"/v1/daemons/{quote(daemon, safe='')}/resume")
 
-    def pause_type(self, name: str) -> dict[str, Any]:
-        """Pause a jobtype at all daemons, until it is resumed; running jobs go on. `note`: what may be a mistake."""
-        return self._http.told("a pause", "POST", f"/v1/types/{quote(name, safe='')}/pause")
+    def pause_type(self, name: str, *, reason: str = "") -> dict[str, Any]:
+        """Pause a jobtype at all daemons, until it is resumed; running jobs go on. `note`: what may be a mistake.
+        `reason`: a line that is shown with it."""
+        body = encode({"reason": reason}) if reason else None
+        return self._http.told("a pause", "POST", f"/v1/types/{quote(name, safe='')}/pause", body=body)
 
     def resume_type(self, name: str) -> dict[str, Any]:
         """Have jobs of that type begun again. `note` says if it was not paused."""

@@ -5,7 +5,7 @@ import msgspec
 from jqd.domain.settings import Setting, SettingTable
 from jqd.domain.tenant import SEPARATOR, tenant_of
 
-# Kinds of settings. Their body: the instant in ms since 1970 since which they hold, and by which token, or "".
+# Kinds of settings. Their body: `Body`.
 PAUSE = "pause"  # of a jobtype
 DRAIN = "drain"  # of a daemon
 HALT = "halt"  # of all jobtypes of a tenant, under `all_of(tenant)`
@@ -13,7 +13,17 @@ BAN = "ban"  # the same by who runs jqd: what the tenant saves meanwhile, at a d
 STOPS = frozenset({PAUSE, DRAIN, HALT, BAN})  # never refused for their bytes: few, and used when it is late
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[int, str])
+
+
+class Body(msgspec.Struct, frozen=True, array_like=True):
+    """Since when it holds, in ms since 1970; by which token, and why, where that was said."""
+
+    since_ms: int
+    by: str = ""
+    reason: str = ""
+
+
+_decoder = msgspec.msgpack.Decoder(Body)
 
 
 class Pauses:
@@ -26,6 +36,8 @@ class Pauses:
         """Name → since when."""
         self.by: dict[str, str] = {}
         """Name → the name of the token, where there was one."""
+        self.reasons: dict[str, str] = {}
+        """Name → why, where that was said."""
         self.names: frozenset[str] = frozenset()
         for kind in kinds:
             settings.read(kind, _read)
@@ -34,12 +46,16 @@ class Pauses:
     def _update(self, news: Setting) -> None:
         self.since_ms.pop(news.name, None)
         self.by.pop(news.name, None)
+        self.reasons.pop(news.name, None)
         those = (self._settings.get(kind, news.name) for kind in self._kinds)
         setting = next((one for one in those if one is not None and not one.is_deleted), None)
         if setting is not None:
-            self.since_ms[setting.name], by = _read(setting)
-            if by:
-                self.by[setting.name] = by
+            body = _read(setting)
+            self.since_ms[setting.name] = body.since_ms
+            if body.by:
+                self.by[setting.name] = body.by
+            if body.reason:
+                self.reasons[setting.name] = body.reason
         self.names = frozenset(self.since_ms)
 
 
@@ -53,11 +69,11 @@ class Paused:
         return jobtype in self.types.names or all_of(tenant_of(jobtype)) in self.tenants.names
 
 
-def body_of(since_ms: int, by: str = "") -> bytes:
-    return _encoder.encode((since_ms, by))
+def body_of(since_ms: int, by: str = "", reason: str = "") -> bytes:
+    return _encoder.encode(Body(since_ms, by, reason))
 
 
-def _read(setting: Setting) -> tuple[int, str]:
+def _read(setting: Setting) -> Body:
     return _decoder.decode(setting.body)
 
 

@@ -22,28 +22,33 @@ THIS = "this"
 Bodies = Mapping[tuple[str, str], bytes]
 
 
-async def pause(services: Services, jobtype: str) -> int:
-    """Pause a jobtype. Returns the instant in ms since which it is paused. Raises Invalid, Conflict, NotYet."""
+async def pause(services: Services, jobtype: str, reason: str = "") -> int:
+    """Pause a jobtype; `reason` is shown with it. Returns the instant in ms since which it is paused. Raises Invalid,
+    Conflict, NotYet."""
     if not is_name(jobtype):
         why = f"the name of a jobtype must be 1 to 128 printable characters, not {jobtype[:64]!r}"
         raise Invalid(why, [Fault("/name", why)])
+    if not reason.isprintable():
+        why = "a reason is one line of printable characters"
+        raise Invalid(why, [Fault("/reason", why)])
     await wait_loaded(services)
     own, since_ms = services.qualified_name(jobtype), list[int]()
 
     def make() -> Bodies:
         if own not in services.pauses.names:
             expect_room(PAUSED, services.principal.tenant, map(tenant_of, services.pauses.names))
-        return {(PAUSE, own): _again(services, services.pauses, own, since_ms)}
+        return {(PAUSE, own): _again(services, services.pauses, own, since_ms, reason)}
 
     await save(services, make)
     return since_ms[0]  # by now somebody else may have resumed it
 
 
-def _again(services: Services, pauses: Pauses, own: str, since_ms: list[int]) -> bytes:
-    """Save a pause again where it holds already: another daemon may have resumed it, and this pause is later."""
+def _again(services: Services, pauses: Pauses, own: str, since_ms: list[int], reason: str = "") -> bytes:
+    """Save a pause again where it holds already: another daemon may have resumed it, and this pause is later. A reason
+    stays until another is given."""
     by = pauses.by.get(own, "") if own in pauses.names else services.principal.token
     since_ms.append(pauses.since_ms.get(own, services.clock.wall_ms()))
-    return body_of(since_ms[0], by)
+    return body_of(since_ms[0], by, reason or pauses.reasons.get(own, ""))
 
 
 async def resume(services: Services, jobtype: str) -> bool:

@@ -48,6 +48,23 @@ async def test_it_is_said_and_shown_until_it_is_resumed(edge: Whole) -> None:
     assert (mail["note"], mail["paused_at"]) == ("no worker takes these jobs", None)
 
 
+async def test_a_reason_is_shown_until_another_is_given_or_it_is_resumed(edge: Whole) -> None:
+    await edge.push(name="mail")
+
+    async def said(**body: str) -> tuple[str | None, bool]:
+        assert (await edge.call("POST", "/v1/types/mail/pause", body)).status == 200
+        (mail,) = (await ask(edge, "GET", "/v1/types"))["types"]
+        return mail["paused_for"], f"({mail['paused_for']})" in mail["note"]
+
+    assert await said(reason="smtp is down") == ("smtp is down", True)
+    assert await said() == ("smtp is down", True)
+    assert await said(reason="it is Sunday") == ("it is Sunday", True)
+    for wrong in ("x" * 201, "two\nlines"):
+        assert (await edge.call("POST", "/v1/types/mail/pause", {"reason": wrong})).status == 422
+    await ask(edge, "POST", "/v1/types/mail/resume")
+    assert (await ask(edge, "GET", "/v1/types"))["types"][0]["paused_for"] is None
+
+
 async def test_who_says_it_last_is_right_though_what_was_said_elsewhere_comes_later(edge: Whole) -> None:
     elsewhere = SettingTable()
     began_ms = edge.clock.wall_ms()

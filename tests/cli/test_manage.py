@@ -233,6 +233,9 @@ def test_jobtypes_are_paused_and_resumed(script: Script, capsys: pytest.CaptureF
     assert told.startswith("name   mail\npause  paused\n")
     assert '{ "name": "a/b", "resume": "resumed" }' in " ".join(told.split())
     assert run(["types", "pause"]) == run(["types", "pause", "--all", "mail"]) == 2
+    assert run(["types", "pause", "mail", "--reason", "smtp is down"]) == 0
+    assert script.asked[-1] == ("POST", "/v1/types/mail/pause", {"reason": "smtp is down"})
+    assert run(["types", "pause", "--all", "--reason", "x"]) == 2, "a tenant's pause has none"
     capsys.readouterr()
     at = "2030-01-01T00:00:00.000Z"
     script.on("POST", "/v1/types/pause", 200, {"tenant": "acme", "paused_at": at, "by": "T1", "note": None})

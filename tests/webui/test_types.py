@@ -23,11 +23,13 @@ def test_a_type_is_paused_and_resumed_by_forms_alone(site: Site, push: Push) -> 
     push(name)
     at, sent = f"/type?name={quote(name, safe='')}", {"name": name, "form_token": site.form_token()}
     wait_for(lambda: "/type/pause" in site.get(at).text, "the jobtype is known")
-    answer = site.post("/type/pause", sent)
+    answer = site.post("/type/pause", {**sent, "reason": NASTY})
     assert answer.headers["location"] == f"{at}&done=pause"
     text = site.get(answer.headers["location"]).text
     assert "not begun any more" in text
     assert "/type/resume" in text
+    assert NASTY in unescape(text)
+    assert "<script>alert" not in text
     assert "<b>\"'" not in text
     assert "paused</span>" in site.get(f"/types?name={quote(name, safe='')}").text
     assert site.post("/type/resume", sent).status_code == 303

@@ -250,6 +250,7 @@ async def _pauses(surface: Surface) -> None:
     for call, status in (("pause", 200), ("resume", 200)):
         await surface.ask(f"POST /v1/types/<name>/{call}", status, into="nobody%20pushes%20it")
     await surface.ask("POST /v1/types/<name>/pause", 422, into="x" * 129)
+    await surface.ask("POST /v1/types/<name>/pause", 200, {"reason": "the provider is down"}, into="said")
     for call in ("pause", "resume"):
         await surface.ask(f"POST /v1/types/{call}", 200)
     for call in ("drain", "resume"):

@@ -60,6 +60,8 @@ class Jobtype(Struct, frozen=True):
     """The worker that set them."""
     paused_at: Instant | None = None
     """Paused since."""
+    paused_for: str | None = None
+    """Why, where that was said."""
     tenant: str | UnsetType = UNSET
     """Left out for the tenant ""."""
 
@@ -124,6 +126,7 @@ def _jobtype(parts: ApiContext, view: TypeView, takers: Takers) -> Jobtype:
         paused_at=iso(
             services.pauses.since_ms.get(jobtype) or services.halts.since_ms.get(all_of(tenant_of(jobtype)), 0)
         ),
+        paused_for=services.pauses.reasons.get(jobtype),
     )
 
 

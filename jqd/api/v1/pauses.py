@@ -5,12 +5,22 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from jqd.api.context import ApiContext
+from jqd.api.decode import read_body
 from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.http import Request, Response
 from jqd.service import pauses
 from jqd.service.health import why_odd
+
+REASON_LENGTH_MAX = 200  # characters: a sentence
+
+
+class Pausing(Struct, frozen=True, forbid_unknown_fields=True):
+    """How a jobtype is paused."""
+
+    reason: Annotated[str, Meta(max_length=REASON_LENGTH_MAX, description="a line of at most 200 characters")] = ""
+    """Why: shown with the jobtype and its jobs."""
 
 
 class Paused(Struct, frozen=True):
@@ -53,7 +63,8 @@ def halted(parts: ApiContext) -> list[Halted]:
 
 async def pause(parts: ApiContext, request: Request, name: str) -> Response:
     """Pause a jobtype at all daemons. What runs goes on."""
-    since_ms = await pauses.pause(parts.services, name)
+    wanted = read_body(request, Pausing) if request.body else Pausing()
+    since_ms = await pauses.pause(parts.services, name, wanted.reason)
     return answer(200, Paused(name, iso(since_ms), why_odd(parts.services, name)), request.answer_language())
 
 

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from jqd.webui.app import Ui
 
 PAGE = 100  # jobtypes on one page
-LOOKED = 1_000  # in one call, where a name is searched
-CALLS_MAX = 10
+LOOKED, CALLS_MAX = 1_000, 10  # jobtypes that have a name in theirs, in one call, and calls
 HISTORY_S = 20.0  # an answer is shared for so long: it has a new step each minute
 SPANS = {60: "an hour", 480: "8 hours", 11_520: "8 days"}
 """Minutes that a chart may show."""
@@ -37,21 +36,22 @@ class Line(NamedTuple):
 def register(ui: "Ui") -> None:
     @ui.page("/types", nav="Types")
     async def show(visit: Visit) -> Response:
-        wanted = visit.query.get("name", "").strip()
-        told, onward = await _found(visit, wanted, visit.query.get("cursor", ""))
+        which = visit.asked("name")
+        cursor = visit.query.get("cursor", "")
+        told = await visit.api.get("/v1/types", limit=PAGE, cursor=cursor or None, **which)
+        onward = told.get("cursor") or ""
         lines = await _lines(visit)
         return visit.render(
             "types.html",
-            rows=[(row, lines.get((row.get("tenant", ""), row["name"]))) for row in told],
+            rows=[(row, lines.get((row.get("tenant", ""), row["name"]))) for row in told["types"]],
             states=STATES,
-            name=wanted,
+            name=which.get("name", ""),
             width=LINE_WIDTH,
             height=LINE_HEIGHT,
             ours=("", visit.me.tenant),
-            newest=link("/types", name=wanted) if visit.query.get("cursor") else "",
-            older=link("/types", name=wanted, cursor=onward) if onward else "",
-            back=visit.url,
-            call=link("/v1/types", limit=PAGE, cursor=visit.query.get("cursor", "")),
+            newest=link("/types", **which) if cursor else "",
+            older=link("/types", **which, cursor=onward) if onward else "",
+            call=link("/v1/types", limit=PAGE, cursor=cursor, **which),
             command=command("jqd", "types"),
         )
 
@@ -61,7 +61,7 @@ def register(ui: "Ui") -> None:
 
     @ui.act("/type/pause")
     async def pause(visit: Visit) -> Response:
-        await visit.api.client.pause_type(_name(visit.form))
+        await visit.api.client.pause_type(_name(visit.form), reason=visit.form.get("reason", "").strip())
         return visit.go("/type", name=_name(visit.form), done="pause")
 
     @ui.act("/type/resume")
@@ -104,26 +104,11 @@ async def _page(visit: Visit) -> Response:
     )
 
 
-async def _found(visit: Visit, wanted: str, cursor: str) -> tuple[list[dict[str, Any]], str]:
-    """Return a page of jobtypes, and its cursor; with a name those that have it in theirs."""
-    if not wanted:
-        told = await visit.api.get("/v1/types", limit=PAGE, cursor=cursor or None)
-        return told["types"], told.get("cursor") or ""
-    found: list[dict[str, Any]] = []
-    for _ in range(CALLS_MAX):
-        told = await visit.api.get("/v1/types", limit=LOOKED, cursor=cursor or None)
-        found += [row for row in told["types"] if wanted.casefold() in row["name"].casefold()]
-        cursor = told.get("cursor") or ""
-        if not cursor or len(found) >= PAGE:
-            break
-    return found, cursor
-
-
 async def _row(visit: Visit, name: str) -> dict[str, Any] | None:
-    """Return what is known of one jobtype of the own tenant."""
+    """Return what is known of one jobtype of the own tenant: others may have its name in theirs."""
     cursor = ""
     for _ in range(CALLS_MAX):
-        told = await visit.api.get("/v1/types", limit=LOOKED, cursor=cursor or None)
+        told = await visit.api.get("/v1/types", limit=LOOKED, cursor=cursor or None, name=name)
         for row in told["types"]:
             if row["name"] == name and row.get("tenant", "") == visit.me.tenant:
                 return row  # type: ignore[no-any-return]
