@@ -86,6 +86,7 @@ def _some_settings(client: Client) -> None:
     """Name what pages show beside jobs as a person may, and have a job wait for it."""
     job = {"name": "echo", "argument": NASTY, "tags": [NASTY.replace(" ", "_")], "max_retry": 3}
     client.set_schedule(ODD, job, cron="0 3 1 1 *", tz="Europe/Berlin")
+    client.set_handler(ODD, "http://127.0.0.1:9/'%3Ci%3E&amp;", {"max_jobs": 2})
     client.set_constraint(ODD, 'job.name == "echo" && "held" in job.tags', pause=True, key="job.tags[0]")
     ingested(client, client.push("echo", 1, tags=["held"], job_id="held"))
 
@@ -114,7 +115,7 @@ class Guarded:
 @pytest.fixture(scope="session")
 def guarded() -> Iterator[Guarded]:
     with short_directory() as base:
-        env = {"JQD_HTTP__TOKENS": "required", "JQD_API__MASTER_KEY": "m" * 32}
+        env = {"JQD_RUNNER__ALLOW_CODE": "true", "JQD_HTTP__TOKENS": "required", "JQD_API__MASTER_KEY": "m" * 32}
         with (
             Daemon(base / "d", env=env) as daemon,
             Client(daemon.url, token="m" * 32) as master,

@@ -53,6 +53,9 @@ PAGES = [
     Seen("constraint", plain("/constraint?name=" + quote(ODD, safe="")), "Some jobs that wait for it"),
     Seen("constraint new", plain("/constraint"), "Dry run"),
     Seen("constraint delete", plain("/constraint/confirm?name=" + quote(ODD, safe="")), "Leave it as it is"),
+    Seen("workers", plain("/workers"), "How each daemon sees them"),
+    Seen("handler", plain("/handler?name=" + quote(ODD, safe="")), "all new jobs"),
+    Seen("tenants", plain("/tenants"), "Tenants, and how their jobs stand"),
     Seen("daemons", plain("/daemons"), "Daemons of this store"),
     Seen("audit", plain("/audit?act=jobs+delete"), "Nobody did that"),
 ]

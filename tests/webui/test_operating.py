@@ -1,8 +1,12 @@
 """Pages and acts of those who operate daemons, at real ones, as a browser without JavaScript sends them."""
 
-import httpx2
+from urllib.parse import urlencode
 
-from tests.webui.conftest import NASTY, Guarded, Site
+import httpx2
+from markupsafe import escape
+
+from jqd.client import Client
+from tests.webui.conftest import NASTY, ODD, Guarded, Site
 
 
 def test_a_daemon_is_drained_and_resumed(site: Site) -> None:
@@ -41,3 +45,65 @@ def test_what_is_of_all_tenants_is_for_no_token_of_one(guarded: Guarded) -> None
     browser = guarded.log_in(guarded.master.create_token("operator", tenant="acme")["token"])
     assert browser.get("/daemons").status_code == 403
     assert "Nobody did that" in browser.get("/audit?act=nothing").text
+
+
+def test_a_worker_is_unregistered_after_a_question(site: Site) -> None:
+    worker = {"name": NASTY, "url": "http://127.0.0.1:9/", "jobs": ["nobody-pushes-this"], "max_jobs": 3}
+    with Client(site.daemon) as client:
+        worker_id = client.ask("/v1/workers", method="POST", body=worker)["worker_id"]
+        page = site.get("/workers").text
+        assert str(escape(NASTY)) in page
+        assert worker_id in page
+        assert "Leave it as it is" in site.get(f"/worker/confirm?id={worker_id}").text
+        form = {"id": worker_id, "form_token": site.form_token()}
+        assert site.post("/worker/unregister", form).headers["location"] == "/workers?done=unregister"
+        assert worker_id not in [row["worker_id"] for row in client.workers()]
+        assert "is forgotten everywhere" in site.get("/workers?done=unregister").text
+        assert site.post("/worker/unregister", form | {"id": NASTY}).status_code == 404
+
+
+def test_code_is_shown_as_text_and_a_handler_is_deleted_by_who_may(guarded: Guarded) -> None:
+    name, code = f"code {ODD}", "print('</pre><script>alert(1)</script>')"
+    for _ in range(2):
+        guarded.master.set_handler(name, code, {}, lang="python", before="x = '<i>'")
+    query = urlencode({"name": name})
+    viewer = guarded.log_in(guarded.master.create_token("viewer")["token"])
+    page = viewer.get(f"/handler?{query}").text
+    assert str(escape(code)) in page
+    assert "<script>alert" not in page
+    assert "Before all" in page
+    assert "all new jobs" in page
+    assert "only those that name it" in viewer.get(f"/handler?{query}&version=1").text
+    asks = viewer.get(f"/handler/confirm?{query}").text
+    assert "disabled title=" in asks
+    form = {"name": name, "form_token": form_token(asks)}
+    assert viewer.post("/handler/delete", data=form).status_code == 403
+    operator = guarded.log_in(guarded.master.create_token("master")["token"])
+    form["form_token"] = form_token(operator.get(f"/handler/confirm?{query}").text)
+    assert operator.post("/handler/delete", data=form).headers["location"] == "/workers?done=delete"
+    assert operator.get(f"/handler?{query}").status_code == 404
+
+
+def test_who_is_of_a_tenant_sees_and_pauses_that_alone(guarded: Guarded) -> None:
+    for tenant in ("acme", "globex"):
+        guarded.master.set_quota(tenant, rate=10, queued=100)
+    token = guarded.master.create_token("operator", tenant="acme")["token"]
+    browser = guarded.log_in(token)
+    page = browser.get("/tenants").text
+    assert "acme" in page
+    assert "globex" not in page
+    assert "of 100" in page
+    form = {"form_token": form_token(page)}
+    answer = browser.post("/tenants/pause", data=form)
+    assert "No job of it is begun" in browser.get(answer.headers["location"]).text
+    everybody = guarded.log_in(guarded.master.create_token("operator")["token"])
+    page = everybody.get("/tenants").text
+    assert "globex" in page
+    assert "all, <time" in page
+    assert page.count('action="/tenants/') <= 1, "only what is of no tenant is changed without naming one"
+    answer = browser.post("/tenants/resume", data=form)
+    assert "begun again" in browser.get(answer.headers["location"]).text
+
+
+def form_token(page: str) -> str:
+    return page.split('name="form_token" value="')[1].split('"')[0]

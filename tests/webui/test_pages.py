@@ -8,7 +8,21 @@ from tests.webui.chromium import Chromium, faults_everywhere
 from tests.webui.conftest import Push, Site
 from tests.webui.pages import PAGES, REFUSED, Seen
 
-WITH_JOBS = ("now", "jobs", "job", "errors", "bulk", "flow", "group", "types", "type")
+WITH_JOBS = (
+    "now",
+    "jobs",
+    "job",
+    "errors",
+    "bulk",
+    "flow",
+    "group",
+    "types",
+    "type",
+    "schedule",
+    "constraint",
+    "workers",
+    "handler",
+)
 """Pages that show what pushers and workers made."""
 
 

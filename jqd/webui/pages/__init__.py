@@ -11,7 +11,9 @@ from jqd.webui.pages import (
     jobs,
     now,
     schedules,
+    tenants,
     types,
+    workers,
 )
 
 ALL = (
@@ -24,6 +26,8 @@ ALL = (
     types,
     schedules,
     constraints,
+    workers,
+    tenants,
     daemons,
     audit,
 )

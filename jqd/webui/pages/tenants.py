@@ -1,0 +1,59 @@
+"""Tenants: how the jobs of each stand, what it may push, what of it is paused. A tenant's token sees its own row."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from quart import Response
+
+from jqd.webui.pages.now import STATES
+from jqd.webui.values import command, link
+from jqd.webui.visit import Visit
+
+if TYPE_CHECKING:
+    from jqd.webui.app import Ui
+
+PAGE_TENANTS = 100
+DONE = {"pause": "No job of it is begun until it is resumed; what runs goes on.", "resume": "Its jobs are begun again."}
+WAITS = ("waiting", "scheduled", "retrying", "blocked")
+"""States of jobs that a quota counts as queued."""
+
+
+def register(ui: "Ui") -> None:
+    @ui.page("/tenants", nav="Tenants")
+    async def show(visit: Visit) -> Response:
+        cursor = visit.query.get("cursor", "")
+        told = await visit.api.get("/v1/tenants", limit=PAGE_TENANTS, cursor=cursor or None)
+        onward = told.get("cursor") or ""
+        return visit.render(
+            "tenants.html",
+            tenants=[(row, _quota(row)) for row in told.get("tenants", [])],
+            states=STATES,
+            newest="/tenants" if cursor else "",
+            older=link("/tenants", cursor=onward) if onward else "",
+            done=DONE.get(visit.query.get("done", ""), ""),
+            call=link("/v1/tenants", limit=PAGE_TENANTS, cursor=cursor),
+            command=command("jqd", "quotas"),
+        )
+
+    for act in DONE:
+        ui.act(f"/tenants/{act}")(partial(_act, act))
+
+
+async def _act(act: str, visit: Visit) -> Response:
+    """Pause or resume the tenant of the session: the API does that by whose token it is."""
+    await (visit.api.client.pause_all() if act == "pause" else visit.api.client.resume_all())
+    return visit.go("/tenants", done=act)
+
+
+def _quota(row: dict[str, Any]) -> list[tuple[str, float | None, float]]:
+    """Return what is limited: in words, how much of it is used where that is known, and the limit."""
+    quota, rate = row.get("quota") or {}, row.get("per_minute") or {}
+    queued = sum(row.get(state) or 0 for state in WAITS)
+    used = {
+        "rate": ("jobs a second", (rate.get("pushed") or 0) / 60),
+        "bytes": ("bytes a second", None),
+        "queued": ("jobs that wait", queued),
+        "in_flight": ("jobs that have not ended", queued + (row.get("running") or 0)),
+        "dead": ("dead jobs", row.get("failed") or 0),
+    }
+    return [(*used.get(name, (name, None)), limit) for name, limit in quota.items() if limit is not None]

@@ -1,0 +1,121 @@
+"""Workers and handlers: what runs jobs, how each daemon gets on with it, and the code or URL behind a jobtype."""
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from quart import Response
+
+from jqd.webui.api import together
+from jqd.webui.asking import Question, ask
+from jqd.webui.forms import path_of
+from jqd.webui.values import command, cut, link
+from jqd.webui.visit import Visit
+
+if TYPE_CHECKING:
+    from jqd.webui.app import Ui
+
+PAGE_WORKERS = 50
+PAGE_HANDLERS = 50
+DAEMONS_MAX = 10  # columns of the grid; a store has a few daemons
+STATES = {
+    "ok": "succeeded",
+    "silent": "retrying",
+    "trouble": "failed",
+    "backed_off": "retrying",
+    "unreachable": "failed",
+}
+"""How a worker is → the state of jobs that has this colour."""
+CODE = (
+    ("Before all", "before"),
+    ("Before each batch", "beforeEach"),
+    ("For each job", "body"),
+    ("After each batch", "afterEach"),
+)
+VERSION = re.compile(r".+@[0-9]+")  # the id of a version of a handler: no worker of its own may be called so
+DONE = {
+    "unregister": "It is forgotten everywhere. What it has in flight is still waited for.",
+    "delete": "The handler is deleted with all its versions. What they have in flight is still waited for.",
+}
+
+
+def register(ui: "Ui") -> None:
+    @ui.page("/workers", nav="Workers & handlers")
+    async def show(visit: Visit) -> Response:
+        api, cursor, onward = visit.api, visit.query.get("cursor", ""), visit.query.get("handlers", "")
+        found = await together(
+            workers=partial(api.get, "/v1/workers", limit=PAGE_WORKERS, cursor=cursor or None),
+            handlers=partial(api.get, "/v1/handlers", limit=PAGE_HANDLERS, cursor=onward or None),
+            ready=api.client.ready,
+        )
+        workers, handlers = found["workers"].get("workers", []), found["handlers"].get("handlers", [])
+        next_workers, next_handlers = found["workers"].get("cursor") or "", found["handlers"].get("cursor") or ""
+        return visit.render(
+            "workers.html",
+            workers=[(row, bool(VERSION.fullmatch(row["worker_id"]))) for row in workers],
+            handlers=handlers,
+            states=STATES,
+            daemons=_daemons(workers),
+            broken=[each for each in found["ready"].get("warnings") or () if str(each).startswith("handler ")],
+            newest="/workers" if cursor else "",
+            older=link("/workers", cursor=next_workers) if next_workers else "",
+            newest_handlers="/workers" if onward else "",
+            older_handlers=link("/workers", handlers=next_handlers) if next_handlers else "",
+            done=DONE.get(visit.query.get("done", ""), ""),
+            call=link("/v1/workers", limit=PAGE_WORKERS, cursor=cursor),
+            command=command("jqd", "workers"),
+        )
+
+    @ui.page("/worker/confirm")
+    async def confirm(visit: Visit) -> Response:
+        worker_id = visit.query.get("id", "")
+        warning = "It gets no job any more, until it registers anew. What it has in flight is still waited for."
+        title, fields = f"Unregister worker {worker_id}?", {"id": worker_id}
+        return ask(
+            visit, Question(title, warning, "Unregister", "unregister", "/worker/unregister", fields, "/workers")
+        )
+
+    @ui.act("/worker/unregister")
+    async def unregister(visit: Visit) -> Response:
+        await visit.api.client.unregister(visit.form.get("id", ""))
+        return visit.go("/workers", done="unregister")
+
+    _declare_handler(ui)
+
+
+def _declare_handler(ui: "Ui") -> None:
+    @ui.page("/handler")
+    async def show(visit: Visit) -> Response:
+        name, version = visit.query.get("name", ""), visit.query.get("version", "")
+        row = await visit.api.get(path_of("handlers", name), version=version or None)
+        return visit.render(
+            "handler.html",
+            row=row,
+            code=[(title, cut(row[field])) for title, field in CODE if row.get(field)],
+            takes=_takes(row),
+            call=link(path_of("handlers", name), version=version),
+            command=command("jqd", "handlers", "get", name, version=version),
+        )
+
+    @ui.page("/handler/confirm")
+    async def confirm(visit: Visit) -> Response:
+        name = visit.query.get("name", "")
+        await visit.api.get(path_of("handlers", name))
+        warning = "All its versions are deleted for good. What they have in flight is still waited for."
+        title, fields, back = f"Delete handler {name}?", {"name": name}, link("/handler", name=name)
+        return ask(visit, Question(title, warning, "Delete", "remove", "/handler/delete", fields, back))
+
+    @ui.act("/handler/delete")
+    async def delete(visit: Visit) -> Response:
+        await visit.api.client.delete_handler(visit.form.get("name", ""))
+        return visit.go("/workers", done="delete")
+
+
+def _daemons(workers: list[dict[str, Any]]) -> list[str]:
+    """Return the daemons that say how these workers do: the columns of the grid."""
+    return sorted({seen["daemon"] for row in workers for seen in row.get("seen") or ()})[:DAEMONS_MAX]
+
+
+def _takes(row: dict[str, Any]) -> int | None:
+    """Return the version that takes the jobs: the last one that is not out."""
+    return next((each["version"] for each in reversed(row.get("versions") or ()) if not each.get("out")), None)
