@@ -179,11 +179,11 @@ MISTAKES: dict[str, Mistake] = {
         (Recovery, "_arbitrate", _do_not),
     ),
     "reap-by-wall-clock": mistake(
-        "clock", 63, "overlap", "a wall clock judges who is dead", (Reap, "note_members", _judge_by_wall_clock)
+        "clock", 72, "overlap", "a wall clock judges who is dead", (Reap, "note_members", _judge_by_wall_clock)
     ),
     "cancel-early": mistake(
         "away",
-        4,
+        5,
         "cancel",
         "204 is said when the cancel is in the journal",
         (jobs_api, "cancel", _promise_at_once),

@@ -132,7 +132,7 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "one-result-for-all": mistake(
         "",
-        1,
+        2,
         "argument",
         "each parent's result is that of the first",
         (release_module, "_results", _first_for_all),

@@ -168,13 +168,13 @@ UNRELEASED: dict[str, Mistake] = {
     ),
     "deleted-untold": mistake(
         "purge,away",
-        4,
+        3,
         "stuck",
         "a job that ended is deleted before its children were told",
         in_scripts("(owes[id] or awaits_newer(", "(awaits_newer("),
         partitions=2,
         awaits=True,
-        dense=4,
+        dense=2,
     ),
     "cancel-unnoted": mistake(
         "",
