@@ -137,6 +137,7 @@ def test_what_only_tells_is_written_in_one_place() -> None:
 def test_what_workers_say_and_do_is_tried_with_two_daemons() -> None:
     """What one daemon alone hears of a worker must hold at the others, too."""
     alone = {
+        "test_backup_commands.py": "a copy of one daemon",
         "test_buffer.py": "a client that keeps pushes for its one daemon",
         "test_crash.py": "what a daemon does that dies; deaths of workers have two",
         "test_events.py": "who listens to one daemon",

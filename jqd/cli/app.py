@@ -72,6 +72,8 @@ app.command(
 )
 app.command("jqd.cli.ui:ui", group=RUN, help="Serve the web UI, for a daemon or for several of one store.")
 app.command("jqd.cli.doctor:doctor", group=DISK, help="Say what of a store's settings or of a disk would lose jobs.")
+app.command("jqd.cli.backup:backup", group=DISK, help="Copy a running daemon's store and journal into a new directory.")
+app.command("jqd.cli.backup:restore", group=DISK, help="Make a daemon's data of a backup, to be started with.")
 GROUPED: Sequence[tuple[cyclopts.Group, Sequence[Callable[..., int]]]] = (
     (ONE, (jobs.push, jobs.get, jobs.why, logs.logs, flows.flow)),
     (LOOK, (screen.status, screen.top, history.history, show.jobs, show.errors, tenants.tenants)),

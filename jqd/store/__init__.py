@@ -14,6 +14,7 @@ from jqd.store.partition_check import MISPLACED
 from jqd.store.partitioned import EdgeStore, PartitionedStore
 from jqd.store.permits import Lack, Permit, RateGranted, RateWanted, Report, SlotsGranted, SlotsWanted
 from jqd.store.queries import BRIEFS_MAX
+from jqd.store.rdb import copy_rdb, place_rdb
 from jqd.store.store import Store
 from jqd.store.types import (
     CALL_JOBS_MAX,
@@ -91,9 +92,11 @@ __all__ = [
     "TypeView",
     "Waiting",
     "WaitingType",
+    "copy_rdb",
     "examine",
     "lines_of",
     "open_embedded",
     "open_store",
+    "place_rdb",
     "server_binary",
 ]

@@ -1,0 +1,213 @@
+"""`jqd backup` and `jqd restore`: a copy of a running daemon, and a daemon's data of such a copy.
+
+    DIR/   store-0.rdb …   what each server of the store held when the copy began
+           journal/        the daemon's journal, copied behind that: it tells the store's copy what that lacks
+           backup.json     written last; without it the copy is not whole
+
+The store comes first: the other way round it would know of jobs whose journal does not.
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from jqd.cli.config import daemon_settings
+from jqd.cli.exits import Exit, Usage
+from jqd.cli.render import Output, show
+from jqd.cli.segments import living
+from jqd.cli.show import Flag
+from jqd.config import Config
+from jqd.domain.clock import SystemClock
+from jqd.domain.dates import iso
+from jqd.domain.synced_files import copy_synced, sync_directory
+from jqd.journal import Files
+from jqd.journal.inspect import snapshot
+from jqd.journal.recover import RETIRED
+from jqd.store import StoreConfig, copy_rdb, place_rdb
+
+FORMAT = 1
+DONE = "backup.json"
+JOURNAL = "journal"
+
+
+class Made(msgspec.Struct):
+    """What a backup has."""
+
+    format: int
+    at: str | None
+    own_store: bool
+    """Whether the daemon kept its store itself."""
+    stores: list[str]
+    """Files with the copies of the servers."""
+    journal: dict[str, int]
+    """Its files, with their bytes."""
+
+
+def backup(
+    target: Path,
+    /,
+    *,
+    store: Annotated[list[str] | None, Parameter(negative="")] = None,
+    data_dir: Path | None = None,
+    config: Path | None = None,
+    journal_only: Flag = False,
+    output: Annotated[Output, Parameter(alias="-o")] = "table",
+) -> int:
+    """Copy a running daemon's store and journal into a new directory, without a stop.
+
+    Parameters
+    ----------
+    target
+        The directory; it must not be there yet.
+    store
+        redis://, rediss:// or unix:// URL; may be given several times. Else the store that `jqd serve` would use.
+    data_dir
+        Data directory of the daemon. Default ./.jqd, or what the configuration says.
+    config
+        TOML file with settings; else JQD_CONFIG.
+    journal_only
+        Leave the store out: for the other daemons of a store that was copied with the first of them.
+    output
+        table, json or jsonl.
+    """
+    settings = daemon_settings(config, store, data_dir)
+    source = settings.journal.directory
+    if not source.is_dir():
+        raise Usage(f"{source} is no journal of a daemon; name its --data-dir")
+    servers = [] if journal_only else _servers(settings)
+    try:
+        target.mkdir(mode=0o700, parents=True)
+        stores = [f"store-{number}.rdb" for number, _ in enumerate(servers)]
+        for name, server in zip(stores, servers, strict=True):
+            copy_rdb(server, target / name)
+        made = Made(FORMAT, iso(SystemClock().wall_ms()), settings.store.is_own, stores, {})
+        made.journal = _copy_journal(source, target / JOURNAL)
+        _write(target / DONE, made)
+        sync_directory(target)
+    except FileExistsError as error:
+        raise Usage(f"{target} is there already; name a new directory") from error
+    except OSError as error:
+        raise Usage(f"{target} cannot be written: {error.strerror or error}; what is there is not whole") from error
+    sizes: dict[str, Any] = {name: (target / name).stat().st_size for name in stores}
+    show({"backup": str(target), **sizes, "journal": sum(made.journal.values())}, output)
+    return Exit.DONE
+
+
+def restore(
+    source: Path,
+    /,
+    *,
+    data_dir: Path | None = None,
+    config: Path | None = None,
+    store_dir: Annotated[list[Path] | None, Parameter(negative="")] = None,
+    journal_only: Flag = False,
+    output: Annotated[Output, Parameter(alias="-o")] = "table",
+) -> int:
+    """Make a daemon's data of a backup; no daemon of that store may run. Then start them all.
+
+    Parameters
+    ----------
+    source
+        What `jqd backup` made.
+    data_dir
+        Data directory for the daemon, without a journal. Default ./.jqd, or what the configuration says.
+    config
+        TOML file with settings; else JQD_CONFIG.
+    store_dir
+        Of a store that no daemon keeps by itself: the data directory of a server, to be started behind this with
+        `appendonly yes`; of several in their order.
+    journal_only
+        Leave the store out: it is there again already.
+    output
+        table, json or jsonl.
+    """
+    made = _read(source)
+    settings = daemon_settings(config, None, data_dir)
+    goal = settings.journal.directory
+    if (process := living(goal)) is not None:
+        raise Usage(f"a daemon (process {process}) lives in {goal}; stop it, and all others of that store")
+    if goal.exists() and any(goal.iterdir()):
+        raise Usage(f"{goal} has a journal already; name another --data-dir, or move that away")
+    stores = [] if journal_only else made.stores
+    places = list(store_dir or ([settings.data_dir / "store"] if made.own_store and stores else []))
+    if len(places) != len(stores):
+        raise Usage(f"there are {len(stores)} servers to put back: give --store-dir for each, or --journal-only")
+    try:
+        for name, place in zip(stores, places, strict=True):
+            place_rdb(source / name, place)
+        _put_journal(source / JOURNAL, made.journal, goal)
+    except FileExistsError as error:
+        raise Usage(f"{error.filename} is there already: a server has data there; name an empty directory") from error
+    except OSError as error:
+        raise Usage(f"the backup cannot be put back: {error}") from error
+    show({"made_at": made.at, "journal": str(goal), "stores": [str(place) for place in places]}, output)
+    return Exit.DONE
+
+
+def _servers(settings: Config) -> Sequence[StoreConfig]:
+    """Return each server once. Raises Usage."""
+    if not settings.store.is_own:
+        return list({part.url: part for part in reversed(settings.store.parts())}.values())[::-1]
+    path = (settings.data_dir / "store" / "valkey.sock").absolute()
+    if not path.exists():
+        raise Usage(f"the daemon's own store does not run at {path}; start the daemon, or name --store")
+    return [dataclasses.replace(settings.store, url=f"unix://{path}").parts()[0]]
+
+
+def _copy_journal(source: Path, target: Path) -> dict[str, int]:
+    """Copy a journal that a daemon writes: first from where it reads, then the segments, the oldest first.
+
+    A segment that is deleted meanwhile is missed by nobody: all in it has ended, or stands again further behind. Of the
+    last one a half-written frame may come along, which a start cuts. Raises OSError, JournalRefused.
+    """
+    target.mkdir(mode=0o700)
+    sizes: dict[str, int] = {}
+    paths = [source / RETIRED, *(seen.path for seen in snapshot(Files(), source))]
+    for path in paths:
+        try:
+            sizes[path.name] = copy_synced(path, target / path.name)
+        except FileNotFoundError:
+            if path.name != RETIRED:
+                sizes.clear()
+    for path in target.iterdir():
+        if path.name not in sizes:
+            path.unlink()
+    sync_directory(target)
+    return sizes
+
+
+def _write(path: Path, made: Made) -> None:
+    with path.open("xb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(made)) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read(source: Path) -> Made:
+    """Raises Usage for a directory that is no whole backup."""
+    try:
+        made = msgspec.json.decode((source / DONE).read_bytes(), type=Made)
+        sizes = {name: (source / JOURNAL / name).stat().st_size for name in made.journal}
+    except (OSError, msgspec.MsgspecError) as error:
+        raise Usage(f"{source} is no whole backup: {error}") from error
+    if made.format != FORMAT:
+        raise Usage(f"{source} was made by another release: its format is {made.format}, not {FORMAT}")
+    if wrong := [name for name, size in made.journal.items() if sizes[name] != size]:
+        raise Usage(f"{source} is no whole backup: {wrong[0]} has another size than when it was made")
+    return made
+
+
+def _put_journal(source: Path, names: dict[str, int], goal: Path) -> None:
+    """Copy beside the goal and rename, so that a daemon finds all or nothing."""
+    part = goal.with_name(f"{goal.name}.part")
+    part.mkdir(mode=0o700, parents=True)
+    for name in names:
+        copy_synced(source / name, part / name)
+    sync_directory(part)
+    part.replace(goal)
+    sync_directory(goal.parent)
