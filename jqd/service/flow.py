@@ -45,12 +45,17 @@ class Flow(NamedTuple):
     """False: there are more than FLOW_MAX, or what was pushed here is not all in the store yet."""
 
     def cancelled_for(self, job: Linked) -> str:
-        """Return the parent for which a job was cancelled, as far as is known here; else ""."""
+        """Return the parent for which a job was cancelled, as far as is known here; else "". That may have begun anew
+        since, and done well."""
         is_child = job.job.flow is not None and job.job.flow.on_parent_failure == "cancel"
         if job.state != State.CANCELLED or not is_child:
             return ""
         bad = (State.FAILED, State.CANCELLED)
-        return next((each for each in self.parents(job) if each in self.jobs and self.jobs[each].state in bad), "")
+        for each in self.parents(job):
+            parent = self.jobs.get(each)
+            if parent is not None and (parent.state in bad or parent.generation > 1000 * job.ended_ms):
+                return each
+        return ""
 
     def parents(self, job: Linked) -> list[str]:
         """Return the ids of the parents of a job; own ones of those that are not here."""

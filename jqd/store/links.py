@@ -110,6 +110,10 @@ class Linked(NamedTuple):
     children: int
     listed: list[str]
     """Some of its children."""
+    generation: int = 0
+    """A time in µs: when it last began anew, by the store's clock, or was given its own id; 0: never."""
+    ended_ms: int = 0
+    """By the store's clock; 0: it has not."""
 
 
 class Joined(enum.IntEnum):
@@ -235,7 +239,7 @@ class LinkMethods(ScriptMethods):
                 if row is None:
                     found.append(None)
                     continue
-                header, how, failures, children, listed = codec.fields(self._keys, "jobs", row, 5)
+                header, how, failures, children, listed, began, ended = codec.fields(self._keys, "jobs", row, 7)
                 job = self._readable(job_id, header)
                 found.append(
                     Linked(
@@ -244,6 +248,8 @@ class LinkMethods(ScriptMethods):
                         self._whole("tries", failures),
                         self._whole("children", children),
                         self._texts("children", listed),
+                        self._whole("generation", began or b"0"),
+                        self._whole("ended", ended or b"0"),
                     )
                 )
         return found

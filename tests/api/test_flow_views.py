@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from jqd.api.v1 import flows
+from jqd.domain.job import Fate
 from jqd.service.flow import LOOK_S, LOOKS
 from tests.api.whole import Whole
 
@@ -92,3 +93,16 @@ async def test_further_pages_are_of_the_same_look(edge: Whole, monkeypatch: pyte
     before = calls
     await edge.call("GET", f"/v1/jobs/{first}/flow?cursor={told[1]}")
     assert calls > before, "others pushed it out"
+
+
+async def test_what_was_cancelled_for_a_parent_is_tried_anew_after_the_parent_alone_was(edge: Whole) -> None:
+    first = await edge.ended(Fate.FAILED)
+    last = await edge.push(after=[first], on_parent_failure="cancel")
+    assert (await edge.call("DELETE", f"/v1/jobs/{last}")).status == 204, "as jqd does it for the parent"
+    edge.clock.advance(1)
+    assert (await edge.call("POST", f"/v1/jobs/{first}/retry")).status == 200
+    (held,) = await edge.claim()
+    await edge.end(held, Fate.SUCCEEDED)
+    told = await edge.call("POST", f"/v1/jobs/{last}/flow/retry")
+    assert told.body == {"matched": 1, "changed": 1, "cursor": ""}
+    assert (await edge.call("GET", f"/v1/jobs/{last}")).body["state"] == "blocked"
