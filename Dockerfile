@@ -15,7 +15,8 @@ USER jqd
 ENV JQD_DATA_DIR=/var/lib/jqd JQD_LOG__FORM=json
 # The journal is what was promised to pushers: one volume for each daemon, never shared.
 VOLUME /var/lib/jqd
-EXPOSE 7420
+# Of the daemon, and of `jqd ui`.
+EXPOSE 7420 7422
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=30s --timeout=10s --start-period=5m CMD ["jqd", "status", "-o", "json"]
 ENTRYPOINT ["jqd"]

@@ -12,7 +12,7 @@ from msgspec import yaml
 
 ROOT = Path(__file__).parents[1]
 CHART, UNITS = ROOT / "deploy" / "helm" / "jqd", ROOT / "deploy"
-EXPOSED_MAX = {"jqd.service": 2.0, "jqd-worker@.service": 7.5, "jqd-code.service": 7.0}
+EXPOSED_MAX = {"jqd.service": 2.0, "jqd-worker@.service": 7.5, "jqd-code.service": 7.0, "jqd-ui.service": 2.0}
 """Of ten. Workers run others' code, which may need the network, devices and processes of its own."""
 FULL: dict[str, Any] = {
     "ui": {"enabled": True, "hosts": ["queue.example.org"]},

@@ -24,6 +24,7 @@ async def ui(
     host: Several = None,
     certificate: Path | None = None,
     key: Path | None = None,
+    public_url: str = "",
     insecure: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     log_level: str = "warning",
 ) -> int:
@@ -45,6 +46,8 @@ async def ui(
         File with the certificate in PEM: the UI speaks TLS.
     key
         File with its key.
+    public_url
+        Where browsers find the UI, behind a proxy that ends TLS: https://queue.example.
     insecure
         Let whoever reaches the UI in without a login, also from the network.
     log_level
@@ -61,6 +64,7 @@ async def ui(
             key=key,
             hosts=host or (),
             insecure=insecure,
+            public_url=public_url,
         )
         await serve(config, ready=lambda at: print(f"jqd ui is ready at {at}", flush=True))
     return Exit.DONE

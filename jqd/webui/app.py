@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 from quart import Response, g, request
 from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from jqd.client import AsyncClient, Forbidden, JqdClientError, TimedOut, Unavailable, Unreachable
 from jqd.domain.clock import Clock, SystemClock
@@ -19,7 +19,7 @@ from jqd.domain.log import get_logger
 from jqd.webui import live, login, pages, values
 from jqd.webui.api import Answers, Api
 from jqd.webui.assets import load_assets
-from jqd.webui.config import BODY_BYTES_MAX, TIMEOUT_S, UiConfig
+from jqd.webui.config import BODY_BYTES_MAX, LOGIN_BYTES_MAX, TIMEOUT_S, UiConfig
 from jqd.webui.errors import LoginNeeded, Refused
 from jqd.webui.feed import Feeds
 from jqd.webui.security import FRESH, HEADERS, is_own_form, is_own_host
@@ -29,6 +29,7 @@ from jqd.webui.visit import Visit
 BODY_TIMEOUT_S = 30  # for a form to arrive
 AGAIN_S = 5  # after so long a page that found no daemon is asked for anew
 UNAUTHORIZED = 401  # the token is not valid any more, or there is none
+LOOKS = ("GET", "HEAD", "OPTIONS")
 AWAY = (Unreachable, TimedOut, Unavailable)
 
 ClientFactory = Callable[[str | None], AsyncClient]
@@ -103,9 +104,14 @@ class Ui:
         return await handler(await self._visit(needs_login, {}))
 
     async def _do(self, handler: Handler, needs_login: bool) -> Response:
-        if not is_own_form(request.headers):
+        if not is_own_form(request.headers, self.config.public_host):
             raise Refused("this form was not sent by a page of this UI: open the page, and send it from there")
+        if needs_login:
+            await self._visit(needs_login, {})  # before anything is read of whom nobody knows
+        elif request.content_length is None or request.content_length > LOGIN_BYTES_MAX:
+            raise RequestEntityTooLarge
         form = (await request.form).to_dict()
+        g.is_read = True
         visit = await self._visit(needs_login, form)
         if needs_login and not visit.session.owns_form(form.get("form_token", "")):
             raise Refused("this form is of another login: load the page anew, and send it again")
@@ -127,7 +133,7 @@ class Ui:
 
     def _expect_own_host(self) -> None:
         """Raises Refused for a name that this UI does not know, where nobody would have to log in."""
-        if self.config.may_be_open and not is_own_host(request.host, self.config.hosts):
+        if self.config.may_be_open and not is_own_host(request.host, self.config.names):
             raise Refused(f"this UI does not go by the name {request.host}: say `jqd ui --host NAME` to have it do so")
 
     async def _open_session(self) -> Session | None:
@@ -217,4 +223,7 @@ async def _secured(answer: Response) -> Response:
     for name, told in HEADERS.items():
         answer.headers[name] = told
     answer.headers.setdefault("cache-control", FRESH)
+    if request.method not in LOOKS and request.http_version.startswith("1") and not g.get("is_read"):
+        # Nothing more can be asked on a connection on which a body was left unread.
+        answer.headers["connection"] = "close"
     return answer

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from jqd.domain.address import Address, is_loopback, parse
 from jqd.domain.errors import ConfigError
@@ -13,6 +14,7 @@ SESSIONS_MAX = 1_000  # logged-in browsers at once, some 100 KB each; the one un
 LIVE_MAX = 1_000  # streams of open pages at once; a page that gets none is as it was when it was loaded
 TIMEOUT_S = 5.0  # for an answer of a daemon: a person waits for it
 BODY_BYTES_MAX = 4 << 20  # of a form: an argument of 1 MiB takes up to three times as much in one
+LOGIN_BYTES_MAX = 16 << 10  # of a form that anybody may send: a token has some 60 characters, an address 2,000
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,15 @@ class UiConfig:
     """Names that browsers know this UI by, beside the machine's addresses and localhost."""
     insecure: bool = False
     """Let the network in without a login."""
+    public_url: str = ""
+    """Where browsers find the UI, behind a proxy that ends TLS: https://queue.example. Empty: where it listens."""
 
     def __post_init__(self) -> None:
+        public = urlsplit(self.public_url)
+        if self.public_url and (
+            public.scheme not in ("http", "https") or not public.hostname or public.path.strip("/")
+        ):
+            raise ConfigError(f"--public-url {self.public_url}: it must be https://NAME, without a path")
         if (self.certificate is None) != (self.key is None):
             raise ConfigError("TLS needs both, --certificate FILE and --key FILE")
         if self.token and not self.may_be_open:
@@ -58,3 +67,18 @@ class UiConfig:
     @property
     def has_tls(self) -> bool:
         return self.certificate is not None
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether browsers speak TLS all the way, so that they may be told to send the cookie on no other way."""
+        return self.has_tls or urlsplit(self.public_url).scheme == "https"
+
+    @property
+    def public_host(self) -> str:
+        """Return the name, and the port if there is one, that browsers show; empty if nothing was told."""
+        return urlsplit(self.public_url).netloc.lower()
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Return all names that browsers know this UI by."""
+        return [*self.hosts, *filter(None, [urlsplit(self.public_url).hostname])]

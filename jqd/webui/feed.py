@@ -28,31 +28,41 @@ class Feed:
         self.listeners = 0
         self._next = trio.Event()
         self.stop = trio.CancelScope()
+        self._ticked_s = trio.current_time()
 
     async def wait_tick(self) -> None:
         await self._next.wait()
 
     async def run(self) -> None:
-        """Follow the counters. Whatever the daemon refuses is tried again: ticks go on by time."""
+        """Follow the counters, and tick by time whatever becomes of that: a daemon may be away, or refuse, or be
+        silent."""
         with self.stop:
-            while True:
-                try:
-                    await self._follow()
-                except JqdClientError as error:
-                    _log.debug("webui.feed_ended", why=str(error))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._tick_by_time)
+                while True:
+                    try:
+                        await self._follow()
+                    except JqdClientError as error:
+                        _log.debug("webui.feed_ended", why=str(error))
+                    self.tick()
+                    await trio.sleep(QUIET_S)
+
+    async def _tick_by_time(self) -> None:
+        while True:
+            await trio.sleep_until(self._ticked_s + QUIET_S)
+            if trio.current_time() >= self._ticked_s + QUIET_S:
                 self.tick()
-                await trio.sleep(QUIET_S)
 
     async def _follow(self) -> None:
         known: object = None
-        told_s = trio.current_time()
         async for event in self._api.client.counters():
             counts = event.data.get("store") and {**event.data["store"], "used_memory": None}
-            if counts != known or counts is None or trio.current_time() - told_s >= QUIET_S:
-                known, told_s = counts, trio.current_time()
+            if counts != known or counts is None:
+                known = counts
                 self.tick()
 
     def tick(self) -> None:
+        self._ticked_s = trio.current_time()
         self._next.set()
         self._next = trio.Event()
 

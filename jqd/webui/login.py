@@ -44,6 +44,9 @@ def register(ui: "Ui") -> None:
                 api, me = await _derive(ui, token)
         except (Forbidden, Invalid, WrongToken) as error:
             return ask(visit, why=f"This token lets nobody in: {error}", status=403)
+        if visit.has_session:  # of this browser, which forgets its cookie now
+            await _revoke(visit.session)
+            ui.sessions.end(visit.session)
         session = ui.sessions.begin(api, me)
         _log.info("webui.login", role=me.role, tenant=me.tenant)
         answer = redirect(local_path(visit.form.get("next", "/")), code=303)
@@ -53,7 +56,7 @@ def register(ui: "Ui") -> None:
             max_age=int(SESSION_S),
             httponly=True,
             samesite="Lax",
-            secure=ui.config.has_tls,
+            secure=ui.config.is_secret,
             path="/",
         )
         return answer  # type: ignore[return-value]

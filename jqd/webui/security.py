@@ -34,13 +34,16 @@ class Headers(Protocol):
     def get(self, key: str, default: str) -> str: ...
 
 
-def is_own_form(headers: Headers) -> bool:
+def is_own_form(headers: Headers, public_host: str = "") -> bool:
     """Return whether a form was sent by a page of this UI. Browsers leave `Sec-Fetch-Site` out on plain HTTP to names
-    of a network, so there `Origin` must equal `Host`."""
+    of a network, so there `Origin` must equal `Host`, or the name that a proxy in front has."""
     if headers.get("sec-fetch-site", "") == "same-origin":
         return True
-    origin = headers.get("origin", "")
-    return bool(origin) and urlsplit(origin).netloc.lower() == headers.get("host", "").lower() != ""
+    try:
+        origin = urlsplit(headers.get("origin", "")).netloc.lower()
+    except ValueError:
+        return False
+    return bool(origin) and origin in (headers.get("host", "").lower(), public_host)
 
 
 def is_own_host(host: str, known: Sequence[str]) -> bool:
@@ -57,6 +60,9 @@ def is_own_host(host: str, known: Sequence[str]) -> bool:
 
 def local_path(said: str) -> str:
     """Return where to go after a login: a path of this UI, else its first page."""
-    parts = urlsplit(said)
+    try:
+        parts = urlsplit(said)
+    except ValueError:
+        return "/"
     own = said.startswith("/") and not said.startswith("//") and not parts.scheme and not parts.netloc
     return said if own and "\\" not in said and said.isprintable() else "/"

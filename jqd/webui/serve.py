@@ -8,6 +8,8 @@ from functools import partial
 import hypercorn
 import trio
 from hypercorn.trio import serve as serve_hypercorn
+from hypercorn.typing import ASGIFramework, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
+from quart_trio import QuartTrio
 
 from jqd.domain.errors import ConfigError
 from jqd.webui.app import create_app
@@ -15,6 +17,7 @@ from jqd.webui.config import UiConfig
 
 BACKLOG = 256  # connections not yet accepted: browsers of a team that come back at once
 KEEP_ALIVE_S = 75.0  # longer than proxies keep theirs
+LAST_S = 10.0  # for the last part of an answer to go, and its connection to close
 CLOSE_S = 2.0  # for answers under way at a stop; streams of open pages end then
 REQUESTS_MAX = 10**9  # of one connection: hypercorn's own 1,000 breaks streams beside it
 
@@ -34,9 +37,26 @@ async def serve(config: UiConfig, *, ready: Callable[[str], None], stop: trio.Ev
     async with trio.open_nursery() as nursery:
         await nursery.start(_stop_at_signal, stop)
         async with trio.open_nursery() as serving:
-            await serving.start(partial(serve_hypercorn, ui.app, settings, shutdown_trigger=stopped))
+            await serving.start(partial(serve_hypercorn, _ending(ui.app), settings, shutdown_trigger=stopped))
             ready(url)
         nursery.cancel_scope.cancel()
+
+
+def _ending(app: QuartTrio) -> ASGIFramework:
+    """Return the application so that each answer comes to its end: with its last part hypercorn tells the application
+    that the request is over, which cancels what sends that part, before a connection that is to be closed is closed."""
+
+    async def answer(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        async def sent(message: ASGISendEvent) -> None:
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                with trio.move_on_after(LAST_S, shield=True):
+                    await send(message)
+            else:
+                await send(message)
+
+        await app(scope, receive, sent)
+
+    return answer
 
 
 def _listen(config: UiConfig) -> socket.socket:

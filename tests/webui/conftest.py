@@ -3,12 +3,16 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx2
 import pytest
 
 from jqd.client import Client
+from jqd.webui.app import create_app
+from jqd.webui.config import UiConfig
 from tests.live.harness import Daemon, Process, ingested, short_directory
+from tests.webui import nasty
 from tests.webui.chromium import Chromium, found
 
 NASTY = "<script>alert(1)</script>\"'&{{7*7}}/../ ü"
@@ -127,6 +131,67 @@ def guarded() -> Iterator[Guarded]:
                 browser.close()
             assert ui.stop() == 0
             daemon.stop()
+
+
+@dataclass
+class Poisoned:
+    """The guarded UI with jobs and workers that mean harm, and a browser that may look at all of it."""
+
+    guarded: Guarded
+    browser: httpx2.Client
+    token: str
+    jobs: dict[str, str]
+
+    def pages(self) -> list[str]:
+        """The addresses of all pages there are, with what harms in each of their filters, and for each job."""
+        rules = create_app(UiConfig(urls=[NOBODY])).app.url_map.iter_rules()
+        paths = sorted({rule.rule for rule in rules if "GET" in (rule.methods or ()) and "<" not in rule.rule})
+        found = []
+        for path in paths:
+            evil = quote(nasty.EVIL, safe="")
+            asked = ["", *(f"id={quote(job_id, safe='')}" for job_id in self.jobs.values())]
+            asked += [f"{name}={evil}" for name in FILTERS]
+            asked += ["&".join(f"{name}={evil}" for name in TOGETHER)]
+            asked += [f"state=failed&name={evil}", f"act=delete&state=failed&name={evil}&before=2100-01-01T00:00:00Z"]
+            asked += [f"id={quote(self.jobs['scheduled'], safe='')}&act=cancel"]
+            found += [f"{path}?{query}".rstrip("?") for query in asked if path != "/live"]
+        return found
+
+
+FILTERS = ("state", "act", "cursor", "before", "id")
+"""What pages take in their addresses, and may refuse."""
+TOGETHER = (
+    "name",
+    "tag",
+    "error",
+    "reason",
+    "tenant",
+    "done",
+    "why",
+    "next",
+    "prefix",
+    "who",
+    "token",
+    "daemon",
+    "key",
+)
+"""What they look for."""
+NOBODY = "http://127.0.0.1:9"
+
+
+@pytest.fixture(scope="session")
+def poisoned(guarded: Guarded) -> Iterator[Poisoned]:
+    token = guarded.master.create_token("operator", note=nasty.EVIL)["token"]
+    env = {"JQD_TOKEN": guarded.master.create_token("worker")["token"]}
+    args = ["worker", "tests.webui.nasty", "--daemon", guarded.daemon.url, "--name", "nasty"]
+    with (
+        Process(args, guarded.ui.log.with_name("nasty.log"), env) as worker,
+        guarded.client(token) as client,
+    ):
+        jobs = nasty.fill(client)
+        nasty.register(guarded.daemon.url, "m" * 32)
+        yield Poisoned(guarded, guarded.log_in(token), token, jobs)
+        worker.stop()
 
 
 @pytest.fixture(scope="session")
