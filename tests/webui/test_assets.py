@@ -12,7 +12,7 @@ from tests.webui.conftest import Site
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "jqd" / "webui" / "static"
 TEMPLATES = sorted((ROOT / "jqd" / "webui" / "templates").glob("*.html"))
-OURS = {"ui.css", "ui.js", "icon.svg"}
+OURS = {"ui.css", "ui.js", "charts.js", "icon.svg"}
 CSS_BYTES_MAX = 20 * 1024
 
 

@@ -32,7 +32,7 @@ def test_nothing_of_theirs_runs_in_a_browser(poisoned: Poisoned, chromium: Chrom
         ran = []
         for path in paths:
             page.goto(poisoned.guarded.url + path, wait_until="load")
-            if page.evaluate("'hacked' in window") or page.locator("main script, main img, main svg").count():
+            if page.evaluate("'hacked' in window") or page.locator("main script, main img").count():
                 ran.append(path)
         return ran
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from quart import Response
 
 from jqd.client import Forbidden, Unavailable
-from jqd.webui.api import Api, together
+from jqd.webui.api import SHARED_S, Api, together
+from jqd.webui.hour import COLUMNS, rows
 from jqd.webui.values import lasting, link
 from jqd.webui.visit import Visit
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 TYPES_MAX = 1_000  # jobtypes that are looked at; of more the page says so
 WORKERS_MAX = 1_000
+HISTORY_S = 20.0  # the last hour changes once a minute
 SHOWN_MAX = 10  # jobtypes in the table, and findings of one kind
 STATES = ("waiting", "scheduled", "blocked", "running", "retrying", "succeeded", "failed", "cancelled")
 RATES = ("pushed", "started", "ended", "failed")
@@ -39,6 +41,7 @@ def register(ui: "Ui") -> None:
             stats=partial(_or_none, api, "/v1/stats"),
             types=partial(_or_none, api, "/v1/types", limit=TYPES_MAX),
             workers=partial(_or_none, api, "/v1/workers", limit=WORKERS_MAX),
+            hour=partial(_or_none, api, "/v1/history", HISTORY_S, minutes=60),
         )
         types: list[dict[str, Any]] = (found["types"] or {}).get("types", [])
         workers = (found["workers"] or {}).get("workers")
@@ -53,14 +56,16 @@ def register(ui: "Ui") -> None:
             workers=workers,
             more_types=bool((found["types"] or {}).get("cursor")),
             daemon=found["stats"] or {},
+            hour=rows(found["hour"]) if found["hour"] else [],
+            columns=COLUMNS,
             findings=_findings(found, oldest, workers),
         )
 
 
-async def _or_none(api: Api, path: str, **params: Any) -> dict[str, Any] | None:
+async def _or_none(api: Api, path: str, kept_s: float = SHARED_S, **params: Any) -> dict[str, Any] | None:
     """Return the answer; None where this role may not ask, or the store is away, which /readyz tells."""
     try:
-        return await api.get(path, **params)
+        return await api.get_kept(path, kept_s, **params)
     except (Forbidden, Unavailable) as error:
         if error.status == 401:
             raise
