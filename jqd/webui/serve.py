@@ -24,7 +24,7 @@ REQUESTS_MAX = 10**9  # of one connection: hypercorn's own 1,000 breaks streams 
 
 async def serve(config: UiConfig, *, ready: Callable[[str], None], stop: trio.Event | None = None) -> None:
     """Serve until a signal comes, or `stop` is set; `ready` gets the URL. Raises ConfigError if it cannot listen."""
-    stop = stop or trio.Event()
+    stop = trio.Event() if stop is None else stop
     listener = _listen(config)
     url = f"{'https' if config.has_tls else 'http'}://{_shown(listener)}"
     settings = _hypercorn(config, listener)
