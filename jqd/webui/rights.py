@@ -19,7 +19,6 @@ ACTS = {
     "set": MANAGERS,
     "remove": MANAGERS,
     "unregister": WORKERS,
-    "quota": frozenset({"master"}),
     "flow": MANAGERS,
     "close": PUSHERS,
 }
