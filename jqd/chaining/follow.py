@@ -27,6 +27,8 @@ from jqd.service.services import Services
 from jqd.tenants.quota_service import reserve_owed
 from jqd.tenants.quotas import Quotas
 
+ALL_HERE = frozenset({0})  # of a store that is one partition
+
 _jobs_decoder = msgspec.msgpack.Decoder(list[JobSpec])
 _items_decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
@@ -122,8 +124,7 @@ def _by_partition(services: Services, found: Iterable[Following]) -> list[tuple[
     parts: dict[tuple[str, frozenset[int]], list[list[Following]]] = {}
     sizes: dict[tuple[str, frozenset[int]], int] = {}  # jobs in the last batch
     for each in found:
-        named = [name for job in each.jobs for name in (job.job_id, job.group) if name is not None]
-        where = frozenset(partition_of_name(annotate(each.tenant, name), services.partitions) for name in named)
+        where = _homes(services, each) if services.partitions > 1 else ALL_HERE
         part = each.tenant, where
         batches = parts.setdefault(part, [[]])
         if batches[-1] and sizes[part] + len(each.jobs) > NAMES_PER_CALL:
@@ -132,6 +133,11 @@ def _by_partition(services: Services, found: Iterable[Following]) -> list[tuple[
         batches[-1].append(each)
         sizes[part] = sizes.get(part, 0) + len(each.jobs)
     return [(where, some) for (_, where), batches in parts.items() for some in batches]
+
+
+def _homes(services: Services, each: Following) -> frozenset[int]:
+    named = [name for job in each.jobs for name in (job.job_id, job.group) if name is not None]
+    return frozenset(partition_of_name(annotate(each.tenant, name), services.partitions) for name in named)
 
 
 async def _push(services: Services, some: Sequence[Following]) -> dict[bytes, str]:

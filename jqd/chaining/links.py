@@ -51,6 +51,8 @@ class Links:
 
 def closed_by(job: Job) -> str:
     """Return the group that was closed with this job, which waits for it or is its callback; "": none."""
+    if GROUP_STEM not in job.name:
+        return ""  # nearly all; two such questions are asked of every job
     own = bare(job.name)
     if not own.startswith(GROUP_STEM):
         return ""
