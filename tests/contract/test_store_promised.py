@@ -4,7 +4,7 @@ import pytest
 
 from jqd.domain.job import Change, ChangeKind, Job, State
 from jqd.domain.jobid import journal_number
-from jqd.store import NameJournaled, NameWanted, OnItsWay
+from jqd.store import NameJournaled, NameStanding, NameVerdict, NameWanted, OnItsWay
 from jqd.store.keys import last_field
 from jqd.store.links import Watched, WatchPair
 from tests.contract.bench import JOURNAL, StoreBench
@@ -89,3 +89,32 @@ async def test_a_replacement_that_is_confirmed_makes_the_end_before_it_uncertain
     await store.confirm_names([NameJournaled("mine", job.id, "d2", again, replaces=True)])
     store_bench.clock.advance(40)
     assert (await watched(store_bench, job)).is_coming
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["alone", "with a later content promised"])
+async def test_a_copy_that_comes_after_its_job_was_deleted_takes_back_what_was_confirmed_late(
+    store_bench: StoreBench, later: bool
+) -> None:
+    """Two daemons journaled one push: who waits for it waited for two days, and a push was a duplicate of nothing."""
+    job, store = store_bench.make(name="mine"), store_bench.store
+    (first,) = await store.reserve_names([NameWanted("mine", job.id, "d", False)])
+    (second,) = await store.reserve_names([NameWanted("mine", store_bench.make().id, "d", False)])
+    assert (second.job_id, second.revision) == (job.id, first.revision)
+    copy = Job(job.id, "mail", name="mine", change=Change(first.revision, first.revision, ChangeKind.NEW, "d"))
+    await store.confirm_names([NameJournaled("mine", job.id, "d", first.revision)])
+    await store_bench.add(copy)
+    await store_bench.cancel(f"{job.id}@{first.revision}")
+    await store.delete_dead([job.id])
+    assert await store.resolve("mine") is None
+    late = NameJournaled("mine", job.id, "d", first.revision)
+    assert await store.confirm_names([late]) == [NameStanding.STANDS]
+    assert (await watched(store_bench, job)).is_coming
+    if later:
+        await store.confirm_names([NameJournaled("mine", job.id, "d2", first.revision + 1)])
+    await store_bench.add(copy)
+    assert (await watched(store_bench, job)).is_coming is later
+    assert await store.resolve("mine") == (job.id if later else None)
+    if not later:
+        (again,) = await store.reserve_names([NameWanted("mine", store_bench.make().id, "d", False)])
+        assert again.verdict is NameVerdict.NEW
+        assert again.job_id != job.id

@@ -209,6 +209,18 @@ local function is_over(one)
   return one.digest == '' or (redis.call('HGET', K.names, one.name) or ''):match('^%d+ (%S+) ') ~= one.id
 end
 
+-- A confirmation that came after its job was deleted (the other copy of it, which another daemon journaled, had come) wrote the name anew, for a job
+-- that never comes: its own record, which begins nothing, takes it back. What a later content of the job was promised stays.
+local function drop_promise(one)
+  local revision, id = (redis.call('HGET', K.names, one.name) or ''):match('^(%d+) (%S+) ')
+  if id ~= one.id then
+    redis.call('ZREM', K.tomb, 'p' .. one.id)
+  elseif tonumber(revision) <= one.revision then
+    redis.call('HDEL', K.names, one.name)
+    redis.call('ZREM', K.tomb, 'n' .. one.name, 'p' .. one.id)
+  end
+end
+
 -- Returns 1 when the job was not here before.
 local function apply_change(one, now_ms, history_max)
   local id = one.id
@@ -216,6 +228,9 @@ local function apply_change(one, now_ms, history_max)
   local row = redis.call('HGET', K.jobs, id)
   local revision, generation = changed(id)
   if revision >= one.revision or not row and (one.was_here or is_over(one)) then
+    if not row and one.name ~= '' then
+      drop_promise(one)
+    end
     return 0
   end
   watch(id)
