@@ -78,7 +78,9 @@ class Refused(msgspec.Struct, frozen=True):
     """A named job that was left as it is."""
 
     job_id: str
-    status: Annotated[int, Meta(description="404: there is none; 409: its state, or the filter, does not allow it")]
+    status: Annotated[
+        int, Meta(description="404: there is none; 409: its state, or the filter, does not allow it; 503: not yet")
+    ]
     detail: str
 
 
@@ -90,7 +92,7 @@ class Tally(msgspec.Struct):
     cursor: str = ""
     """For the next request; empty: that was all."""
     refused: list[Refused] | msgspec.UnsetType = msgspec.UNSET
-    """Named jobs that were not changed, and why."""
+    """Named jobs, or a flow's, that were not changed, and why."""
 
     def refuse(self, job_id: str, status: int, detail: str) -> None:
         self.refused = [*(self.refused or ()), Refused(job_id, status, detail)]
@@ -162,7 +164,7 @@ async def clean(services: Services, wanted: Clean) -> Tally:
         await _each_piece(services, Filter(cursor=wanted.cursor, dry_run=wanted.dry_run), tally, may, act)
         return tally
     tally.cursor, until_s = MORE, trio.current_time() + WALK_S
-    with _telling(tally):
+    with telling(tally):
         for _ in range(STEPS_MAX):
             gone = await services.store.clean_ended(before_ms, STEP_JOBS)
             tally.changed += gone
@@ -175,7 +177,7 @@ async def clean(services: Services, wanted: Clean) -> Tally:
 
 
 @contextmanager
-def _telling(tally: Tally) -> Iterator[None]:
+def telling(tally: Tally) -> Iterator[None]:
     """Turn an error half-way into Interrupted, which names the changes so far.
 
     The same request goes on: changed jobs no longer match.
@@ -191,7 +193,7 @@ def _telling(tally: Tally) -> Iterator[None]:
 async def _each_piece(services: Services, wanted: Filter, tally: Tally, may: Test, act: Act) -> None:
     """Find jobs by the filter that `may` be changed, count them, and `act` on them unless it is a dry run."""
     wanted.expect_dates()
-    with _telling(tally):
+    with telling(tally):
         if wanted.job_ids is not None:
             await _act_on(await _named(services, wanted, tally, may), wanted, tally, act)
             return

@@ -6,16 +6,17 @@ from typing import NamedTuple
 import trio
 
 from jqd.domain.clock import Clock
-from jqd.domain.errors import Conflict, Denied, NotFound
+from jqd.domain.errors import Conflict, Denied, JqdError, NotFound, NotYet, StoreAway
 from jqd.domain.job import State
 from jqd.domain.jobid import parse_id, partition_of
 from jqd.domain.settings import SettingTable
 from jqd.service.act_on_each import act_on_each
 from jqd.service.audit import noted
-from jqd.service.bulk import Tally
+from jqd.service.bulk import Tally, telling
 from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
 from jqd.service.find import Coming, resolve
+from jqd.service.listing import WALK_S
 from jqd.service.principal import Principal
 from jqd.service.server_only import is_reserved
 from jqd.service.services import Services
@@ -29,6 +30,7 @@ LOOKS = 4  # flows of which further pages may be asked for: some 10 MB each
 LOOK_S = 60.0  # for the next page
 CANCELS = 500  # in one frame
 CHILDREN_MAX = 200  # of one job that are asked for in one call
+DETAIL_MAX = 300  # characters of why a job was left for another: of up to 10,000
 INGESTED_S = 1.0  # for what this daemon has journaled: some milliseconds, unless the store is away or far behind
 
 Breathe = Callable[[], Awaitable[None]]
@@ -206,31 +208,43 @@ async def cancel_all(
 
 
 async def retry_all(services: Services, flow: Flow, *, dry_run: bool = False) -> Tally:
-    """Try anew what failed, parents before what waits for them."""
+    """Try anew what failed, parents before what waits for them. What cannot be for the moment, and what waits for it,
+    is told as refused (503): the same call goes on with it. Raises Interrupted, and the first error if all failed."""
     left = {job_id: row for job_id, row in flow.jobs.items() if _is_due(flow, row) and _may_change(services, row)}
     tally = Tally(matched=len(left))
     if dry_run:
         return tally
     await services.hooks.looked(services)
+    late: dict[str, JqdError] = {}
+    until_s = trio.current_time() + WALK_S
 
     async def one(job_id: str) -> None:
-        view = await services.store.get_job(job_id)
-        if not isinstance(view, JobView):
-            return
+        why = next((late[parent] for parent in flow.parents(left[job_id]) if parent in late), None)
+        if why is None and late and trio.current_time() >= until_s:
+            why = next(iter(late.values()))
         try:
-            await change(services, view, Kind.RETRY)
+            if why is not None:
+                raise NotYet(f"it was left as it is for another that could not be tried anew yet: {why}"[:DETAIL_MAX])
+            view = await services.store.get_job(job_id)
+            if isinstance(view, JobView):
+                await change(services, view, Kind.RETRY)
+                tally.changed += 1
         except (Conflict, Denied) as error:
             tally.refuse(job_id, 409, str(error))
-        else:
-            tally.changed += 1
+        except (NotYet, StoreAway) as error:
+            late[job_id] = why or error
+            tally.refuse(job_id, 503, str(error))
 
-    while left:
-        now = [job_id for job_id, row in left.items() if not any(parent in left for parent in flow.parents(row))]
-        now = now or list(left)  # they wait for each other: nobody would begin
-        await act_on_each(now, one)
-        for job_id in now:
-            del left[job_id]
-        await trio.lowlevel.checkpoint()
+    with telling(tally):
+        while left:
+            now = [job_id for job_id, row in left.items() if not any(parent in left for parent in flow.parents(row))]
+            now = now or list(left)  # they wait for each other: nobody would begin
+            await act_on_each(now, one)
+            for job_id in now:
+                del left[job_id]
+            await trio.lowlevel.checkpoint()
+        if late and not tally.changed:
+            raise next(iter(late.values()))
     return tally
 
 

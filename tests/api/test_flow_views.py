@@ -5,7 +5,11 @@ from typing import Any
 import pytest
 
 from jqd.api.v1 import flows
+from jqd.domain.errors import NotYet, StoreAway
 from jqd.domain.job import Fate
+from jqd.service import flow
+from jqd.service.act_on_each import act_on_each
+from jqd.service.edit import change
 from jqd.service.flow import LOOK_S, LOOKS
 from tests.api.whole import Whole
 
@@ -106,3 +110,53 @@ async def test_what_was_cancelled_for_a_parent_is_tried_anew_after_the_parent_al
     told = await edge.call("POST", f"/v1/jobs/{last}/flow/retry")
     assert told.body == {"matched": 1, "changed": 1, "cursor": ""}
     assert (await edge.call("GET", f"/v1/jobs/{last}")).body["state"] == "blocked"
+
+
+@pytest.mark.parametrize("error", [NotYet("it is being changed"), StoreAway("no answer")], ids=["slow", "away"])
+async def test_one_that_cannot_be_tried_anew_yet_ends_no_retry_of_the_others(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """What waits for it is left, too; the answer says so, and the same call goes on."""
+    slow, other = [await edge.ended(Fate.FAILED, group="g") for _ in range(2)]
+    child = await edge.push(after=[slow], on_parent_failure="cancel", group="g")
+    assert (await edge.call("DELETE", f"/v1/jobs/{child}")).status == 204, "as jqd does it for the parent"
+
+    async def stuck(services: Any, view: Any, kind: Any) -> Any:
+        if view.id == slow:
+            raise error
+        return await change(services, view, kind)
+
+    edge.clock.advance(1)
+    monkeypatch.setattr(flow, "change", stuck)
+    told = await edge.call("POST", "/v1/groups/g/retry")
+    assert (told.status, told.body["matched"], told.body["changed"]) == (200, 3, 1)
+    refused = {each["job_id"]: each for each in told.body["refused"]}
+    assert {job_id: each["status"] for job_id, each in refused.items()} == {slow: 503, child: 503}
+    assert str(error) in refused[child]["detail"]
+    told = await edge.call("POST", "/v1/groups/g/retry")
+    assert (told.status, told.body["detail"]) == (503, str(error)), "nothing was changed"
+    monkeypatch.setattr(flow, "change", change)
+    told = await edge.call("POST", "/v1/groups/g/retry")
+    assert told.body == {"matched": 2, "changed": 2, "cursor": ""}
+    states = [(await edge.call("GET", f"/v1/jobs/{each}")).body["state"] for each in (slow, other, child)]
+    assert states == ["waiting", "waiting", "blocked"]
+
+
+async def test_a_retry_with_something_late_begins_no_more_when_its_time_is_over(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that is away would have thousands of jobs wait for it one after another."""
+    monkeypatch.setattr(flow, "WALK_S", 0.0)
+    failed = [await edge.ended(Fate.FAILED, group="g") for _ in range(3)]
+    tried = []
+
+    async def stuck(services: Any, view: Any, kind: Any) -> Any:
+        tried.append(view.id)
+        raise StoreAway("no answer")
+
+    monkeypatch.setattr(flow, "change", stuck)
+    monkeypatch.setattr(flow, "act_on_each", lambda items, act, at_once=1: act_on_each(items, act, 1))
+    told = await edge.call("POST", "/v1/groups/g/retry")
+    assert (told.status, told.body["detail"]) == (503, "no answer")
+    assert len(failed) == 3
+    assert len(tried) == 1
