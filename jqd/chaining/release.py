@@ -7,12 +7,14 @@ import trio
 from msgspec import Raw
 
 from jqd.chaining.callbacks import told
+from jqd.domain.clock import Clock
 from jqd.domain.errors import Conflict, NotFound, NotYet, StoreError, StoreUnsettled
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.flow import CALLBACK, NO_FIELD, RESULTS_GONE, RESULTS_TOO_LARGE, Flow, put_into
 from jqd.domain.job import NIL, State
-from jqd.domain.jobid import parse_id
+from jqd.domain.jobid import parse_id, partition_of
 from jqd.domain.results import RESULT_DROPPED, LargeResult
+from jqd.domain.settings import SettingTable
 from jqd.domain.tenant import bare
 from jqd.service.callbacks import expect_called
 from jqd.service.cancel import record_cancels
@@ -21,9 +23,40 @@ from jqd.service.find import read_pieces
 from jqd.service.services import Services
 from jqd.store import JobView
 
-LOOKS = 32  # at once for the results of parents: each is a call of the store
+RELEASES = 32  # at once in the whole daemon: results, argument and frame of one are some 4 MiB (4 job_bytes_max)
+LOOKS = 32  # at once in the whole daemon for results of parents: a row and its result are some 3 MiB; so 224 MiB in all
 
 _encoder = msgspec.msgpack.Encoder()
+
+
+class ReleaseRoom:
+    """How many jobs are let go on at once, however many wait for it: so the memory for their results is bounded. Each
+    partition has its part, for one that is away holds up no other."""
+
+    def __init__(self, _: SettingTable, __: Clock) -> None:
+        self._limiters: dict[tuple[str, int], trio.CapacityLimiter] = {}
+
+    def limiter(self, what: str, most: int, services: Services, job_id: str) -> trio.CapacityLimiter:
+        """Return that of the partition of a job."""
+        key = what, partition_of(job_id, services.partitions)
+        return self._limiters.setdefault(key, trio.CapacityLimiter(max(1, most // services.partitions)))
+
+
+class Room:
+    """What the argument of one job has left for results: taken once a size is known, before the result is read."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._left = size_bytes
+
+    def take(self, size_bytes: int) -> bool:
+        """Return whether there was so much."""
+        if size_bytes > self._left:
+            return False
+        self._left -= size_bytes
+        return True
+
+    def give_back(self, size_bytes: int) -> None:
+        self._left += size_bytes
 
 
 async def release(services: Services, job_id: str, failed: str) -> bool:
@@ -31,6 +64,11 @@ async def release(services: Services, job_id: str, failed: str) -> bool:
 
     False: the store has not applied it yet, or tells its daemons again what it forgot: ask again. Raises
     JournalRefused, StoreAway, StoreRefused."""
+    async with services.feature(ReleaseRoom).limiter("release", RELEASES, services, job_id):
+        return await _release(services, job_id, failed)
+
+
+async def _release(services: Services, job_id: str, failed: str) -> bool:
     try:
         view = await services.store.get_job(job_id)
         if not isinstance(view, JobView) or view.state is not State.BLOCKED or view.flow is None:
@@ -72,12 +110,10 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
     """Parent → its kept result, nil where it has none; or why the job cannot have them."""
     found: dict[str, bytes] = {}
     odd: list[str] = []
-    limiter = trio.CapacityLimiter(LOOKS)
-
-    room = bytes_max
+    limiter = services.feature(ReleaseRoom).limiter("look", LOOKS, services, view.id)
+    room = Room(bytes_max)
 
     async def one(parent: str, cancel: trio.CancelScope) -> None:
-        nonlocal room
         async with limiter:
             try:
                 result = await _result(services, parent, view.tenant, room, is_made=parent == flow.parent)
@@ -87,7 +123,6 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
                 return
         if isinstance(result, bytes):
             found[parent] = result
-            room -= len(result)
         elif result == RESULTS_GONE and flow.on_parent_failure == "run":
             found[parent] = NIL
         else:
@@ -103,7 +138,7 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
     return odd[0] if odd else found
 
 
-async def _result(services: Services, parent: str, tenant: str, room: int, *, is_made: bool) -> bytes | str:
+async def _result(services: Services, parent: str, tenant: str, room: Room, *, is_made: bool) -> bytes | str:
     """The kept result of a parent, nil where it keeps none, did not succeed or is another tenant's; RESULTS_GONE,
     RESULTS_TOO_LARGE. `is_made`: the parent made the job, and its result was too large to be handed on."""
     job_id = parent if parse_id(parent) is not None else await services.store.resolve(parent)
@@ -118,11 +153,13 @@ async def _result(services: Services, parent: str, tenant: str, room: int, *, is
     if result is None:
         was_dropped = view.outcome is not None and view.outcome.message.startswith(RESULT_DROPPED)
         return NIL if was_dropped else RESULTS_GONE  # one that was too large to be kept: the parent says so
-    if (result.bytes if isinstance(result, LargeResult) else len(result)) > room:
+    size_bytes = result.bytes if isinstance(result, LargeResult) else len(result)
+    if not room.take(size_bytes):
         return RESULTS_TOO_LARGE
     if not isinstance(result, LargeResult):
         return result
     try:
         return b"".join([piece async for piece in read_pieces(services, result)])
     except NotFound:
+        room.give_back(size_bytes)
         return RESULTS_GONE

@@ -1,16 +1,20 @@
 """What a job that waited for others gets when it goes on, and that nothing stands in its way for ever."""
 
 import random
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
+import trio
 
+from jqd.chaining import release as release_module
 from jqd.chaining.flows import OLD_MS, REST_S, Flows
-from jqd.chaining.release import release
+from jqd.chaining.release import RELEASES, ReleaseRoom, Room, release
 from jqd.domain.charge import FREE
 from jqd.domain.errors import StoreUnsettled
+from jqd.domain.flow import RESULTS_GONE
 from jqd.domain.job import Fate, Held
 from jqd.runner import Report
 from jqd.service.edit import Kind, _change
@@ -156,3 +160,54 @@ async def test_a_token_for_some_jobs_gets_no_results_of_others(edge: Whole) -> N
     pushed = await edge.call("POST", "/v1/jobs", {"name": "mail", "after": [*parents, secret]}, headers=scoped)
     assert pushed.status == 422, pushed.body
     assert "there is no job" in pushed.body["detail"]
+
+
+async def test_no_more_of_large_results_is_read_than_an_argument_takes(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All were read side by side before the first counted: 64 jobs with 32 parents each took 2 GiB, and failed."""
+    child = await edge.push(after=[await succeeded(edge, PIECES) for _ in range(6)])
+    await edge.apply()
+    get_piece, pieces = edge.whole.get_piece, dict[str, int]()
+
+    async def counted(large: Any, at: int) -> bytes | None:
+        pieces[large.job_id] = large.bytes
+        await trio.lowlevel.checkpoint()
+        return await get_piece(large, at)
+
+    monkeypatch.setattr(edge.whole, "get_piece", counted)
+    await settle(edge)
+    told = await get(edge, child)
+    assert (told["state"], told["message"].split(":")[0]) == ("failed", "PARENT_RESULTS_TOO_LARGE")
+    assert sum(pieces.values()) <= edge.api._parts.services.config.job_bytes_max
+
+
+async def test_a_result_that_is_dropped_while_it_is_read_takes_no_room(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, there = [await succeeded(edge, PIECES) for _ in range(2)]
+    services, room = edge.api._parts.services, Room(400_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(edge.whole, "get_piece", _no_piece)
+        assert await release_module._result(services, gone, "", room, is_made=False) == RESULTS_GONE
+    result = await release_module._result(services, there, "", room, is_made=False)
+    assert isinstance(result, bytes)
+    assert msgspec.msgpack.decode(result) == PIECES
+
+
+async def _no_piece(_: Any, __: int) -> None:
+    await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize(("partitions", "at_once"), [(1, 32), (4, 8), (64, 1)])
+async def test_jobs_that_are_let_go_on_share_one_bound(edge: Whole, partitions: int, at_once: int) -> None:
+    services = replace(edge.api._parts.services, partitions=partitions)
+    child = await edge.push(name="late", delay=60)
+    room = services.feature(ReleaseRoom)
+    limiter = room.limiter("release", RELEASES, services, child)
+    assert limiter.total_tokens == at_once
+    for _ in range(at_once):
+        limiter.acquire_on_behalf_of_nowait(object())
+    with trio.move_on_after(0) as scope:
+        await release(services, child, "")
+    assert scope.cancelled_caught, "it waits for its turn"
