@@ -84,8 +84,9 @@ class Capacity:
             urls = {gate.url for gate in self.gates.values()}
             for site in self.sites.values():
                 site.keep(urls)
-        share = self._workers.share
-        gates = ((worker, self.gate(worker)) for worker in workers if worker.url is not None and share(worker.max_jobs))
+        share, disowned = self._workers.share, self._workers.is_disowned
+        posted = (worker for worker in workers if worker.url is not None and share(worker.max_jobs))
+        gates = ((worker, self.gate(worker)) for worker in posted if not disowned(worker))
         return [(worker, gate) for worker, gate in gates if not gate.barred]
 
     def wanted(self, paused: Paused) -> tuple[list[Wanted], bool]:

@@ -59,18 +59,25 @@ class DeliveryContext:
     def __post_init__(self) -> None:
         self.counters = self.in_flight.counters
 
-    def end(self, held: Held, report: Report, worker: str, started_at_ms: int, scopes: Sequence[str] = ()) -> Outcome:
+    def end(self, held: Held, report: Report, worker: str, at_ms: int, posted_to: Worker | None = None) -> Outcome:
+        """`posted_to`: the worker in whose answer the report came; what follows is bounded by its token."""
+
+        def wrong(follows: bytes) -> str:
+            if posted_to is not None and self.workers.is_disowned(posted_to):
+                return "the token that its worker was registered with was revoked or is over"
+            return self.wrong(follows, () if posted_to is None else posted_to.scopes)
+
         return end_attempt(
             held,
             report,
             backoff=self.backoff,
             source=self.source,
             worker=worker,
-            started_at_ms=started_at_ms,
+            started_at_ms=at_ms,
             finished_at_ms=self.clock.wall_ms(),
             result_bytes_max=self.config.result_bytes_max,
             max_interruptions=self.config.max_interruptions,
-            wrong=lambda follows: self.wrong(follows, scopes),
+            wrong=wrong,
         )
 
     def entrust(self, entries: Sequence[InFlightJob], worker_id: str, heartbeat_s: float | None) -> int:
@@ -143,7 +150,8 @@ class Delivery:
                 send_s, suspects = shared.config.connect_timeout_s, shared.gates.suspects
                 await self.stay.wait_turn(self, suspects, self.losses, send_s, now_s, wait_free)
             self.set_out_at_s = shared.clock.mono_s()
-            is_here = shared.workers.get(self.worker.id) is not None and not self.gate.is_open(self.set_out_at_s)
+            known = shared.workers.get(self.worker.id) is not None and not shared.workers.is_disowned(self.worker)
+            is_here = known and not self.gate.is_open(self.set_out_at_s)
             if not self.missing or not is_here or not shared.trusts():
                 self.release()
                 return None
@@ -302,7 +310,7 @@ class Delivery:
         outcomes: list[tuple[InFlightJob, Outcome]] = []
         job_ids: list[str] = []
         for entry, report in ended:
-            outcome = shared.end(entry.held, report, worker.id, entry.started_at_ms, worker.scopes)
+            outcome = shared.end(entry.held, report, worker.id, entry.started_at_ms, worker)
             outcomes.append((entry, outcome))
             job_ids.append(outcome.job_id)
         if shared.gates.suspects.known:

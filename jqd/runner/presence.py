@@ -113,6 +113,8 @@ class Presence(ABC):
         self.place: Callable[[], tuple[int, int]] = lambda: (0, 1)
         """Which of how many living daemons this one is, counted from 0."""
         self._placed, self._placed_until_s = (0, 1), float("-inf")
+        self.token_ended: Callable[[str], bool] = lambda token: False
+        """Whether a token, by its id, is revoked, over or unknown here, or one above it is."""
 
     # ------------------------------------------------------------ looking
 
@@ -125,6 +127,13 @@ class Presence(ABC):
         """Return all workers: oldest registration first, then versions of handlers."""
         self._expire()
         return [*self._workers, *self._versions.values()]
+
+    def is_disowned(self, worker: Worker) -> bool:
+        """Return whether no jobs are posted to a worker, as the token that it was registered with has ended.
+
+        Who asks for jobs shows a token each time, which is looked at then.
+        """
+        return worker.url is not None and bool(worker.token) and self.token_ended(worker.token)
 
     def share(self, of: int) -> int:
         """Return this daemon's part of so many slots: the parts of all daemons add up to all of them."""

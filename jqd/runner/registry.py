@@ -28,6 +28,7 @@ KIND, HANDLER = "worker", "handler"  # of rules
 WORKERS = Share("workers", 10_000)  # far above any fleet; bounds memory against a worker that registers anew in a loop
 NAMES = Share("jobtypes that workers name", 100_000)  # each look for work goes through them, 0.3 s for so many
 PULL_SILENT_S = 7 * 86_400.0  # who asks for jobs and has not for a week is gone; if not, it registers anew at its 404
+DISOWNED_S = 3_600.0  # a worker whose token ended is shown so long; and a token may be known here after its worker
 FORMER_MAX = 4  # registrations remembered of a worker that others took the place of: versions at work at once
 
 _encoder = msgspec.msgpack.Encoder()
@@ -53,6 +54,7 @@ class WorkerRegistry(Presence):
         self._reach = reach or SsrfGuard()
         self._repeated_at_s: dict[str, float] = {}  # when the very registration that holds was said here last
         self._former: dict[str, tuple[bytes, ...]] = {}  # what its worker said before, the latest last
+        self._disowned_at_s: dict[str, float] = {}  # when it was first seen that a worker's token has ended
         self._watchers: list[Callable[[], None]] = []
         self.leaving: dict[str, str] = {}
         """Workers that this daemon took out by itself, and why, until that is said to all."""
@@ -214,12 +216,19 @@ class WorkerRegistry(Presence):
             watcher()
 
     def forget_silent(self) -> None:
-        """Take out workers without ttl that pull and have been silent for very long: nobody else notices that."""
+        """Take out workers without ttl that pull and have been silent for very long, which nobody else notices, and
+        those whose token ended long ago."""
         now_s = self._clock.mono_s()
         for worker in [*self._workers]:
             pulls = worker.url is None and worker.ttl_s is None
             if pulls and now_s - self._heard_at_s.get(worker.id, now_s) > PULL_SILENT_S:
                 self.unregister(worker.id, "silent")
+        disowned = {
+            worker.id: self._disowned_at_s.get(worker.id, now_s) for worker in self._workers if self.is_disowned(worker)
+        }
+        self._disowned_at_s = disowned
+        for worker_id in [worker_id for worker_id, since_s in disowned.items() if now_s - since_s > DISOWNED_S]:
+            self.unregister(worker_id, "its token ended")
         registered = {setting.name for setting in self.settings.all(KIND)}
         for notes in (self._seen_at_s, self._heard_at_s):
             for worker_id in notes.keys() - registered:

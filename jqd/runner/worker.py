@@ -181,6 +181,9 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
     where it takes any, `jobs` is what stands for all of that tenant."""
     scopes: tuple[str, ...] = ()
     """Of the token that it was registered with: what follows the jobs that are posted to it is of these jobtypes."""
+    token: str = ""
+    """The id of that token: no jobs are posted to it once that has ended. Empty: it was registered without one, by a
+    key of the configuration, or by an earlier release."""
 
     @property
     def language(self) -> Format | None:

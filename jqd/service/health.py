@@ -21,14 +21,17 @@ SILENT_MS = 300_000  # an asking worker without ttl of which nothing was heard f
 NAMED_MAX = 3  # workers named in one note
 WORKERS_MAX = 20  # told to programs
 
+DISOWNED = (
+    "gets no jobs, as the token that it was registered with was revoked or is over: register it again with another"
+)
 WORDS = {"unreachable": "cannot be reached", "backed_off": "gets no jobs"}
 
 
 class Health(NamedTuple):
     """The health of one worker, over all daemons."""
 
-    state: Literal["ok", "trouble", "silent", "backed_off", "unreachable"] = "ok"
-    """`ok`, `silent`, `trouble`, or the worst that any daemon sees: `backed_off`, `unreachable`."""
+    state: Literal["ok", "trouble", "silent", "backed_off", "unreachable", "token_ended"] = "ok"
+    """`ok`, `silent`, `trouble`, `token_ended`, or the worst that any daemon sees: `backed_off`, `unreachable`."""
     why: str | None = None
     takes_jobs: bool = True
     """Whether some daemon may give it jobs now."""
@@ -37,6 +40,8 @@ class Health(NamedTuple):
 
 
 def health(services: Services, worker: Worker) -> Health:
+    if services.workers.is_disowned(worker):
+        return Health("token_ended", DISOWNED, takes_jobs=False)
     seen = services.control.seen(worker.id)
     bad = {daemon: each for daemon, each in seen.items() if each.state != "ok"}
     if bad:

@@ -20,7 +20,7 @@ from jqd.domain.pauses import BAN, DRAIN, HALT, PAUSE, Pauses
 from jqd.domain.record import Lane
 from jqd.domain.settings import SettingTable
 from jqd.domain.tenant import SEPARATOR, annotate
-from jqd.domain.tokens import Tokens
+from jqd.domain.tokens import Role, Tokens
 from jqd.journal import Journal
 from jqd.runner import Pulls, Runners, WorkerHealth, WorkerRegistry
 from jqd.service.concurrent_pushes import ConcurrentPushes
@@ -107,6 +107,7 @@ class Services:
         self.options = RegisteredOptions(self.workers.settings)
         self.pauses = Pauses(self.workers.settings, PAUSE)
         self.tokens = Tokens(self.workers.settings, self.clock)
+        self.workers.token_ended = self.tokens.ended
         self.halts = Pauses(self.workers.settings, BAN, HALT)
         self.drains = Pauses(self.workers.settings, DRAIN)
 
@@ -124,6 +125,14 @@ class Services:
         other = copy.copy(self)
         other.principal = principal
         return other
+
+    def can_see_token(self, token_id: str) -> bool:
+        """Return whether the principal may see and revoke a token: masters all of their tenant, others theirs and what
+        was derived from it."""
+        token, who = self.tokens.get(token_id), self.principal
+        if token is None:
+            return False
+        return who.can_see(token.tenant) if who.may(Role.MASTER) else who.token in self.tokens.line(token_id)
 
     def qualified_name(self, name: str) -> str:
         """Return a name that the principal gives, with its tenant. Raises Invalid for another tenant's."""

@@ -8,7 +8,7 @@ import msgspec
 from jqd.domain.errors import Conflict, Denied, Fault, Invalid, JournalRefused, NotFound
 from jqd.domain.job_spec import TypeOptions
 from jqd.domain.tenant import bare
-from jqd.domain.tokens import Role
+from jqd.domain.tokens import Role, is_token_id
 from jqd.runner import Worker, WorkerSpec
 from jqd.runner.handler import code_for, is_version
 from jqd.runner.registry import KIND, body_of, no_more
@@ -28,12 +28,14 @@ async def register(
         why = f"worker_id must not end in @ and a number, as {spec.id[:64]!r} does: versions of handlers are called so"
         raise Invalid(why, [Fault("/worker_id", why)])
     _refuse_foreign(services, spec.jobs)
-    checked = partial(services.workers.check, spec, options=options, peer=peer, tenant=services.principal.tenant)
+    who = services.principal
+    checked = partial(services.workers.check, spec, options=options, peer=peer, tenant=who.tenant)
+    token = who.token if is_token_id(who.token) else ""
 
     def check() -> Worker:
         """Check whether the principal may replace the worker: a registration without an id replaces one of the same
         name and URL."""
-        worker = msgspec.structs.replace(checked(), scopes=services.principal.scopes)
+        worker = msgspec.structs.replace(checked(), scopes=who.scopes, token=token)
         known = services.workers.get(worker.id)
         if known is not None and not covers(services, known):
             quoted = repr(bare(known.id)[:64])

@@ -112,7 +112,7 @@ def expect_sense(role: Role, note: str, scopes: Sequence[str]) -> None:
 
 def seen_by(services: Services) -> Iterator[tuple[str, Token]]:
     """Valid tokens that the principal may see."""
-    return ((token_id, one) for token_id, one in services.tokens if _may_see(services, token_id, one))
+    return ((token_id, one) for token_id, one in services.tokens if services.can_see_token(token_id))
 
 
 async def revoke(services: Services, token_id: str) -> None:
@@ -135,17 +135,7 @@ async def revoke(services: Services, token_id: str) -> None:
 
 
 def _find(services: Services, token_id: str) -> Token | None:
-    token = services.tokens.get(token_id)
-    return token if token is not None and _may_see(services, token_id, token) else None
-
-
-def _may_see(services: Services, token_id: str, token: Token) -> bool:
-    """Return whether the principal may see and revoke a token: masters all of their tenant, others theirs and what was
-    derived from it."""
-    who = services.principal
-    if who.may(Role.MASTER):
-        return who.can_see(token.tenant)
-    return who.token in services.tokens.line(token_id)
+    return services.tokens.get(token_id) if services.can_see_token(token_id) else None
 
 
 def expect_token_room(services: Services, tenant: str) -> None:

@@ -47,6 +47,7 @@ async def test_a_worker_registers_is_listed_and_leaves(edge):
         "seen": [{"daemon": "fake", "state": "ok", "since": None, "complaint": None, "why": None, "until": None}],
         "registered_at": "2027-01-15T08:00:00.000Z",
         "heard_at": "2027-01-15T08:00:00.000Z",
+        "token_id": None,
     }
     assert (await edge.call("DELETE", f"/v1/workers/{worker_id}")).status == 204
     assert (await edge.call("DELETE", f"/v1/workers/{worker_id}")).status == 404

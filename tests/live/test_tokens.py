@@ -8,6 +8,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from jqd.client import Client, JqdClientError, NotFound
@@ -88,6 +89,32 @@ def follows_what_its_token_is_for(daemon: Daemon, token: str, base: Path) -> Non
         assert worker.stop() == 0
 
 
+def gets_no_jobs_once_its_token_has_ended(one: Daemon, two: Daemon, boss: str, base: Path) -> None:
+    """Also where the one above its token was revoked, at either daemon."""
+    above = jqd("tokens", "create", "worker", env={"JQD_TOKEN": boss, "JQD_URL": one.url})
+    token = jqd("tokens", "derive", "--ttl", "1h", env={"JQD_TOKEN": above, "JQD_URL": one.url})
+
+    def states(daemon: Daemon) -> list[tuple[str, str]]:
+        with httpx2.Client(headers={"authorization": f"Bearer {boss}"}, timeout=10) as http:
+            rows = http.get(f"{daemon.url}/v1/workers").json()["workers"]
+        return [(row["state"], row["token_id"]) for row in rows if row["url"]]
+
+    with demo(one, token, base / "ended.log") as worker, Client(two.url, token=boss) as client:
+        (info,) = client.wait([client.push("add", [1, 2])], timeout=30)
+        assert info.state == "succeeded"
+        client.revoke_token(above.split("_")[1])
+        before_s = time.monotonic()
+        over = [("token_ended", token.split("_")[1])]
+        wait_for(lambda: [states(one), states(two)] == [over, over], "its registration holds on")
+        assert time.monotonic() - before_s < REVOKED_S
+        job_id = client.push("add", [1, 2])
+        assert "revoked or is over" in str(client.why(job_id))
+        worker.kill()
+    with demo(one, boss, base / "anew.log") as worker, Client(two.url, token=boss) as client:
+        assert client.get(job_id, wait=30).state == "succeeded", "another token's worker does not get it"
+        assert worker.stop() == 0
+
+
 def test_tokens_let_in_who_has_them_and_tenants_run_apart() -> None:
     env = {**QUICK, "JQD_HTTP__TOKENS": "required"}
     with valkey() as server, short_directory() as base:
@@ -123,6 +150,7 @@ def test_tokens_let_in_who_has_them_and_tenants_run_apart() -> None:
                 assert {job.tenant for job in ours.jobs()} == {"acme", "other"}
                 assert worker.stop() == 0
             follows_what_its_token_is_for(one, scoped, base)
+            gets_no_jobs_once_its_token_has_ended(one, two, boss, base)
             jqd("tokens", "revoke", other.split("_")[1], env=as_boss)
             for token in (other, child):
                 wait_for(partial(is_out, (one, two), token), "it still lets in")

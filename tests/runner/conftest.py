@@ -69,12 +69,12 @@ class House:
 
     def register(self, url: str, *, style: StyleName = "native", peer: str | None = None, **fields: Any) -> Worker:
         """A worker that takes anything."""
-        scopes = fields.pop("scopes", ())
+        scopes, token = fields.pop("scopes", ()), fields.pop("token", "")
         card = WorkerSpec(**{"name": "w", "url": url, "max_jobs": 100, "style": style, **fields})
         worker = self.workers.register(card, peer=peer)
-        if not scopes:
+        if not scopes and not token:
             return worker
-        worker, settings = msgspec.structs.replace(worker, scopes=scopes), self.workers.settings
+        worker, settings = msgspec.structs.replace(worker, scopes=scopes, token=token), self.workers.settings
         settings.take(settings.make({(KIND, worker.id): body_of(worker)}, now_ms=0, origin=1))
         return worker
 

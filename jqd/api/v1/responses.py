@@ -296,7 +296,7 @@ class Worker(Struct, frozen=True):
     """Jobtypes for which another worker's options hold."""
     trouble: str | None
     """What keeps it from running jobs, in its own words."""
-    state: Literal["ok", "trouble", "silent", "backed_off", "unreachable"]
+    state: Literal["ok", "trouble", "silent", "backed_off", "unreachable", "token_ended"]
     """The worst that is known."""
     why: str | None
     """In words."""
@@ -307,6 +307,8 @@ class Worker(Struct, frozen=True):
     registered_at: Instant | None
     heard_at: Instant | None
     """Last sign of life at any daemon, within half a minute."""
+    token_id: str | None
+    """The token that it was registered with, for who may see that one: jobs are posted to it while that is valid."""
     tenant: str | UnsetType = UNSET
     """Left out for the tenant ""."""
 

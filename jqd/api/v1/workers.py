@@ -116,5 +116,6 @@ def _row(parts: ApiContext, worker: Worker) -> responses.Worker:
             for daemon, seen in parts.services.control.seen(worker.id).items()
         ],
         registered_at=iso(worker.registered_at_ms),
+        token_id=worker.token if parts.services.can_see_token(worker.token) else None,
         heard_at=iso(parts.services.workers.heard_at_ms(worker.id)),
     )

@@ -24,6 +24,7 @@ STATES = {
     "trouble": "failed",
     "backed_off": "retrying",
     "unreachable": "failed",
+    "token_ended": "failed",
 }
 """How a worker is → the state of jobs that has this colour."""
 CODE = (
