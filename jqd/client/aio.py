@@ -4,6 +4,7 @@ So there is one client, with one way to repeat a request, to ask another daemon 
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from copy import copy
 from functools import partial
 from itertools import islice
 from types import TracebackType
@@ -63,6 +64,12 @@ class AsyncClient:
         self.client = Client(url, timeout_s=timeout_s, token=token)
         """The blocking one, which can be used beside it."""
         self._limiter = anyio.CapacityLimiter(CONNECTIONS_MAX)
+
+    def speaking_for(self, tenant: str) -> Self:
+        """As `Client.speaking_for`."""
+        view = copy(self)
+        view.client = self.client.speaking_for(tenant)
+        return view
 
     async def __aenter__(self) -> Self:
         return self

@@ -4,6 +4,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -77,6 +78,7 @@ class Http:
         if tenant is not None:
             headers["jqd-tenant"] = tenant
         self._headers = headers
+        self._tenant: dict[str, str] = {}  # of a view: what each of its requests says beside
         self._transport = transport
         # By process: a child of a fork must not write to its parent's connections, nor close them. So it leaves them
         # alone, and makes its own. Nothing is locked here: another thread may hold any lock at the moment of a fork.
@@ -104,6 +106,13 @@ class Http:
     def url(self) -> str:
         """Return the URL of the daemon that is asked first."""
         return self.urls[self._at]
+
+    def speaking_for(self, tenant: str) -> "Http":
+        """Return a view that speaks for one tenant, by the same connections; it needs no close."""
+        _expect_header("name of the tenant", tenant)
+        view = copy(self)
+        view._tenant = {"jqd-tenant": tenant}
+        return view
 
     def beside(self, url: str) -> "Http":
         """Return a client of another daemon of the same store, with the same token; to be closed."""
@@ -136,7 +145,7 @@ class Http:
         repeated a few times. A request that may have arrived is repeated only if `repeatable`: if twice counts as once.
         Each time the next daemon is asked, and a pause is made when all have been.
         """
-        headers = {"content-type": MSGPACK} if body is not None else None
+        headers = {**self._tenant, **({"content-type": MSGPACK} if body is not None else {})}
         daemons = len(self.urls)
         for tried in range(1, TRIES_MAX * daemons + 1):
             at, others = self._at, tried < daemons  # whether there are daemons that were not asked yet
@@ -174,7 +183,7 @@ class Http:
     def lines(self, path: str, headers: Mapping[str, str], quiet_s: float) -> Iterator[str]:
         """The lines of a stream, as they come, of the daemon that is asked first. Raises as `call`; TimedOut where it
         is silent for `quiet_s`."""
-        url = self.url
+        url, headers = self.url, {**self._tenant, **headers}
         timeout = httpx2.Timeout(self._timeout_s, read=quiet_s)
         try:
             with self._connections().stream("GET", url + path, headers=headers, timeout=timeout) as response:

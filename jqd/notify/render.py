@@ -121,7 +121,7 @@ def _like(row: Row) -> str:
 def _link(row: Row, link: str) -> str:
     tenant, name = name_of(row)
     asked = {"tenant": tenant, "name": name, _like(row): row.line}
-    query = urlencode({key: value for key, value in asked.items() if value}, errors="replace")
+    query = urlencode({key: value for key, value in asked.items() if value or key == "tenant"}, errors="replace")
     return f"{link}{'&' if '?' in link else '?'}{query}" if link and query else link
 
 

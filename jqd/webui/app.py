@@ -3,7 +3,7 @@
 Each page is a file in `pages/`, with a `register(ui)` that declares its handlers by `ui.page` and `ui.act`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -11,11 +11,12 @@ from typing import Any
 import jinja2
 from quart import Response, g, request
 from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, UnprocessableEntity
 
 from jqd.client import AsyncClient, Forbidden, JqdClientError, TimedOut, Unavailable, Unreachable
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.log import get_logger
+from jqd.domain.tenant import IN_WORDS, is_tenant
 from jqd.webui import live, login, pages, values
 from jqd.webui.api import Answers, Api
 from jqd.webui.assets import load_assets
@@ -75,13 +76,17 @@ class Ui:
 
     # ------------------------------------------------------------ what pages declare
 
-    def page(self, path: str, *, nav: str = "", needs_login: bool = True) -> Callable[[Handler], Handler]:
-        """Have a handler answer GET of a path. `nav`: its title among the pages that the head names."""
+    def page(
+        self, path: str, *, nav: str = "", takes: Sequence[str] = (), needs_login: bool = True
+    ) -> Callable[[Handler], Handler]:
+        """Have a handler answer GET of a path. `nav`: its title among the pages that the head names. `takes`: what may
+        stand in its query, beside the tenant that is spoken for."""
         if nav:
             self.navigation.append((nav, path))
+        show = partial(self._show, (*takes, "tenant") if needs_login else takes, needs_login)
 
         def declare(handler: Handler) -> Handler:
-            self.app.add_url_rule(path, f"GET {path}", partial(self._show, handler, needs_login), methods=["GET"])
+            self.app.add_url_rule(path, f"GET {path}", partial(show, handler), methods=["GET"])
             return handler
 
         return declare
@@ -100,8 +105,13 @@ class Ui:
 
     # ------------------------------------------------------------ who asks
 
-    async def _show(self, handler: Handler, needs_login: bool) -> Response:
-        return await handler(await self._visit(needs_login, {}))
+    async def _show(self, takes: Sequence[str], needs_login: bool, handler: Handler) -> Response:
+        visit = await self._visit(needs_login, {})
+        visit.expect(takes)
+        for name in visit.query:
+            if len(request.args.getlist(name)) > 1:
+                raise UnprocessableEntity(f"{name!r} stands in the address more than once: say it once")
+        return await handler(visit)
 
     async def _do(self, handler: Handler, needs_login: bool) -> Response:
         if not is_own_form(request.headers, self.config.public_host):
@@ -129,6 +139,8 @@ class Ui:
         visit = g.visit = Visit(self, request.path, request.args.to_dict(), form, session)
         if needs_login and session is None:
             raise LoginNeeded
+        if visit.tenant and not is_tenant(visit.tenant):
+            raise UnprocessableEntity(f"the name of a tenant is {IN_WORDS}, not {visit.tenant[:64]!r}")
         return visit
 
     def _expect_own_host(self) -> None:
@@ -207,8 +219,6 @@ def _templates(ui: Ui) -> jinja2.Environment:
     )
     found.globals.update(
         asset=lambda name: ui.assets[name].url,
-        link=values.link,
-        command=values.command,
         navigation=ui.navigation,
         log_chars_max=values.LOG_CHARS_MAX,
     )

@@ -30,7 +30,7 @@ def register(ui: "Ui") -> None:
         onward = local_path(visit.form.get("next") or visit.query.get("next", "/"))
         return visit.render("login.html", status=status, why=why, onward=onward, urls=ui.config.urls)
 
-    @ui.page("/login", needs_login=False)
+    @ui.page("/login", needs_login=False, takes=("next", "why"))
     async def show(visit: Visit) -> Response:
         return ask(visit, why=ENDED if visit.query.get("why") == "ended" else "")
 

@@ -2,8 +2,10 @@
 
 import signal
 import socket
+import ssl
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import hypercorn
 import trio
@@ -11,9 +13,11 @@ from hypercorn.trio import serve as serve_hypercorn
 from hypercorn.typing import ASGIFramework, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
 from quart_trio import QuartTrio
 
+from jqd.client import AsyncClient, Forbidden, JqdClientError
 from jqd.domain.errors import ConfigError
-from jqd.webui.app import create_app
-from jqd.webui.config import UiConfig
+from jqd.domain.log import get_logger
+from jqd.webui.app import UNAUTHORIZED, create_app
+from jqd.webui.config import TIMEOUT_S, UiConfig
 
 BACKLOG = 256  # connections not yet accepted: browsers of a team that come back at once
 KEEP_ALIVE_S = 75.0  # longer than proxies keep theirs
@@ -21,10 +25,16 @@ LAST_S = 10.0  # for the last part of an answer to go, and its connection to clo
 CLOSE_S = 2.0  # for answers under way at a stop; streams of open pages end then
 REQUESTS_MAX = 10**9  # of one connection: hypercorn's own 1,000 breaks streams beside it
 
+_log = get_logger("webui")
+
 
 async def serve(config: UiConfig, *, ready: Callable[[str], None], stop: trio.Event | None = None) -> None:
     """Serve until a signal comes, or `stop` is set; `ready` gets the URL. Raises ConfigError if it cannot listen."""
     stop = trio.Event() if stop is None else stop
+    if config.certificate and config.key:
+        _expect_certificate(config.certificate, config.key)
+    if config.token:
+        await _expect_known(config)
     listener = _listen(config)
     url = f"{'https' if config.has_tls else 'http'}://{_shown(listener)}"
     settings = _hypercorn(config, listener)
@@ -40,6 +50,37 @@ async def serve(config: UiConfig, *, ready: Callable[[str], None], stop: trio.Ev
             await serving.start(partial(serve_hypercorn, _ending(ui.app), settings, shutdown_trigger=stopped))
             ready(url)
         nursery.cancel_scope.cancel()
+
+
+def _expect_certificate(certificate: Path, key: Path) -> None:
+    """Raises ConfigError for files that TLS cannot be spoken with."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (OSError, ValueError) as error:  # an SSLError is an OSError
+        for path in (certificate, key):
+            try:
+                path.read_bytes()
+            except OSError as unread:
+                raise ConfigError(f"{path} cannot be read: {unread.strerror}") from error
+        raise ConfigError(
+            f"--certificate {certificate} and --key {key} are no certificate with its key, in PEM and without a "
+            f"passphrase: {error}"
+        ) from error
+
+
+async def _expect_known(config: UiConfig) -> None:
+    """Raises ConfigError where a daemon does not know the token. One that is away is asked again by each page."""
+    client = AsyncClient(list(config.urls), timeout_s=TIMEOUT_S, token=config.token)
+    try:
+        await client.me()
+    except Forbidden as error:
+        if error.status == UNAUTHORIZED:
+            raise ConfigError(f"the daemon does not know the token that the UI was given: {error}") from error
+        _log.warning("webui.token_limited", why=str(error))
+    except JqdClientError as error:
+        _log.warning("webui.daemon_away", why=str(error))
+    finally:
+        client.client.close()
 
 
 def _ending(app: QuartTrio) -> ASGIFramework:

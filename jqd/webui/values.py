@@ -3,6 +3,7 @@
 What a pusher or a worker made is text here, always: templates escape it, and nothing of it becomes a link.
 """
 
+import re
 import shlex
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -15,6 +16,8 @@ from jqd.domain import json_ext
 VALUE_CHARS_MAX = 16_384  # of one value on a page: some hundred lines
 LOG_CHARS_MAX = 65_536  # the API bounds a log to 64 KiB
 LINE_CHARS_MAX = 300  # of a message in a table
+_ESCAPE = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)|\\.", re.DOTALL)
+"""Of JSON. A half of a character, as UTF-16 has them, without its other half is the group."""
 
 
 class Shown(NamedTuple):
@@ -53,8 +56,15 @@ def read_value(text: str) -> Any:
         meant = json_ext.read(text.encode())
         msgspec.msgpack.encode(meant)
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError) as error:
-        raise ValueError(f"this is no JSON that MessagePack can carry: {error}") from error
+        half = _half(text)
+        why = f"{half} is half of a character, and the other half is not beside it" if half else error
+        raise ValueError(f"this is no JSON that MessagePack can carry: {why}") from error
     return meant
+
+
+def _half(text: str) -> str:
+    """Return an escape of JSON that stands for half of a character, where the other half is missing."""
+    return next((found[1] for found in _ESCAPE.finditer(text) if found[1]), "")
 
 
 def instant(told: Any) -> datetime | None:
@@ -97,8 +107,11 @@ def number(given: Any) -> str:
 
 
 def link(path: str, /, **query: Any) -> str:
-    """Return a URL of this UI. Ids and names stand in its query alone, where any character may be."""
-    given = {name: str(each) for name, each in query.items() if each not in (None, "")}
+    """Return a URL of this UI. Ids and names stand in its query alone, where any character may be.
+
+    An empty tenant stands there, too: it means the jobs of no tenant alone, and none all tenants.
+    """
+    given = {name: str(each) for name, each in query.items() if each or each == 0 or (name, each) == ("tenant", "")}
     return f"{path}?{urlencode(given, quote_via=quote)}" if given else path
 
 

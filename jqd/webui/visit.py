@@ -1,9 +1,10 @@
 """One request of a browser, as pages see it: who asks, what of, and how to answer."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from quart import Response, redirect
+from werkzeug.exceptions import UnprocessableEntity
 
 from jqd.webui import values
 from jqd.webui.api import Api
@@ -25,6 +26,9 @@ class Visit:
         self.query = query
         self.form = form
         self._session = session
+        said = form.get("tenant", query.get("tenant"))
+        self.tenant = said
+        """Whom it speaks for, where the address or the form names one: all calls, links and forms then do."""
 
     @property
     def session(self) -> Session:
@@ -37,11 +41,18 @@ class Visit:
 
     @property
     def api(self) -> Api:
-        return self.session.api
+        return self.session.api if self.tenant is None else self.session.api.speaking_for(self.tenant)
 
     @property
     def me(self) -> Me:
-        return self.session.me
+        """Whose rights this visit has."""
+        me = self.session.me
+        return me if self.tenant is None else me._replace(tenant=self.tenant, all_tenants=False)
+
+    def meet(self, row: Mapping[str, Any]) -> None:
+        """Speak for the tenant of this row from now on: what its page names is of that tenant, too."""
+        if self.tenant is None and self.me.all_tenants and row.get("tenant"):
+            self.tenant = row["tenant"]
 
     def may(self, act: str) -> bool:
         """Return whether the API would let this session act so, by its role."""
@@ -56,15 +67,41 @@ class Visit:
         """Return the URL of this very page: what its live parts fetch."""
         return values.link(self.path, **self.query)
 
+    def link(self, path: str, /, **query: Any) -> str:
+        """Return a URL of this UI that speaks for the same tenant, unless it names another."""
+        return values.link(path, **query, **({} if "tenant" in query else {"tenant": self.tenant}))
+
+    def of_row(self, path: str, row: Mapping[str, Any], /, **query: Any) -> str:
+        """Return a URL of this UI that speaks for the tenant of a row."""
+        whose = row.get("tenant") if self.tenant is None and self.me.all_tenants else None
+        return self.link(path, **query, tenant=whose or self.tenant)
+
+    def command(self, *words: str | None, **flags: Any) -> str:
+        """Return a line for a shell that does the same, for the same tenant."""
+        program, *others = words
+        speaks = () if self.tenant is None else ("--tenant", self.tenant)
+        return values.command(program, *speaks, *others, **flags)
+
+    def expect(self, takes: Collection[str]) -> None:
+        """Raises UnprocessableEntity for a part of the address that this page does not know: one that is mistyped would
+        choose more than was meant."""
+        for name in self.query:
+            if name not in takes:
+                known = ", ".join(takes)
+                raise UnprocessableEntity(f"this page knows no {name!r} in its address; it knows {known or 'nothing'}")
+
     def asked(self, *names: str) -> dict[str, str]:
         """Return those of the query that say something."""
         return {name: self.query[name].strip() for name in names if self.query.get(name, "").strip()}
 
     def render(self, template: str, *, status: int = 200, **data: Any) -> Response:
+        ways = {"link": self.link, "of_row": self.of_row}
         return Response(
-            self.ui.render(template, visit=self, **data), status=status, content_type="text/html; charset=utf-8"
+            self.ui.render(template, visit=self, **ways, **data),
+            status=status,
+            content_type="text/html; charset=utf-8",
         )
 
     def go(self, path: str, **query: Any) -> Response:
         """Answer a form: the browser shows that page next."""
-        return redirect(values.link(path, **query), code=303)  # type: ignore[return-value]
+        return redirect(self.link(path, **query), code=303)  # type: ignore[return-value]

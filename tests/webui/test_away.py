@@ -5,7 +5,7 @@ import pytest
 
 from jqd.client import Client
 from tests.live.harness import Daemon, short_directory
-from tests.webui.conftest import UiProcess
+from tests.webui.conftest import Guarded, UiProcess
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -39,6 +39,8 @@ def test_without_a_daemon_a_page_says_so_and_another_one_is_asked_where_there_is
         (["--bind", "nonsense"], "--bind"),
         (["--bind", "192.0.2.1:0"], "cannot listen"),
         (["--certificate", "cert.pem"], "TLS needs both"),
+        (["--bind", "127.0.0.1:0", "--certificate", "/nope", "--key", "/nope"], "/nope cannot be read"),
+        (["--bind", "127.0.0.1:0", "--certificate", __file__, "--key", __file__], "are no certificate with its key"),
     ],
 )
 def test_settings_that_cannot_work_are_said_before_it_starts(
@@ -46,5 +48,17 @@ def test_settings_that_cannot_work_are_said_before_it_starts(
 ) -> None:
     from jqd.cli import run
 
-    assert run(["ui", "--url", NOBODY, *args]) in (1, 2)
+    assert run(["ui", "--url", NOBODY, *args]) == 2
     assert part in " ".join(capfd.readouterr().err.split())
+
+
+def test_a_token_that_the_daemon_does_not_know_is_said_before_it_starts(
+    guarded: Guarded, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from jqd.cli import run
+
+    assert run(["ui", "--url", guarded.daemon.url, "--bind", "127.0.0.1:0", "--token", "bad"]) == 2
+    said = " ".join(capfd.readouterr().err.split())
+    assert "does not know the token" in said
+    with UiProcess(guarded.ui.log.parent / "away.log", "--url", NOBODY, "--token", "bad") as ui:
+        assert ui.stop() == 0, "a daemon that is away is no reason"

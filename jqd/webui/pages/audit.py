@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from quart import Response
 
-from jqd.webui.values import command, link
+from jqd.webui.values import link
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ FILTER = ("token", "act", "since")
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/audit", nav="Audit")
+    @ui.page("/audit", nav="Audit", takes=(*FILTER, "cursor"))
     async def show(visit: Visit) -> Response:
         which, cursor = visit.asked(*FILTER), visit.query.get("cursor", "")
         told = await visit.api.get("/v1/audit", limit=PAGE_NOTES, cursor=cursor or None, **which)
@@ -24,8 +24,8 @@ def register(ui: "Ui") -> None:
             "audit.html",
             notes=told.get("notes", []),
             which=which,
-            newest=link("/audit", **which) if cursor else "",
-            older=link("/audit", **which, cursor=onward) if onward else "",
+            newest=visit.link("/audit", **which) if cursor else "",
+            older=visit.link("/audit", **which, cursor=onward) if onward else "",
             call=link("/v1/audit", limit=PAGE_NOTES, cursor=cursor, **which),
-            command=command("jqd", "audit", by=which.get("token"), act=which.get("act")),
+            command=visit.command("jqd", "audit", by=which.get("token"), act=which.get("act")),
         )

@@ -10,11 +10,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quart import Response
-from werkzeug.exceptions import BadRequest
+from werkzeug.exceptions import BadRequest, UnprocessableEntity
 
 from jqd.client import TimedOut, Unavailable, Unreachable
 from jqd.client.job_info import FINAL_STATES
-from jqd.webui.values import command
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ class Run(NamedTuple):
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/bulk")
+    @ui.page("/bulk", takes=(*FILTER, "act"))
     async def ask(visit: Visit) -> Response:
         which = visit.asked(*FILTER)
         act = _act(visit.query)
@@ -185,14 +184,22 @@ def _page(
         act=act,
         what=ACTS[act],
         which=which,
+        whose=_whose(visit),
         run=run,
         phase=phase,
         refused=refused,
         fields={"act": act, **which},
         shown={name: each for name, each in which.items() if name != "before"},
         call=f"/v1/jobs/{act} {json.dumps(_body(which), ensure_ascii=False)}",
-        command=command("jqd", act, "--all", **flags),
+        command=visit.command("jqd", act, "--all", **flags),
     )
+
+
+def _whose(visit: Visit) -> str:
+    """Return in words of which tenants the jobs are; empty where this login knows one alone."""
+    if visit.tenant is None:
+        return "all tenants" if visit.me.all_tenants else ""
+    return visit.tenant or "none: only jobs of no tenant"
 
 
 def _act(fields: Any) -> str:
@@ -203,6 +210,10 @@ def _act(fields: Any) -> str:
 
 
 def _asked(form: Any) -> dict[str, str]:
+    """Return the filter of a form. Raises UnprocessableEntity for a field that no form of ours has."""
+    odd = form.keys() - {*FILTER, *Run().fields, "act", "tenant", "form_token"}
+    if odd:
+        raise UnprocessableEntity(f"this form has a field {min(odd)!r}, which chooses no jobs")
     return {name: form[name] for name in FILTER if form.get(name)}
 
 

@@ -11,7 +11,7 @@ from jqd.client.http import job_path
 from jqd.webui.api import Api, together
 from jqd.webui.asking import Question, ask
 from jqd.webui.forms import Fault, faults_of, number_of, path_of, seconds_of, typed
-from jqd.webui.values import command, lasting, link
+from jqd.webui.values import lasting, link
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _OF_ONE_NAME = re.compile(r"""\s*job\.name\s*==\s*(["'])([^"'\\\n]+)\1\s*(?:&&|$
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/constraints", nav="Constraints")
+    @ui.page("/constraints", nav="Constraints", takes=("cursor", "done"))
     async def show(visit: Visit) -> Response:
         cursor = visit.query.get("cursor", "")
         told = await visit.api.get("/v1/constraints", limit=PAGE_CONSTRAINTS, cursor=cursor or None)
@@ -49,13 +49,13 @@ def register(ui: "Ui") -> None:
             "constraints.html",
             constraints=[(row, _limits(row)) for row in told.get("constraints", [])],
             newest="/constraints" if cursor else "",
-            older=link("/constraints", cursor=onward) if onward else "",
+            older=visit.link("/constraints", cursor=onward) if onward else "",
             done=DONE.get(visit.query.get("done", ""), ""),
             call=link("/v1/constraints", limit=PAGE_CONSTRAINTS, cursor=cursor),
-            command=command("jqd", "constraints"),
+            command=visit.command("jqd", "constraints"),
         )
 
-    @ui.page("/constraint")
+    @ui.page("/constraint", takes=("name", "done"))
     async def edit(visit: Visit) -> Response:
         name = visit.query.get("name", "")
         if not name:
@@ -63,12 +63,12 @@ def register(ui: "Ui") -> None:
         row = await visit.api.get(path_of("constraints", name))
         return await _known(visit, row)
 
-    @ui.page("/constraint/confirm")
+    @ui.page("/constraint/confirm", takes=("name",))
     async def confirm(visit: Visit) -> Response:
         name = visit.query.get("name", "")
         await visit.api.get(path_of("constraints", name))
         warning = "Jobs that wait for it start at once, as far as nothing else limits them."
-        back = link("/constraint", name=name)
+        back = visit.link("/constraint", name=name)
         return ask(
             visit,
             Question(
@@ -131,7 +131,7 @@ def _editor(visit: Visit, said: dict[str, str], *, status: int = 200, **more: An
         said=said,
         is_known=bool(visit.query.get("name") or visit.form.get("known")),
         call=path_of("constraints", name) if name else "/v1/constraints/NAME",
-        command=command("jqd", "constraints", "set", name or "NAME", said["match"], **flags),
+        command=visit.command("jqd", "constraints", "set", name or "NAME", said["match"], **flags),
         **more,
     )
 

@@ -7,7 +7,7 @@ from quart import Response
 from werkzeug.exceptions import BadRequest
 
 from jqd.webui.api import together
-from jqd.webui.values import command, link
+from jqd.webui.values import link
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ DONE = {
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/daemons", nav="Daemons")
+    @ui.page("/daemons", nav="Daemons", takes=("cursor", "done"))
     async def show(visit: Visit) -> Response:
         api, cursor = visit.api, visit.query.get("cursor", "")
         found = await together(
@@ -35,7 +35,7 @@ def register(ui: "Ui") -> None:
             "daemons.html",
             daemons=found["daemons"].get("daemons", []),
             newest="/daemons" if cursor else "",
-            older=link("/daemons", cursor=onward) if onward else "",
+            older=visit.link("/daemons", cursor=onward) if onward else "",
             stats=stats,
             journal=stats.get("journal") or {},
             lanes=_lanes(stats.get("lanes") or {}),
@@ -43,7 +43,7 @@ def register(ui: "Ui") -> None:
             ready=found["ready"],
             done=DONE.get(visit.query.get("done", ""), ""),
             call=link("/v1/daemons", limit=PAGE_DAEMONS, cursor=cursor),
-            command=command("jqd", "daemons"),
+            command=visit.command("jqd", "daemons"),
         )
 
     @ui.act("/daemons/drain")

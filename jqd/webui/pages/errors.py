@@ -6,7 +6,7 @@ from quart import Response
 from werkzeug.exceptions import BadRequest
 
 from jqd.webui.pages.bulk import FILTER
-from jqd.webui.values import command, link
+from jqd.webui.values import link
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ TEXTS_SHOWN_MAX = 10  # of one reason
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/errors", nav="Errors")
+    @ui.page("/errors", nav="Errors", takes=(*FILTER, "cursor"))
     async def show(visit: Visit) -> Response:
         which = visit.asked(*FILTER)
         state = which.get("state", "failed")
@@ -36,10 +36,10 @@ def register(ui: "Ui") -> None:
             state=state,
             states=STATES,
             which=which,
-            newest=link("/errors", **which) if cursor else "",
-            older=link("/errors", **which, cursor=onward) if onward else "",
+            newest=visit.link("/errors", **which) if cursor else "",
+            older=visit.link("/errors", **which, cursor=onward) if onward else "",
             call=link("/v1/errors", cursor=cursor, **which),
-            command=command("jqd", "errors", **flags),
+            command=visit.command("jqd", "errors", **flags),
         )
 
 
@@ -49,12 +49,11 @@ def _row(visit: Visit, row: dict[str, Any], which: dict[str, str], state: str) -
     narrowed = {name: each for name, each in which.items() if name not in ("error_is", "error_like")}
     # By the pattern also where one text was seen: there may be others among those not looked at yet.
     such = {"error_like": row["pattern"]} if row.get("pattern") else {"error_is": row["error"]}
-    # A token for all tenants names no jobtype of another tenant by its name.
-    tenant = row.get("tenant") or ""
+    # Names are each tenant's own: who sees all tenants means the one of this row.
+    of = {"tenant": row.get("tenant") or ""} if visit.me.all_tenants else {}
     return {
         **row,
         "title": row.get("pattern") or row["error"],
         "texts": texts[:TEXTS_SHOWN_MAX] if len(texts) > 1 else [],
-        "fields": {**narrowed, "state": state, "name": row["name"], **such},
-        "is_ours": tenant in ("", visit.me.tenant),
+        "fields": {**narrowed, "state": state, "name": row["name"], **such, **of},
     }

@@ -13,7 +13,6 @@ from jqd.client.http import job_path
 from jqd.client.job_info import FINAL_STATES
 from jqd.webui.pages.now import STATES
 from jqd.webui.picture import draw
-from jqd.webui.values import command
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -46,28 +45,29 @@ DONE = {"cancel": "cancelled", "retry": "tried again", "close": "closed"}
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/flow")
+    @ui.page("/flow", takes=("id", "state", "done", "changed"))
     async def show(visit: Visit) -> Response:
         return await _flow(visit, _named(visit.query, "id"))
 
-    @ui.page("/flow/confirm")
+    @ui.page("/flow/confirm", takes=("id", "act"))
     async def confirm_flow(visit: Visit) -> Response:
         job_id, act = _named(visit.query, "id"), _act(visit.query.get("act"), FLOW_ACTS)
+        await _meet(visit, job_id)
         of = visit.api.client.cancel_flow if act == "cancel" else visit.api.client.retry_flow
         found = await of(job_id, dry_run=True)
         sure = Sure(
             f"{act.capitalize()} this flow?",
             FLOW_ACTS[act],
             f"{job_path(job_id)}/flow/{act}",
-            command("jqd", act, job_id, "--flow"),
+            visit.command("jqd", act, job_id, "--flow"),
         )
         return _ask(visit, sure, act, f"/flow/{act}", {"id": job_id}, "/flow", found.matched)
 
-    @ui.page("/group")
+    @ui.page("/group", takes=("name", "done", "changed"))
     async def show_group(visit: Visit) -> Response:
         return await _group(visit, _named(visit.query, "name"))
 
-    @ui.page("/group/confirm")
+    @ui.page("/group/confirm", takes=("name", "act"))
     async def confirm_group(visit: Visit) -> Response:
         name, act = _named(visit.query, "name"), _act(visit.query.get("act"), GROUP_ACTS)
         matched = None
@@ -78,7 +78,7 @@ def register(ui: "Ui") -> None:
             f"{act.capitalize()} this group?",
             GROUP_ACTS[act],
             f"{group_path(name)}/{act}",
-            command("jqd", "groups", act, name),
+            visit.command("jqd", "groups", act, name),
         )
         return _ask(visit, sure, act, f"/group/{act}", {"name": name}, "/group", matched)
 
@@ -106,6 +106,7 @@ def _change(
 
 
 async def _flow(visit: Visit, job_id: str) -> Response:
+    await _meet(visit, job_id)
     path = f"{job_path(job_id)}/flow"
     jobs: list[FlowJob] = []
     cursor, whole = "", False
@@ -135,8 +136,14 @@ async def _flow(visit: Visit, job_id: str) -> Response:
         ended=ended,
         done=_done(visit),
         call=path,
-        command=command("jqd", "flow", job_id),
+        command=visit.command("jqd", "flow", job_id),
     )
+
+
+async def _meet(visit: Visit, job_id: str) -> None:
+    """Speak for the tenant of this job, which may be named by its id alone: the ids in a flow are its tenant's."""
+    if visit.tenant is None and visit.me.all_tenants:
+        visit.meet(await visit.api.get(job_path(job_id)))
 
 
 async def _group(visit: Visit, name: str) -> Response:
@@ -149,7 +156,7 @@ async def _group(visit: Visit, name: str) -> Response:
         states=(*STATES, "unknown"),
         done=_done(visit),
         call=path,
-        command=command("jqd", "groups", "get", name),
+        command=visit.command("jqd", "groups", "get", name),
     )
 
 

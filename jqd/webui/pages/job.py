@@ -11,7 +11,7 @@ from jqd.client import Conflict, Invalid, NotFound
 from jqd.client.http import job_path
 from jqd.client.job_info import FINAL_STATES
 from jqd.webui.api import Api, together
-from jqd.webui.values import command, read_value
+from jqd.webui.values import read_value
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -37,16 +37,17 @@ Act = Callable[[Visit, str], Awaitable[object]]
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/job")
+    @ui.page("/job", takes=("id", "done"))
     async def show(visit: Visit) -> Response:
         return await _page(visit, _job_id(visit.query), done=DONE.get(visit.query.get("done", ""), ""))
 
-    @ui.page("/job/confirm")
+    @ui.page("/job/confirm", takes=("id", "act"))
     async def confirm(visit: Visit) -> Response:
         job_id, act = _job_id(visit.query), visit.query.get("act", "")
         if act not in IRREVERSIBLE:
             raise BadRequest(f"nothing to confirm is called {act!r}")
         job = await visit.api.get(job_path(job_id))
+        visit.meet(job)
         return visit.render("confirm.html", job=job, act=act, warning=IRREVERSIBLE[act])
 
     for name, act in ACTS.items():
@@ -68,6 +69,8 @@ async def _act(name: str, act: Act, visit: Visit) -> Response:
 async def _page(visit: Visit, job_id: str, *, done: str = "", refused: str = "", status: int = 200) -> Response:
     api, path = visit.api, job_path(job_id)
     job = await api.get(path)
+    visit.meet(job)
+    api, path = visit.api, job_path(job.get("id") or job_id)
     ended = job["state"] in FINAL_STATES
     more: dict[str, Callable[[], Awaitable[Any]]] = {"log": partial(_found, api, f"{path}/log")}
     if not ended:
@@ -89,7 +92,7 @@ async def _page(visit: Visit, job_id: str, *, done: str = "", refused: str = "",
         refused=refused,
         typed=visit.form.get("argument"),
         call=path,
-        command=command("jqd", "get", job_id),
+        command=visit.command("jqd", "get", job_id),
     )
 
 

@@ -6,7 +6,7 @@ from quart import Response
 
 from jqd.webui.pages.bulk import FILTER, offered
 from jqd.webui.pages.now import STATES
-from jqd.webui.values import command, link
+from jqd.webui.values import link
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ CODES = ("retry", "ok", "failed", "error")
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/jobs", nav="Jobs")
+    @ui.page("/jobs", nav="Jobs", takes=(*FILTER, "cursor", "done"))
     async def show(visit: Visit) -> Response:
         which = visit.asked(*FILTER)
         cursor = visit.query.get("cursor", "")
@@ -31,8 +31,8 @@ def register(ui: "Ui") -> None:
             states=STATES,
             codes=CODES,
             offers=offered(which),
-            newest=link("/jobs", **which) if cursor else "",
-            older=link("/jobs", **which, cursor=onward) if onward else "",
+            newest=visit.link("/jobs", **which) if cursor else "",
+            older=visit.link("/jobs", **which, cursor=onward) if onward else "",
             call=link("/v1/jobs", limit=PAGE_JOBS, cursor=cursor, **which),
-            command=command("jqd", "jobs", **flags),
+            command=visit.command("jqd", "jobs", **flags),
         )

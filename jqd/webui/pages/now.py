@@ -8,7 +8,7 @@ from quart import Response
 from jqd.client import Forbidden, Unavailable
 from jqd.webui.api import SHARED_S, Api, together
 from jqd.webui.hour import COLUMNS, rows
-from jqd.webui.values import lasting, link
+from jqd.webui.values import lasting
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def register(ui: "Ui") -> None:
             daemon=found["stats"] or {},
             hour=rows(found["hour"]) if found["hour"] else [],
             columns=COLUMNS,
-            findings=_findings(found, oldest, workers),
+            findings=_findings(visit, found, oldest, workers),
         )
 
 
@@ -83,7 +83,7 @@ def _counts(stats: dict[str, Any] | None, types: list[dict[str, Any]]) -> dict[s
 
 
 def _findings(
-    found: dict[str, Any], oldest: list[dict[str, Any]], workers: list[dict[str, Any]] | None
+    visit: Visit, found: dict[str, Any], oldest: list[dict[str, Any]], workers: list[dict[str, Any]] | None
 ) -> list[Finding]:
     ready, findings = found["ready"], []
     for half, verb in (("push", "takes no jobs"), ("run", "runs no jobs")):
@@ -94,7 +94,7 @@ def _findings(
     if workers == []:
         findings.append(Finding("warn", "No worker is registered: start one with `jqd worker`."))
     for row in [row for row in oldest if row.get("note")][:SHOWN_MAX]:
-        href = link("/jobs", state="waiting", name=row["name"])
+        href = visit.of_row("/jobs", row, state="waiting", name=row["name"])
         findings.append(Finding("bad", f"{row['name']} waits for {lasting(row['oldest_s'])}: {row['note']}", href))
     for one in (found["types"] or {}).get("paused") or ():
         whose = f"tenant {one['tenant']}" if one.get("tenant") else "whatever has no tenant"
@@ -102,5 +102,5 @@ def _findings(
     counts = _counts(found["stats"], (found["types"] or {}).get("types", []))
     if counts and counts.get("failed"):
         dead = counts["failed"]
-        findings.append(Finding("warn", f"{dead} jobs have failed for good.", link("/jobs", state="failed")))
+        findings.append(Finding("warn", f"{dead} jobs have failed for good.", visit.link("/jobs", state="failed")))
     return findings

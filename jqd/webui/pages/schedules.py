@@ -7,7 +7,7 @@ from quart import Response
 from jqd.client import Conflict, Invalid, NotFound
 from jqd.webui.asking import Question, ask
 from jqd.webui.forms import Fault, faults_of, number_of, path_of, seconds_of, typed
-from jqd.webui.values import command, lasting, link, read_value, value
+from jqd.webui.values import lasting, link, read_value, value
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ DONE = {
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/schedules", nav="Schedules")
+    @ui.page("/schedules", nav="Schedules", takes=("cursor", "done"))
     async def show(visit: Visit) -> Response:
         cursor = visit.query.get("cursor", "")
         told = await visit.api.get("/v1/schedules", limit=PAGE_SCHEDULES, cursor=cursor or None)
@@ -42,13 +42,13 @@ def register(ui: "Ui") -> None:
             "schedules.html",
             schedules=[(row, _when(row)) for row in told.get("schedules", [])],
             newest="/schedules" if cursor else "",
-            older=link("/schedules", cursor=onward) if onward else "",
+            older=visit.link("/schedules", cursor=onward) if onward else "",
             done=DONE.get(visit.query.get("done", ""), ""),
             call=link("/v1/schedules", limit=PAGE_SCHEDULES, cursor=cursor),
-            command=command("jqd", "schedules"),
+            command=visit.command("jqd", "schedules"),
         )
 
-    @ui.page("/schedule")
+    @ui.page("/schedule", takes=("name", "done", "job"))
     async def edit(visit: Visit) -> Response:
         name = visit.query.get("name", "")
         if not name:
@@ -57,12 +57,12 @@ def register(ui: "Ui") -> None:
         done = DONE.get(visit.query.get("done", ""), "")
         return _editor(visit, _typed_before(row), row=row, when=_when(row), done=done)
 
-    @ui.page("/schedule/confirm")
+    @ui.page("/schedule/confirm", takes=("name",))
     async def confirm(visit: Visit) -> Response:
         name = visit.query.get("name", "")
         await visit.api.get(path_of("schedules", name))
         warning = "None of its dates comes any more. Jobs that it pushed stay."
-        title, back = f"Delete schedule {name}?", link("/schedule", name=name)
+        title, back = f"Delete schedule {name}?", visit.link("/schedule", name=name)
         return ask(visit, Question(title, warning, "Delete", "remove", "/schedule/delete", {"name": name}, back))
 
     @ui.act("/schedule/set")
@@ -137,7 +137,7 @@ def _editor(visit: Visit, said: dict[str, str], *, status: int = 200, **more: An
         is_known=bool(visit.query.get("name") or visit.form.get("known")),
         has_argument="argument" in visit.form if visit.form else said["argument"] != TOO_LONG,
         call=path_of("schedules", name) if name else "/v1/schedules/NAME",
-        command=command("jqd", "schedules", "set", *words, tz=said["tz"] if said["cron"] else "", **flags),
+        command=visit.command("jqd", "schedules", "set", *words, tz=said["tz"] if said["cron"] else "", **flags),
         **more,
     )
 

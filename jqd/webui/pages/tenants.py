@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from quart import Response
 
 from jqd.webui.pages.now import STATES
-from jqd.webui.values import command, link
+from jqd.webui.values import link
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ WAITS = ("waiting", "scheduled", "retrying", "blocked")
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/tenants", nav="Tenants")
+    @ui.page("/tenants", nav="Tenants", takes=("cursor", "done"))
     async def show(visit: Visit) -> Response:
         cursor = visit.query.get("cursor", "")
         told = await visit.api.get("/v1/tenants", limit=PAGE_TENANTS, cursor=cursor or None)
@@ -29,10 +29,10 @@ def register(ui: "Ui") -> None:
             tenants=[(row, _quota(row)) for row in told.get("tenants", [])],
             states=STATES,
             newest="/tenants" if cursor else "",
-            older=link("/tenants", cursor=onward) if onward else "",
+            older=visit.link("/tenants", cursor=onward) if onward else "",
             done=DONE.get(visit.query.get("done", ""), ""),
             call=link("/v1/tenants", limit=PAGE_TENANTS, cursor=cursor),
-            command=command("jqd", "quotas"),
+            command=visit.command("jqd", "quotas"),
         )
 
     for act in DONE:

@@ -9,7 +9,7 @@ from werkzeug.exceptions import BadRequest, NotFound
 from jqd.client import Unavailable
 from jqd.webui.pages.now import RATES, STATES
 from jqd.webui.picture import CHART_HEIGHT, CHART_WIDTH, LINE_HEIGHT, LINE_WIDTH, points
-from jqd.webui.values import command, lasting, link, number
+from jqd.webui.values import lasting, link, number
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/types", nav="Types")
+    @ui.page("/types", nav="Types", takes=("name", "cursor"))
     async def show(visit: Visit) -> Response:
         which = visit.asked("name")
         cursor = visit.query.get("cursor", "")
@@ -49,13 +49,13 @@ def register(ui: "Ui") -> None:
             width=LINE_WIDTH,
             height=LINE_HEIGHT,
             ours=("", visit.me.tenant),
-            newest=link("/types", **which) if cursor else "",
-            older=link("/types", **which, cursor=onward) if onward else "",
+            newest=visit.link("/types", **which) if cursor else "",
+            older=visit.link("/types", **which, cursor=onward) if onward else "",
             call=link("/v1/types", limit=PAGE, cursor=cursor, **which),
-            command=command("jqd", "types"),
+            command=visit.command("jqd", "types"),
         )
 
-    @ui.page("/type")
+    @ui.page("/type", takes=("name", "minutes", "done"))
     async def one(visit: Visit) -> Response:
         return await _page(visit)
 
@@ -100,7 +100,7 @@ async def _page(visit: Visit) -> Response:
         ran=_spread(steps, "run", history["run_bounds"]),
         done=done.get(visit.query.get("done", ""), ""),
         call=link("/v1/history", name=name, minutes=minutes),
-        command=command("jqd", "jobs", name=name),
+        command=visit.command("jqd", "jobs", name=name),
     )
 
 

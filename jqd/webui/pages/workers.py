@@ -9,7 +9,7 @@ from quart import Response
 from jqd.webui.api import together
 from jqd.webui.asking import Question, ask
 from jqd.webui.forms import path_of
-from jqd.webui.values import command, cut, link
+from jqd.webui.values import cut, link
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ DONE = {
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/workers", nav="Workers & handlers")
+    @ui.page("/workers", nav="Workers & handlers", takes=("cursor", "handlers", "done"))
     async def show(visit: Visit) -> Response:
         api, cursor, onward = visit.api, visit.query.get("cursor", ""), visit.query.get("handlers", "")
         found = await together(
@@ -59,15 +59,15 @@ def register(ui: "Ui") -> None:
             daemons=_daemons(workers),
             broken=[each for each in found["ready"].get("warnings") or () if str(each).startswith("handler ")],
             newest="/workers" if cursor else "",
-            older=link("/workers", cursor=next_workers) if next_workers else "",
+            older=visit.link("/workers", cursor=next_workers) if next_workers else "",
             newest_handlers="/workers" if onward else "",
-            older_handlers=link("/workers", handlers=next_handlers) if next_handlers else "",
+            older_handlers=visit.link("/workers", handlers=next_handlers) if next_handlers else "",
             done=DONE.get(visit.query.get("done", ""), ""),
             call=link("/v1/workers", limit=PAGE_WORKERS, cursor=cursor),
-            command=command("jqd", "workers"),
+            command=visit.command("jqd", "workers"),
         )
 
-    @ui.page("/worker/confirm")
+    @ui.page("/worker/confirm", takes=("id",))
     async def confirm(visit: Visit) -> Response:
         worker_id = visit.query.get("id", "")
         warning = "It gets no job any more, until it registers anew. What it has in flight is still waited for."
@@ -85,7 +85,7 @@ def register(ui: "Ui") -> None:
 
 
 def _declare_handler(ui: "Ui") -> None:
-    @ui.page("/handler")
+    @ui.page("/handler", takes=("name", "version", "done"))
     async def show(visit: Visit) -> Response:
         name, version = visit.query.get("name", ""), visit.query.get("version", "")
         row = await visit.api.get(path_of("handlers", name), version=version or None)
@@ -95,15 +95,15 @@ def _declare_handler(ui: "Ui") -> None:
             code=[(title, cut(row[field])) for title, field in CODE if row.get(field)],
             takes=_takes(row),
             call=link(path_of("handlers", name), version=version),
-            command=command("jqd", "handlers", "get", name, version=version),
+            command=visit.command("jqd", "handlers", "get", name, version=version),
         )
 
-    @ui.page("/handler/confirm")
+    @ui.page("/handler/confirm", takes=("name",))
     async def confirm(visit: Visit) -> Response:
         name = visit.query.get("name", "")
         await visit.api.get(path_of("handlers", name))
         warning = "All its versions are deleted for good. What they have in flight is still waited for."
-        title, fields, back = f"Delete handler {name}?", {"name": name}, link("/handler", name=name)
+        title, fields, back = f"Delete handler {name}?", {"name": name}, visit.link("/handler", name=name)
         return ask(visit, Question(title, warning, "Delete", "remove", "/handler/delete", fields, back))
 
     @ui.act("/handler/delete")
