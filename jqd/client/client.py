@@ -9,7 +9,6 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
 from types import TracebackType
 from typing import Any, Self, Unpack
 from uuid import uuid4
@@ -81,13 +80,6 @@ class Client(Manage):
     def url(self) -> str:
         """Return the URL of the daemon that is asked first."""
         return self._http.url
-
-    def speaking_for(self, tenant: str) -> Self:
-        """Return a view that speaks for one tenant, with a token that may; it shares the connections, and needs no
-        close."""
-        view = copy(self)
-        view._http = self._http.speaking_for(tenant)
-        return view
 
     def __enter__(self) -> Self:
         return self

@@ -2,8 +2,9 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
 from urllib.parse import quote
 
 from jqd.client.constraints import Constraints
@@ -70,6 +71,13 @@ class Manage(Constraints, Flows, Schedules, Tokens):
     """`Client` beyond pushing and waiting."""
 
     _http: Http
+
+    def speaking_for(self, tenant: str) -> Self:
+        """Return a view that speaks for one tenant, with a token that may; it shares the connections, and needs no
+        close."""
+        view = copy(self)
+        view._http = self._http.speaking_for(tenant)
+        return view
 
     def jobs(self, *, limit: int | None = None, **which: Unpack[Matching]) -> Iterator[JobInfo]:
         """Jobs that match all that is given; newest first, at most `limit`. Asks page by page.
