@@ -69,6 +69,8 @@ async def get(services: Services, name: str, breathe: Breathe) -> GroupView:
     await wait_ingested(services)  # what is not there then is counted as unknown
     group = await _expect(services, name)
     found = await look(services, group.job_ids, breathe, len(group.job_ids))
+    if services.principal.scopes and not found:
+        raise _none(name)  # all its jobs are of types that this token is not for
     counts = Counter(row.state for row in found.values())
     if missing := len(group.job_ids) - len(found):
         counts[UNKNOWN] = missing
@@ -182,8 +184,12 @@ async def _expect(services: Services, name: str) -> Group:
     qualified = services.qualified_name(name)
     group = await services.home(qualified).get_group(qualified)
     if group is None:
-        raise NotFound(f"there is no group {name[:64]!r}; it has had no job yet, or was left alone for a week")
+        raise _none(name)
     return group
+
+
+def _none(name: str) -> NotFound:
+    return NotFound(f"there is no group {name[:64]!r}; it has had no job yet, or was left alone for a week")
 
 
 def _expect_name(name: str) -> None:
