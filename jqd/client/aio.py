@@ -158,6 +158,8 @@ class AsyncClient:
     handler = _call(Client.handler, looks=True)
     handlers = _call(Client.handlers, looks=True)
     types = _call(Client.types, looks=True)
+    history = _call(Client.history, looks=True)
+    tenants = _call(Client.tenants, looks=True)
     why = _call(Client.why, looks=True)
     daemons = _call(Client.daemons, looks=True)
     me = _call(Client.me, looks=True)
