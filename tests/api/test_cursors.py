@@ -46,7 +46,8 @@ async def edge() -> Whole:
 
 
 def test_there_are_such_lists() -> None:
-    assert {one.path for one in ROUTES if one.method == "GET" and one.lists and "<" not in one.path} == {*LISTS}
+    lists = {one.path for one in ROUTES if one.method == "GET" and one.lists and "<" not in one.path}
+    assert lists - {"/v1/history"} == {*LISTS}  # as many steps as its minutes say, so it has no cursor
 
 
 @pytest.mark.parametrize("path", LISTS)

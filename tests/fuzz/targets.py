@@ -17,7 +17,7 @@ from jqd.api.decode import read_body, read_query
 from jqd.api.problems import Problem
 from jqd.api.v1.leases import Outcome as Reported
 from jqd.api.v1.push import PushQuery, _read_json
-from jqd.domain.errors import AnswerGarbled, JournalError, ServiceError
+from jqd.domain.errors import AnswerGarbled, JournalError, ServiceError, StoreRefused
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import IdSource
 from jqd.domain.record import DECODERS, Head, Lane, encode_jobs
@@ -136,7 +136,7 @@ def answer(data: bytes) -> None:
 def row(data: bytes) -> None:
     """What stands in the store, by every decoder there is."""
     for decode in (codec.decode_job, codec.decode_tries, views.decode_end, codec.decode_generation):
-        with suppress(codec.Unreadable):
+        with suppress(codec.Unreadable, StoreRefused):  # a row of another version is left for the jqd that wrote it
             decode(KEYS, FIRST_ID, data)
     for decode_value in (codec.text, codec.whole, codec.list_of):
         with suppress(codec.Unreadable):

@@ -40,5 +40,5 @@ async def test_a_lease_that_is_no_number_is_looked_at_once() -> None:
 
 
 async def test_garbage_in_the_store_is_answered_or_refused() -> None:
-    told = await garbage(2, random.Random(5))
+    told = await garbage(4, random.Random(5))
     assert told["refused"]

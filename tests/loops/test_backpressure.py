@@ -10,6 +10,7 @@ import trio.testing
 from jqd.control import Control
 from jqd.domain.errors import StoreAway
 from jqd.domain.record import Lane
+from jqd.domain.settings import SettingTable
 from jqd.loops.backpressure import LAGS, LOOK_S, RETRY_S, STEP_S, Backpressure, BackpressureConfig, Watermark
 from jqd.notify.config import NotifyConfig
 from jqd.store import Store
@@ -130,6 +131,8 @@ def test_what_a_store_that_was_emptied_is_told_once_more_does_not_count() -> Non
         config=SimpleNamespace(pressure=CONFIG, notify=NotifyConfig()),
         source=random.Random(1),
         meter=SimpleNamespace(),
+        workers=SimpleNamespace(settings=SettingTable()),
+        joblog=SimpleNamespace(tallies=[]),
     )
     nobody: Any = None
     pressure = Control(shared, parts, nobody, nobody).pressure
