@@ -117,6 +117,7 @@ async def test_types_that_have_work(edge):
         "options": None,
         "options_by": None,
         "paused_at": None,
+        "paused_for": None,
         "note": "no worker takes these jobs",
         "workers": 0,
     }

@@ -109,12 +109,18 @@ def test_what_failed_is_tried_anew_and_what_waits_for_it_goes_on(daemons: Pair) 
         assert sorted(jobs["group.retried"]["parents"]) == sorted([good, bad])
         assert jobs[good]["children"] == jobs[bad]["children"] == ["group.retried"]
         assert (flow["cursor"], flow["whole"]) == ("", True)
+        first_at = client.get("group.retried").finished_at
         told = httpx2.post(f"{one.url}/v1/jobs/{good}/flow/retry", timeout=30).json()
         assert (told["matched"], told["changed"]) == (2, 2), told
-        wait_for(lambda: client.get(bad).state == "failed" and client.get(bad).attempts == 1, "it did not run again")
+
+        def failed_anew() -> bool:  # told of the second failure: a retry before that would let it wait on
+            info = client.get("group.retried")
+            return info.state == "failed" and info.finished_at != first_at
+
+        wait_for(failed_anew, "it did not run again")
         client.retry(bad, argument={"good": True})
         assert client.get(bad, wait=30).state == "succeeded"
-        wait_for(lambda: client.get("group.retried").state == "failed", "it waited for a parent that failed")
+        assert client.get("group.retried").state == "failed", "it waited for a parent that failed"
         told = httpx2.post(f"{one.url}/v1/groups/retried/retry", timeout=30).json()
         assert (told["matched"], told["changed"]) == (1, 1), told
         assert client.get("group.retried", wait=30).result == 1

@@ -17,7 +17,7 @@ import msgpack
 import pytest
 
 from jqd.client import Client, JobInfo
-from tests.live.harness import ROOT, START_S, Daemon, ingested
+from tests.live.harness import ROOT, START_S, Daemon, ingested, wait_for
 from tests.live.test_copied import EXAMPLES
 
 WAIT_S = 30.0  # for a job to end on a busy machine
@@ -247,6 +247,7 @@ def test_lines_alone_and_in_batches(shared_daemons: tuple[Daemon, Daemon], hook:
         assert (again.state, again.attempts) == ("failed", 2)
         parent = client.push("line", "#J: then|later", keep_result=True)
         assert client.result(parent, wait=WAIT_S) is None
+        wait_for(lambda: any(client.jobs(name="then")), "the job of that line did not come")
         assert ingested(client, f"{parent}.0").argument == "later"
     jobs = [{"name": "batched", "argument": text, "max_retry": 0, "keep_result": True}
             for text in ("200 one", "422 two", "7 three", "what?", "200 five")]  # fmt: skip

@@ -67,7 +67,7 @@ def test_two_daemons_send_one_mail_and_call_one_hook_and_tell_no_argument(tmp_pa
     assert len(box.mails) == 2, "one of each group"
     first, second = (mail.get_content() for mail in box.mails)
     assert "moody: the data are wrong" in first
-    assert "https://jqd.example.org/errors?name=moody&error_is=the+data+are+wrong" in first
+    assert "https://jqd.example.org/errors?tenant=&name=moody&error_is=the+data+are+wrong" in first
     assert "square: " in second
     assert "TypeError" in second
     assert b"very secret" not in b"".join(box.raw)

@@ -122,7 +122,7 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "reap-unnoted": mistake(
         "kill,cut",
-        40,
+        106,
         "stuck,group never",
         "nobody is told of what ends as a dead hand is emptied",
         in_script("reap", NOTES_ENDS, ""),
