@@ -61,7 +61,7 @@ def test_prometheus_scrapes_what_two_daemons_count(shared_daemons: tuple[Daemon,
         wait_for(lambda: (server.value(quantile) or -1) > 0, "no quantile")
         same = 'count(count by (state) (jqd_jobs{type="square", state="waiting"}))'
         assert server.value(same) == 1
-        assert server.value('max(jqd_workers{state="ok"})') >= 1  # others may share these daemons
+        assert (server.value('max(jqd_workers{state="ok"})') or 0) >= 1  # others may share these daemons
         assert server.value("count(jqd_journal_fsync_seconds_count > 0)") == 2
         assert server.value("min(jqd_journal_disk_free_bytes > 0)")
         assert {row["metric"]["version"] for row in server.query("jqd_build_info")}
