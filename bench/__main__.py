@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import e2e, edge, enqueue, flows, journal, latency, memory, pull, scale, schedule, single, space, start
+from bench import e2e, edge, enqueue, flows, journal, latency, memory, pull, scale, schedule, single, space, start, ui
 from bench.result import Result
 
 ENTRIES: dict[str, Callable[[int], Result]] = {
@@ -30,6 +30,7 @@ ENTRIES: dict[str, Callable[[int], Result]] = {
     "flood": edge.flood,
     "arrays": edge.arrays,
     "claimable": edge.claimable,
+    "ui": ui.run,
 }
 SHORT_JOBS = {
     "journal": 20_000,
@@ -50,6 +51,7 @@ SHORT_JOBS = {
     "flood": 200,
     "arrays": 4,
     "claimable": 200,
+    "ui": 500,
 }
 
 
