@@ -2,27 +2,13 @@
 
 import random
 
-import pytest
 import trio
 
 from jqd.chaining.flows import COMPLAIN_S, REST_S, Flows
 from jqd.domain.flow import BLOCKED_MS, Flow
 from jqd.domain.job import Change, ChangeKind, Job
-from jqd.store import NameJournaled, NameWanted, StoreConfig
-from jqd.testing.clock import ManualClock
-from jqd.testing.store import FakeStore
-from tests.contract.bench import JOURNAL, StoreBench
-
-
-@pytest.fixture
-async def bench() -> StoreBench:
-    clock = ManualClock()
-    store = FakeStore(clock, StoreConfig(url="redis://fake"))
-    await store.look(fresh=True)
-    await store.applied(JOURNAL)
-    bench = StoreBench(store, clock)
-    await bench.join()
-    return bench
+from jqd.store import NameJournaled, NameWanted
+from tests.contract.bench import StoreBench
 
 
 def flows_of(bench: StoreBench, released: list[tuple[str, str]]) -> Flows:

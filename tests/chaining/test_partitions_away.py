@@ -11,11 +11,8 @@ from jqd.domain.errors import StoreAway
 from jqd.domain.flow import BLOCKED_MS, Flow
 from jqd.domain.job import Job
 from jqd.domain.jobid import ALPHABET
-from jqd.store import StoreConfig
 from jqd.store.links import WatchPair
-from jqd.testing.clock import ManualClock
-from jqd.testing.store import FakeStore
-from tests.contract.bench import JOURNAL, StoreBench
+from tests.contract.bench import StoreBench
 
 
 class Away:
@@ -27,17 +24,6 @@ class Away:
         raise StoreAway("it does not answer")
 
     note_parents = watch_parents
-
-
-@pytest.fixture
-async def bench() -> StoreBench:
-    clock = ManualClock()
-    store = FakeStore(clock, StoreConfig(url="redis://fake"))
-    await store.look(fresh=True)
-    await store.applied(JOURNAL)
-    bench = StoreBench(store, clock)
-    await bench.join()
-    return bench
 
 
 def make(bench: StoreBench, home: int, **fields: Any) -> Job:
