@@ -26,3 +26,16 @@ def test_a_page_whose_stream_was_refused_at_first_asks_again(site: Site, chromiu
 
     chromium.run(look, strict=False)
     assert len(asked) == 2, "and holds the one it has"
+
+
+def test_a_page_is_live_where_the_stream_s_script_comes_last(site: Site, chromium: Chromium) -> None:
+    def look(page: Page) -> None:
+        held: list[Route] = []
+        page.route("**/hx-sse.min.js", lambda route: held.append(route))
+        page.goto(site.url, wait_until="commit")
+        page.wait_for_function("() => typeof htmx !== 'undefined'")
+        page.evaluate("new Promise(done => setTimeout(done))")  # what htmx had put off until after its own script
+        with page.expect_request("**/live"):
+            held[0].continue_()
+
+    chromium.run(look)
