@@ -8,7 +8,7 @@ Older segments are not read: each was synced before the next was begun, and the 
 verify every frame again anyway and report damage. Memory: one window, one body.
 
 The file `retired` has the position from which jobs are read: those before it have ended, or were copied behind it.
-Their segments may stay longer, for endings that other daemons' jobs need (docs/adr/0008).
+Their segments may stay longer, for endings that other daemons' jobs need (docs/adr/0001).
 
     retired    jqd-retired 1 <position> <end> <CRC-32 of what stands before it>
 

@@ -1,4 +1,4 @@
-"""Gets what a claim lacks of constraints that are counted in other partitions of the store (docs/adr/0059).
+"""Gets what a claim lacks of constraints that are counted in other partitions of the store (docs/adr/0048).
 
     claim ──lacks──▶ home of the bucket: a rate is spent there, slots are granted there
                         │ the first time, or when there are too few: what do the others have?

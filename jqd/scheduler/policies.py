@@ -7,7 +7,7 @@
 
 `fair` counts in *virtual time*: a job that begins moves its tenant on by 1 / weight. Who has the least goes first, so
 all that wait stay together, no further apart than by a batch. The time of the first is where all stand at least: a
-newcomer, or one that comes back, begins there, and nobody is owed what he did not ask for (docs/adr/0049).
+newcomer, or one that comes back, begins there, and nobody is owed what he did not ask for (docs/adr/0048).
 """
 
 import random

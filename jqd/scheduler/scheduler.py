@@ -1,7 +1,7 @@
 """Chooses what to run next, and counts what runs.
 
 The rule of the LightJQ specification: the smallest priority number over all jobtypes goes first. Of equal ones a policy
-says which (`policies.py`). Where jobs age their ranks are compared in place of priorities (docs/adr/0049). A row is a
+says which (`policies.py`). Where jobs age their ranks are compared in place of priorities (docs/adr/0048). A row is a
 jobtype that waits, in one partition of the store. A whole batch is claimed at once, so the choice also says how far
 down that batch may reach before it would overtake a better job of another jobtype.
 """

@@ -230,7 +230,7 @@ class OutcomeBatch:
     def _may_come(self, view: JobView | Coming, worker_id: str) -> bool:
         """Return whether a job may be on its way to that worker, or just came there. `view`: got after the report.
 
-        A worker may report before its 202 was read, journaled and applied (docs/adr/0078). Until then the store knows
+        A worker may report before its 202 was read, journaled and applied (docs/adr/0027). Until then the store knows
         the daemon that holds the job, and that daemon alone whom it gave the job to. What was reported of an earlier
         attempt must not answer for it. Whoever names the lease is right in any case.
         """

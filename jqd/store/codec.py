@@ -72,7 +72,7 @@ SUCCEEDED, RETRY, ENTRUSTED = Fate.SUCCEEDED, Fate.RETRY, Fate.ENTRUSTED  # read
 SAID_MORE = 6
 """Stands to scripts for a fate: it succeeded, and jobs follow, or it printed something."""
 _PLACED = {fate: fate.value for fate in Fate} | {Fate.FAILED: Fate.DEAD.value}
-"""Whatever failed for good stays until somebody deals with it (adr/0008)."""
+"""Whatever failed for good stays until somebody deals with it (adr/0001)."""
 
 
 class Unreadable(StoreRefused):

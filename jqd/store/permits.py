@@ -1,4 +1,4 @@
-"""The store's methods on permits: starts granted by partitions that count a constraint for all (docs/adr/0059)."""
+"""The store's methods on permits: starts granted by partitions that count a constraint for all (docs/adr/0048)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

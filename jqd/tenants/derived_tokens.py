@@ -1,5 +1,5 @@
 """Derived tokens: whoever has a token makes one that ends sooner, with the same rights or fewer, for a browser or a
-colleague. It is valid while all above it are, so revoking one revokes what was derived from it (docs/adr/0089)."""
+colleague. It is valid while all above it are, so revoking one revokes what was derived from it (docs/adr/0054)."""
 
 from collections.abc import Mapping
 from typing import Annotated

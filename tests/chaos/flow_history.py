@@ -23,7 +23,7 @@ from tests.chaos.nemesis import WIPE
 ENDS = ("ok", "failed")
 TERMINAL = frozenset({"succeeded", "failed", "cancelled"})
 
-# What docs/adr/0006-recovery.md, 0047-followers.md, 0081-blocked.md and docs/use/FLOWS.md name; nothing else excuses.
+# What docs/adr/0006-recovery.md, 0047-flows.md, 0047-flows.md and docs/use/FLOWS.md name; nothing else excuses.
 AWAY = (
     "a child may run before a parent, or without its result, whose journal has been away since the store lost its data"
 )

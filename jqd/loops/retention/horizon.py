@@ -9,7 +9,7 @@ none of that journal's jobs. The store's growing sequence orders the two:
     journal A  reports since = now of its last mark before which all jobs are retired
     journal B  drops endings up to `applied` of its last mark whose now ≤ every other journal's `since`
 
-docs/adr/0008.
+docs/adr/0001.
 """
 
 from collections.abc import Mapping

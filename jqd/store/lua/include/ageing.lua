@@ -1,4 +1,4 @@
--- In which order jobs run that age: a job gains a step of priority with each period it waits (docs/adr/0049). Needs keys, order, heads, pages.
+-- In which order jobs run that age: a job gains a step of priority with each period it waits (docs/adr/0048). Needs keys, order, heads, pages.
 --
 --     rank    priority + periods between 1970 and the instant it became ready: the smallest goes first. It never changes while a job waits, and all
 --             that became ready in one period and were pushed with one priority are equal

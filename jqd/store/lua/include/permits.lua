@@ -1,4 +1,4 @@
--- What this partition may start of what is counted for all of them (docs/adr/0059). Needs keys, fail, now.
+-- What this partition may start of what is counted for all of them (docs/adr/0048). Needs keys, fail, now.
 -- A bucket is counted in one partition, its *home*. Of a rate that spends what is asked for, and whoever asked has a moment to use it. Of a concurrency
 -- it grants *slots*, which stay where they are until another partition wants them.
 --

@@ -1,4 +1,4 @@
--- What a partition has of the slots of a concurrency, written (docs/adr/0059). Needs keys, now, heads, members, permits.
+-- What a partition has of the slots of a concurrency, written (docs/adr/0048). Needs keys, now, heads, members, permits.
 -- Gives slots.learn(bucket, era, granted, made, most, now_us, keep): what its home said, of the row that was `made` then. Only where no job may be in a
 -- hand that is not known here, or more than these would be let through. Without `keep` nothing is noted of a bucket that has nothing here. Returns era,
 -- granted, returned, made.
