@@ -56,13 +56,15 @@ class Tokens:
         note: str = "",
         role: Role | None = None,
         scopes: Sequence[str] | None = None,
+        replace_oldest: bool = False,
     ) -> dict[str, Any]:
         """Derive a token from this client's own; its `token` is told this once. It has the same rights, or fewer.
 
         It ends after `ttl`, 12 hours unless said otherwise, and with the token above it: whoever revokes that one
-        revokes this one, too. Raises Invalid, Refused.
+        revokes this one, too. `replace_oldest`: where as many are valid as may be, the oldest with the same note ends.
+        Raises Invalid, Refused.
         """
-        said: dict[str, Any] = {"note": note}
+        said: dict[str, Any] = {"note": note, **({"replace_oldest": True} if replace_oldest else {})}
         if ttl is not None:
             said["ttl"] = duration_s(ttl)
         if role is not None:

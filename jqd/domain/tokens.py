@@ -7,7 +7,8 @@ A revoked token stays a rule, for ever: were it forgotten, a daemon that was awa
 whose time is over is forgotten: whoever brings it back brings one that is over.
 
 A token may be *derived* from another one: it lets somebody in for a shorter time, with the same rights or fewer, and
-only while all above it are valid. One whose parent is not known here lets nobody in.
+only while all above it are valid. One whose parent is not known here lets nobody in. Its setting is named after one of
+the *slots* of the token that was made, so that it takes the place of an earlier one, and none is brought back.
 """
 
 import enum
@@ -78,6 +79,12 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     """0: it is not."""
     parent: str = ""
     """The id of the token that it was derived from."""
+    token_id: str = ""
+    """Its id, where its setting is named after a slot."""
+    slot: str = ""
+    """The name of its setting; empty: its id."""
+    kept_ms: int = 0
+    """When the last one ends that had this slot before it."""
 
     def __repr__(self) -> str:
         """Leave the hash out."""
@@ -88,8 +95,14 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
         return not self.revoked_at_ms and (not self.until_ms or now_ms < self.until_ms)
 
     def is_over(self, now_ms: int) -> bool:
-        """Return whether it expired long ago, revoked or not: it can never be valid again."""
-        return bool(self.until_ms) and now_ms - self.until_ms > OVER_S * 1000
+        """Return whether it expired long ago, revoked or not, and all that had its slot: none can ever be valid
+        again."""
+        return bool(self.until_ms) and now_ms - self.last_ms > OVER_S * 1000
+
+    @property
+    def last_ms(self) -> int:
+        """When it and all that had its slot before it have ended."""
+        return max(self.until_ms, self.kept_ms)
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -117,6 +130,8 @@ class Tokens:
 
     def __init__(self, settings: SettingTable, clock: Clock) -> None:
         self._known: dict[str, Token] = {}
+        self._in_slot: dict[str, str] = {}
+        """Slot → id of the token that has it, or had it last."""
         self._sweep_at = SWEPT_MIN
         self._clock = clock
         settings.read(TOKEN, _read)
@@ -147,11 +162,9 @@ class Tokens:
                 return
             token_id = token.parent
 
-    def derived(self) -> Iterator[tuple[str, Token]]:
-        """Yield derived tokens that are known here, revoked ones too, until they are forgotten."""
-        now_ms = self._clock.wall_ms()
-        known = [*self._known.items()]
-        return ((token_id, one) for token_id, one in known if one.parent and not one.is_over(now_ms))
+    def in_slot(self, slot: str) -> Token | None:
+        """Return the token that has a slot, or had it last; None: nobody had it, or that is long over."""
+        return self._known.get(self._in_slot.get(slot, ""))
 
     def of(self, text: str) -> tuple[str, Token] | None:
         """Return id and token of a secret; None: no valid token has it. Takes as long for every secret of that form."""
@@ -174,14 +187,18 @@ class Tokens:
         return False
 
     def _ruled(self, setting: Setting) -> None:
-        self._known.pop(setting.name, None)
+        self._known.pop(self._in_slot.pop(setting.name, setting.name), None)
         if setting.is_deleted:
             return
         if len(self._known) >= self._sweep_at:  # forgotten rules are told to nobody
             now_ms = self._clock.wall_ms()
             self._known = {token_id: one for token_id, one in self._known.items() if not one.is_over(now_ms)}
+            self._in_slot = {slot: token_id for slot, token_id in self._in_slot.items() if token_id in self._known}
             self._sweep_at = max(SWEPT_MIN, 2 * len(self._known))
-        self._known[setting.name] = _read(setting)
+        token = _read(setting)
+        if token.slot:
+            self._in_slot[setting.name] = token.token_id
+        self._known[token.token_id or setting.name] = token
 
 
 def body_of(token: Token) -> bytes:

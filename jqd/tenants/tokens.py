@@ -17,9 +17,11 @@ from jqd.service.services import Services
 from jqd.service.settings import MIB, expect_room, get_or_refresh, save
 
 TOKENS = Share("tokens", 10_000)  # valid ones: every daemon keeps them in memory, some 3 MB
-# Of the tokens of all tenants, also revoked ones; a tenant has a tenth, some 4,800 tokens without scopes. A quarter of
-# what all settings may take, so that tenants cannot fill these.
-KEPT_BYTES_MAX = 16 << 20
+DERIVED = Share("derived tokens", 10_000, remedy="revoke some, or the token that they were derived from")
+"""Apart: whoever has a token derives some, and must not take a master the room for his."""
+# Of the tokens of all tenants, also revoked ones; a tenant has a tenth, some 3,600 tokens without scopes, and some
+# 1,000 derived ones. Together a quarter of what all settings may take, so that tenants cannot fill these.
+KEPT_BYTES_MAX, DERIVED_BYTES_MAX = 12 << 20, 4 << 20
 SURE_BYTES = 16 << 10  # guaranteed to a tenant, whatever the others have: some fifty
 SCOPES_MAX = 100
 SCOPED = (Role.PUSH, Role.WORKER)
@@ -128,8 +130,10 @@ async def revoke(services: Services, token_id: str) -> None:
 
     def make() -> Mapping[tuple[str, str], bytes]:
         now_ms = services.clock.wall_ms()
+        if services.tokens.get(token_id) is None:
+            return {}  # meanwhile another one took its slot
         gone = msgspec.structs.replace(token, hash=NOBODYS, scopes=(), note="", revoked_at_ms=now_ms)
-        return {(TOKEN, token_id): body_of(gone)}
+        return {(TOKEN, token.slot or token_id): body_of(gone)}
 
     await save(services, make, bounded=False, act="token revoke", what=annotate(token.tenant, token_id))
 
@@ -138,35 +142,37 @@ def _find(services: Services, token_id: str) -> Token | None:
     return services.tokens.get(token_id) if services.can_see_token(token_id) else None
 
 
-def expect_token_room(services: Services, tenant: str) -> None:
-    """Raise Conflict where a tenant cannot have one more token."""
-    expect_room(TOKENS, tenant, (one.tenant for _, one in services.tokens))
+def expect_token_room(services: Services, tenant: str, *, derived: bool = False) -> None:
+    """Raise Conflict where a tenant cannot have one more token. `derived`: one that was derived from another."""
+    share, bytes_max = (DERIVED, DERIVED_BYTES_MAX) if derived else (TOKENS, KEPT_BYTES_MAX)
+    expect_room(share, tenant, (one.tenant for _, one in services.tokens if bool(one.parent) is derived))
     if services.principal.tokens_tenant:
-        _expect_bytes(_kept_bytes(services), tenant)
+        _expect_bytes(_kept_bytes(services, derived=derived), tenant, share.what, bytes_max)
 
 
-def _expect_bytes(kept: Counter[str], tenant: str) -> None:
+def _expect_bytes(kept: Counter[str], tenant: str, what: str, bytes_max: int) -> None:
     """Raise Conflict for too many bytes of tokens.
 
     Tenants only: the tenant "" can make one, within the limit of all settings.
     """
-    part = KEPT_BYTES_MAX // PART
+    part = bytes_max // PART
     have, most, whose = kept[tenant], part, f"tenant {tenant!r}"
     if SURE_BYTES <= have < most:
-        have, most, whose = kept.total() - kept[""], KEPT_BYTES_MAX - part, 'all tenants but ""'
+        have, most, whose = kept.total() - kept[""], bytes_max - part, 'all tenants but ""'
     if have >= most:
         why = (
-            f"the tokens of {whose} take more than {most / MIB:.1f} MiB, with those that are over or revoked; those"
+            f"the {what} of {whose} take more than {most / MIB:.1f} MiB, with those that are over or revoked; those"
             " that expire are forgotten an hour after that, others that are revoked are kept. Who runs jqd can make"
             " more, with a token of no tenant"
         )
         raise Conflict(why, [Fault("", why)])
 
 
-def _kept_bytes(services: Services) -> Counter[str]:
-    """Return tenant → bytes of all its tokens that are not forgotten yet."""
+def _kept_bytes(services: Services, *, derived: bool) -> Counter[str]:
+    """Return tenant → bytes of its tokens, or of its derived ones, that are not forgotten yet."""
     kept: Counter[str] = Counter()
     for setting in services.workers.settings.all(TOKEN):
-        if (one := services.tokens.get(setting.name)) is not None:
+        one = services.tokens.in_slot(setting.name) or services.tokens.get(setting.name)
+        if one is not None and bool(one.parent) is derived:
             kept[one.tenant] += setting.size_bytes
     return kept

@@ -47,7 +47,10 @@ def register(ui: "Ui") -> None:
         if visit.has_session:  # of this browser, which forgets its cookie now
             await _revoke(visit.session)
             ui.sessions.end(visit.session)
-        session = ui.sessions.begin(api, me)
+        session, surplus = ui.sessions.begin(api, me)
+        for each in surplus:
+            await _revoke(each)
+            each.api.close()
         _log.info("webui.login", role=me.role, tenant=me.tenant)
         answer = redirect(local_path(visit.form.get("next", "/")), code=303)
         answer.set_cookie(
@@ -75,7 +78,7 @@ async def _derive(ui: "Ui", token: str) -> tuple[Api, Me]:
     """Return the API with a token of its own, derived from that one. Raises JqdClientError."""
     asking = ui.connect(token)
     try:
-        derived = await asking.derive_token(ttl=SESSION_S, note=NOTE)
+        derived = await asking.derive_token(ttl=SESSION_S, note=NOTE, replace_oldest=True)
     finally:
         asking.client.close()
     client = ui.connect(str(derived["token"]))

@@ -4,6 +4,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from jqd.webui.config import TIMEOUT_S, UiConfig
 
 BACKLOG = 256  # connections not yet accepted: browsers of a team that come back at once
 KEEP_ALIVE_S = 75.0  # longer than proxies keep theirs
+WRITE_S = 30.0  # for a browser to take what was sent: one that reads nothing is cut off, by the kernel
 LAST_S = 10.0  # for the last part of an answer to go, and its connection to close
 CLOSE_S = 2.0  # for answers under way at a stop; streams of open pages end then
 REQUESTS_MAX = 10**9  # of one connection: hypercorn's own 1,000 breaks streams beside it
@@ -37,6 +39,7 @@ async def serve(config: UiConfig, *, ready: Callable[[str], None], stop: trio.Ev
         await _expect_known(config)
     listener = _listen(config)
     url = f"{'https' if config.has_tls else 'http'}://{_shown(listener)}"
+    config = replace(config, bind=str(config.address._replace(port=listener.getsockname()[1])))
     settings = _hypercorn(config, listener)
     ui = create_app(config)
 
@@ -105,6 +108,7 @@ def _listen(config: UiConfig) -> socket.socket:
     try:
         family, _, _, _, at = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server(at, family=family, backlog=BACKLOG)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(WRITE_S * 1000))  # those it accepts, too
     except OSError as error:
         raise ConfigError(
             f"the web UI cannot listen on {config.bind}: {error.strerror or error}; choose another address with "

@@ -60,12 +60,14 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def begin(self, api: Api, me: Me) -> Session:
+    def begin(self, api: Api, me: Me) -> tuple[Session, list[Session]]:
+        """Return a new session, and those that ended for it, whose tokens are still valid."""
         session = Session(api, me, ends_at_s=self._clock.mono_s() + SESSION_S)
         self._by_id[session.session_id] = session
+        surplus = []
         while len(self._by_id) > SESSIONS_MAX:
-            self._by_id.popitem(last=False)[1].api.close()
-        return session
+            surplus.append(self._by_id.popitem(last=False)[1])
+        return session, surplus
 
     def find(self, session_id: str) -> Session | None:
         """Return a session that has not ended."""

@@ -11,8 +11,8 @@ from jqd.domain.scopes import in_scope
 from jqd.domain.tokens import DEPTH_MAX, MAY, OVER_S, Role, Token
 from jqd.loops.settings import carried, find_unneeded
 from jqd.service.principal import Principal, is_within
-from jqd.tenants.derived_tokens import DERIVED_MAX, TTL_S, TTL_S_MAX, _expect_no_more
-from jqd.tenants.tokens import SCOPED
+from jqd.tenants.derived_tokens import SLOTS, TTL_S, TTL_S_MAX, _expect_no_more
+from jqd.tenants.tokens import DERIVED, SCOPED
 from tests.api.edge import Answer
 from tests.api.tokened import ROOT, call, make
 from tests.api.tokened import edge as edge  # the fixture
@@ -133,25 +133,101 @@ async def test_everybody_lists_and_revokes_his_own_and_nobody_elses(edge: Whole)
     assert await status(edge, made["token"]) == 401
 
 
-async def test_so_many_are_derived_from_one_token_also_by_way_of_others(
+async def test_so_many_are_valid_at_once_and_whoever_leaves_makes_room(
     edge: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert DERIVED_MAX >= 100
-    monkeypatch.setattr("jqd.tenants.derived_tokens.DERIVED_MAX", 3)
+    assert SLOTS >= 100
+    monkeypatch.setattr("jqd.tenants.derived_tokens.SLOTS", 3)
     ann, bob = await make(edge, "push"), await make(edge, "push")
-    first = await derive(edge, ann["token"], ttl=60)
-    await derive(edge, first["token"])
-    gone = await derive(edge, ann["token"], ttl=0.001)
-    assert (await call(edge, ann["token"], "DELETE", f"/v1/tokens/{gone['token_id']}")).status == 200
-    for token in (ann, first):
-        told = await ask(edge, token["token"])
-        assert (told.status, ann["token_id"] in told.body["detail"]) == (409, True)
+    made = [await derive(edge, ann["token"], ttl=ttl) for ttl in (60, 3_600, 3_600)]
+    told = await ask(edge, ann["token"])
+    assert (told.status, ann["token_id"] in told.body["detail"]) == (409, True)
     await derive(edge, bob["token"])
-    edge.clock.advance(OVER_S + 61)
-    over = [setting for setting in edge.workers.settings.all("token") if setting.name != ann["token_id"]][1:4]
-    assert await find_unneeded(edge.workers.settings, edge.workers, edge.clock.wall_ms()) == over
-    assert carried(edge.workers.settings, over, edge.clock.wall_ms()) == []
-    await derive(edge, ann["token"])
+    for _ in range(5):  # somebody logs in and out
+        assert (await call(edge, ann["token"], "DELETE", f"/v1/tokens/{made[-1]['token_id']}")).status == 200
+        made.append(await derive(edge, ann["token"]))
+    assert (await ask(edge, ann["token"])).status == 409
+    edge.clock.advance(61)
+    made.append(await derive(edge, ann["token"]))
+    valid = {row["token_id"] for row in (await call(edge, ann["token"], "GET", "/v1/tokens")).body["tokens"]}
+    assert valid == {one["token_id"] for one in (ann, made[1], *made[-2:])}
+    assert [await status(edge, one["token"]) for one in made[-3:]] == [401, 200, 200]
+    kept = [setting for setting in edge.workers.settings.all("token") if setting.name.startswith(ann["token_id"])]
+    assert len(kept) == 1 + 3, "the settings do not grow by it"
+
+
+async def test_none_comes_back_by_a_daemon_that_was_away_while_others_had_its_slot(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jqd.tenants.derived_tokens.SLOTS", 1)
+    ann, settings = await make(edge, "push"), edge.workers.settings
+    long = await derive(edge, ann["token"], ttl=TTL_S_MAX)
+    (old,) = (setting for setting in settings.all("token") if setting.name != ann["token_id"])
+    assert (await call(edge, ann["token"], "DELETE", f"/v1/tokens/{long['token_id']}")).status == 200
+    for _ in range(2):
+        short = await derive(edge, ann["token"], ttl=1)
+        edge.clock.advance(OVER_S + 2)
+        assert await find_unneeded(settings, edge.workers, edge.clock.wall_ms()) == []
+        settings.take([old])
+        assert [await status(edge, one["token"]) for one in (long, short)] == [401, 401]
+    edge.clock.advance(TTL_S_MAX)
+    over = [setting for setting in settings.all("token") if setting.name != ann["token_id"]]
+    assert await find_unneeded(settings, edge.workers, edge.clock.wall_ms()) == over
+    assert carried(settings, over, edge.clock.wall_ms()) == []
+
+
+async def test_who_asks_for_it_replaces_the_oldest_of_the_same_note_and_no_other(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jqd.tenants.derived_tokens.SLOTS", 3)
+    ann = await make(edge, "push")
+    made = []
+    for note in ("for Bob", "ui", "ui"):
+        made.append(await derive(edge, ann["token"], note=note))
+        edge.clock.advance(1)
+    assert (await ask(edge, ann["token"], note="other", replace_oldest=True)).status == 409
+    for _ in range(2):
+        made.append(await derive(edge, ann["token"], note="ui", replace_oldest=True))
+        edge.clock.advance(1)
+    assert [await status(edge, one["token"]) for one in made] == [200, 401, 401, 200, 200]
+    assert (await call(edge, ROOT, "DELETE", f"/v1/tokens/{made[1]['token_id']}")).status == 404
+    assert await status(edge, made[-1]["token"]) == 200
+
+
+async def test_a_child_takes_its_parent_no_room_and_has_little_itself(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jqd.tenants.derived_tokens.SLOTS", 5)
+    monkeypatch.setattr("jqd.tenants.derived_tokens.BELOW_MAX", 2)
+    ann = await make(edge, "operator")
+    weak, other = [await derive(edge, ann["token"], role=role) for role in ("push", "viewer")]
+    below = await derive(edge, weak["token"])
+    await derive(edge, below["token"])
+    for token in (weak, below):
+        told = await ask(edge, token["token"])
+        assert (told.status, weak["token_id"] in told.body["detail"]) == (409, True)
+    await derive(edge, other["token"])
+    for _ in range(3):
+        await derive(edge, ann["token"])
+
+
+async def test_pushers_that_derive_take_their_master_no_room_and_nobody_the_first(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jqd.tenants.tokens.DERIVED", DERIVED._replace(most=40))
+    boss = await make(edge, "master", tenant="acme")
+    pusher, ann = [await make(edge, role, by=boss["token"]) for role in ("push", "operator")]
+    for _ in range(4):
+        await derive(edge, pusher["token"])
+    assert (await ask(edge, pusher["token"])).status == 409
+    first = await derive(edge, ann["token"], note="ui")
+    assert (await ask(edge, ann["token"], note="ui")).status == 409
+    await derive(edge, ann["token"], note="ui", replace_oldest=True)
+    assert await status(edge, first["token"]) == 401
+    for _ in range(4):
+        await make(edge, "viewer", by=boss["token"])
+    await call(edge, boss["token"], "DELETE", f"/v1/tokens/{pusher['token_id']}")
+    assert (await ask(edge, ann["token"])).status == 201
 
 
 async def test_the_daemons_own_token_derives_and_a_key_of_the_configuration_only_if_it_makes_any(edge: Whole) -> None:

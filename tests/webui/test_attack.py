@@ -164,7 +164,7 @@ def test_files_have_the_headers_too_and_none_is_outside(guarded: Guarded) -> Non
 
 
 def test_a_login_takes_no_session_that_was_there_before(guarded: Guarded) -> None:
-    token, name = guarded.master.create_token("viewer")["token"], "jqd_ui_0"
+    token, name = guarded.master.create_token("viewer")["token"], f"jqd_ui_{urlsplit(guarded.url).port}"
     headers = {"origin": guarded.url, "cookie": f"{name}=planted"}
     answer = httpx2.post(f"{guarded.url}/login", data={"token": token}, headers=headers, timeout=20)
     cookie = answer.headers["set-cookie"]

@@ -1,5 +1,6 @@
 """The UI attacked in a browser, from a revoked token's side, with its own certificate, by who is slow; its log."""
 
+import socket
 import ssl
 from pathlib import Path
 
@@ -134,3 +135,32 @@ def test_who_is_slow_is_cut_off(begun: bytes, within_s: float) -> None:
         return lasted_s
 
     assert trio.run(look, clock=MockClock(autojump_threshold=0.2)) <= within_s + 1
+
+
+def test_who_reads_nothing_is_cut_off_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jqd.webui.serve.WRITE_S", 0.5)
+
+    async def look() -> bool:
+        config, asked = UiConfig(urls=[NOBODY], bind="127.0.0.1:0"), b"GET /login HTTP/1.1\r\nHost: a\r\n\r\n"
+        ready, stop, at = trio.Event(), trio.Event(), list[str]()
+
+        def told(url: str) -> None:
+            at.append(url)
+            ready.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: serve(config, ready=told, stop=stop))
+            await ready.wait()
+            stream = await trio.open_tcp_stream("127.0.0.1", int(at[0].rpartition(":")[2]))
+            async with stream:
+                stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+                with trio.move_on_after(20) as waited:
+                    try:
+                        while True:
+                            await stream.send_all(asked)
+                    except trio.BrokenResourceError:
+                        stop.set()
+            stop.set()
+        return waited.cancelled_caught
+
+    assert not trio.run(look)

@@ -7,6 +7,10 @@ import pytest
 from playwright.sync_api import Page
 
 from jqd.client import Client
+from jqd.tenants.derived_tokens import SLOTS
+from jqd.webui.app import create_app
+from jqd.webui.config import UiConfig
+from jqd.webui.login import NOTE
 from tests.webui.chromium import Chromium
 from tests.webui.conftest import Guarded
 
@@ -76,6 +80,34 @@ def test_who_logs_out_leaves_no_token_behind(guarded: Guarded) -> None:
     assert browser.get("/").status_code == 303
     after = {each["token_id"] for each in guarded.master.tokens() if each["note"] == "ui"}
     assert len(before - after) == 1
+
+
+def test_a_login_ends_the_oldest_where_as_many_are_valid_as_may_be(guarded: Guarded) -> None:
+    made = guarded.master.create_token("operator")
+    with guarded.client(made["token"]) as client:
+        colleague = client.derive_token(note="for Bob")
+        oldest = guarded.log_in(made["token"])
+        for _ in range(SLOTS - 2):
+            client.derive_token(note=NOTE)
+        assert oldest.get("/").status_code == 200
+        assert guarded.log_in(made["token"]).get("/").status_code == 200
+        assert oldest.get("/jobs?state=failed").headers["location"].endswith("why=ended")
+        assert colleague["token_id"] in {each["token_id"] for each in client.tokens()}
+
+
+async def test_a_login_that_another_one_pushes_out_leaves_no_token_behind(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jqd.webui.sessions.SESSIONS_MAX", 1)
+    made = guarded.master.create_token("viewer")
+    ui = create_app(UiConfig(urls=[guarded.daemon.url]))
+    headers = {"origin": "http://localhost", "host": "localhost", "content-length": str(len(made["token"]) + 6)}
+    for _ in range(3):
+        answer = await ui.app.test_client().post("/login", form={"token": made["token"]}, headers=headers)
+        assert answer.status_code == 303
+    ui.sessions.close()
+    rows = guarded.master.tokens()
+    assert len([each for each in rows if each["derived_from"] == made["token_id"]]) == 1
 
 
 def test_a_person_logs_in_with_a_browser(guarded: Guarded, chromium: Chromium) -> None:
