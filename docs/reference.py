@@ -30,7 +30,7 @@ _MODULE = re.compile(r" \(`?\w+\.py`?\)")
 
 def render() -> str:
     """The whole page."""
-    return "".join(_page()).rstrip() + "\n"
+    return "".join(_page()).rstrip().replace(" |", "|") + "\n"
 
 
 def _page() -> Iterator[str]:
@@ -41,7 +41,7 @@ def _page() -> Iterator[str]:
         if not paths:
             yield _foreign(title, routes)
             continue
-        yield f"\n## {title}\n\ncall | role | | takes → answers\n---|---|---|---\n"
+        yield f"\n## {title}\n\ncall | role | | takes | answers\n---|---|---|---|---\n"
         for route in routes:
             yield _call(route, document)
         requests = [
@@ -89,12 +89,15 @@ def _call(route: Route, document: dict[str, Any]) -> str:
     kinds: dict[str, list[str]] = {}
     for status, answer in route.answers.items():
         kinds.setdefault(_union(answer), []).append(str(status))
-    answers = "; ".join(f"{' '.join(statuses)} {words}".strip() for words, statuses in kinds.items())
+    answers = "; ".join(
+        words if statuses == ["200"] and words else f"{' '.join(statuses)} {words}".strip()
+        for words, statuses in kinds.items()
+    )
     refused = "".join(f", {status}" for status in route.refuses)
     words = ". ".join(filter(None, (drawn["summary"], drawn.get("description", "").rstrip("."))))
     words = re.sub(r"^20[0-4]( and the \w+| \{[^}]*\})?[:,.] ", "", words).replace(" → 200 the job", "")
     shown = f"{headers}{query} {body}".strip()
-    return f"`{route.method} {path}` | {roles} | {_capital(words)} | {shown} → {answers}{refused}\n".replace("  ", " ")
+    return f"`{route.method} {path}` | {roles} | {_capital(words)} | {shown} | {answers}{refused}\n".replace("  ", " ")
 
 
 def _path(route: Route) -> str:
@@ -161,7 +164,7 @@ def _request(kind: type[Struct], asked: dict[Any, str], route: Route) -> Iterato
             continue
         asked[key] = _meaning(kind, field.name, name)
         rows.append(f"`{name}` | {may_be}{_default(field)} | {asked[key]}\n")
-    title = f"*Query of* `{route.method} {_path(route)}`" if kind is route.query else f"**{kind.__name__}**"
+    title = f"`{route.method} {_path(route)}?`" if kind is route.query else f"**{kind.__name__}**"
     about = "" if kind is route.query else _about(kind)
     above = f"as above: {', '.join(again)}" if again else ""
     yield f"{title} | {above} | {about}".replace("  ", " ").rstrip() + "\n"
@@ -171,6 +174,10 @@ def _request(kind: type[Struct], asked: dict[Any, str], route: Route) -> Iterato
 def _allowed(hint: Any) -> str:
     words = re.sub(r"^an? (?=whole|number|array|map|text|list|URL|32)", "", allowed(hint))
     words = words.replace("whole number", "integer").replace("number of seconds", "seconds")
+    words = words.replace("1 to 128 printable characters, no blank at the ends", "label")
+    words = re.sub(r"^integer(?: from|,) (?=\d)", "", words)
+    words = re.sub(r"^text(?:,| of) (?:at most|up to|1 to) (\d+) characters$", r"text to \1", words)
+    words = re.sub(r"^array of (?:at most|up to) ", "up to ", words)
     kinds = _structs([hint])
     if kinds and words.startswith(("map:", "array")):
         return _type(hint)

@@ -16,8 +16,8 @@ from jqd.domain.setting_text import text_of
 
 DOCS = Path(__file__).parent
 PAGE = DOCS / "operate" / "SETTINGS.md"
-HEAD = "setting | default | allowed | what it is for, and when to change it\n---|---|---|---\n"
-_TABLE = re.compile(re.escape(HEAD) + r"(`([a-z_.]+)` \| .*\n)+")
+HEAD = "setting| default| allowed| what it is for, and when to change it\n---|---|---|---\n"
+_TABLE = re.compile(re.escape(HEAD) + r"(`([a-z_.]+)`\| .*\n)+")
 _LINK = re.compile(r"\b([A-Z]+\.md)(#[\w-]+)?")
 
 
@@ -51,7 +51,7 @@ def _rows(section: str) -> Iterator[str]:
         why, _, may_be = texts_of(kind)[name].partition("\nAllowed: ")
         may_be = may_be or _allowed(hints[name])
         default = _default(getattr(holder, name), name)
-        yield f"`{key}` | {default} | {' '.join(may_be.split())} | {_linked(' '.join(why.split()))}"
+        yield f"`{key}`| {default}| {' '.join(may_be.split())}| {_linked(' '.join(why.split()))}"
 
 
 def _allowed(hint: Any) -> str:
@@ -59,7 +59,8 @@ def _allowed(hint: Any) -> str:
     words = re.sub(r", and at most .*| to 1,000,000,000$", "", allowed(hint))
     if words.startswith("one of "):
         return ", ".join(f"`{word}`" for word in words.removeprefix("one of ").split(", "))
-    return {"something else": "a path", "0": "0 or more"}.get(words, words)
+    words = {"something else": "a path", "0": "0 or more", "true or false": "flag"}.get(words, words)
+    return re.sub(r"^above (\d+)$", r">\1", re.sub(r"^(\d+) or more$", r"≥\1", words))
 
 
 def _default(value: Any, name: str) -> str:

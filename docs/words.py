@@ -6,9 +6,11 @@ Every call, field and error; `python docs/reference.py` writes this page from th
 [WORKERS.md](WORKERS.md) and [SCHEDULING.md](SCHEDULING.md) tell how they are used.
 
 *role*: what a token must have, where tokens are needed; `operator` and `master` may call the others, too
-([SECURITY.md](../operate/SECURITY.md#roles)). *takes*: headers, `?` the query, the body; brackets mean an array. A
-*date* is ISO 8601 with a time zone, or Unix seconds; a *flag* true or false, in a query also 1 or 0. What is not
-**required** may be left out. Answers have dates in UTC, and leave fields out, or null, where there is nothing to say.
+([SECURITY.md](../operate/SECURITY.md#roles)). *takes*: headers, `?` the query, the body; brackets mean an array.
+*answers*: with 200, where no status stands. A *date* is ISO 8601 with a time zone, or Unix seconds; a *flag* true or
+false, in a query also 1 or 0; a *label* has 1 to 128 printable characters, no blank at the ends; *text to* so many
+characters. What is not **required** may be left out. Answers have dates in UTC, and leave fields out, or null, where
+there is nothing to say.
 """
 # Title → the paths below it.
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -21,6 +23,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "LightJQ, miniq, Skygear": (),
 }
 SHORT = {
+    "32-bit integer, -2147483648 to 2147483647": "32-bit integer",
+    "true or false or an ISO 8601 date with a time zone, or a number of Unix seconds": "flag or date",
     "an ISO 8601 date with a time zone, or a number of Unix seconds": "date",
     "an ISO 8601 date with a time zone, or number of Unix seconds": "date",
     "`0` `1` `false` `true`": "flag",

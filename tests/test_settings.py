@@ -34,7 +34,7 @@ def _settings(config: Any, above: str = "") -> Iterator[tuple[str, Any, Any]]:
 def test_the_page_is_what_the_script_makes_and_its_defaults_can_be_read() -> None:
     page = PAGE.read_text()
     assert page == render(page), "run: python docs/settings.py"
-    stated = dict(re.findall(r"^`([a-z_.]+)` \| (none|`[^`]+`) \|", page, re.MULTILINE))
+    stated = dict(re.findall(r"^`([a-z_.]+)`\| (none|`[^`]+`)\|", page, re.MULTILINE))
     known = {key: (hint, default) for key, hint, default in _settings(Config())}
     assert list(known) == [key for key, _ in settings(Config)]
     assert stated.keys() == known.keys()

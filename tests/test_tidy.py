@@ -261,7 +261,7 @@ def test_there_is_something_to_look_at() -> None:
 
 def test_every_room_has_its_row_on_the_one_page_and_files_that_it_names_are_there() -> None:
     page = (ROOT / "docs" / "build" / "ARCHITECTURE.md").read_text()
-    rows = re.findall(r"^`(\w+)/` \| \S.*$", page, re.MULTILINE)
+    rows = re.findall(r"^`(\w+)/`\| \S.*$", page, re.MULTILINE)
     rooms = {path.name for path in (ROOT / "jqd").iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert sorted(rows) == sorted(rooms)
     words = {path.name for path in (ROOT / "jqd").glob("*.py") if not path.name.startswith("__")}

@@ -36,7 +36,7 @@ Flag = Annotated[bool, Parameter(negative="")]
 PAGE = (
     "settings.md"  # docs/operate/SETTINGS.md, as it is shipped: what each setting is for stands there, and nowhere else
 )
-_ROW = re.compile(r"^`([a-z_.]+)` \| (?:none|`[^`]*`) \| (?P<allowed>.*?) \| (?P<why>.*)$", re.MULTILINE)
+_ROW = re.compile(r"^`([a-z_.]+)`\| (?:none|`[^`]*`)\| (?P<allowed>.*?)\| (?P<why>.*)$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 

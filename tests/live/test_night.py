@@ -47,7 +47,7 @@ class Night:
 
     def shows(self, part: str, only: str = "") -> None:
         """Every command of that part of the page says what stands there, as soon as the daemon has noticed."""
-        rows = re.findall(r"^`(jqd [^`]*)` \| (.*?) \| (.*)$", PARTS[part], re.MULTILINE)
+        rows = re.findall(r"^`(jqd [^`]*)`\| (.*?)\| (.*)$", PARTS[part], re.MULTILINE)
         assert len(rows) == PARTS[part].count("\n`") > 0, f"a row of {part!r} is no command with what it says"
         for command, says, _ in rows:
             if only in command:
