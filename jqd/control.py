@@ -22,6 +22,7 @@ from jqd.domain.lease import Peer
 from jqd.domain.log import get_logger
 from jqd.domain.lossy_stream import dropped_lines
 from jqd.domain.record import Lane
+from jqd.domain.tally import NAMES_MAX
 from jqd.domain.tenant import annotate
 from jqd.history.loop import HistoryLoop
 from jqd.http import Certificate
@@ -69,8 +70,10 @@ class Control:
         self.pressure = Backpressure(shared.config.pressure, stores, self._behind_bytes, shared.source)
         shared.meter.own = self._samples
         settings, clock = shared.workers.settings, shared.clock
-        self.history = HistoryLoop(store=stores[0], daemon=self.sysid, now_ms=lambda: settings.now_ms(clock))
-        shared.joblog.tallies.append(self.history.tally)
+        self._tally = shared.joblog.tally
+        self.history = HistoryLoop(
+            store=stores[0], daemon=self.sysid, tally=self._tally, now_ms=lambda: settings.now_ms(clock)
+        )
         to = shared.config.notify
         self.notices = make_notices(to, stores=stores, sysid=self.sysid, clock=shared.clock, source=shared.source)
 
@@ -184,10 +187,15 @@ class Control:
         return {"tenants": len(tenants), "jobs": sum(map(self.owed, tenants))}
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None:
-        """Log jobs that are in the journal. `job_ids`: those that were made here, also of jobs whose ids their pusher
-        chose."""
+        """Count and log jobs that are in the journal. `job_ids`: those that were made here, also of jobs whose ids
+        their pusher chose."""
         self._log.debug("push.batch", count=len(jobs))
-        self._shared.joblog.pushed(tenant, [job.name for job in jobs])
+        pushed = self._tally.pushed  # no calls: all pushes go through here
+        for job in jobs:
+            of = tenant, job.name
+            pushed[of] = pushed.get(of, 0) + 1
+        if len(pushed) >= NAMES_MAX:
+            self._tally.settle()
         if not self._shared.joblog.is_on:
             return
         rows = (

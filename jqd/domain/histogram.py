@@ -9,11 +9,11 @@ class Histogram:
 
     __slots__ = ("bounds", "counts", "total")
 
-    def __init__(self, bounds: Sequence[float]) -> None:
+    def __init__(self, bounds: Sequence[float], counts: Sequence[int] = (), total: float = 0.0) -> None:
         """`bounds`: ascending; a value equal to one belongs below it. Above the last there is one more bucket."""
         self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
+        self.counts = [*counts] or [0] * (len(bounds) + 1)
+        self.total = total
         """The sum of all values."""
 
     def note(self, value: float) -> None:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 import trio
@@ -23,6 +23,7 @@ from jqd.domain.clock import Clock
 from jqd.domain.dates import date_of
 from jqd.domain.job import Held, Outcome
 from jqd.domain.log import get_logger
+from jqd.domain.tally import Tally
 from jqd.domain.tenant import bare, tenant_of
 
 QUEUE_BYTES_MAX = 16 << 20  # some 100,000 lines: a second of all that a daemon can do, an hour of an ordinary one
@@ -34,15 +35,6 @@ TAGGED = frozenset({"entered", "ingested", "started"})  # events that tell a job
 
 Row = Mapping[str, object]
 """One event of one job."""
-
-
-class Tally(Protocol):
-    """Counts the same events, whether anybody reads lines or not."""
-
-    def pushed(self, tenant: str, names: Iterable[str]) -> None: ...
-    def started(self, held: Sequence[Held], now_ms: int) -> None: ...
-    def ended(self, outcomes: Sequence[Outcome], void: Collection[int] | None) -> None: ...
-    def cancelled(self, jobtypes: Iterable[str]) -> None: ...
 
 
 class _Lines(NamedTuple):
@@ -80,7 +72,8 @@ class JobLog:
         """Whether anybody reads lines at all."""
         self._bell, self._written = trio.Event(), trio.Event()
         self._limiter = trio.CapacityLimiter(1)
-        self.tallies = [] if tally is None else [tally]
+        self.tally = tally or Tally()
+        """Counts the same events, whether anybody reads lines or not."""
         self._log = get_logger("joblog")
         self.failing: str | None = None
         """Why lines are being lost now, for health; None when all is well or the log is off."""
@@ -109,29 +102,21 @@ class JobLog:
         while self._queued_bytes:
             await self._written.wait()
 
-    def pushed(self, tenant: str, names: Collection[str]) -> None:
-        """Count jobs that were acknowledged; the lines of them are written as `entered`."""
-        for tally in self.tallies:
-            tally.pushed(tenant, names)
-
     def started(self, worker_id: str, held: Sequence[Held]) -> None:
-        for tally in self.tallies:
-            tally.started(held, self._clock.wall_ms())
+        self.tally.started(held, self._clock.wall_ms())
         rows = ({**_attempt(h.job.id, h.job.jobtype, h, h.job.tags), "worker": bare(worker_id)} for h in held)
         self.write("started", rows)
 
     def ended(self, outcomes: Sequence[Outcome], void: Collection[int] | None = ()) -> None:
         """Log outcomes that the store knows. `void`: places of those that changed nothing; None: nobody knows."""
-        for tally in self.tallies:
-            tally.ended(outcomes, void)
+        self.tally.ended(outcomes, void)
         rows = (_ending(one, void=None if void is None else place in void) for place, one in enumerate(outcomes))
         self.write("ended", rows)
 
     def cancelled(self, job_ids: Sequence[str], jobtypes: Sequence[str] | None) -> None:
         """Log cancels that were applied. `jobtypes`: one for each, "" where nobody knows it; None: of no job of
         them."""
-        for tally in self.tallies:
-            tally.cancelled(jobtypes or ())
+        self.tally.cancelled(jobtypes or ())
         pairs = zip(job_ids, jobtypes or [""] * len(job_ids), strict=True)
         self.write("cancelled", (named(job_id, its) if its else {"job_id": job_id} for job_id, its in pairs))
 

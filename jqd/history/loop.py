@@ -1,8 +1,8 @@
 """Writes what this daemon counted to the store, a minute at a time: each row of a minute once, that of ten minutes as
 it grows.
 
-    HistoryTally ──each minute──▶ a row of the minute     waits here until the store has it, of late 53 at least
-                              └─▶ added to a row of ten   whole each time, in place of what was sent before
+    Tally ──each minute──▶ a row of the minute     waits here until the store has it, of late 53 at least
+                       └─▶ added to a row of ten   whole each time, in place of what was sent before
 
 A row that is sent twice counts once. Nothing waits for it, and what is lost is a number of a chart.
 """
@@ -15,8 +15,8 @@ import trio
 
 from jqd.domain.errors import StoreAway, StoreChanged, StoreRefused
 from jqd.domain.log import get_logger
-from jqd.history.counts import Row, added, bounded, encode
-from jqd.history.tally import HistoryTally
+from jqd.domain.tally import Counts, Row, Tally, counts_of
+from jqd.history.counts import added, bounded, encode
 from jqd.store import HistoryRow, Store
 
 MINUTE_MS, TEN = 60_000, 10
@@ -27,15 +27,16 @@ LAST_S = 1.0  # at the end of the daemon
 
 
 class HistoryLoop:
-    def __init__(self, *, store: Store, daemon: str, now_ms: Callable[[], int]) -> None:
+    def __init__(self, *, store: Store, daemon: str, tally: Tally, now_ms: Callable[[], int]) -> None:
         """`store`: the partition that has the history. `now_ms`: the time by the store's clock."""
-        self.tally = HistoryTally()
         self.lost = 0
         """Minutes that the store was not there for."""
         self.complaint: str | None = None
         """What an operator must look at, for health."""
         self._store, self._daemon, self._now_ms = store, daemon, now_ms
         self._name = self._new_name()
+        self._tally, self._counted = tally, dict[str, Counts]()
+        tally.readers.append(self._add)
         self._minute = 0
         self._ten: dict[int, Row] = {}
         self._waiting: deque[HistoryRow] = deque()
@@ -62,7 +63,8 @@ class HistoryLoop:
         elif now <= self._minute and not last:
             return
         began, self._minute = self._minute, now
-        row = bounded(self.tally.take())
+        self._tally.settle()
+        row, self._counted = bounded(self._counted), {}
         if not row:
             return
         ten = began // TEN * TEN
@@ -71,6 +73,10 @@ class HistoryLoop:
         self._waiting += HistoryRow(1, began * MINUTE_MS, encode(row)), self._ten_row(ten)
         while len(self._waiting) > AWAY_MAX:
             self.lost += self._waiting.popleft().minutes == 1
+
+    def _add(self, row: Row) -> None:
+        for jobtype, counts in row.items():
+            counts_of(self._counted, jobtype).add(counts)
 
     def _ten_row(self, ten: int) -> HistoryRow:
         return HistoryRow(TEN, ten * MINUTE_MS, encode(self._ten[ten]))

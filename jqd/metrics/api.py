@@ -29,7 +29,8 @@ async def metrics(parts: ApiContext, request: Request) -> Response:
     labels = ("tenant", "type") if meter.config.tenants else ("type",)
     common_now = await _read(services, meter, request)
     process = await trio.to_thread.run_sync(_look_at_process)
-    families = chain(meter.own(), work.families(meter.tally, labels), common.families(common_now, labels), process)
+    meter.tally.settle()
+    families = chain(meter.own(), work.families(meter.totals, labels), common.families(common_now, labels), process)
     return Response(200, await in_steps(render(families, form), request.breathe), form.kind)
 
 

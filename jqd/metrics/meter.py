@@ -11,8 +11,9 @@ from prometheus_client import Metric
 from jqd.domain.clock import Clock
 from jqd.domain.diagnostic import Diagnostic
 from jqd.domain.settings import SettingTable
+from jqd.domain.tally import Tally
 from jqd.metrics.config import MetricsConfig
-from jqd.metrics.tally import Tally
+from jqd.metrics.tally import Totals
 
 STEP_S = 1.0  # between looks at how far the store is behind: an alert waits for minutes
 STEPS_MAX = 3_600  # an hour of them, some 300 kB; a longer lag is told as that hour
@@ -23,7 +24,8 @@ class Meter:
 
     def __init__(self, _: SettingTable, clock: Clock, config: MetricsConfig | None = None) -> None:
         self.config = config or MetricsConfig()
-        self.tally = Tally(self.config)
+        self.tally, self.totals = Tally(), Totals(self.config)
+        self.tally.readers.append(self.totals.add)
         self.own: Callable[[], Iterable[Metric]] = tuple
         """Gives the samples of this daemon's own parts."""
         self.disk_free_bytes: int | None = None

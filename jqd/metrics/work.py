@@ -4,13 +4,17 @@ from collections.abc import Iterator
 
 from prometheus_client import Metric
 
+from jqd.domain.histogram import Histogram
+from jqd.domain.tally import OUTCOMES, RUN_S, WAIT_S
 from jqd.metrics.families import counters, histograms
-from jqd.metrics.tally import OUTCOMES, Tally
+from jqd.metrics.tally import Totals
+
+ATTEMPTS = OUTCOMES[:-1]  # how one ends; a cancel ends none, and one that was under way is told as ended
 
 
-def families(tally: Tally, labels: tuple[str, ...]) -> Iterator[Metric]:
+def families(totals: Totals, labels: tuple[str, ...]) -> Iterator[Metric]:
     """`labels`: `type`, or `tenant` and `type`."""
-    rows = [(key[-len(labels) :], row) for key, row in sorted(tally.rows.items())]
+    rows = [(key[-len(labels) :], row) for key, row in sorted(totals.rows.items())]
     yield from counters(
         "jqd_jobs_pushed",
         "Jobs acknowledged to their pushers by this daemon, those of schedules and follow-ups included",
@@ -28,17 +32,17 @@ def families(tally: Tally, labels: tuple[str, ...]) -> Iterator[Metric]:
         "Attempts whose end this daemon brought into the store. failed: the worker said that the job cannot succeed; "
         "dead: its retries are used up; retried: tried again later; put_off and interrupted count as no attempt",
         (*labels, "outcome"),
-        (((*key, name), count) for key, row in rows for name, count in zip(OUTCOMES, row.ended, strict=True)),
+        (((*key, name), count) for key, row in rows for name, count in zip(ATTEMPTS, row.ended, strict=False)),
     )
     yield from histograms(
         "jqd_job_wait_seconds",
         "From when a job could begin to when this daemon gave it to a worker; first attempts of jobs without parents",
         labels,
-        ((key, row.wait) for key, row in rows if row.started),
+        ((key, Histogram(WAIT_S, row.wait, row.wait_ms / 1000)) for key, row in rows if row.started),
     )
     yield from histograms(
         "jqd_job_run_seconds",
         "From when an attempt was sent to its worker to its end",
         labels,
-        ((key, row.run) for key, row in rows if any(row.ended)),
+        ((key, Histogram(RUN_S, row.run, row.run_ms / 1000)) for key, row in rows if any(row.ended[: len(ATTEMPTS)])),
     )

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from jqd.history.counts import EVERYBODY, OTHER, RUN_S, WAIT_S, Counts, encode
+from jqd.domain.tally import EVERYBODY, OTHER, RUN_S, WAIT_S, Counts
+from jqd.history.counts import encode
 from jqd.store import HistoryRow
 from tests.api.edge import JSON
 from tests.api.tokened import ROOT, call, make

@@ -25,7 +25,8 @@ from jqd.api.problems import Problem
 from jqd.domain.errors import StoreAway
 from jqd.domain.job import State
 from jqd.domain.lease import Peer
-from jqd.history.counts import Counts, encode
+from jqd.domain.tally import Counts
+from jqd.history.counts import encode
 from jqd.http import Request, RequestHead
 from jqd.routes import ROUTES
 from jqd.runner.registry import body_of

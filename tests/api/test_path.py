@@ -6,19 +6,21 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import msgspec
+import pytest
 import trio
 
 import jqd
 from jqd.config import Config
 from jqd.daemon import Daemon
 from jqd.domain.clock import SystemClock
+from jqd.domain.job_spec import JobSpec
 from jqd.http import Listener, listen
 from jqd.http.connection import Connection
 from jqd.journal import JournalConfig, open_journal
 from jqd.testing.store import FakeStore
 
 ROOT = str(Path(jqd.__file__).parent)
-FILES_MAX, FUNCTIONS_MAX = 21, 64  # four files and six functions count the job, for metrics and for numbers over time
+FILES_MAX, FUNCTIONS_MAX = 17, 57
 BODY = msgspec.msgpack.encode({"name": "mail", "argument": {"to": "x@example.org"}})
 REQUEST = (
     b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/msgpack\r\ncontent-length: %d\r\n\r\n%b"
@@ -47,6 +49,21 @@ class Calls:
             self._task = None
         if code not in self._around and self._task is not None and trio.lowlevel.current_task() is self._task:
             self.codes[code] = None
+
+
+async def test_names_without_end_are_counted_and_take_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jqd.control.NAMES_MAX", 3)
+    clock, told = SystemClock(), list[int]()
+    async with open_journal(JournalConfig(directory=tmp_path), clock=clock) as journal:
+        daemon = Daemon(Config(), journal, [FakeStore(clock)], clock, random.Random(1))
+        tally = daemon.joblog.tally
+        tally.readers.append(lambda row: told.append(sum(counts.pushed for counts in row.values())))
+        daemon.control.entered(["1", "2", "3"], [JobSpec("a"), JobSpec("b"), JobSpec("a")], "acme")
+        assert (tally.pushed, told) == ({("acme", "a"): 2, ("acme", "b"): 1}, [])
+        daemon.control.entered(["4"], [JobSpec("a")])
+        assert (tally.pushed, told) == ({}, [4])
 
 
 async def test_a_push_goes_through_few_files_and_functions(tmp_path: Path) -> None:

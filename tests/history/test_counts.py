@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jqd.domain.shares import PART
+from jqd.domain.tally import EVERYBODY, OTHER, Counts, Row
 from jqd.domain.tenant import annotate, tenant_of
-from jqd.history.counts import EVERYBODY, OTHER, TENANTS_MAX, TYPES_MAX, Counts, Row, added, bounded, decode, encode
+from jqd.history.counts import TENANTS_MAX, TYPES_MAX, added, bounded, decode, encode
 from jqd.store.history import ROW_BYTES_MAX
 
 NAMES = st.builds(annotate, st.sampled_from(["", "acme", "b"]), st.text("abc", min_size=1, max_size=3))

@@ -8,21 +8,19 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from jqd.domain.errors import StoreRefused
-from jqd.domain.flow import Flow
-from jqd.domain.job import INTERRUPTED, SNOOZE, Fate, Held, Outcome
-from jqd.history.counts import EVERYBODY, OUTCOMES, Row, decode
+from jqd.domain.tally import Row, Tally
+from jqd.history.counts import decode
 from jqd.history.loop import AWAY_MAX, MINUTE_MS, HistoryLoop
-from jqd.history.tally import HistoryTally
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from tests.history.made import job, outcome
 
 
 class Bench:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.store = FakeStore(self.clock)
-        self.loop = HistoryLoop(store=self.store, daemon="d1", now_ms=self.clock.wall_ms)
+        self.tally = Tally()
+        self.loop = HistoryLoop(store=self.store, daemon="d1", tally=self.tally, now_ms=self.clock.wall_ms)
 
     async def rows(self, minutes: int = 1) -> list[Row]:
         return [row for _, data in (await self.store.get_history(minutes, 0)).rows if (row := decode(data)) is not None]
@@ -30,7 +28,7 @@ class Bench:
     async def pass_minutes(self, count: int = 1, pushed: int = 1) -> None:
         """The loop sleeps by trio's clock, and looks at ours."""
         for _ in range(count):
-            self.loop.tally.pushed("", ["mail"] * pushed)
+            self.tally.pushed["", "mail"] = pushed
             self.clock.advance(60)
             await trio.sleep(61)
             await wait_all_tasks_blocked()
@@ -65,7 +63,7 @@ async def test_what_the_store_was_away_for_comes_later_and_the_end_tells_the_res
         await bench.pass_minutes()
         assert [row["mail"].pushed for row in await bench.rows()] == [1] * 6
         assert [row["mail"].pushed for row in await bench.rows(10)] == [6]
-        bench.loop.tally.pushed("", ["last"])
+        bench.tally.pushed["", "last"] = 1
     assert [*await bench.rows()][-1].keys() == {"last"}
     assert [row["mail"].pushed for row in await bench.rows(10)] == [6]
 
@@ -110,61 +108,21 @@ async def test_what_an_operator_must_look_at_is_told(
         assert len(await bench.rows()) == 2
 
 
+async def test_who_reads_metrics_meanwhile_takes_nothing_away(autojump_clock: MockClock) -> None:
+    async with running() as bench:
+        bench.tally.pushed["acme", "mail"] = 2
+        bench.tally.settle()
+        bench.tally.pushed["acme", "mail"] = 3
+        bench.tally.settle()
+        await bench.pass_minutes()
+        assert [row["acme\x1fmail"].pushed for row in await bench.rows()] == [5]
+
+
 async def test_a_clock_that_is_set_back_replaces_no_row(autojump_clock: MockClock) -> None:
     async with running() as bench:
         await bench.pass_minutes(2)
         bench.clock.set_wall_ms(bench.clock.wall_ms() - 300_000)
         await bench.pass_minutes(4)
-        left = bench.loop.tally.take()
+        bench.tally.settle()
+        left = bench.loop._counted
         assert sum(row["mail"].pushed for row in [*await bench.rows(), *([left] if left else [])]) == 6
-
-
-def ended(tally: HistoryTally, name: str = "mail") -> dict[str, int]:
-    return dict(zip(OUTCOMES, tally.take()[name].ended, strict=True))
-
-
-def test_attempts_count_by_how_they_ended_and_those_that_changed_nothing_do_not() -> None:
-    tally = HistoryTally()
-    told: list[Outcome] = [
-        outcome("a", Fate.SUCCEEDED, ms=70),
-        outcome("b", Fate.FAILED),
-        outcome("c", Fate.DEAD),
-        outcome("d", Fate.RETRY),
-        outcome("e", Fate.RETRY, reason=SNOOZE),
-        outcome("f", Fate.RETRY, reason=INTERRUPTED),
-        outcome("g", Fate.ENTRUSTED),
-        outcome("h", Fate.SUCCEEDED),
-    ]
-    tally.ended(told, [7])
-    tally.cancelled(["mail", "", "bill"])
-    row = tally.take()
-    assert dict(zip(OUTCOMES, row["mail"].ended, strict=True)) == dict.fromkeys(OUTCOMES, 1)
-    assert (sum(row["mail"].run), row["mail"].run_ms) == (6, 70)
-    assert row["bill"].moves == 1
-    tally.ended(told[:1], None)
-    assert ended(tally)["succeeded"] == 1
-    assert tally.take() == {}
-
-
-def test_the_first_attempt_tells_how_long_its_job_waited_and_no_other() -> None:
-    tally, now_ms = HistoryTally(), 1_000_000
-    held = [
-        Held(job("a", created_at_ms=now_ms - 700), 1, 1),
-        Held(job("b", created_at_ms=now_ms - 9_000, eligible_at_ms=now_ms - 300), 1, 1),
-        Held(job("c", created_at_ms=1), 1, 2),
-        Held(job("d", created_at_ms=1), 1, 1, snoozes=1),
-        Held(job("e", created_at_ms=1, flow=Flow(after=("x",))), 1, 1),
-        Held(job("f", created_at_ms=now_ms + 5_000), 1, 1),
-    ]
-    tally.started(held, now_ms)
-    counts = tally.take()["mail"]
-    assert (counts.started, sum(counts.wait), counts.wait_ms) == (6, 3, 1_000)
-
-
-def test_programs_that_make_up_names_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jqd.history.tally.NAMES_MAX", 3)
-    tally = HistoryTally()
-    tally.pushed("acme", ["a", "b", "c", "d", "e", "a"])
-    row = tally.take()
-    assert len(row) == 4
-    assert (row["acme\x1fa"].pushed, row[EVERYBODY].pushed) == (2, 2)

@@ -11,6 +11,7 @@ from jqd.control import Control
 from jqd.domain.errors import StoreAway
 from jqd.domain.record import Lane
 from jqd.domain.settings import SettingTable
+from jqd.domain.tally import Tally
 from jqd.loops.backpressure import LAGS, LOOK_S, RETRY_S, STEP_S, Backpressure, BackpressureConfig, Watermark
 from jqd.notify.config import NotifyConfig
 from jqd.store import Store
@@ -132,7 +133,7 @@ def test_what_a_store_that_was_emptied_is_told_once_more_does_not_count() -> Non
         source=random.Random(1),
         meter=SimpleNamespace(),
         workers=SimpleNamespace(settings=SettingTable()),
-        joblog=SimpleNamespace(tallies=[]),
+        joblog=SimpleNamespace(tally=Tally()),
     )
     nobody: Any = None
     pressure = Control(shared, parts, nobody, nobody).pressure

@@ -83,8 +83,10 @@ async def test_a_thousand_types_hold_up_nobody() -> None:
     names = [f"type-{number:04}" for number in range(1_000)]
     edge.store.types = [TypeView(name, Counts(waiting=1)) for name in names]
     meter = with_config(edge, MetricsConfig(types_max=1_000))
-    meter.tally.pushed("", names)
-    for row in meter.tally.rows.values():
+    for name in names:
+        meter.tally.pushed["", name] = 1
+    meter.tally.settle()
+    for row in meter.totals.rows.values():
         row.started = row.ended[0] = 1
     steps: list[float] = []
     over = trio.Event()
