@@ -55,10 +55,10 @@ def _page() -> Iterator[str]:
             yield from requests
         new = _structs(kind for route in routes for kind in _answers(route))
         new = [kind for kind in new if kind not in answered and not _is_wrapper(kind)]
-        if new:
-            yield "\nanswer | fields\n---|---\n"
-        for kind in sorted(new, key=lambda kind: len(kind.__struct_fields__)):
-            yield _answer(kind, answered, asked)
+        rows = [_answer(kind, answered, asked) for kind in sorted(new, key=lambda kind: len(kind.__struct_fields__))]
+        if any(rows):
+            yield "\nanswer | fields that need a word\n---|---\n"
+            yield from rows
     yield from _errors()
 
 
@@ -206,7 +206,7 @@ def _meaning(kind: type[Struct], name: str, shown: str) -> str:
 
 
 def _answer(kind: type[Struct], answered: dict[type[Struct], list[str]], asked: dict[Any, str]) -> str:
-    """The row of a type that is answered. A field that a request has, too, with the same text, is only named."""
+    """The row of a type that is answered: fields that need a word, or hold another type; `/docs` shows them all."""
     fields = []
     for field in msgspec.structs.fields(kind):
         text = texts_of(kind).get(field.name) or _described(field.type)
@@ -217,16 +217,16 @@ def _answer(kind: type[Struct], answered: dict[type[Struct], list[str]], asked: 
             fields.append(f"`{field.encode_name}`: {_plain(text)}")
         else:
             kind_of = _type(field.type)
-            fields.append(f"`{field.encode_name}`" + (f" {kind_of}" if kind_of[:1] in "`[m" else ""))
+            fields.append(f"`{field.encode_name}`" + (f" {kind_of}" if kind_of[:1] in "`[" and "`" in kind_of else ""))
     within = [each for each, had in answered.items() if len(had) > 3 and set(had) <= set(fields)]
     shown = fields
     if within:
         base = max(within, key=lambda each: len(answered[each]))
         shown = [f"all of `{base.__name__}`", *(one for one in fields if one not in answered[base])]
-    told = {one for had in answered.values() for one in had}
+    known = {one for had in answered.values() for one in had}
     answered[kind] = fields
-    shown = [one.partition(": ")[0] if one in told else one for one in shown]
-    return f"`{kind.__name__}` | {'; '.join(shown)}\n"
+    shown = [one for one in shown if one not in known and (" " in one or kind in (Details, Error))]
+    return f"`{kind.__name__}` | {'; '.join(shown)}\n" if shown else ""
 
 
 def _words(several: Iterable[str]) -> str:

@@ -2,7 +2,8 @@
 
 INTRO = """# Reference of the HTTP interface
 
-Every call, field and error; `python docs/reference.py` writes this page from the code. [HTTP.md](HTTP.md),
+Every call, field of a request, and error; `python docs/reference.py` writes this page from the code. Every field of
+every answer, with its type, is shown by a daemon at `/docs` and `/openapi.json`. [HTTP.md](HTTP.md),
 [WORKERS.md](WORKERS.md) and [SCHEDULING.md](SCHEDULING.md) tell how they are used.
 
 *role*: what a token must have, where tokens are needed; `operator` and `master` may call the others, too
