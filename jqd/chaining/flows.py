@@ -53,7 +53,7 @@ class Wait(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What is known of one job that waits."""
+    """What is known of one blocked job's parents: how those ended that did."""
 
     notes: list[ParentNote]
     is_known: bool
@@ -61,7 +61,7 @@ class Asked(NamedTuple):
 
 
 class Flows:
-    """One for each partition of the store: for the children, and for the parents, that lie there."""
+    """Blocked jobs and their parents in one partition of the store: it tells both of each other."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Flows:
                 self.backoff.succeeded()
 
     async def one_round(self) -> float:
-        """Do what is due. Returns for how long nothing else is; 0: there may be more. Raises as the loop survives."""
+        """Do what is due. Returns the seconds until more is due, 0 where more may be. Raises as the loop survives."""
         self._begun += 1
         await self._ask_again()
         due = await self._store.take_links(ENTRIES, REST_S)
@@ -210,7 +210,7 @@ class Flows:
         return GONE if is_old or one.id <= one.last_id else None
 
     async def _watch(self, pairs: Sequence[WatchPair]) -> tuple[dict[int, Watched], StoreAway | StoreRefused | None]:
-        """What is known of parents by their places here, and why of some it is not."""
+        """Return how the parents stand, by index of the pair, and the last failure of a partition that was asked."""
         homes: dict[int, list[int]] = {}
         for place, pair in enumerate(pairs):
             homes.setdefault(self._home(pair.parent), []).append(place)

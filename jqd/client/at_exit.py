@@ -38,7 +38,7 @@ class AtExit:
             self._buffers.remove(buffer)
 
     def expect(self) -> None:
-        """Send this buffer's rest when the process ends."""
+        """Have this buffer send its rest when the process ends."""
         if self._expected_in == os.getpid():
             return
         self._expected_in = os.getpid()

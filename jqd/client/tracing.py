@@ -92,7 +92,7 @@ class Attempt:
         self._span, self._token = span, token
 
     def fail(self, kind: str, error: BaseException | None = None) -> None:
-        """Note that it did not succeed. `kind`: an exception's name, or `timeout`."""
+        """Note that the call did not succeed. `kind`: an exception's name, or `timeout`."""
         from opentelemetry.trace import StatusCode
 
         self._span.set_attribute("error.type", kind)

@@ -101,7 +101,7 @@ class Catalogue:
         return pinned if pinned is not None and pinned.is_code else None
 
     def is_resting(self, definition: Definition) -> bool:
-        """Return whether it is broken, and not tried now."""
+        """Return whether a handler is broken, and its next try has not come."""
         return any(fault.until_s > trio.current_time() for fault in self._faults_of(definition))
 
     def broke(self, definition: Definition, broken: Broken) -> None:
@@ -117,7 +117,7 @@ class Catalogue:
         self.name_jobtypes()
 
     def mended(self, definition: Definition) -> None:
-        """Note that a batch of it ran."""
+        """Note that a batch of this handler ran: it is not broken any more."""
         if self._faults_of(definition):
             for at in (definition.key, definition.called):
                 self._faults.pop(at, None)

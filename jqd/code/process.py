@@ -75,7 +75,7 @@ class Process:
             await self.ended.wait()
 
     def take(self) -> None:
-        """Take what it has printed so far."""
+        """Return what the process has printed since the last call."""
         for fd in list(self._open):
             for _ in range(READS_MAX):
                 if not self._read(fd):

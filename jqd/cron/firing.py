@@ -71,11 +71,11 @@ def _is_late(fired: FiredDate, view: Coming) -> bool:
 
 
 async def fire(services: Services, firings: Sequence[Firing], is_told: Callable[[str], bool]) -> dict[str, str]:
-    """Do these steps, whose jobs live in one partition. Steps that are outdated by now are left for the next round.
+    """Fire dates whose jobs live in one partition. Dates that are outdated by now are left for the next round.
 
-    Returns the names of those that have to wait, and why. `is_told`: whether that partition said a moment ago what the
-    other daemons fired, and is in that life still, where names were given: in another it may give them to others.
-    Raises Closed; StoreAway, StoreRefused, JournalRefused, NotYet: each may be asked again, and is fired once.
+    Returns the schedules that have to wait, and why. `is_told`: whether that partition said a moment ago what other
+    daemons fired, and is in the same life still: in another one it may give the jobs' names to others. Raises Closed;
+    StoreAway, StoreRefused, JournalRefused, NotYet: a repetition fires each date once.
     """
     expect_open(services, under_pressure=False)  # a skipped date does not come again
     wait: dict[str, str] = {}

@@ -36,7 +36,7 @@ class Charge:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it, however it went."""
+        """Give back what the push did not use."""
         for settle in self._settle:
             settle(*self._taken)
 

@@ -78,12 +78,12 @@ def unique_key(jobtype: str, unique: str) -> str:
 
 
 def said_unique(key: str) -> str:
-    """What its pusher said."""
+    """Return the unique key as its pusher wrote it."""
     return key.rpartition(KEY_SEPARATOR)[2]
 
 
 def as_text(then: bytes) -> str:
-    """What `Flow.then_text` has for it."""
+    """Return the jobs of `then` as `Flow.then_text` has them."""
     return b64encode(then).decode()
 
 

@@ -39,7 +39,7 @@ class Certificate:
         self._begins_ms, self._ends_ms = _dates(config)
 
     def change(self, config: ListenerConfig) -> None:
-        """Read it again. Raises ConfigError, and keeps the one before."""
+        """Read the files of the certificate again. Raises ConfigError, and keeps the one before."""
         seen = _look_at(config)
         try:
             context, dates = _context(config), _dates(config)

@@ -66,7 +66,7 @@ class ConnectionLimit(Generic[G]):
             del self._addresses[guest.address]
 
     def mark_idle(self, guest: G) -> None:
-        """Note that it is idle from now on."""
+        """Note that a connection is idle from now on."""
         if guest in self.present:
             self._idle[guest] = None
             self._addresses[guest.address].idle[guest] = None

@@ -228,7 +228,7 @@ class Claims:
     async def _compare(self, owner: Owner) -> None:
         """Reconcile with the store after a lost answer, and once in each lease.
 
-        A claim whose answer was given up may reach the store after we compared."""
+        Repeated, as a claim whose answer was lost may reach the store only behind a comparison."""
         now_s = self._clock.mono_s()
         if self.reply_lost or now_s >= self._compare_at_s:
             await reconcile(self._store, self.runner, owner)

@@ -220,7 +220,7 @@ class Ingest(Generic[Record]):
         self._advance(position)
 
     async def _step(self) -> None:
-        """Send what is unanswered, or else what is to be read, and wait for all answers."""
+        """Send again the calls without an answer, or else read on, and wait for all answers."""
         again, whole, stuck = list(self._flights), False, None
         async with trio.open_nursery() as nursery:
             with trio.CancelScope() as self._waiting:
@@ -243,7 +243,7 @@ class Ingest(Generic[Record]):
             raise stuck
 
     async def _read_on(self, nursery: trio.Nursery) -> bool:
-        """Send what is durable, or wait for something that is. Returns whether all of it was sent."""
+        """Send durable records, or wait until there are some. Returns whether all of them were sent."""
         at: int | None = None
         if trio.current_time() < self._due_s:
             with trio.CancelScope(deadline=self._due_s) as self._gathering:
@@ -295,7 +295,7 @@ class Ingest(Generic[Record]):
         return await self._send_behind(nursery, Chunk(oldest, []), gone=True)
 
     async def _send_behind(self, nursery: trio.Nursery, chunk: Chunk[Record], *, gone: bool = False) -> bool:
-        """Send it when there is room; returns whether it was sent."""
+        """Send the chunk when there is room for another call on its way. Returns whether it was sent."""
         while len(self._flights) >= FLIGHTS_MAX:
             await self._moved.wait()
         if self._stopped:

@@ -122,9 +122,9 @@ class Membership:
         self._notify(hurry=self.may_note_settled)  # until it is noted, the store gives nobody a name
 
     def disturbed(self) -> None:
-        """Note that the store is another one, or burnt our epoch: it must be looked at, and the membership taken anew.
+        """Note that the store is another one, or burnt our epoch: look at it, and join anew.
 
-        Jobs in flight stay trusted for their lease: whoever burnt our epoch waited longer than that."""
+        Jobs in flight stay trusted for their lease: a daemon that burns an epoch waits longer than that."""
         self.state = store_standing.back(self.state)
         self._disturbed.set()
 

@@ -328,7 +328,7 @@ def carried(settings: SettingTable, frame: Sequence[Setting], now_ms: int) -> li
 
 
 def is_stale(setting: Setting, now_ms: int) -> bool:
-    """Whether it is an old deletion or audit record, or a token that ran out."""
+    """Return whether a setting is an old deletion or audit record, or a token that ran out."""
     if is_old(setting, now_ms) or over(setting, now_ms):
         return True
     kept_s = DELETED_S if setting.kind == KIND else ENDED_S

@@ -88,7 +88,7 @@ class Row(Struct, frozen=True, omit_defaults=True):
 
 
 class Notice(Struct, omit_defaults=True):
-    """What is told now, until somebody has it. Its rows stay as they are: it may arrive twice, and is the same then."""
+    """The notice that is out, until it has arrived. Its rows never change: sent twice, it is the same."""
 
     id: str
     at_ms: int

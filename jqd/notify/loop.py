@@ -125,7 +125,7 @@ class NoticeLoop:
             await trio.sleep(rest_s)
 
     def complaints(self) -> list[str]:
-        """What keeps the administrator from being told, as the state says, at every daemon."""
+        """Why notices do not arrive, as the state says, at every daemon."""
         return [f"notices: {trouble}" for trouble in ([self._stuck] if self._stuck else self._troubles)]
 
     async def act(self) -> float:
@@ -163,7 +163,7 @@ class NoticeLoop:
         self._version, self._packed, self._stands_since_s = version, state, self._clock.mono_s()
 
     def _may_act(self, board: Board) -> bool:
-        """Who acts goes on, also after a restart; another one when it is silent."""
+        """Return whether this daemon sends: it did before, or the daemon that did is silent."""
         is_silent = self._clock.mono_s() - self._stands_since_s > HOLD_S
         return board.holder in ("", self._sysid) or is_silent
 
@@ -177,7 +177,7 @@ class NoticeLoop:
             board.channels.setdefault(name, Channel())
 
     def _settle(self, board: Board, now_ms: int) -> bool:
-        """Note what became of what was sent. Returns whether there was any."""
+        """Write into the state what became of the notices that were sent. Returns whether there were any."""
         for name, (notice_id, result) in [*self._results.items()]:
             notice = board.channels[name].notice
             if notice is not None and notice.id == notice_id:

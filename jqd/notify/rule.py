@@ -63,7 +63,7 @@ def count(channel: Channel, failures: Iterable[Failure], now_ms: int, newest_ms:
 
 
 def due_ms(group: Group, config: NotifyConfig, seen_ms: int) -> int | None:
-    """When it is to be told; None: not while nothing more of it is known. `seen_ms`: up to when failures were read."""
+    """Return when a group is due for a notice; None: not before its next failure. `seen_ms`: read up to then."""
     if not group.told:
         return group.known_ms + _ms(config.first_s)
     if group.count >= TENFOLD * group.told or _is_over(group, config, seen_ms):
@@ -113,7 +113,7 @@ def begin(channel: Channel, config: NotifyConfig, now_ms: int) -> Notice | None:
 
 
 def settle(channel: Channel, result: Result, now_ms: int) -> None:
-    """What became of the notice that is out."""
+    """Note in the channel that its notice arrived, may have arrived, or was refused."""
     notice = channel.notice
     assert notice is not None, "there is a result, and no notice is out"
     channel.trouble, notice.is_out = result.trouble, False
@@ -176,7 +176,7 @@ def _is_over(group: Group, config: NotifyConfig, seen_ms: int) -> bool:
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:
-    """Those that go on first, the largest first. Tenants take turns, and the jobtypes of one: none hides others."""
+    """Return the rows that go into the notice, the largest first. Tenants take turns, and jobtypes of a tenant."""
     ordered = sorted(rows, key=lambda row: (row.is_over, -row.new, row.key))
     ordered = _in_turns(ordered, lambda row: row.jobtype)
     ordered = _in_turns(ordered, lambda row: tenant_of(row.jobtype))

@@ -54,7 +54,7 @@ class Session:
         self._is_cut = False
 
     def cut(self) -> None:
-        """End it, from another thread: whatever is waited for there comes at once."""
+        """End the conversation, from another thread: a call that waits for the server returns at once."""
         self._is_cut = True
         if self._raw is not None:
             with suppress(OSError):  # it ended by itself

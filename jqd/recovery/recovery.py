@@ -164,7 +164,7 @@ class Recovery:
             self._log.info("recovery.life_is_over", error=str(error))
 
     async def _take_seat(self, look: StoreLook, *, through: bool) -> None:
-        """A new epoch, unless the old one is still good. What an earlier epoch of ours holds is made ready first."""
+        """Take a new epoch, unless the old one is still good. Jobs of an earlier epoch of ours are made ready first."""
         membership = self._membership
         # A member under our name is an earlier process of ours, as the journal's lock proves, or we, since an answer
         # was lost. Only in the life of the store that we came through is it another copy of this journal.

@@ -72,7 +72,7 @@ class Receivers:
         self._failed: dict[str, tuple[int, float]] = {}  # failures in a row, until when it rests
 
     def wait_s(self, endpoint: str, now_s: float) -> float:
-        """Return for how long nothing is to be sent there."""
+        """Return for how many seconds nothing is to be sent to an endpoint."""
         return self._failed[endpoint][1] - now_s if endpoint in self._failed else 0.0
 
     def failed(self, endpoint: str, now_s: float) -> None:

@@ -232,7 +232,7 @@ class CircuitBreaker:
         self.unreached = True
 
     def begin(self, now_s: float) -> None:
-        """Forget what happened before: the worker registered afresh, or elsewhere."""
+        """Forget failures of before: the worker registered afresh, or elsewhere."""
         self.complaint = ""
         self.failures = 0
         self.unreached = False

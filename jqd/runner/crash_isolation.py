@@ -195,7 +195,7 @@ class Isolation:
     ) -> float:
         """Return 0 when the request may be sent now, within `send_s`; else the seconds after which to ask again.
 
-        `losses`: of its `jobs`; 0 when they are no suspects. `group`: so many such jobs may be at work at once.
+        `losses`: how often its `jobs` were lost; 0: they are no suspects. `group`: how many suspects may run at once.
         """
         wait_s = self.wait_s(now_s)
         if not losses:
@@ -288,7 +288,7 @@ class Isolation:
         return min(left_s, HELD_S)
 
     def bear(self, request: object, worker: str, now_s: float, send_s: float) -> None:
-        """Note that this worker's suspects are at work at the host."""
+        """Note that suspects of this worker run at this host and port now."""
         if worker != self._bearer or all(until_s <= now_s for until_s in self._borne.values()):
             self._bearer, self._borne_since_s = worker, now_s
         self._borne[request] = now_s + send_s

@@ -69,7 +69,7 @@ class Stay:
         return wait_s
 
     def _wait_at(self, place: Isolation | None) -> None:
-        """Let that place become empty for this request, and no longer the place where it waited before."""
+        """Wait until this place is empty for the request, instead of the place where it waited before."""
         if self._waits_at is not None:
             self._waits_at.waiting -= 1
         if place is not None:

@@ -84,7 +84,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class StoredOptions(HandlerOptions, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """As they are stored: other releases had options that are unknown here, and are passed over (`weight`)."""
+    """Options as they are stored; those of other releases that are unknown here are passed over (`weight`)."""
 
 
 class Version(Definition, frozen=True, kw_only=True, forbid_unknown_fields=False):

@@ -131,7 +131,7 @@ class Presence(ABC):
     def is_disowned(self, worker: Worker) -> bool:
         """Return whether no jobs are posted to a worker, as the token that it was registered with has ended.
 
-        Who asks for jobs shows a token each time, which is looked at then.
+        A worker that pulls shows a token with each request instead.
         """
         return worker.url is not None and bool(worker.token) and self.token_ended(worker.token)
 

@@ -136,10 +136,10 @@ class Runner:
         return wanted
 
     def offer(self, jobtype: str, priority: int, waiting: int | None = None) -> Offer | None:
-        """Return the worker with most free capacity for such a job, None when none is free. A worker that pulls counts
-        as wholly free.
+        """Return the worker with most free capacity for a job of this type, None when none is free. A worker that pulls
+        counts as wholly free.
 
-        `waiting`: so many jobs of that type wait; where they are too few for a worker it may linger (`linger_s`).
+        `waiting`: how many jobs of the type wait; where they fill no batch a worker may linger (`linger_s`).
         """
         if self._is_backlogged() or self.paused.holds(jobtype):
             return None
@@ -246,8 +246,8 @@ class Runner:
                 delivery.withdraw(job_id)
 
     def cancel(self, claims: Iterable[tuple[str, int]]) -> None:
-        """Cancel these claims (id, fence). What is not sent yet goes back untried; else its worker is told. A cancel of
-        a claim that is not in flight is remembered for a while: its answer may be on its way."""
+        """Cancel these claims (id, fence). Jobs not sent yet go back untried; of the others the workers are informed. A
+        cancel of a claim that is not in flight is kept for a while: the answer of the claim may be on its way."""
         for job_id, fence in claims:
             entry, delivery = self._in_flight.find(job_id), self._shared.deliveries.get(job_id)
             if entry is None or entry.held.fence < fence:

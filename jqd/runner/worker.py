@@ -201,7 +201,7 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
 
     @property
     def takes_any(self) -> bool:
-        """Return whether it takes all jobtypes of its tenant."""
+        """Return whether the worker takes all jobtypes of its tenant."""
         return self.jobs is None or self.jobs[0].endswith(SEPARATOR)
 
     def takes(self, jobtype: str, priority: int) -> bool:

@@ -32,7 +32,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def callback(url: str, after: Sequence[str], parent: str = "", argument: Any = None) -> dict[str, Any]:
-    """Return the job that tells a URL of the end of these jobs, as it is journaled."""
+    """Return the job that posts the end of these jobs to a URL, as a push would have it."""
     return {
         "name": CALLBACK,
         "argument": argument,

@@ -256,7 +256,7 @@ async def _with_key(services: Services, view: JobView, kind: Kind) -> AsyncItera
 
 
 def _expect_not_callback(view: JobView, kind: Kind, fields: dict[str, Any]) -> None:
-    """What a callback tells is jqd's to say."""
+    """Refuse a callback: jqd alone makes its argument. Raises Conflict."""
     if bare(view.jobtype) != CALLBACK or kind is Kind.RELEASE:
         return
     if "argument" in fields:

@@ -37,7 +37,7 @@ Breathe = Callable[[], Awaitable[None]]
 
 
 class Flow(NamedTuple):
-    """What was found."""
+    """The jobs of a flow that were found."""
 
     jobs: dict[str, Linked]
     """By id."""
@@ -76,7 +76,7 @@ class RecentFlows:
         self._kept: dict[tuple[Principal, str], tuple[float, Flow]] = {}
 
     def keep(self, principal: Principal, given: str, flow: Flow) -> None:
-        """Keep it, and no more than LOOKS."""
+        """Keep a flow for its next page; of more than LOOKS the oldest goes."""
         self._kept.pop((principal, given), None)
         while len(self._kept) >= LOOKS:
             del self._kept[next(iter(self._kept))]
@@ -249,7 +249,7 @@ async def retry_all(services: Services, flow: Flow, *, dry_run: bool = False) ->
 
 
 def _is_due(flow: Flow, row: Linked) -> bool:
-    """Return whether it failed, or was cancelled for a parent that did not succeed."""
+    """Return whether a retry of the flow retries this job: it failed, or was cancelled for its parent."""
     return row.state == State.FAILED or bool(flow.cancelled_for(row))
 
 

@@ -86,7 +86,7 @@ def stray_faults(job: JobSpec) -> Iterator[Fault]:
 
 
 def is_map(argument: bytes) -> bool:
-    """Whether it is a map with texts as keys, or nil: results can be put into a field of it."""
+    """Return whether an argument is nil or a map with texts as keys: results can be put into a field of it."""
     if argument == NIL:
         return True
     try:
@@ -157,5 +157,5 @@ def following_of(job: JobSpec) -> Iterator[JobSpec]:
 
 
 def then_of(job: JobSpec) -> bytes:
-    """What follows it, as an array; nothing for most."""
+    """Return the jobs of `then` as an array; nothing for most jobs."""
     return b"" if job.then is UNSET else as_array(bytes(job.then))

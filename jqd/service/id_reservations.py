@@ -202,8 +202,8 @@ def _advice(services: Services) -> str:
 
 
 async def _differing(services: Services, job_id: str, job: JobSpec, item: Raw) -> str:
-    """Return the fields in which a push differs from the job under its id, for the error. What a pusher leaves out
-    is as it was registered, for both. Nothing where that cannot be told, or is not to be told."""
+    """Return, for the error, the fields in which a push differs from the job under its id; fields left out are as
+    registered. Empty where the job cannot be read, or the principal may not see it."""
     try:
         view = await services.store.get_job(job_id)
     except StoreError:

@@ -18,10 +18,10 @@ NAMED_MAX = 3  # in one sentence
 
 
 async def unknown_parents(services: Services, parents: Sequence[str]) -> set[str]:
-    """Those of the first CHECKED_MAX that nobody has pushed: a slip, for a job waits for them for ever.
+    """Return the ids, of the first CHECKED_MAX, of which no job is known: most likely a slip of the pusher.
 
-    Nothing while the store is away: the push counts, and `why` says what the job waits for. A token that is not for all
-    jobs gets results of those that it may see alone: all of its parents are looked for, or StoreAway, NotYet raised."""
+    Empty while the store is away: the push counts, and `why` says what the job waits for. Of a token with scopes all
+    parents are looked for, as it may get results only of jobs that it may see; else raises StoreAway, NotYet."""
     is_scoped = bool(services.principal.scopes)
     unknown: set[str] = set()
 

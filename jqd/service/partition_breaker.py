@@ -6,7 +6,7 @@ SHARE = 6  # asked again after so many times what the last try took: a server th
 
 
 class PartitionBreaker:
-    """Which partitions are not asked for a while. One that fails at once costs no time, so it is asked again soon."""
+    """Partitions that are not asked for a while: the longer, the longer their failure took."""
 
     def __init__(self) -> None:
         self._until: Mapping[frozenset[int], tuple[float, str]] = {}
@@ -18,6 +18,6 @@ class PartitionBreaker:
         )
 
     def note(self, homes: frozenset[int], why: str, *, took_s: float, now_s: float) -> None:
-        """Note that one of these did not answer, and how long that took."""
+        """Note that one of these partitions did not answer, and how long that took."""
         known = {silent: told for silent, told in self._until.items() if now_s < told[0]}
         self._until = {**known, homes: (now_s + SHARE * took_s, why)}

@@ -34,12 +34,12 @@ class Principal(NamedTuple):
         return not self.sees_all or bool(self.scopes)
 
     def may(self, *roles: Role) -> bool:
-        """Return whether it may make a call for one of these roles; no roles: everybody may."""
+        """Return whether the principal may make a call for one of these roles; no roles: everybody may."""
         return not roles or any(role in MAY[self.role] for role in roles)
 
     @property
     def can_read(self) -> bool:
-        """Return whether it may read workers, pauses and all jobs, not only jobs whose ids it has."""
+        """Return whether the principal may read workers, pauses and all jobs, not only jobs whose ids it has."""
         return self.may(Role.VIEWER)
 
     def can_see(self, tenant: str) -> bool:

@@ -33,7 +33,7 @@ UNDER_WAY = "~"  # before a token: of another push
 
 
 class PushLinks:
-    """Those of one push (`async with`): what is not confirmed at the end is given back."""
+    """Groups and unique keys of one push (`async with`): what is not confirmed at the end is given back."""
 
     def __init__(self, services: Services, *, follows: bool = False) -> None:
         """`follows`: its jobs cannot be refused; where their group is closed, they are no members."""
@@ -47,7 +47,7 @@ class PushLinks:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End it, however it went."""
+        """Give back what was not confirmed."""
         if not self._keys and not any(self._places.values()):
             return
         try:
@@ -120,8 +120,8 @@ class PushLinks:
             raise Conflict(detail) if joined is Joined.CLOSED else TooLarge(detail)
 
     async def confirm_known(self, jobs: Sequence[JobSpec], ids: Mapping[str, str]) -> None:
-        """These were pushed before, under these ids; who pushed them then may not have been able to confirm their
-        places. Raises Conflict where their group was closed without them; StoreAway, StoreRefused."""
+        """Confirm the group places of jobs that an earlier push took under these ids, in case it could not. Raises
+        Conflict where their group was closed without them; StoreAway, StoreRefused."""
         members: dict[str, list[tuple[str, str]]] = {}
         for job in jobs:
             if job.group is not None and job.job_id is not None:
@@ -136,10 +136,10 @@ class PushLinks:
                 )
 
     async def confirm(self, jobs: Sequence[JobSpec], job_ids: Sequence[str], generations: Mapping[int, int]) -> None:
-        """These are in the journal. `generations`: by their places, of those that have one.
+        """Confirm places and keys of jobs that are in the journal now. `generations`: by index, of jobs that have one.
 
-        Raises NotYet: the store is not there to agree; or it took so long that others have their places or keys: those
-        jobs are cancelled then.
+        Raises NotYet: the store does not answer; or it took so long that others have the places or keys, and these jobs
+        are cancelled.
         """
         services = self._services
         members: dict[str, list[tuple[str, str]]] = {}

@@ -30,7 +30,7 @@ class Watched:
         """What many say alike, until the next change."""
 
     def add(self, part: Log | None) -> bool:
-        """Put what it printed behind what is known; whether there is any."""
+        """Append what the job printed to the lines that are known. Returns whether there were any."""
         if part is None or part == self.log:
             return False
         if part.fence == self.log.fence and self.log.start <= part.start <= self.log.end:
@@ -46,7 +46,7 @@ class Watched:
             bell.set()
 
     async def wake(self) -> None:
-        """Let all of them look."""
+        """Let all that watch the job look again."""
         self.told.clear()
         for number, bell in enumerate(list(self.bells)):
             if number % WAKEN == WAKEN - 1:

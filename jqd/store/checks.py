@@ -35,7 +35,7 @@ class Facts(NamedTuple):
         return self.settings is not None and self.settings[setting] == value
 
     def keeps(self, *, file: bool, snapshots: bool) -> bool:
-        """Return whether it shows that it keeps its data so."""
+        """Return whether the server's own reports say that it keeps data by this file, or by snapshots."""
         return self.settings is not None and (self.file, bool(self.settings["save"])) == (file, snapshots)
 
     def failed(self, field: str) -> bool:

@@ -195,7 +195,7 @@ def _log(outcome: Outcome) -> bytes:
 
 
 def lines_of(log: str) -> bytes:
-    """As it is kept: each line has its end, so that more can follow."""
+    """Return a log as the store keeps it: each line ends with a line end, so that more can follow."""
     return f"{log.removesuffix(LINE_END)}{LINE_END}".encode("utf-8", "backslashreplace")
 
 

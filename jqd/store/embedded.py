@@ -198,7 +198,7 @@ def server_binary() -> Path:
 
 
 def _prepare(directory: Path) -> Path:
-    """Make it, for us only. Returns an absolute path, as the server changes its working directory."""
+    """Make the directory, readable for us only. Returns its absolute path: the server changes its working directory."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.chmod(0o700)

@@ -42,7 +42,7 @@ class Parent(NamedTuple):
 
 
 class Due(NamedTuple):
-    """What is to be done now."""
+    """The notes of `links` whose time has come."""
 
     wait_s: float | None
     """Until more is due; None: there is nothing more."""
@@ -149,9 +149,9 @@ class UniqueWanted(NamedTuple):
 
 class LinkMethods(ScriptMethods):
     async def take_links(self, limit: int, rest_s: float, *, children_max: int = CHILDREN) -> Due:
-        """What is due; others get it only after `rest_s`, unless `drop_links` comes before.
+        """Return up to `limit` due notes. They are due again after `rest_s`, unless `drop_links` removes them before.
 
-        A blocked job whose row cannot be read holds up none that were taken with it: it fails, and is named."""
+        A blocked job whose row cannot be read fails, and is named in the answer; the others are returned."""
         answer = await self._caller.call("take_links", self._caller.identity, limit, children_max, round(rest_s * 1000))
         wait_ms, linked, until_ms, *rows = self._list("links", answer)
         wait_s = None if wait_ms == b"" else self._whole("links", wait_ms) / 1000
@@ -184,7 +184,7 @@ class LinkMethods(ScriptMethods):
 
     @property
     def identity(self) -> str:
-        """Of the store, in the life that was last looked at."""
+        """The identity of the store in the life that was last looked at."""
         return self._caller.identity
 
     async def ask_again(self, partition: int, identity: str) -> None:
@@ -207,7 +207,7 @@ class LinkMethods(ScriptMethods):
         return found
 
     async def note_parents(self, notes: Sequence[ParentNote]) -> dict[str, Standing]:
-        """What became of parents: child → how it stands then."""
+        """Note the ends of parents at their children. Returns child → how it stands then."""
         standing: dict[str, Standing] = {}
         for some in in_steps(notes, STEP_JOBS):
             answer = await self._caller.call("note_parents", *(one for note in some for one in note))
@@ -218,8 +218,8 @@ class LinkMethods(ScriptMethods):
     async def drop_links(
         self, done: Mapping[str, Sequence[str]], rest_until_ms: int = 0, stages: Mapping[str, int] = ENDED_FIRST
     ) -> None:
-        """Entry → the children that were told: it is done, unless there are more of these, or it was noted anew since
-        `take_links` told `rest_until_ms`. `stages`: of which they were told."""
+        """Remove notes: entry → the children that know of it. One stays that has further children, or was noted anew
+        since `take_links` set `rest_until_ms`. `stages`: the stage of the parent that the children know."""
         for some in in_steps(list(done.items()), ENTRIES):
             flat = [one for entry, its in some for one in (entry, stages.get(entry, 1), len(its), *its)]
             await self._caller.call("drop_links", rest_until_ms, *flat)
@@ -292,8 +292,8 @@ class LinkMethods(ScriptMethods):
         return Group(self._whole("grouped", closed.encode()) if closed else 0, ids)
 
     async def reserve_unique(self, wanted: Sequence[UniqueWanted]) -> list[str]:
-        """Who has each key: the token of the job that wants it; the id of one that lives; "~" and a token: another push
-        has it that is not confirmed yet. Raises StoreUnsettled: who has a key may be in a journal only."""
+        """Reserve unique keys. Returns the owner of each: the token that wants it; the id of a living job; "~" and the
+        token of another push that is not confirmed yet. Raises StoreUnsettled: the owner may be in a journal only."""
         given: list[str] = []
         for some in in_steps(wanted, STEP_JOBS):
             flat = [one for each in some for one in (each.key, each.token, each.until)]
@@ -302,9 +302,9 @@ class LinkMethods(ScriptMethods):
         return given
 
     async def confirm_unique(self, wanted: Sequence[UniqueWanted], *, learn: bool = False) -> list[str]:
-        """These are journaled, or, without an id, never will be. Returns who has each key then.
+        """Note that jobs with unique keys are journaled, or, without an id, never will be. Returns each key's owner.
 
-        `learn`: they come from a journal, and this store may have forgotten them: of two the later one has it."""
+        `learn`: the jobs come from a journal, and this store may have forgotten them: the later one has the key."""
         given: list[str] = []
         for some in in_steps(wanted, STEP_JOBS):
             flat = [one for each in some for one in (each.key, each.token, each.job_id, each.until)]

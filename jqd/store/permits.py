@@ -103,10 +103,10 @@ class PermitMethods(ScriptMethods):
     async def tell_slots(
         self, partition: int, told: Sequence[tuple[bytes, int, int, int]], *, keep: bool, give_back: bool
     ) -> list[Report]:
-        """Pass this partition its grants (bucket, era, granted, made). Returns what it has, in that order.
+        """Pass this partition its grants of slots (bucket, era, granted, made). Returns its slots, in that order.
 
-        `keep`: it wants some itself. `give_back`: what is free here. Raises StoreUnsettled while jobs may be in flight
-        that are not known here."""
+        `keep`: the partition wants slots itself. `give_back`: free slots go back to their home. Raises StoreUnsettled
+        while jobs may be in flight that are not known here."""
         flat = (value for row in told for value in row)
         answer = await self._caller.call("tell_slots", self._caller.identity, int(keep), int(give_back), *flat)
         numbers = self._wholes("permits", answer)

@@ -157,7 +157,7 @@ class QueryMethods(ScriptMethods):
         return Page([found[job_id] for job_id in sorted(found, reverse=True)], "")
 
     async def _are_any(self, state: State | None, jobtype: str | None, tenant: str | None) -> bool:
-        """Return whether the counts know of such jobs; else none is looked at, however many others there are."""
+        """Return whether the counts name any job like these: if not, no job is looked at."""
         counts = (one.counts for one in await self.list_types() if _is_of(one.jobtype, jobtype, tenant))
         return any(state is None or getattr(each, state.value) or not each.jobs for each in counts)  # 0: unreadable
 

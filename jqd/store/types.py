@@ -210,7 +210,7 @@ class SilentLeases(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """What is new since a daemon's last question."""
+    """The settings that changed since a daemon's last question."""
 
     rules_at: int
     """Number of the last setting in it; for the next call."""

@@ -31,7 +31,7 @@ class Me(NamedTuple):
 
     @property
     def identity(self) -> object:
-        """Who has the same is shown the same."""
+        """Sessions with the same identity are shown the same."""
         return self._replace(token_id="")
 
 

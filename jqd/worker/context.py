@@ -88,12 +88,12 @@ class Context:
         self.voice.tell(message)
 
     def push(self, job: Follower[P], /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Let a job follow this one: it is told with this one's success, and is there exactly when that counts.
+        """Let a job follow this one: it exists exactly when this one's success counts.
 
             jqd.current().push(send, "ann")                          jqd.current().push(send.options(delay="5m"), "ann")
 
-        If this job runs twice, what counts is what the first success that counted has told. Raises ValueError for more
-        than 500. A job that has nothing to do with this one's success is pushed with its own `push`.
+        If this job runs twice, only followers of the success that counts exist. Raises ValueError for more than 500.
+        A job that does not depend on this one's success is pushed with its own `push`.
         """
         follows = self.voice.follows
         if len(follows) == FOLLOWERS_MAX:

@@ -118,7 +118,7 @@ class Process:
         )
 
     def give(self, item: Item, where: tuple[str, str | None], *, is_trial: bool) -> Held:
-        """Let it run the item. `where`: the daemon that the item's jobs are pushed to."""
+        """Have the process run the item. `where`: the daemon that takes jobs that the item pushes."""
         if where != self._where:
             self._where = where
             self.tell(frames.Where(*where))
@@ -169,7 +169,7 @@ class Process:
             self._started.set()
 
     async def leave(self) -> None:
-        """Let it end by itself, for a while: stopped jobs clean up, and exit handlers run."""
+        """Let the process end by itself, for a while: stopped jobs clean up, and exit handlers run."""
         self.is_retiring = True
         with trio.move_on_after(LEAVE_S):
             if self.held:

@@ -103,7 +103,7 @@ class Programs:
             os.close(self._fd)
 
     def take(self) -> bool:
-        """Take what has come so far. Returns False when nobody is left who may print."""
+        """Take what programs have printed so far. Returns False when no program can print any more."""
         for _ in range(READS_MAX if self._is_open else 0):
             try:
                 data = os.read(self._fd, READ_BYTES)

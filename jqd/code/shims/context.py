@@ -130,7 +130,7 @@ def failure(error: BaseException) -> dict[str, Any]:
 
 
 def plain(lines: Iterable[str]) -> str:
-    """As text that can be encoded."""
+    """Return lines as text that can be encoded."""
     return "".join(lines).strip().encode("utf-8", "backslashreplace").decode()
 
 

@@ -127,7 +127,7 @@ class _Lines:
             self._jobs_bytes += len(line)
 
     def _hold(self, said: WorkerSaid) -> Iterator[Answer]:
-        """Tells of the success before it, which says, too, that the worker works."""
+        """Hold back a success until the next line shows what follows it. Yields the one before, or a sign of life."""
         yield from self._release() if self._success is not None else (Heard(),)
         self._success, self._own, self._jobs, self._jobs_bytes = said, self._jobs, [], 0
 

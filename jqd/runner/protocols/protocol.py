@@ -183,7 +183,7 @@ class WorkerProtocol(ABC):
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
         """Return the reader of an answer's body; `content_type` is its header, or empty.
 
-        `value_bytes_max`: of what is said of one job. `status`: of the answer, a good one.
+        `value_bytes_max`: of the outcome of one job. `status`: that of the answer, a 2xx.
         """
 
     def cancel(self, sending: Sending, job_id: str) -> Request | None:

@@ -23,7 +23,7 @@ class LargeReads:
 
 
 class Turn:
-    """What one answer has of them."""
+    """The room of one answer among large reads."""
 
     def __init__(self, reads: LargeReads) -> None:
         self._reads, self._due_s = reads, 0.0

@@ -48,7 +48,7 @@ class Listener(Protocol):
         """Called when the worker's status is known; outcomes of jobs may follow."""
 
     def said(self, answers: Iterable[Answer]) -> None:
-        """Called with outcomes that came together. Where `answers` raises, so does this; what it gave before stands."""
+        """Receive outcomes that came together. Raises what `answers` raises; outcomes that it gave before count."""
 
 
 class End(enum.Enum):
@@ -258,7 +258,7 @@ async def _hear_status(wire: Wire, judgement: Judgement, config: RunnerConfig) -
 
 
 async def _read_apart(reader: Reader, chunk: bytes) -> Iterable[Answer]:
-    """Decode much JSON in a thread. What was read before an error stands."""
+    """Decode a large JSON answer in a thread. Outcomes read before an error count."""
     answers: list[Answer] = []
 
     def read() -> None:

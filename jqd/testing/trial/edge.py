@@ -93,7 +93,7 @@ class TrialDaemon:
         self._ask(lambda: self._end(held, report))
 
     def give_back(self, held: Held) -> None:
-        """It was not begun."""
+        """The job was not begun: it is ready again."""
         self._ask(lambda: self._give_back(held))
 
     def next_due_s(self) -> float | None:
@@ -279,7 +279,7 @@ class Control:
         self._house = house
 
     def push_ready(self) -> str | None:
-        """It always is."""
+        """Always true."""
         return None
 
     run_ready = pressed = push_ready

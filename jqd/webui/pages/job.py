@@ -55,7 +55,7 @@ def register(ui: "Ui") -> None:
 
 
 async def _act(name: str, act: Act, visit: Visit) -> Response:
-    """Do it, and show the job as it is then; a refusal is shown above the job, with what was typed."""
+    """Do the act, and show the job as it is then; a refusal is shown above the job, with what was typed."""
     job_id = _job_id(visit.form)
     try:
         await act(visit, job_id)
