@@ -17,14 +17,14 @@ from jqd.domain.dates import iso
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.flow import Flow
 from jqd.domain.job import NIL, Fate, State
-from jqd.domain.jobid import parse_id, partition_of
+from jqd.domain.jobid import parse_id
 from jqd.domain.results import LargeResult
 from jqd.domain.tenant import bare
 from jqd.service.callbacks import message
 from jqd.service.services import Services
+from jqd.service.walk import pieces_of
 from jqd.store import JobView
 
-PIECE = 200  # members looked at in one call of the store
 GONE = "gone"  # of a parent that nobody knows: it was deleted, or its push failed
 
 _encoder = msgspec.msgpack.Encoder()
@@ -88,14 +88,10 @@ def _packed(kind: str, at: str, data: dict[str, Any]) -> bytes:
 
 async def _counts(services: Services, members: Sequence[str]) -> dict[str, int]:
     """State → how many members ended so."""
-    homes: dict[int, list[str]] = {}
-    for job_id in members:
-        homes.setdefault(partition_of(job_id, services.partitions), []).append(job_id)
     counts: Counter[str] = Counter()
-    for home, its in homes.items():
-        for at in range(0, len(its), PIECE):
-            rows = await services.store.at(home).list_links(its[at : at + PIECE], 0)
-            counts.update(row.state if row else GONE for row in rows)
+    for home, its in pieces_of(services, members):
+        rows = await services.store.at(home).list_links(its, 0)
+        counts.update(row.state if row else GONE for row in rows)
     return dict(counts)
 
 

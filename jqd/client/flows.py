@@ -37,7 +37,8 @@ class FlowJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlowInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """All jobs that a job has to do with, itself among them, the oldest first."""
+    """All jobs that a job has to do with, itself among them: of each 500 the oldest first, those nearest to it before
+    others."""
 
     jobs: Sequence[FlowJob]
     whole: bool

@@ -4,12 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 from jqd.domain.errors import Fault
 from jqd.domain.job import State
-from jqd.domain.jobid import parse_id, partition_of
+from jqd.domain.jobid import parse_id
 from jqd.domain.tenant import bare
-from jqd.service.act_on_each import act_on_each
 from jqd.service.batch import Batch
-from jqd.service.flow import PIECE, wait_ingested
 from jqd.service.services import Services
+from jqd.service.walk import key_of, pieces_of, wait_ingested
 from jqd.store.links import Linked
 
 LOOKED_MAX = 1_000  # jobs that one job waits for, by whatever way: ten calls of the store
@@ -93,23 +92,11 @@ def _awaits(row: Linked | None) -> Sequence[str]:
 
 async def rows_of(services: Services, given: Sequence[str]) -> dict[str, Linked]:
     """Return the jobs in the store, by the ids that they were given by."""
-    ids = {each: each for each in given if parse_id(each) is not None}
-
-    async def one(name: str) -> None:
-        job_id = await services.store.resolve(name)
-        if job_id is not None:
-            ids[name] = job_id
-
-    await act_on_each([each for each in given if each not in ids], one)
-    homes: dict[int, list[str]] = {}
-    for each, job_id in ids.items():
-        homes.setdefault(partition_of(job_id, services.partitions), []).append(each)
+    keys = {key_of(each): each for each in given}
     found: dict[str, Linked] = {}
-    for home, its in homes.items():
-        for at in range(0, len(its), PIECE):
-            piece = its[at : at + PIECE]
-            rows = await services.store.at(home).list_links([ids[each] for each in piece], 0)
-            found |= {each: row for each, row in zip(piece, rows, strict=True) if row is not None}
+    for home, its in pieces_of(services, keys):
+        rows = await services.store.at(home).list_links(its, 0)
+        found |= {keys[key]: row for key, row in zip(its, rows, strict=True) if row is not None}
     return found
 
 

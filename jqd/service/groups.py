@@ -19,10 +19,11 @@ from jqd.service.batch import Batch, read_array
 from jqd.service.bulk import Tally
 from jqd.service.callbacks import group_callback
 from jqd.service.find import once_settled
-from jqd.service.flow import Breathe, Flow, cancel_all, look, retry_all, wait_ingested
+from jqd.service.flow import cancel_all, retry_all
 from jqd.service.job_limits import CALLBACK_TAIL, GROUP_STEM, faults
 from jqd.service.push import Pushed, expect_open, push
 from jqd.service.services import Services
+from jqd.service.walk import Breathe, Flow, look, wait_ingested
 from jqd.store import JobView
 from jqd.store.links import Closing, Group, Linked
 
@@ -68,7 +69,7 @@ async def get(services: Services, name: str, breathe: Breathe) -> GroupView:
     """Raises NotFound, StoreAway, StoreRefused."""
     await wait_ingested(services)  # what is not there then is counted as unknown
     group = await _expect(services, name)
-    found = await look(services, group.job_ids, breathe, len(group.job_ids))
+    found = await look(services, group.job_ids, breathe)
     if services.principal.scopes and not found:
         raise _none(name)  # all its jobs are of types that this token is not for
     counts = Counter(row.state for row in found.values())
@@ -163,7 +164,7 @@ async def _expect_all_seen(services: Services, name: str, job_ids: Sequence[str]
         group = await services.home(qualified).get_group(qualified)
         job_ids = group.job_ids if group is not None else ()
     await wait_ingested(services)
-    if len(await look(services, job_ids, trio.lowlevel.checkpoint, len(job_ids))) < len(set(job_ids)):
+    if len(await look(services, job_ids, trio.lowlevel.checkpoint)) < len(set(job_ids)):
         raise Denied(
             f"group {name!r} has jobs that this token is not for, or that are on their way: it cannot close it"
         )
@@ -176,7 +177,7 @@ async def _members(
     await wait_ingested(services)
     then = await services.store.resolve(services.qualified_name(GROUP_STEM + name))
     ids = [*group.job_ids, *([then] if then else ())]
-    return then, await look(services, ids, breathe, len(ids))
+    return then, await look(services, ids, breathe)
 
 
 async def _expect(services: Services, name: str) -> Group:

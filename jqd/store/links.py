@@ -15,6 +15,8 @@ ENDED_FIRST: Mapping[str, int] = {}
 ENTRIES = 20  # done in one call, with up to CHILDREN children each: below what one call may take
 CHILDREN = 200  # told of one end at once
 CLOSED = "!"  # as the id of a member: the group is closed
+LOOKED = 100  # jobs of which one call tells what they have to do with others: 2 ms of the server
+MEMBERS = 2_000  # of a group told in one call
 GROUP_MAX = 10_000  # members: one job may wait for all of them
 PLACE_S = 30.0  # a place or key of a push that was not confirmed: far longer than a push takes, else it failed
 UNIQUE_S = 600.0  # a job that has a key and is not in the store: on its way there, or lost with its daemon's disk
@@ -128,6 +130,8 @@ class Group(NamedTuple):
     closed_at_ms: int
     """0: it is open."""
     job_ids: list[str]
+    end: int = 0
+    """How many are passed over for the others; 0: that were all."""
 
 
 class Closing(NamedTuple):
@@ -229,30 +233,37 @@ class LinkMethods(ScriptMethods):
         for some in in_steps(pairs, STEP_JOBS):
             await self._caller.call("link_children", *(one for pair in some for one in pair))
 
-    async def list_links(self, job_ids: Sequence[str], most: int, skip: int = 0) -> list[Linked | None]:
-        """Up to `most` children of each, after the first `skip`; None for what is not here. One whose row cannot be
-        read has no jobtype, and counts as failed."""
+    async def list_links(
+        self, given: Sequence[str], most: int, skip: int = 0, reach: int = 0, known: Sequence[str] = ()
+    ) -> list[Linked | None]:
+        """Of each, up to `most` children after the first `skip`; None for what is not here. One whose row cannot be
+        read has no jobtype, and counts as failed. `given`: ids, or "=" and own ones. Behind these stand up to `reach`
+        jobs more, found from them, the nearest first, and none of `known`.
+
+        Raises StoreUnsettled where an own id may be in a journal only."""
         found: list[Linked | None] = []
-        for some in in_steps(job_ids, STEP_JOBS):
-            answer = self._list("jobs", await self._caller.call("list_links", self._caller.identity, most, skip, *some))
-            for job_id, row in zip(some, answer, strict=True):
-                if row is None:
-                    found.append(None)
-                    continue
-                header, how, failures, children, listed, began, ended = codec.fields(self._keys, "jobs", row, 7)
-                job = self._readable(job_id, header)
-                found.append(
-                    Linked(
-                        job or Job(job_id, ""),
-                        self._text("outcome", how) if job is not None else State.FAILED,
-                        self._whole("tries", failures),
-                        self._whole("children", children),
-                        self._texts("children", listed),
-                        self._whole("generation", began or b"0"),
-                        self._whole("ended", ended or b"0"),
-                    )
-                )
+        left = given
+        while left:
+            some = left[:LOOKED]
+            numbers = most, skip, reach, len(known)
+            answer = await self._caller.call("list_links", self._caller.identity, *numbers, *known, *some)
+            looked, *rows = self._list("jobs", answer)
+            found += [None if row is None else self._linked(row) for row in rows]
+            left = left[max(1, self._whole("jobs", looked)) :]
         return found
+
+    def _linked(self, row: object) -> Linked:
+        job_id, header, how, failures, children, listed, began, ended = codec.fields(self._keys, "jobs", row, 8)
+        job = self._readable(self._text("jobs", job_id), header)
+        return Linked(
+            job or Job(self._text("jobs", job_id), ""),
+            self._text("outcome", how) if job is not None else State.FAILED,
+            self._whole("tries", failures),
+            self._whole("children", children),
+            self._texts("children", listed),
+            self._whole("generation", began or b"0"),
+            self._whole("ended", ended or b"0"),
+        )
 
     # ------------------------------------------------------------ groups and unique keys
 
@@ -283,13 +294,18 @@ class LinkMethods(ScriptMethods):
         unsure, *ids = self._list("grouped", answer)
         return Closing(self._whole("grouped", unsure), [self._text("grouped", one) for one in ids])
 
-    async def get_group(self, group: str, most: int = 0) -> Group | None:
-        """`most`: only the first members; 0: all."""
-        answer = await self._caller.call("get_group", group, most)
-        if answer is None:
-            return None
-        closed, *ids = self._texts("grouped", answer)
-        return Group(self._whole("grouped", closed.encode()) if closed else 0, ids)
+    async def get_group(self, group: str, most: int = GROUP_MAX, skip: int = 0) -> Group | None:
+        """`most` of its members, behind the first `skip`."""
+        ids: list[str] = []
+        while True:
+            answer = await self._caller.call("get_group", group, skip, min(MEMBERS, most - len(ids)))
+            if answer is None:
+                return None
+            closed, end, *some = self._list("grouped", answer)
+            ids += self._texts("grouped", some)
+            skip = self._whole("grouped", end)
+            if not skip or len(ids) >= most:
+                return Group(self._whole("grouped", closed), ids, skip)
 
     async def reserve_unique(self, wanted: Sequence[UniqueWanted]) -> list[str]:
         """Reserve unique keys. Returns the owner of each: the token that wants it; the id of a living job; "~" and the

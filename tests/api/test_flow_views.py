@@ -1,16 +1,16 @@
 """Views of flows and groups: whoever pushed here sees it, or is told that it is on its way."""
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
-from jqd.api.v1 import flows
 from jqd.domain.errors import NotYet, StoreAway
 from jqd.domain.job import Fate
-from jqd.service import flow
+from jqd.service import flow, walk
 from jqd.service.act_on_each import act_on_each
 from jqd.service.edit import change
-from jqd.service.flow import LOOK_S, LOOKS
+from jqd.service.walk import CHILDREN_MAX, NEAR_MAX, PIECE, WALK_KEPT_S, WALKS
 from tests.api.whole import Whole
 
 
@@ -68,35 +68,126 @@ async def test_a_dry_run_counts_and_changes_nothing(edge: Whole) -> None:
     assert (await edge.call("POST", f"/v1/jobs/{last}/flow/cancel")).body["changed"] == 2
 
 
-async def test_further_pages_are_of_the_same_look(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flows, "PAGE", 2)
-    first = await edge.push(group="g")
-    children = [await edge.push(group="g") for _ in range(4)]
-    asked = edge.whole.list_links
-    calls = 0
+@pytest.fixture
+def calls(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many jobs each call of the store told of."""
+    asked, told = edge.whole.list_links, list[int]()
 
     async def list_links(*args: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        return await asked(*args)
+        found = await asked(*args)
+        told.append(len(found))
+        return found
 
     monkeypatch.setattr(edge.whole, "list_links", list_links)
-    told, cursor, seen = list[str](), "", list[int]()
+    return told
+
+
+async def pages(edge: Whole, job_id: str, limit: int) -> list[list[dict[str, Any]]]:
+    """All pages of a flow."""
+    told, cursor = list[list[dict[str, Any]]](), ""
     while not told or cursor:
-        page = (await edge.call("GET", f"/v1/jobs/{first}/flow?cursor={cursor}")).body
-        told, cursor = [*told, *(job["job_id"] for job in page["jobs"])], page["cursor"]
-        seen.append(calls)
-    assert told == sorted([first, *children])
-    assert seen == [seen[0]] * 3, "it was looked at once"
-    edge.clock.advance(LOOK_S + 1)
-    page = (await edge.call("GET", f"/v1/jobs/{first}/flow?cursor={told[1]}")).body
-    assert [job["job_id"] for job in page["jobs"]] == told[2:4]
-    assert calls > seen[0], "who comes back late has it looked at again"
-    for job_id in children[:LOOKS]:
-        await edge.call("GET", f"/v1/jobs/{job_id}/flow")
-    before = calls
-    await edge.call("GET", f"/v1/jobs/{first}/flow?cursor={told[1]}")
-    assert calls > before, "others pushed it out"
+        page = await edge.call("GET", f"/v1/jobs/{job_id}/flow?limit={limit}&cursor={cursor}")
+        assert page.status == 200, page.body
+        told, cursor = [*told, page.body["jobs"]], page.body["cursor"]
+    assert page.body["whole"]
+    return told
+
+
+async def test_further_pages_go_on_with_the_walk_of_the_first(edge: Whole, calls: list[int]) -> None:
+    first = await edge.push(group="g")
+    children = [await edge.push(group="g") for _ in range(4)]
+    told = await pages(edge, first, 2)
+    assert [job["job_id"] for page in told for job in page] == [first, *children]
+    once = len(calls)
+    assert sum(calls) == 5, "each job was looked at once"
+    page = (await edge.call("GET", f"/v1/jobs/{first}/flow?limit=2&cursor=2")).body
+    assert [job["job_id"] for job in page["jobs"]] == children[1:3]
+    assert len(calls) == 2 * once, "what was told is looked at anew"
+    edge.clock.advance(WALK_KEPT_S + 1)
+    page = (await edge.call("GET", f"/v1/jobs/{first}/flow?limit=2&cursor=4")).body
+    assert ([job["job_id"] for job in page["jobs"]], page["cursor"]) == ([children[3]], "")
+    assert len(calls) == 3 * once, "who comes back late has it looked at again"
+    for job_id in (first, *children[:WALKS]):
+        await edge.call("GET", f"/v1/jobs/{job_id}/flow?limit=2")
+    before = len(calls)
+    await edge.call("GET", f"/v1/jobs/{first}/flow?limit=2&cursor=2")
+    assert len(calls) > before, "others pushed it out"
+
+
+async def push_all(edge: Whole, jobs: list[dict[str, Any]]) -> None:
+    assert (await edge.call("POST", "/v1/jobs", [{"name": "mail", **job} for job in jobs])).status == 201
+    await edge.link()
+
+
+async def test_the_first_page_looks_no_further_than_it_tells(edge: Whole, calls: list[int]) -> None:
+    """The nearest jobs come first, from wherever the flow is looked at, and each once."""
+    ids = [f"s{n:03}" for n in range(3 * PIECE)]
+    await push_all(edge, [{"job_id": each, **({"after": [f"s{n - 1:03}"]} if n else {})} for n, each in enumerate(ids)])
+    middle = len(ids) // 2
+    page = (await edge.call("GET", f"/v1/jobs/{ids[middle]}/flow?limit=9")).body
+    assert [job["job_id"] for job in page["jobs"]] == ids[middle - 4 : middle + 5]
+    assert page["jobs"][0]["parents"] == [ids[middle - 5]]
+    assert page["jobs"][-1]["children"] == [ids[middle + 5]]
+    assert sum(calls) <= PIECE
+    calls.clear()
+    told = await pages(edge, ids[middle], 100)
+    assert sorted(job["job_id"] for page in told for job in page) == ids
+    assert len(calls) < 9, "a chain is walked by some hundred jobs in one call"
+
+
+async def test_a_wide_flow_is_told_whole(edge: Whole) -> None:
+    """Its middle has more children than one call tells, and more parents than are told of one job."""
+    parents = [f"p{n}" for n in range(NEAR_MAX + 9)]
+    children = [f"c{n}" for n in range(CHILDREN_MAX + 9)]
+    await push_all(edge, [{"job_id": each} for each in parents])
+    await push_all(edge, [{"job_id": "middle", "after": parents}])
+    await push_all(edge, [{"job_id": each, "after": ["middle"]} for each in children])
+    for end in (parents[3], "middle", children[-1]):
+        told = [job["job_id"] for page in await pages(edge, end, 50) for job in page]
+        assert sorted(told) == sorted([*parents, "middle", *children])
+
+
+async def test_a_job_names_those_of_very_many_parents_that_it_waits_for(edge: Whole) -> None:
+    """They may be none of its first, which are told with it."""
+    parents = [await edge.push(job_id=f"p{n:04}") for n in range(NEAR_MAX + 2)]
+    child = await pushed(edge, after=parents)
+    for held in await edge.claim(limit=len(parents) - 1):
+        await edge.end(held, Fate.SUCCEEDED)
+    page = (await edge.call("GET", f"/v1/jobs/{child}/flow?limit=1")).body
+    assert page["jobs"][0]["parents"] == parents[:NEAR_MAX]
+    assert page["jobs"][0]["waits_for"] == parents[-1:]
+
+
+async def test_a_job_that_was_cancelled_for_one_of_very_many_parents_names_it(edge: Whole) -> None:
+    bad = await edge.ended(Fate.FAILED)
+    parents = [await edge.push() for _ in range(NEAR_MAX + 1)]
+    child = await edge.push(after=[*parents, bad], on_parent_failure="cancel")
+    assert (await edge.call("DELETE", f"/v1/jobs/{child}")).status == 204, "as jqd does it for the parent"
+    page = (await edge.call("GET", f"/v1/jobs/{child}/flow?limit=1")).body
+    assert page["jobs"][0]["cancelled_for"] == bad
+
+
+async def test_a_flow_is_looked_at_up_to_a_number_of_jobs_and_links(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, ids = "first", {"first", *(f"c{n}" for n in range(9))}
+    await push_all(edge, [{"job_id": each, **({"after": [first]} if each != first else {})} for each in sorted(ids)])
+    monkeypatch.setattr(walk, "FLOW_MAX", 10)
+    page = (await edge.call("GET", f"/v1/jobs/{first}/flow")).body
+    assert (len(page["jobs"]), page["whole"], page["cursor"]) == (10, True, "")
+    monkeypatch.setattr(walk, "FLOW_MAX", 7)
+    page = (await edge.call("GET", f"/v1/jobs/{first}/flow")).body
+    assert (len(page["jobs"]), page["whole"], page["cursor"]) == (7, False, "")
+    monkeypatch.setattr(walk, "FLOW_MAX", 10)
+    monkeypatch.setattr(walk, "LINKS_MAX", 5)
+    page = (await edge.call("GET", f"/v1/jobs/{first}/flow")).body
+    assert ({job["job_id"] for job in page["jobs"]} <= ids, page["whole"]) == (True, False)
+
+
+@pytest.mark.parametrize("cursor", ["x", "-1", "²", "9" * 99])
+async def test_a_cursor_that_no_answer_gave_is_refused(edge: Whole, cursor: str) -> None:
+    told = await edge.call("GET", f"/v1/jobs/{await edge.push()}/flow?cursor={quote(cursor)}")
+    assert (told.status, "leave it out" in told.body["detail"]) == (422, True)
 
 
 async def test_what_was_cancelled_for_a_parent_is_tried_anew_after_the_parent_alone_was(edge: Whole) -> None:

@@ -63,6 +63,18 @@ async def test_who_pushes_is_told_why_his_job_waits_and_nothing_of_what_he_may_n
         assert (await call(edge, scoped, "GET", f"/v1/jobs/{job_id}/why")).status == 404
 
 
+async def test_a_flow_is_not_followed_through_jobs_that_a_token_is_not_for(edge):
+    scoped = (await make(edge, "push", scopes=["mail"]))["token"]
+    said = [{"name": "mail", "job_id": "a"}, {"name": "mail", "job_id": "b", "after": ["a"]}]
+    said += [{"name": "pay", "job_id": "c", "after": ["b"]}, {"name": "mail", "job_id": "d", "after": ["c"]}]
+    assert (await call(edge, ROOT, "POST", "/v1/jobs", said)).status == 201
+    await edge.link()
+    for token, ids in ((scoped, ["a", "b"]), (ROOT, ["a", "b", "c", "d"])):
+        told = await call(edge, token, "GET", "/v1/jobs/a/flow")
+        assert [job["job_id"] for job in told.body["jobs"]] == ids
+    assert (await call(edge, scoped, "GET", "/v1/jobs/c/flow")).status == 404
+
+
 async def test_a_scope_bounds_what_is_pushed_seen_and_run(edge):
     boss = (await make(edge, "operator"))["token"]
     scoped = (await make(edge, "worker", scopes=["mail", "bill.*"]))["token"]

@@ -10,8 +10,10 @@ import trio
 from jqd.api import ApiConfig
 from jqd.domain.errors import StoreAway
 from jqd.domain.job import Fate, Held, lease_claim
+from jqd.domain.jobid import parse_id
 from jqd.domain.record import Lane, decode_cancels, decode_jobs, decode_outcomes, decode_rules
 from jqd.store import Owner
+from jqd.store.links import WatchPair
 from jqd.testing.store import FakeStore
 from tests.api.edge import Edge
 from tests.api.fakes import JOURNAL_ID, outcome
@@ -84,6 +86,17 @@ class Whole(Edge):
         for lane in Lane:
             if lane not in (Lane.JOBS, Lane.CHANGES) or not self._behind:
                 self.journal.read_points[lane] = self.journal.end
+
+    async def link(self) -> None:
+        """Tell parents of their children, as the loop `flows` does."""
+        await self.apply()
+        while blocked := (await self.whole.take_links(100, 5.0)).blocked:
+            for each in blocked:
+                flow, tenant = each.job.flow, each.job.tenant
+                for parent in flow.after if flow is not None else ():
+                    key = parent if parse_id(parent) is not None else f"={parent}"
+                    await self.whole.watch_parents([WatchPair(each.job.id, tenant, key, "")])
+            await self.whole.drop_links({each.entry: () for each in blocked})
 
     async def claim(self, name: str = "mail", limit: int = 100) -> list[Held]:
         """Claim what is ready."""

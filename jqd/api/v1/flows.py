@@ -8,11 +8,12 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body, read_query
 from jqd.api.message import answer
-from jqd.api.v1.link_views import NEAR_MAX
+from jqd.domain.errors import Invalid
 from jqd.domain.job import State
 from jqd.domain.tenant import bare
 from jqd.http import Request, Response
-from jqd.service import flow
+from jqd.service import flow, walk
+from jqd.service.walk import FLOW_MAX, NEAR_MAX
 from jqd.store.links import Linked
 
 PAGE = 500  # jobs of one answer
@@ -21,6 +22,8 @@ PAGE = 500  # jobs of one answer
 class FlowQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The query of a flow."""
 
+    limit: Annotated[int, Meta(ge=1, le=PAGE)] = PAGE
+    """Jobs of a page."""
     cursor: str = ""
     """That the page before ended with."""
 
@@ -47,22 +50,25 @@ class FlowJob(Struct, frozen=True):
 
 
 class FlowPage(Struct, frozen=True):
-    """One page of a flow, the oldest jobs first."""
+    """One page of a flow: those jobs that are nearest to the given one, then others; of each page the oldest first."""
 
     jobs: Sequence[FlowJob]
     cursor: str
     """For the next page; empty: that was all."""
     whole: bool
-    """False: it has more jobs than are looked at, which is 10,000, or some are on their way into the store."""
+    """Of the last page; false: it has more jobs than are looked at, which is 10,000, or some are on their way into the
+    store."""
 
 
 async def get(parts: ApiContext, request: Request, job_id: str) -> Response:
-    """`GET /v1/jobs/{id}/flow?cursor=`: the jobs that it has to do with, from any of them → 200; 404."""
-    cursor = read_query(request, FlowQuery).cursor
-    found = await flow.shown(parts.services, job_id, cursor, PAGE, request.breathe)
-    ids = [each for each in sorted(found.jobs) if each > cursor]
-    jobs = [_told(found, found.jobs[each]) for each in ids[:PAGE]]
-    page = FlowPage(jobs, ids[PAGE - 1] if len(ids) > PAGE else "", found.is_whole)
+    """`GET /v1/jobs/{id}/flow?limit=&cursor=`: the jobs that it has to do with, from any of them → 200; 404."""
+    query = read_query(request, FlowQuery)
+    found = await walk.shown(parts.services, job_id, _begin(query.cursor), query.limit, request.breathe)
+    jobs = []
+    for row in found.rows:
+        jobs.append(_told(found.flow, row))
+        await request.breathe()
+    page = FlowPage(jobs, str(found.end or ""), found.flow.is_whole)
     return answer(200, page, request.answer_language())
 
 
@@ -80,12 +86,21 @@ async def retry(parts: ApiContext, request: Request, job_id: str) -> Response:
     return answer(200, tally, request.answer_language())
 
 
+def _begin(cursor: str) -> int:
+    """Return behind how many jobs a page begins. Raises Invalid."""
+    if not cursor:
+        return 0
+    if not (cursor.isdecimal() and cursor.isascii() and len(cursor) <= len(str(FLOW_MAX))):
+        raise Invalid(f"cursor {cursor[:32]!r} is none that an answer gave; leave it out to begin anew")
+    return int(cursor)
+
+
 def read_change(request: Request) -> Change:
     """Read a body that may be left out. Raises Invalid."""
     return read_body(request, Change) if request.body else Change()
 
 
-def _told(found: flow.Flow, row: Linked) -> FlowJob:
+def _told(found: walk.Flow, row: Linked) -> FlowJob:
     parents = found.parents(row)
     waits = [each for each in parents if each in found.jobs and not State(found.jobs[each].state).is_final]
     blocked = row.state == State.BLOCKED
@@ -103,7 +118,7 @@ def _told(found: flow.Flow, row: Linked) -> FlowJob:
     )
 
 
-def _called(found: flow.Flow, job_id: str) -> str:
+def _called(found: walk.Flow, job_id: str) -> str:
     """Return the pusher's own id where there is one."""
     row = found.jobs.get(job_id)
     return bare(row.job.name if row is not None else job_id) or job_id

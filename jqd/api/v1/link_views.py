@@ -8,8 +8,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from jqd.domain.flow import Flow, said_unique
 from jqd.domain.tenant import bare
-
-NEAR_MAX = 100  # ids of parents, or of children, told of one job
+from jqd.service.walk import NEAR_MAX
 
 _then_decoder = msgspec.msgpack.Decoder(list[dict[str, Raw]])
 

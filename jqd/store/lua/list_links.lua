@@ -1,36 +1,82 @@
 #!lua flags=no-writes
--- What some jobs have to do with others.
+-- What some jobs have to do with others; and what is found from them, the nearest first: a chain is walked in few calls.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, identity of the store as the caller knows it, number of children to be listed, and of those to be passed over, then ids
--- Returns  per id: its row without its argument, how it stands, number of failed attempts, how many children it has, their ids, its generation (change), when (ms)
---          it ended, or nothing; nil for what is not here
--- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT
--- Cost     O(ids · (members + children listed))
---@include fail keys now counts order queues heads pages members holder move stands early life tries
+-- ARGV     now_ms, identity of the store as the caller knows it, number of children to be listed of each, and of those to be passed over; how many more jobs may be
+--          found, and of how many the ids follow that are known and not told again; these; then ids, or "=" and own ids
+-- Returns  of how many of the given it tells: fewer are for the next call; then per such: id, its row without its argument, how it stands, number of failed
+--          attempts, how many children it has, their ids, its generation (change), when (ms) it ended, or nothing; nil for what is not here; then the same of each
+--          that was found
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a job may have an own id that was given, JQD_WRONG_TYPE, JQD_ARGUMENT
+-- Cost     O((ids + found) · (members + children listed + parents)), no more than some LINKS children and parents but for one job
+--@include fail keys now counts order queues heads pages members life settled holder move stands early tries links
+local identity = ARGV[2]
 local most, skip = number(ARGV[3], 'most'), number(ARGV[4], 'skip')
-local FIRST = 5
+local reach, known = number(ARGV[5], 'reach'), number(ARGV[6], 'known')
+local FIRST, FLOW = 7, 14  -- place in a row's header
+local ID = '^[0-7]' .. ('[0-9A-Z]'):rep(25) .. '$'  -- what is no own id, nearly always: else it is not found from here
+local LINKS = 4000  -- in one call: 2 ms, mostly for reading names of parents out of rows
 
-expect('jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'life', 'generation')
+expect('jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'life', 'generation', 'names', 'members')
 expect_held_keys()
-expect_life(ARGV[2])
+expect_life(identity)
 
-for at = FIRST, #ARGV do
-  expect_kind(K.children .. ARGV[at], 'children')
+local met, found, links = {}, {}, 0
+for at = FIRST, FIRST + known - 1 do
+  met[ARGV[at]] = true
 end
-local answer = {}
-for at = FIRST, #ARGV do
-  local id = ARGV[at]
-  local row = redis.call('HGET', K.jobs, id)
-  if row then
-    local _, how = how_stands(id)
-    local tries = redis.call('HGET', K.tries, id)
-    local key = K.children .. id
-    answer[#answer + 1] = {
-      header_of(row), how, tries and #tries >= 4 and struct.unpack('>I4', tries) or 0, redis.call('ZCARD', key),
-      redis.call('ZRANGE', key, skip, skip + most - 1), (redis.call('HGET', K.generation, id) or ''):match(':(%d+)') or '', has_ended(id) or '',
-    }
-  else
-    answer[#answer + 1] = false
+
+local function meet(id)
+  if reach > 0 and id and not met[id] then
+    met[id] = true
+    found[#found + 1] = id
   end
+end
+
+-- What is told of one; nil where it is not here. Its parents and children are met.
+local function told(id)
+  local row = redis.call('HGET', K.jobs, id)
+  if not row then
+    return nil
+  end
+  local key = children_key(id)
+  expect_kind(key, 'children')
+  local good, behind, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
+  local tries = redis.call('HGET', K.tries, id)
+  local children = most > 0 and redis.call('ZRANGE', key, skip, skip + most - 1) or {}
+  local flow = good and type(fields) == 'table' and type(fields[FLOW]) == 'table' and fields[FLOW] or {}
+  local parents = type(flow.after) == 'table' and flow.after or {}
+  links = links + #children + #parents
+  for at = 1, math.min(#children, reach - #found) do
+    meet(children[at])
+  end
+  for at = 1, math.min(#parents, reach - #found) do
+    meet(given_id(parents[at]:find(ID) and parents[at] or '=' .. parents[at]))
+  end
+  meet(type(flow.parent) == 'string' and flow.parent)
+  local _, how = how_stands(id, true)
+  return {
+    id, good and behind > 0 and row:sub(1, behind) .. '\192' or row, how, tries and #tries >= 4 and struct.unpack('>I4', tries) or 0,
+    redis.call('ZCARD', key), children, (redis.call('HGET', K.generation, id) or ''):match(':(%d+)') or '', has_ended(id) or '',
+  }
+end
+
+local answer = {0}
+for at = FIRST + known, #ARGV do
+  if links > LINKS then
+    return answer
+  end
+  local id = given_id(ARGV[at])
+  if not id then
+    expect_settled(identity)
+  else
+    met[id] = true
+  end
+  answer[#answer + 1] = id and told(id) or false
+  answer[1] = answer[1] + 1
+end
+local at = 0
+while at < #found and links <= LINKS do
+  at = at + 1
+  answer[#answer + 1] = told(found[at])
 end
 return answer

@@ -17,14 +17,9 @@ expect('linked', 'names', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 
 expect_held_keys()
 expect_life(identity)
 
-local function parent_id(given)
-  local name = given:match('^=(.*)$')
-  return name and ((redis.call('HGET', K.names, name) or ''):match('^%d+ (%S+) ') or '') or not name and given
-end
-
 local pairs_of = {}
 for at = FIRST, #ARGV, FIELDS do
-  local one = {child = ARGV[at], tenant = ARGV[at + 1], id = parent_id(ARGV[at + 2]), last_field = ARGV[at + 3]}
+  local one = {child = ARGV[at], tenant = ARGV[at + 1], id = given_id(ARGV[at + 2]) or '', last_field = ARGV[at + 3]}
   if one.id ~= '' then
     expect_kind(children_key(one.id), 'children')
   end

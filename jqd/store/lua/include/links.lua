@@ -9,7 +9,14 @@
 -- counts, in whatever order they come. The stage of one that is gone is the last there is: nothing can follow.
 --
 -- Gives stage_of(generation, has_ended), STAGE_GONE; has_parents_ended(child) → whether all of them have, the first that did not succeed, or '';
--- note_parent(child, parent, how, stage); children_key(id), parents_key(id).
+-- note_parent(child, parent, how, stage); children_key(id), parents_key(id); given_id(given) → the id of "=" and an own id, nil where nobody has that.
+local function given_id(given)
+  if given:sub(1, 1) ~= '=' then
+    return given
+  end
+  return (redis.call('HGET', K.names, given:sub(2)) or ''):match('^%d+ (%S+) ')
+end
+
 local function children_key(id) return K.children .. id end
 local function parents_key(id) return K.parents .. id end
 

@@ -1,6 +1,7 @@
 -- How a job stands, found by looking: what the counts are made of. Needs keys, counts, move, holder.
 -- Gives ended_as(kept) → how a job ended that has this in `outcome`, nil where it cannot be read, and the jobtype it ran as, where that is known;
--- how_stands(id) → jobtype, how; nil where it is not here. expect_held_keys was called, if any may be in a hand;
+-- how_stands(id, is_here) → jobtype, how; nil where it is not here. expect_held_keys was called, if any may be in a hand. is_here: it is, and only how
+-- matters: its row is not read;
 -- watch(id, is_new): counts this job by how it stands now and how at the end, whatever happens in between. is_new: it is not here yet;
 -- count_watched(): the end.
 local ended_as, how_stands, watch, count_watched
@@ -19,12 +20,12 @@ do
     return mark == CANCELLED and 'cancelled' or how, good and values[JOBTYPE + 2] or nil
   end
 
-  function how_stands(id)
-    local row = redis.call('HGET', K.jobs, id)
+  function how_stands(id, is_here)
+    local row = is_here or redis.call('HGET', K.jobs, id)
     if not row then
       return nil
     end
-    local jobtype, is_dead = header(row) or '', redis.call('ZSCORE', K.dead, id)
+    local jobtype, is_dead = not is_here and header(row) or '', redis.call('ZSCORE', K.dead, id)
     if is_dead or redis.call('ZSCORE', K.ended, id) then
       local how, its = ended_as(redis.call('HGET', K.outcome, id))
       return jobtype ~= '' and jobtype or its or '', is_dead and 'failed' or how or 'succeeded'

@@ -1,0 +1,288 @@
+"""Finds the jobs that a job has to do with, from any of them, the nearest first and only as far as is asked for.
+
+    first ──▶ its parents, children ──▶ theirs …      one call of the store: some hundred jobs, or a chain of as many
+                                    ──▶ then the further children of wide ones, and members of groups
+
+A page is what comes next of such a walk, so the first one of 10,000 jobs costs no more than that of 500.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from jqd.domain.clock import Clock
+from jqd.domain.errors import NotFound
+from jqd.domain.job import State
+from jqd.domain.jobid import parse_id, partition_of, partition_of_name
+from jqd.domain.settings import SettingTable
+from jqd.service.act_on_each import act_on_each
+from jqd.service.find import resolve
+from jqd.service.principal import Principal
+from jqd.service.services import Services
+from jqd.store.links import Linked
+
+FLOW_MAX = 10_000  # jobs of one flow that are looked at
+LINKS_MAX = 1_000_000  # their parents and children, of a flow, and of all that are kept: some 80 MB
+PIECE = 100  # jobs in one call of the store: 2 ms of it, and as long to read the answer here
+PIECES = 4  # such calls at once: the store does one while the answer of another is read here
+KNOWN = 400  # jobs found last that one call is told, so that it does not walk back
+WALKS = 4  # of which further pages may be asked for: some 10 MB each
+WALK_KEPT_S = 60.0  # since its first page
+CHILDREN_MAX = 200  # of one job that are told with it
+MORE_MAX = 1_000  # further children of one job, or members of a group, in one call
+NEAR_MAX = 100  # ids of parents, or of children, told of one job
+INGESTED_S = 1.0  # for what this daemon has journaled: some milliseconds, unless the store is away or far behind
+
+Breathe = Callable[[], Awaitable[None]]
+
+
+class Flow(NamedTuple):
+    """The jobs of a flow that were found."""
+
+    jobs: dict[str, Linked]
+    """By id."""
+    names: Mapping[str, str]
+    """Pusher's own id, with its tenant → id."""
+    is_whole: bool
+    """False: there are more than FLOW_MAX jobs, or LINKS_MAX links, or what was pushed here is not all in the store."""
+
+    def cancelled_for(self, job: Linked) -> str:
+        """Return the parent for which a job was cancelled, as far as is known here; else "". That may have begun anew
+        since, and done well."""
+        is_child = job.job.flow is not None and job.job.flow.on_parent_failure == "cancel"
+        if job.state != State.CANCELLED or not is_child:
+            return ""
+        bad = (State.FAILED, State.CANCELLED)
+        for each in self.parents(job):
+            parent = self.jobs.get(each)
+            if parent is not None and (parent.state in bad or parent.generation > 1000 * job.ended_ms):
+                return each
+        return ""
+
+    def parents(self, job: Linked) -> list[str]:
+        """Return the ids of the parents of a job; own ones of those that are not here."""
+        flow = job.job.flow
+        if flow is None:
+            return []
+        after = [self.names.get(parent, parent) for parent in flow.after]
+        return list(dict.fromkeys([*after, flow.parent])) if flow.parent else after
+
+
+class Page(NamedTuple):
+    """Some jobs of a flow."""
+
+    rows: Sequence[Linked]
+    flow: Flow
+    """As far as it is known: those jobs, and all that are told of with them."""
+    end: int
+    """How many jobs came before the next page; 0: that was all."""
+
+
+class RecentFlows:
+    """The flows of which the next page may be asked for. A page that was told is looked at anew."""
+
+    def __init__(self, _: SettingTable, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[tuple[Principal, str, int], tuple[float, Walk]] = {}
+
+    def keep(self, principal: Principal, given: str, end: int, walk: "Walk") -> None:
+        """Keep a walk for its next page; of more than WALKS, or more than LINKS_MAX links, the oldest go."""
+        self._kept[principal, given, end] = walk.began_s + WALK_KEPT_S, walk
+        while len(self._kept) > WALKS or sum(each.links for _, each in self._kept.values()) > LINKS_MAX:
+            del self._kept[next(iter(self._kept))]
+
+    def take(self, principal: Principal, given: str, end: int) -> "Walk | None":
+        """Return it unless it is too old; it is kept no more."""
+        until_s, walk = self._kept.pop((principal, given, end), (0.0, None))
+        return walk if self._clock.mono_s() < until_s else None
+
+
+class Walk:
+    """The jobs of a flow that were found so far."""
+
+    def __init__(self, first: str, began_s: float, *, is_ingested: bool) -> None:
+        """`first`: the id of the job to begin with. `began_s`: by the monotonic clock."""
+        self.began_s = began_s
+        self.links = 0
+        self._jobs: dict[str, Linked] = {}
+        self._names: dict[str, str] = {}
+        self._met = {first}
+        """Ids, and "=" with own ones, of all that is found or due."""
+        self._due: dict[str, None] = {first: None}
+        self._wide: dict[str, int] = {}
+        """Jobs with further children, and groups after "=" → how many of these were told."""
+        self._groups: set[str] = set()
+        self._is_whole = is_ingested
+
+    @property
+    def flow(self) -> Flow:
+        """The jobs that are known so far."""
+        return Flow(self._jobs, self._names, self._is_whole)
+
+    async def reach(self, services: Services, jobs: int, breathe: Breathe) -> None:
+        """Look on until so many are known, or all. Raises StoreAway, StoreRefused."""
+        while len(self._jobs) < jobs and (self._due or self._wide):
+            if self._due:
+                await self._look(services, list(islice(self._due, PIECE * PIECES)), breathe)
+            else:
+                await self._look_wide(services, next(iter(self._wide)))
+            if len(self._jobs) > FLOW_MAX or self.links > LINKS_MAX:
+                self._is_whole = False
+                self._due.clear()
+                self._wide.clear()
+        while len(self._jobs) > FLOW_MAX:
+            self._jobs.popitem()
+
+    async def page(self, services: Services, begin: int, size: int, breathe: Breathe) -> Page:
+        """Return the jobs from that place on. Raises StoreAway, StoreRefused."""
+        await self.reach(services, begin + size + 1, breathe)
+        rows = list(islice(self._jobs.values(), begin, begin + size))
+        near: list[str] = []
+        for row in rows:
+            near += row.listed[:NEAR_MAX]
+            near += await self._parents_told(services, row)
+            await breathe()
+        await self._look(services, [each for each in dict.fromkeys(near) if each in self._due], breathe)
+        is_last = begin + size >= len(self._jobs) and not self._due and not self._wide
+        return Page(sorted(rows, key=lambda row: row.job.id), self.flow, 0 if is_last else begin + size)
+
+    async def _parents_told(self, services: Services, row: Linked) -> Sequence[str]:
+        """Return the parents that are told of a job: the first, those that it waits for, and that it was cancelled for.
+        The latter two may be any of 10,000."""
+        parents = [key_of(each) for each in self.flow.parents(row)]
+        if len(parents) <= NEAR_MAX or row.state == State.CANCELLED:
+            return parents
+        return [*parents[:NEAR_MAX], *(await _unended(services, parents) if row.state == State.BLOCKED else ())]
+
+    async def _look(self, services: Services, given: Sequence[str], breathe: Breathe) -> None:
+        reach = max(0, PIECE - len(given))
+        known = list(islice(reversed(self._jobs), KNOWN)) if reach else []
+
+        async def one(piece: tuple[int, Sequence[str]]) -> None:
+            home, its = piece
+            for row in await services.store.at(home).list_links(its, CHILDREN_MAX, 0, reach, known):
+                if row is not None and services.principal.can_access(row.job.jobtype):
+                    self._add(row)
+            for each in its:
+                self._due.pop(each, None)
+            await breathe()
+
+        await act_on_each(pieces_of(services, given), one, PIECES)
+
+    def _add(self, row: Linked) -> None:
+        """Take a job, unless it was found by way of one that the principal may not see."""
+        job, own = row.job, f"={row.job.name}" if row.job.name else row.job.id
+        if job.id in self._jobs or not (job.id in self._met or own in self._met):
+            return
+        self._jobs[job.id] = row
+        self._met.update((job.id, own))
+        self._due.pop(job.id, None)
+        self._due.pop(own, None)
+        if job.name:
+            self._names[job.name] = job.id
+        if row.children > len(row.listed):
+            self._wide[job.id] = len(row.listed)
+        self._meet(row.listed)
+        if job.flow is not None:
+            self._meet([key_of(each) for each in job.flow.after])
+            self._meet([job.flow.parent] if job.flow.parent else [])
+            if job.flow.group and job.flow.group not in self._groups:
+                self._groups.add(job.flow.group)
+                self._wide[f"={job.flow.group}"] = 0
+
+    def _meet(self, near: Sequence[str]) -> None:
+        self.links += len(near)
+        new = dict.fromkeys(each for each in near if each not in self._met)
+        self._met.update(new)
+        self._due |= new
+
+    async def _look_wide(self, services: Services, key: str) -> None:
+        """Meet further children of a job, or members of a group."""
+        if key.startswith("="):
+            group = await services.home(key[1:]).get_group(key[1:], MORE_MAX, self._wide[key])
+            found, end = (group.job_ids, group.end) if group is not None else ((), 0)
+        else:
+            home, told = partition_of(key, services.partitions), self._wide[key]
+            (row,) = await services.store.at(home).list_links([key], MORE_MAX, told)
+            found = row.listed if row is not None else ()
+            end = told + len(found) if len(found) == MORE_MAX else 0
+        self._meet(found)
+        if end:
+            self._wide[key] = end
+        else:
+            del self._wide[key]
+
+
+async def shown(services: Services, given: str, begin: int, size: int, breathe: Breathe) -> Page:
+    """Return a page of a flow: the jobs behind the `begin` nearest. Raises NotFound, StoreAway, StoreRefused."""
+    recent = services.feature(RecentFlows)
+    walk = recent.take(services.principal, given, begin) or await _begin(services, given, breathe)
+    page = await walk.page(services, begin, size, breathe)
+    if page.end:
+        recent.keep(services.principal, given, page.end, walk)
+    return page
+
+
+async def whole(services: Services, given: str, breathe: Breathe) -> Flow:
+    """Return all jobs that a job has to do with: parents, children, and members of groups. Raises NotFound, StoreAway,
+    StoreRefused."""
+    walk = await _begin(services, given, breathe)
+    await walk.reach(services, FLOW_MAX + 1, breathe)
+    return walk.flow
+
+
+async def look(services: Services, job_ids: Iterable[str], breathe: Breathe) -> dict[str, Linked]:
+    """Return those of these jobs that are in the store, and that the principal may see."""
+    found: dict[str, Linked] = {}
+
+    async def one(piece: tuple[int, Sequence[str]]) -> None:
+        home, its = piece
+        rows = await services.store.at(home).list_links(its, 0)
+        found.update((row.job.id, row) for row in rows if row and services.principal.can_access(row.job.jobtype))
+        await breathe()
+
+    await act_on_each(pieces_of(services, job_ids), one, PIECES)
+    return found
+
+
+async def wait_ingested(services: Services) -> bool:
+    """Whether the store has all that was pushed here before, within INGESTED_S: who pushed sees it."""
+    return await services.control.wait_ingested(INGESTED_S)
+
+
+async def _begin(services: Services, given: str, breathe: Breathe) -> Walk:
+    is_ingested = await wait_ingested(services)
+    first = await resolve(services, given)
+    walk = Walk(first, services.clock.mono_s(), is_ingested=is_ingested)
+    await walk.reach(services, 1, breathe)
+    if first not in walk.flow.jobs:
+        raise NotFound(f"there is no job {given[:64]!r} in the store; it never was, is on its way, or was deleted")
+    return walk
+
+
+async def _unended(services: Services, parents: Sequence[str]) -> Sequence[str]:
+    """Return the first of these that have not ended."""
+    found: list[str] = []
+    for at in range(0, len(parents), PIECE * PIECES):
+        some, is_open = parents[at : at + PIECE * PIECES], set[str]()
+        for home, its in pieces_of(services, some):
+            is_open.update(await services.store.at(home).unfinished(its))
+        found += [each for each in some if each in is_open]
+        if len(found) >= NEAR_MAX:
+            break
+    return found[:NEAR_MAX]
+
+
+def key_of(parent: str) -> str:
+    """Return how the store is asked for a parent."""
+    return parent if parse_id(parent) is not None else f"={parent}"
+
+
+def pieces_of(services: Services, given: Iterable[str]) -> list[tuple[int, Sequence[str]]]:
+    """Return what each partition is asked for in one call."""
+    homes: dict[int, list[str]] = {}
+    for each in dict.fromkeys(given):
+        is_own, count = each.startswith("="), services.partitions
+        home = partition_of_name(each[1:], count) if is_own else partition_of(each, count)
+        homes.setdefault(home, []).append(each)
+    return [(home, its[at : at + PIECE]) for home, its in homes.items() for at in range(0, len(its), PIECE)]
