@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import msgspec
-from rich.console import Console
-from rich.progress import Progress
 
 from jqd.cli.exits import Exit, Usage, exit_of
 from jqd.cli.render import Output, show
@@ -77,6 +75,9 @@ def push_file(
     client: Client, name: str, path: Path, lines: Iterable[Line], options: Mapping[str, Any], *, keep_ids: bool = True
 ) -> Pushed:
     """Push jobs of a file a thousand at a time. `keep_ids`: false for files of any size, only numbers are told then."""
+    from rich.console import Console  # here: most pushes are of one job, and should start quickly
+    from rich.progress import Progress
+
     pushed = Pushed()
     console = Console(stderr=True)
     size = path.stat().st_size if str(path) != STDIN and path.is_file() else None

@@ -12,7 +12,6 @@ from jqd.cli.exits import Usage
 from jqd.cli.render import Output
 from jqd.client import Client, daemon_urls
 from jqd.client.environ import daemon_token
-from jqd.domain import log
 from jqd.domain.errors import ConfigError
 from jqd.domain.job_spec import DURATIONS, FIELDS, SEVERAL, SWITCHES, JobOptions, help_of
 from jqd.domain.units import has_unit, seconds
@@ -20,6 +19,8 @@ from jqd.domain.units import has_unit, seconds
 
 def set_log(level: str, form: Any) -> None:
     """Set the log's format and level for this process. Raises Usage for an unknown level."""
+    from jqd.domain import log  # here: most commands log nothing, and a push should start quickly
+
     try:
         log.configure(level=level, form=form)
     except ValueError as error:

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-from rich.live import Live
 from rich.text import Text
 
 from jqd.cli.common import Common, age
@@ -188,6 +187,8 @@ def say_if_none(rows: Sequence[Any], none: str, common: Common) -> None:
 def watch_screen(draw: Callable[[], Text]) -> int:
     """Draw repeatedly until Ctrl-C, its normal end; passing errors are shown above the last picture. Raises Unreachable
     when nobody answers the first time, for the URL may be wrong."""
+    from rich.live import Live  # here: other commands need not wait for it
+
     screen, seen = console(), None
 
     def see() -> Text:
