@@ -16,7 +16,8 @@ from jqd.testing.clock import ManualClock
 from jqd.testing.keyspace import SortedSet
 from jqd.testing.store import FakeStore
 from tests.contract.bench import StoreBench
-from tests.store.test_planted import CALLS, Furnished
+from tests.store.furnished import Furnished
+from tests.store.test_planted import CALLS
 
 ODD = (b"", b"-1", b"nan", b"inf", b"1e400", b"9" * 40, b"\xff\x00", b"0:0:x", b"\xc1" * 9, b"x" * 300)
 BIG = (float("inf"), -1.0, 1e300, 0.5, 2.0**60)

@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.rows import Filled, garbage
 from tests.fuzz.targets import TARGETS, any_bytes
-from tests.store.test_planted import CALLS, KEYS
+from tests.store.furnished import KEYS
+from tests.store.test_planted import CALLS
 
 short = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -27,8 +27,9 @@ from jqd.store.scripts import load_scripts
 from jqd.store.server_versions import FLOORS, FROZEN, judge_version, named
 from jqd.testing.clock import ManualClock
 from tests.contract.bench import StoreBench
+from tests.store.furnished import Furnished
 from tests.store.places import short_pages
-from tests.store.test_planted import CALLS, Furnished
+from tests.store.test_planted import CALLS
 from tests.valkey import NO_REDIS, REDIS, Valkey, valkey
 
 GOOD = {

@@ -22,8 +22,8 @@ from jqd.store import Owner, StoreConfig, open_store
 from jqd.store.keys import Keys
 from jqd.testing.clock import ManualClock
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, ids, outcome
+from tests.store.furnished import dump
 from tests.store.places import PAGE_MAX, check_places, paged, short_pages
-from tests.store.test_planted import dump
 from tests.valkey import Valkey
 
 KEYS = Keys("jqd")
