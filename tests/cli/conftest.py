@@ -5,7 +5,7 @@ import pytest
 from tests.live.harness import Daemon, Process, short_directory
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def url() -> Iterator[str]:
     """A real daemon with the example worker."""
     with short_directory() as base, Daemon(base / "d") as daemon:

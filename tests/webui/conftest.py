@@ -51,7 +51,7 @@ class Site:
         return self.get(f"/job?id={job_id}").text.split('name="form_token" value="')[1].split('"')[0]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def site() -> Iterator[Site]:
     with short_directory() as base, Daemon(base / "d") as daemon:
         args = ["worker", "jqd.worker.demo", "--daemon", daemon.url, "--name", "demo"]
@@ -116,7 +116,7 @@ class Guarded:
         return Client(self.daemon.url, token=token)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def guarded() -> Iterator[Guarded]:
     with short_directory() as base:
         env = {"JQD_RUNNER__ALLOW_CODE": "true", "JQD_HTTP__TOKENS": "required", "JQD_API__MASTER_KEY": "m" * 32}
@@ -179,7 +179,7 @@ TOGETHER = (
 NOBODY = "http://127.0.0.1:9"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def poisoned(guarded: Guarded) -> Iterator[Poisoned]:
     token = guarded.master.create_token("operator", note=nasty.EVIL)["token"]
     env = {"JQD_TOKEN": guarded.master.create_token("worker")["token"]}
@@ -194,7 +194,7 @@ def poisoned(guarded: Guarded) -> Iterator[Poisoned]:
         worker.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Chromium]:
     path = found()
     if path is None:
