@@ -7,7 +7,7 @@ import pytest
 
 from jqd.cli import run
 from jqd.cli.app import app
-from tests.cli.test_manage import Script, script
+from tests.cli.scripted import Script, script
 
 __all__ = ["script"]
 

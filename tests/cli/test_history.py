@@ -8,7 +8,7 @@ import pytest
 from jqd.cli import run
 from jqd.cli.exits import Exit
 from jqd.cli.history import COLUMNS, spark, squeezed
-from tests.cli.test_manage import Script, script
+from tests.cli.scripted import Script, script
 
 __all__ = ["script"]
 

@@ -6,8 +6,8 @@ import pytest
 
 from jqd.cli import run
 from jqd.client import Client, JobEvent
-from tests.cli.test_manage import Script
-from tests.cli.test_manage import script as script  # the fixture
+from tests.cli.scripted import Script
+from tests.cli.scripted import script as script  # the fixture
 
 EVENTS = [
     JobEvent("state", {"state": "running", "attempts": 1, "message": None}),

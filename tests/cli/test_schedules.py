@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jqd.cli import run
-from tests.cli.test_manage import Script, script
+from tests.cli.scripted import Script, script
 
 __all__ = ["script"]
 

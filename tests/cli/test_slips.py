@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from jqd.cli import run
-from tests.cli.test_manage import Script
-from tests.cli.test_manage import script as script  # the fixture
+from tests.cli.scripted import Script
+from tests.cli.scripted import script as script  # the fixture
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from jqd.cli import run
-from tests.cli.test_manage import JOB, Script
-from tests.cli.test_manage import script as script  # the fixture
+from tests.cli.scripted import JOB, Script
+from tests.cli.scripted import script as script  # the fixture
 
 LONG = "no such address " * 20
 TRACE = f"Traceback (most recent call last):\n  …\nValueError: {LONG}"

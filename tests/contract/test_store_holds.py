@@ -11,7 +11,7 @@ from jqd.store.keys import Keys
 from jqd.testing.clock import ManualClock
 from tests.contract.bench import ENDS, StoreBench, changed, early, holds, ids, outcome
 from tests.contract.change import edit_of
-from tests.contract.test_store_walks import check
+from tests.contract.walk import check
 from tests.valkey import Valkey
 
 # ---------------------------------------------------------------- what we hold is said again

@@ -32,7 +32,7 @@ from jqd.journal import JournalConfig, open_journal
 from jqd.service.cancel import cancel
 from jqd.store import StoreConfig
 from jqd.testing.store import FakeStore
-from tests.cli.test_manage import Script, script
+from tests.cli.scripted import Script, script
 from tests.harness.files import MemoryFiles
 from tests.loops.conftest import threads_in_place
 from tests.loops.house import TrioClock, until
