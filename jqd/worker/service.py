@@ -2,9 +2,9 @@
 
     POST   one batch, MessagePack or JSON → 200 and a stream of outcomes, each sent soon after its job ended
            400 not understood · 408 body too slow · 413 too large · 415 other encoding
-           503 + Retry-After come later: no room, stopping, too many threads are stuck, or not signed
+           503 + Retry-After come later: no room, stopping, too many threads are stuck, not signed, or sent before
     GET    200 {status: "ok", …}, or 503 when new batches are refused; /openapi.json all this for programs
-    DELETE ?job_id=…   204 the job is told to stop · 404 it is not in flight · 503 not signed
+    DELETE ?job_id=…   204 the job is told to stop · 404 it is not in flight · 503 not signed, or sent before
 
 Plain functions run in threads, async ones as tasks, each under the limit of `concurrency`. Jobs that cannot begin at
 once wait, within bounds: past `queue_jobs` a batch, or the rest of one, is refused, and a job that has waited for
@@ -41,7 +41,7 @@ from jqd.worker.refusal import (
     refuse,
     start_response,
 )
-from jqd.worker.signed import NOT_SIGNED, cancel_id, is_ours, signing_keys
+from jqd.worker.signed import NOT_SIGNED, SENT_BEFORE, SignedRequests, cancel_id, is_ours, signing_keys
 from jqd.worker.wire import BatchIn, Health, codec_of
 
 CONCURRENCY_DEFAULT = 16  # enough to hide the waiting of I/O, few enough for a small machine's memory
@@ -53,6 +53,7 @@ PATIENCE_S = 2.0  # a job waits here at most so long: behind slow jobs another w
 PATIENCE_SHARE = 0.5  # of its timeout: the daemon counts from when it sent the job
 QUEUE_JOBS_DEFAULT = 500  # as large as the batches that `serve` asks for: a daemon sends no more than one ahead
 RUNS_ON = "a thread cannot be stopped; it runs until this process has ended, and its job runs again elsewhere"
+KEPT = "somebody who can read this network sent it again; only TLS hides what is sent"
 FULL_RETRY_AFTER_S = 1  # when there is no room: jobs end all the time
 LEASE_ID = b"jqd-lease-id"  # of its jobs, in the request
 NAMES_SHOWN_MAX = 50  # known jobs named in a message
@@ -94,6 +95,7 @@ class Service:
         """
         self._jobs = jobs
         self._keys = signing_keys(secrets)
+        self._signed = SignedRequests()
         self._config = config or ServiceConfig()
         self._clock = clock or SystemClock()
         self._guard = guard
@@ -129,7 +131,7 @@ class Service:
     def _check(self, path: str, headers: dict[bytes, str]) -> None:
         """Refuse a request that a web page may have sent from a browser on this machine. Raises Refusal."""
         try:
-            self._guard.check(path, {name.decode("latin-1"): value for name, value in headers.items()})
+            self._guard.check(path, _by_name(headers))
         except Foreign as foreign:
             raise Refusal(foreign.status, "Refused", str(foreign)) from foreign
 
@@ -213,6 +215,7 @@ class Service:
         if body is None:
             return  # the daemon hung up before it was complete
         self._expect_signed(headers, body)
+        self._remember(headers)
         taken = parse_batch(codec, body)
         if taken.jobs:
             self._expect_room()  # others may have filled it meanwhile
@@ -237,9 +240,18 @@ class Service:
     def _expect_signed(self, headers: dict[bytes, str], body: bytes) -> None:
         """Raise Refusal for a request without a signature by our secret. A 4xx would fail the jobs of a daemon that has
         an old secret, or another clock; after a 503 they wait, untried, until somebody has mended that."""
-        told = {name.decode("latin-1"): value for name, value in headers.items()}
-        if self._keys and not is_ours(self._keys, told, body, self._clock.wall_ms() / 1000):
+        if not self._keys:
+            return
+        told = _by_name(headers)
+        if not is_ours(self._keys, told, body, self._clock.wall_ms() / 1000):
             raise Refusal(503, "Not signed", NOT_SIGNED)
+        if told in self._signed:
+            self._log.warning("worker.sent_before", message=told["webhook-id"], next=KEPT)
+            raise Refusal(503, "Sent before", SENT_BEFORE)
+
+    def _remember(self, headers: dict[bytes, str]) -> None:
+        if self._keys:
+            self._signed.add(_by_name(headers), self._clock.mono_s())
 
     def _expect_room(self) -> None:
         if not self.room:
@@ -325,6 +337,7 @@ class Service:
         found = [i for batch in batches for i in batch.items if i.job_id in wanted and not i.ended]
         if not found:
             raise Refusal(404, "No such job", "it is not in flight here; it ended, or never came")
+        self._remember(headers)  # one that found nothing is sent again, perhaps within the same second
         for item in found:
             item.cancelled = True
             if item.begin():  # nobody else will
@@ -366,6 +379,10 @@ async def _show(send: Send) -> None:
     body = openapi.document()
     await start_response(send, 200, media.JSON, len(body))
     await send({"type": "http.response.body", "body": body})
+
+
+def _by_name(headers: dict[bytes, str]) -> dict[str, str]:
+    return {name.decode("latin-1"): value for name, value in headers.items()}
 
 
 async def _cancel_when_gone(receive: Receive, scope: trio.CancelScope) -> None:

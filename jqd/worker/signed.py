@@ -12,6 +12,8 @@ MAKE_SECRET = f"make one with: echo {PREFIX}$(openssl rand -base64 32)"
 NOT_SIGNED = (
     "no daemon signed this with a secret of this worker in the last five minutes (docs/use/WORKERS.md, Signatures)"
 )
+REMEMBERED_MAX = 50_000  # requests, some 10 MB: those of five minutes at 166 a second
+SENT_BEFORE = "this very request came before; a daemon signs each anew, so somebody kept this one and sends it again"
 CANCEL = "-cancel"  # behind the id of a job: the id of the message that cancels it
 
 
@@ -43,6 +45,30 @@ def is_ours(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, now_
     return abs(int(now_s) - sent_at) < FRESH_S and any(fits)
 
 
+class SignedRequests:
+    """The signed requests that were taken, for as long as they are fresh: none of them is taken twice.
+
+    Of more than REMEMBERED_MAX the oldest are forgotten. A start forgets all.
+    """
+
+    def __init__(self) -> None:
+        self._taken: dict[tuple[str, str], float] = {}
+
+    def __contains__(self, headers: Mapping[str, str]) -> bool:
+        return _which(headers) in self._taken
+
+    def add(self, headers: Mapping[str, str], now_s: float) -> None:
+        """Remember a request whose signature was checked at `now_s`."""
+        self._taken[_which(headers)] = now_s
+        while len(self._taken) > REMEMBERED_MAX or next(iter(self._taken.values())) <= now_s - 2 * FRESH_S:
+            del self._taken[next(iter(self._taken))]
+
+
 def cancel_id(message_id: str) -> str | None:
     """The job that a message with this id cancels; None when it cancels none."""
     return message_id.removesuffix(CANCEL) if message_id.endswith(CANCEL) else None
+
+
+def _which(headers: Mapping[str, str]) -> tuple[str, str]:
+    """Both are signed: whoever keeps a request can change neither. A daemon says the same again at another time."""
+    return headers["webhook-id"], headers["webhook-timestamp"]

@@ -1,6 +1,7 @@
 """A worker with secrets runs and stops nothing that no daemon of its own signed."""
 
 import pytest
+import trio
 
 from jqd import App
 from jqd.domain.errors import ConfigError
@@ -11,7 +12,8 @@ from jqd.runner.worker import Worker
 from jqd.testing.clock import ManualClock
 from jqd.worker.serve import serve
 from jqd.worker.service import Service
-from tests.worker.exchange import Exchange, jobs, packed
+from jqd.worker.signed import SignedRequests
+from tests.worker.exchange import Exchange, gated, jobs, packed
 
 SECRET, OTHER = "whsec_" + "c2VjcmV0" * 5, "whsec_" + "b3RoZXIh" * 5
 BODY = packed(*jobs("echo", 1))
@@ -80,6 +82,55 @@ async def test_a_signed_cancel_stops_the_job_that_it_names_and_no_other(
 ) -> None:
     headers = signed(SECRET, message, b"", NOW_S) if message else {}
     assert (await asked(headers, method="DELETE", body=b"", query=query)).status == status
+
+
+async def test_what_somebody_kept_and_sends_again_runs_nothing() -> None:
+    clock = ManualClock()
+    service = Service(app.jobs, clock=clock, secrets=[SECRET])
+    kept = signed(SECRET, "b1", BODY, NOW_S)
+    ran.clear()
+    try:
+        assert (await Exchange(service, BODY, kept).run()).status == 200
+        clock.advance(299)
+        again = await Exchange(service, BODY, kept).run()
+        assert (again.status, again.body["title"]) == (503, "Sent before"), "a 4xx could fail somebody's jobs"
+        assert ran == [0]
+        anew = signed(SECRET, "b1", BODY, NOW_S + 299)  # a daemon says the same again: it signs it anew
+        assert (await Exchange(service, BODY, anew).run()).status == 200
+        assert ran == [0, 0]
+    finally:
+        service.close()
+
+
+async def test_a_cancel_that_stopped_a_job_stops_no_later_one() -> None:
+    gates, gate = gated()
+    service = Service(gates.jobs, clock=ManualClock(), secrets=[SECRET])
+    body, cancel = packed(*jobs("echo", 1), *jobs("gate", 1)), signed(SECRET, "gate-0-cancel", b"", NOW_S)
+    try:
+        for number, status in enumerate((204, 503)):
+            batch = Exchange(service, body, signed(SECRET, f"b{number}", body, NOW_S))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(batch.run)
+                await gate.wait_begun()
+                stop = await Exchange(service, b"", cancel, "DELETE", "job_id=gate-0").run()
+                assert stop.status == status
+                gate.go.set()
+            gate.go.clear()
+    finally:
+        service.close()
+
+
+def test_as_many_requests_are_remembered_as_fit() -> None:
+    signed_requests, most = SignedRequests(), 50_000
+
+    def request(number: int) -> dict[str, str]:
+        return {"webhook-id": f"b{number}", "webhook-timestamp": "7"}
+
+    for number in range(most + 1):
+        signed_requests.add(request(number), 1.0)
+    assert [request(number) in signed_requests for number in (0, 1, most)] == [False, True, True]
+    signed_requests.add(request(most + 1), 602.0)  # none of the others is fresh any more
+    assert [request(number) in signed_requests for number in (1, most, most + 1)] == [False, False, True]
 
 
 async def test_what_a_daemon_sends_is_taken_as_it_is_sent() -> None:
