@@ -12,8 +12,8 @@ code says how it went: 0 well, any other badly.
 import re
 from typing import NamedTuple
 
-from jqd.code.outcome import INVALID_RESPONSE
 from jqd.domain.job_lines import is_job, job_of
+from jqd.worker.lease import INVALID_RESPONSE
 
 STATUS_MAX = 999  # what is above is no status of anybody's, and told as this
 QUOTE_BYTES = 100  # of a line that cannot be read

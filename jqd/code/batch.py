@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from jqd.code.definition import Definition
-from jqd.code.outcome import LeasedJob, Outcome, cancelled, failed, timed_out
+from jqd.code.outcome import LeasedJob, cancelled, failed, timed_out
 from jqd.code.output import JobOutput, Log
 from jqd.code.process import Process
+from jqd.worker.lease import Outcome
 
 CANCELLED = "cancelled"  # why a process was killed: no job of it is to blame
 STOPPING = "its worker stops"

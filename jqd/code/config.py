@@ -5,10 +5,10 @@ from typing import Literal
 import msgspec
 
 from jqd.domain.errors import ConfigError
+from jqd.worker.lease import SILENCE_S_MIN
 
 Sandbox = Literal["none", "bwrap"]
 MIB = 1 << 20
-SILENCE_S_MIN = 2.0  # of a worker that beats three times in it
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,10 +18,11 @@ from jqd.code import launch
 from jqd.code.batch import CANCELLED, LATE, STOPPING, Batch
 from jqd.code.config import CodeConfig
 from jqd.code.definition import ContextKey, Definition
-from jqd.code.outcome import INVALID_RESPONSE, LeasedJob, Outcome, failed, result_of, succeeded
+from jqd.code.outcome import LeasedJob, failed, result_of, succeeded
 from jqd.code.output import JobOutput
 from jqd.code.process import Process
 from jqd.domain.log import get_logger
+from jqd.worker.lease import INVALID_RESPONSE, Outcome
 
 BEFORE_S = 60.0  # for `before`: it may load a large library
 EACH_S = 30.0  # for `beforeEach`, and for `afterEach`: as long as a job has by default

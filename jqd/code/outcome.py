@@ -8,10 +8,10 @@ from msgspec import Raw
 
 from jqd.code.output import NO_LOG, Log
 from jqd.domain import json_ext
+from jqd.worker.lease import Outcome
 
 MESSAGE_CHARS_MAX = 16_384  # of a message, its end: as much as a daemon keeps
 CANCELLED = 499  # of a job that somebody cancelled
-INVALID_RESPONSE = "INVALID_RESPONSE"
 NO_RESPONSE = "NO_RESPONSE"
 TIMEOUT = "TIMEOUT"
 
@@ -42,25 +42,6 @@ class LeasedJob(msgspec.Struct, frozen=True):
         text = self.argument_json
         value = json_ext.decode(text) if text.startswith(b'"') else "\n"
         return (value.encode() if not {"\n", "\r"} & set(value) else text) + b"\n"
-
-
-class Outcome(msgspec.Struct, omit_defaults=True, kw_only=True):
-    job_id: str
-    lease_id: str = ""
-    type: str | None = None
-    """`refused` of a job that goes back untried; else `status` says all."""
-    status: int | None = None
-    result: Any = None
-    result_bytes: int = 0
-    reason: str = ""
-    retry_after: float | None = None
-    interrupted: bool = False
-    error: Any = None
-    message: str = ""
-    jobs: Any = ()
-    log: str = ""
-    log_from: int = 0
-    """How many bytes were printed before that."""
 
 
 def refused(job: LeasedJob, why: str, *, begun: bool = False) -> Outcome:

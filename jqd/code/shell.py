@@ -12,9 +12,10 @@ from jqd.code.answer_lines import LineAnswer, read_batch, read_one
 from jqd.code.batch import LATE, Batch
 from jqd.code.config import CodeConfig
 from jqd.code.context import BEFORE, BEFORE_S, CODE, TOLD_CHARS, Broken
-from jqd.code.outcome import NO_RESPONSE, LeasedJob, Outcome, failed, succeeded
+from jqd.code.outcome import NO_RESPONSE, LeasedJob, failed, succeeded
 from jqd.code.output import JobOutput, Log
 from jqd.code.process import Process
+from jqd.worker.lease import Outcome
 
 READY, BROKEN = b"r", b"b"  # what the shim says first begins with
 SHIM = launch.SHIMS / "batch.sh"

@@ -24,17 +24,16 @@ from jqd.code.catalogue import Catalogue
 from jqd.code.config import CodeConfig
 from jqd.code.context import Broken
 from jqd.code.launch import NotStarted
-from jqd.code.lease import Lease
+from jqd.code.lease import CodeLease
 from jqd.code.outcome import LeasedJob, refused
 from jqd.code.pool import Pool
 from jqd.domain.clock import SystemClock
 from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK
+from jqd.worker.lease import NoLease, ask
 from jqd.worker.register import TTL_S_DEFAULT, Registration, Slots
 
-POLL_S = 2.0  # a slot that waits longer would not hear of a new handler, or of the end
-POLL_CALL_S = POLL_S + 15.0  # a daemon may wait for a hand-over
 REST_S = 1.0  # after what went wrong: a daemon that is away, a handler that cannot be run
 WARM_MAX = 100  # jobtypes that a poll may name
 LEASE_JOBS_MAX = 100  # at once, of handlers that like batches
@@ -137,12 +136,12 @@ class Home:
             told = why
             await trio.sleep(REST_S)
 
-    def _taken(self, leased: _Leased, silence_s: float) -> Lease | None:
+    def _taken(self, leased: _Leased, silence_s: float) -> CodeLease | None:
         if leased.lease_id is None:
             return None
-        return Lease(leased.lease_id, leased.jobs, self._http, lambda: self.daemon, silence_s)
+        return CodeLease(leased.lease_id, leased.jobs, self._http, lambda: self.daemon, silence_s)
 
-    async def lease(self, pool: Pool, config: CodeConfig) -> Lease | None:
+    async def lease(self, pool: Pool, config: CodeConfig) -> CodeLease | None:
         """Ask for jobs of one type; None: there are none now."""
         assert self.catalogue is not None
         known = [(name, found) for name in self.catalogue.jobtypes if (found := self.catalogue.find(name)) is not None]
@@ -150,23 +149,13 @@ class Home:
         asked = {
             "worker_id": self._worker_id,
             "max_jobs": min(LEASE_JOBS_MAX, max((found.batch for _, found in known), default=1)),
-            "wait": POLL_S,
             "heartbeat": config.silence_s,
             "warm": [name for name, found in known if found.key in warm][:WARM_MAX],
         }
-        headers = {"content-type": MSGPACK, "accept": MSGPACK}
         try:
-            with trio.fail_after(POLL_CALL_S):
-                answer = await self._http.post(
-                    f"{self.daemon}/v1/leases", content=_encode(asked), headers=headers, timeout=POLL_CALL_S
-                )
-            if answer.status_code == 200:
-                leased = _decode_leased(answer.content)
-                return self._taken(leased, config.silence_s)
-            why = f"answered {answer.status_code}"
-        except (httpx2.HTTPError, msgspec.MsgspecError, trio.TooSlowError) as error:
-            why = repr(error)
-        get_logger("code").debug("code.no_lease", daemon=self.daemon, why=why)
+            return self._taken(await ask(self._http, self.daemon, asked, _decode_leased), config.silence_s)
+        except NoLease as error:
+            get_logger("code").debug("code.no_lease", daemon=self.daemon, why=str(error))
         self.registration.hurry()  # it may not know us any more, and another daemon may be there
         await trio.sleep(REST_S)
         return None
@@ -194,7 +183,7 @@ class Slot:
             elif (lease := await home.lease(self._pool, self._config)) is not None:
                 await self._work(home, lease)
 
-    async def _work(self, home: Home, lease: Lease) -> None:
+    async def _work(self, home: Home, lease: CodeLease) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lease.beat)
             nursery.start_soon(lease.report)
@@ -204,7 +193,7 @@ class Slot:
         if not is_fit:
             await trio.sleep(REST_S)
 
-    async def _run(self, home: Home, lease: Lease) -> bool:
+    async def _run(self, home: Home, lease: CodeLease) -> bool:
         """Run the jobs of a lease, batch by batch.
 
         Returns False: some went back untried, as nothing can run them here now.
@@ -237,7 +226,7 @@ class Slot:
         self._give_back(lease, waiting, STOPPING)
         return True
 
-    def _give_back(self, lease: Lease, jobs: Sequence[LeasedJob], why: str) -> bool:
+    def _give_back(self, lease: CodeLease, jobs: Sequence[LeasedJob], why: str) -> bool:
         for job in jobs:
             lease.put(refused(job, why))
         return False

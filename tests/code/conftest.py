@@ -14,8 +14,9 @@ from msgspec import Raw
 from jqd.code.batch import Batch
 from jqd.code.config import CodeConfig, Limits
 from jqd.code.definition import Definition, Options
-from jqd.code.outcome import LeasedJob, Outcome
+from jqd.code.outcome import LeasedJob
 from jqd.code.pool import Pool
+from jqd.worker.lease import Outcome
 
 
 def job(argument: Any = None, *, job_id: str = "j", timeout: float = 20.0) -> LeasedJob:

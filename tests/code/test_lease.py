@@ -12,11 +12,12 @@ from jqd.code.batch import Batch
 from jqd.code.catalogue import BROKEN_S, LOOK_S, Catalogue
 from jqd.code.config import CodeConfig, Sandbox
 from jqd.code.context import CODE, Broken
-from jqd.code.lease import REPORT_BYTES_MAX, STRUCK_MAX, Lease
+from jqd.code.lease import STRUCK_MAX, CodeLease
 from jqd.code.outcome import failed, succeeded
 from jqd.code.output import NO_LOG, Log
 from jqd.code.worker import Home
 from jqd.testing.clock import ManualClock
+from jqd.worker.lease import REPORT_BYTES_MAX
 from jqd.worker.register import Slots
 from tests.code.conftest import handler, job
 
@@ -49,7 +50,7 @@ def daemon() -> FakeDaemon:
     return FakeDaemon()
 
 
-async def settled(daemon: FakeDaemon, lease: Lease) -> None:
+async def settled(daemon: FakeDaemon, lease: CodeLease) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lease.report)
         nursery.start_soon(lease.beat)
@@ -58,8 +59,8 @@ async def settled(daemon: FakeDaemon, lease: Lease) -> None:
     await daemon.http.aclose()
 
 
-def lease_of(daemon: FakeDaemon, *ids: str) -> Lease:
-    return Lease("7", [job(job_id=one) for one in ids], daemon.http, lambda: URL, 9.0)
+def lease_of(daemon: FakeDaemon, *ids: str) -> CodeLease:
+    return CodeLease("7", [job(job_id=one) for one in ids], daemon.http, lambda: URL, 9.0)
 
 
 def taken(body: Any) -> tuple[int, Any]:
@@ -169,7 +170,7 @@ async def test_all_jobs_of_a_large_lease_are_heard_in_time_by_a_slow_daemon(auto
         return httpx2.Response(200, content=msgspec.msgpack.encode({}))
 
     async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http:
-        lease = Lease("7", [job(job_id=one) for one in heard], http, lambda: URL, 9.0)
+        lease = CodeLease("7", [job(job_id=one) for one in heard], http, lambda: URL, 9.0)
         with trio.move_on_after(60):
             await lease.beat()
     assert len(silences) > len(heard)
@@ -198,10 +199,7 @@ async def test_a_cancel_comes_with_a_heartbeat_and_lines_go_with_it(daemon: Fake
     lease = lease_of(daemon, "a")
     batch = lease.batch = Batch(handler("python", ""), lease.jobs, lease.put, lease.unwanted)
 
-    class Printing(Batch):
-        """Prints without a process."""
-
-    output = type("Output", (), {"since": lambda self, start: type("Log", (), {"start": start, "text": "line"})()})()
+    output = type("Output", (), {"since": lambda self, start: Log(start, "line")})()
     batch.printed = lambda job_id: output  # type: ignore[method-assign]
 
     async def skip() -> None:
