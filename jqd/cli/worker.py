@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 from cyclopts import Parameter
 
@@ -29,6 +29,7 @@ from jqd.worker.service import CONCURRENCY_DEFAULT
 from jqd.worker.signed import MAKE_SECRET
 from jqd.worker.tracing import trace_attempts
 
+BIND = "127.0.0.1:0"
 RELOAD_DRAIN_S = 5.0  # with --reload somebody waits for the new code; what has not ended is handed back untried
 NOT_OURS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)  # an address that cannot be bound
 
@@ -55,6 +56,37 @@ class Loud:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
+class Door:
+    """How jobs come to it."""
+
+    bind: str | None = None
+    """HOST:PORT to listen on; port 0 takes any free one. Default 127.0.0.1:0."""
+    advertise: str | None = None
+    """URL under which the daemons reach it, when that is not the one it binds to."""
+    secret_file: Annotated[str | None, Parameter(env_var="JQD_WORKER_SECRET_FILE")] = None
+    """File with the secret, whsec_…, that the daemons sign with, one a line while two are exchanged; what is not signed
+    is refused. Needed when --bind is an address of the network."""
+    insecure: Flag = False
+    """Bind to the network without a secret: whoever reaches this worker can run its jobs."""
+    pull: Flag = False
+    """Listen nowhere: ask the daemons for jobs."""
+    silence: str = "10s"
+    """With --pull or --code: so long after this worker has died its jobs run again elsewhere."""
+
+    def options(self) -> dict[str, Any]:
+        """Return them as `serve` takes them. Raises Usage."""
+        silence_s = duration(self.silence, "--silence")
+        if not self.pull:
+            secrets = None if self.insecure and self.secret_file is None else _secrets(self.secret_file)
+            return {"bind": self.bind or BIND, "advertise": self.advertise, "secrets": secrets, "silence_s": silence_s}
+        for name, given in (("bind", self.bind), ("advertise", self.advertise), ("insecure", self.insecure)):
+            if given:
+                raise Usage(f"--pull listens nowhere, so --{name} says nothing: give one of them")
+        return {"pull": True, "silence_s": silence_s}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
 class Code:
     """Handlers that are code (docs/use/WORKERS.md)."""
 
@@ -68,8 +100,6 @@ class Code:
     """With --code: the user that the code runs as; a worker of root needs one, and only that can have another."""
     env: Annotated[list[str] | None, Parameter(negative="")] = None
     """With --code: a variable of this worker that the code gets, too; may be given several times."""
-    silence: str = "10s"
-    """With --code: so long after this worker has died its jobs run again elsewhere."""
     memory_mib: int = Limits().memory_mib
     """With --code: memory of a process and all that it starts; more ends it."""
     output_mib: int = Limits().output_mib
@@ -84,19 +114,16 @@ async def worker(
     target: Annotated[str | None, Parameter(name="MODULE[:APP]")] = None,
     /,
     *,
-    bind: str = "127.0.0.1:0",
     daemon: Annotated[list[str] | None, Parameter(negative="")] = None,
     concurrency: int | None = None,
     processes: int = 0,
     name: str | None = None,
-    advertise: str | None = None,
-    secret_file: Annotated[str | None, Parameter(env_var="JQD_WORKER_SECRET_FILE")] = None,
-    insecure: Flag = False,
     priority_min: Annotated[int | None, Parameter(env_var="JQD_WORKER_PRIORITY_MIN")] = None,
     priority_max: Annotated[int | None, Parameter(env_var="JQD_WORKER_PRIORITY_MAX")] = None,
     drain: str = "30s",
     jobs: Annotated[list[str] | None, Parameter(name=["--jobs", "--queues"], negative="")] = None,
     reload: Flag = False,
+    door: Door = Door(),
     code: Code = Code(),
     loud: Loud = Loud(),
 ) -> int:
@@ -106,8 +133,6 @@ async def worker(
     ----------
     target
         Where the app is, for example mail.jobs:app (`:app` may be left out).
-    bind
-        HOST:PORT to listen on; port 0 takes any free one.
     daemon
         URL of a daemon to register at; may be given several times. Else JQD_URL, else http://127.0.0.1:7420.
     concurrency
@@ -118,13 +143,6 @@ async def worker(
         SIGHUP then loads the code anew without dropping a job.
     name
         What the daemons call this worker.
-    advertise
-        URL under which the daemons reach it, when that is not the one it binds to.
-    secret_file
-        File with the secret, whsec_…, that the daemons sign with, one a line while two are exchanged; what is not
-        signed is refused. Needed when --bind is an address of the network.
-    insecure
-        Bind to the network without a secret: whoever reaches this worker can run its jobs.
     priority_min
         Take only jobs of this priority number or larger.
     priority_max
@@ -141,7 +159,9 @@ async def worker(
     set_log(level, "auto")
     drain_s = duration(drain, "--drain")
     if code.code or target is None:
-        return await _run_code(code, target, daemon or daemon_urls(), concurrency, name, drain_s, level)
+        silence_s = duration(door.silence, "--silence")
+        return await _run_code(code, target, daemon or daemon_urls(), concurrency, name, drain_s, silence_s, level)
+    options = door.options()
     if not processes:
         hear_jobs(level)
     watch = Watch(Path.cwd()) if reload else None
@@ -151,22 +171,20 @@ async def worker(
     if watch is not None:
         watch.start()
         drain_s = drain_s if processes else min(drain_s, RELOAD_DRAIN_S)
-    with _bindable(bind), worded():
+    with _bindable(door.bind or BIND), worded():
         await serve_worker(
             app,
-            bind=bind,
             daemons=daemon or daemon_urls(),
             only=[name for given in jobs or () for name in given.split(",") if name],
             concurrency=CONCURRENCY_DEFAULT if concurrency is None else concurrency,
             processes=processes,
             name=name,
-            advertise=advertise,
             priority_min=priority_min,
             priority_max=priority_max,
             token=daemon_token(),
-            secrets=None if insecure and secret_file is None else _secrets(secret_file),
             drain_s=drain_s,
             log_level=level,
+            **options,
         )
     if watch is not None and watch.has_signalled and not processes:
         _begin_anew()
@@ -180,6 +198,7 @@ async def _run_code(
     concurrency: int | None,
     name: str | None,
     drain_s: float,
+    silence_s: float,
     level: str,
 ) -> int:
     if target is not None or not code.code:
@@ -195,7 +214,7 @@ async def _run_code(
             concurrency=CodeConfig(daemons=[]).concurrency if concurrency is None else concurrency,
             name=name,
             drain_s=drain_s,
-            silence_s=duration(code.silence, "--silence"),
+            silence_s=silence_s,
             log_level=level,
             limits=limits,
             sandbox=code.sandbox,

@@ -23,9 +23,10 @@ class CodeLease(Lease):
         http: httpx2.AsyncClient,
         daemon: Callable[[], str],
         silence_s: float,
+        away: Callable[[], None],
     ) -> None:
         """See `Lease`."""
-        super().__init__(lease_id, [job.job_id for job in jobs], http, daemon, silence_s, "code")
+        super().__init__(lease_id, [job.job_id for job in jobs], http, daemon, silence_s, away, "code")
         self.jobs = list(jobs)
         self._struck: dict[str, int] = {}  # how many of the jobs that it asked for cannot be pushed
 

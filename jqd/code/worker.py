@@ -139,7 +139,8 @@ class Home:
     def _taken(self, leased: _Leased, silence_s: float) -> CodeLease | None:
         if leased.lease_id is None:
             return None
-        return CodeLease(leased.lease_id, leased.jobs, self._http, lambda: self.daemon, silence_s)
+        away = self.registration.hurry
+        return CodeLease(leased.lease_id, leased.jobs, self._http, lambda: self.daemon, silence_s, away)
 
     async def lease(self, pool: Pool, config: CodeConfig) -> CodeLease | None:
         """Ask for jobs of one type; None: there are none now."""

@@ -151,3 +151,20 @@ class Batch:
     def _finish(self) -> None:
         self._some.set()
         self._complete.set()
+
+
+class LeasedBatch(Batch):
+    """Jobs that were asked for: there is no answer for their outcomes to go into, so each is given to `settle`."""
+
+    def __init__(
+        self, codec: Codec, jobs: int, settle: Callable[[bytes], None], arrived_s: float = 0.0, lease_id: str = ""
+    ) -> None:
+        super().__init__(codec, jobs, arrived_s, lease_id=lease_id)
+        self._settle = settle
+
+    def put_bare(self, outcome: bytes) -> None:
+        self._settle(outcome)
+        super().put_bare(b"")
+
+    def note(self, item: Item, told: bytes) -> None:
+        """Tell nobody: the time of a leased job begins when the worker says so, and heartbeats tell the rest."""

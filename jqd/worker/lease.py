@@ -117,11 +117,11 @@ class Lease:
         http: httpx2.AsyncClient,
         daemon: Callable[[], str],
         silence_s: float,
+        away: Callable[[], None],
         room: str = "worker",
     ) -> None:
-        """`daemon`: returns the URL to report to; any of its store will do.
-
-        `silence_s`: after which the lease is lost. `room`: begins the names of log lines.
+        """`daemon`: returns the URL to report to; any of its store will do. `away`: called when it does not take a
+        report. `silence_s`: after which the lease is lost. `room`: begins the names of log lines.
         """
         self.unwanted: dict[str, bool] = {}
         """Jobs that are not to be begun any more: whether their lease is lost; else they were cancelled."""
@@ -133,6 +133,7 @@ class Lease:
         self._report_jobs_max = REPORT_JOBS_MAX
         """Fewer once a report was refused, so that one outcome holds up no other."""
         self._more, self._all = trio.Event(), trio.Event()
+        self._away = away
         self._lease_id, self._http, self._daemon, self._beat_s = lease_id, http, daemon, silence_s / BEATS
         self._source = random.Random()
         self._room, self._log = room, get_logger(room)

@@ -96,8 +96,9 @@ class Registration:
         """The daemons of its store; itself alone as long as it has not told."""
         self._others: list[str] = []
         """Where the other daemons of its store are reached, as it told last."""
-        self._worker_id = worker_id
-        self._is_known = False
+        self.worker_id = worker_id
+        self.is_known = False
+        """A daemon of the store took it when one was asked last."""
         self._card = card
         self._slots = slots
         self._hurry = trio.Event()
@@ -114,7 +115,7 @@ class Registration:
     async def run(self) -> None:
         failures = 0
         while True:
-            was_known, self._hurry = self._is_known, trio.Event()
+            was_known, self._hurry = self.is_known, trio.Event()
             stores = self._slots.stores()
             trouble = await self._renew()
             self.is_away = trouble is not None
@@ -125,7 +126,7 @@ class Registration:
                 with trio.move_on_after(self._ttl_s / 3):
                     await self._hurry.wait()
                 continue
-            self._is_known = False
+            self.is_known = False
             if trouble.startswith("answered") and was_known:
                 continue  # the daemon lives but does not know us any more: register anew at once
             failures += 1
@@ -133,9 +134,9 @@ class Registration:
 
     async def leave(self) -> None:
         """Unregister, if registered. A daemon that is not reached notices by the ttl."""
-        if not self._is_known:
+        if not self.is_known:
             return
-        self._is_known, worker_id = False, self._worker_id
+        self.is_known, worker_id = False, self.worker_id
         try:
             with trio.fail_after(LEAVE_TIMEOUT_S):
                 await self._http.delete(f"{self.daemon}/v1/workers/{worker_id}")
@@ -156,7 +157,7 @@ class Registration:
 
     async def _register(self, daemon: str) -> str | None:
         """Register at one daemon. Returns None, or what stood in the way. Logs only when that changed."""
-        card = {**self._card(), **self._slots.share(self), "worker_id": self._worker_id}
+        card = {**self._card(), **self._slots.share(self), "worker_id": self.worker_id}
         headers = {"content-type": MSGPACK, "accept": MSGPACK}
         try:
             # Shielded: a worker that stops while it registers must learn its id, or it could not unregister.
@@ -179,13 +180,13 @@ class Registration:
         worker_id = told.get("worker_id") if isinstance(told, dict) else None
         if not isinstance(worker_id, str) or not worker_id:
             return f"answered {answer.status_code} without a worker_id; is it a jqd daemon?"
-        if worker_id != self._worker_id or not self._is_known or daemon != self.daemon:
+        if worker_id != self.worker_id or not self.is_known or daemon != self.daemon:
             self._log.info("worker.registered", daemon=daemon, worker_id=worker_id)
         peers = told.get("daemons")
         named = isinstance(peers, list) and bool(peers) and all(isinstance(peer, str) for peer in peers)
         self.peers = frozenset(peers if named else [daemon])
         self._others = self._safe(told.get("urls"))
-        self._worker_id, self._is_known, self.daemon = worker_id, True, daemon
+        self.worker_id, self.is_known, self.daemon = worker_id, True, daemon
         return None
 
     def _safe(self, urls: Any) -> list[str]:

@@ -9,7 +9,7 @@ import os
 import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from secrets import token_hex
 from typing import Any
@@ -30,9 +30,11 @@ from jqd.http import Guard, ListenerConfig, from_asgi, listen, serve_http, url_o
 from jqd.worker.app import App
 from jqd.worker.frames import Begin
 from jqd.worker.job import Declared
+from jqd.worker.lease import SILENCE_S_MIN
 from jqd.worker.load import chosen, load_app
 from jqd.worker.process_pool import ProcessPool, Where, open_process_pool
 from jqd.worker.programs import kill_descendants
+from jqd.worker.pull import LEFT_S, SILENCE_S_DEFAULT, Puller
 from jqd.worker.register import TTL_S_DEFAULT, Card, Registration, Slots
 from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, ServiceConfig
 from jqd.worker.shutdown import ShutdownSignals, forced
@@ -50,7 +52,7 @@ KILLED = "a job that was handed back had started it; that job runs again elsewhe
 KEEP_ALIVE_S = 75.0  # longer than the daemon keeps an idle connection, so that it is the one to close
 
 _Jobs = Mapping[str, Declared]
-_Opened = tuple[socket.socket, Callable[[], None], _Jobs, ProcessPool | None, httpx2.AsyncClient, trio.Nursery]
+_Opened = tuple[socket.socket | None, Callable[[], None], _Jobs, ProcessPool | None, httpx2.AsyncClient, trio.Nursery]
 
 
 async def serve(
@@ -67,6 +69,8 @@ async def serve(
     advertise: str | None = None,
     token: str | None = None,
     secrets: Sequence[str] | None = (),
+    pull: bool = False,
+    silence_s: float = SILENCE_S_DEFAULT,
     batch: int = BATCH_JOBS,
     ttl_s: float = TTL_S_DEFAULT,
     drain_s: float = DRAIN_S_DEFAULT,
@@ -84,12 +88,16 @@ async def serve(
     push jobs push them there. `advertise`: the URL daemons reach this worker under, needed when `bind` is a wildcard.
     `only`: serve these jobs of the app, by name. `priority_min`, `priority_max`: take only jobs within, both included.
     `secrets`: the daemons sign with them, and other requests are refused; none will do on loopback, and None anywhere.
+    `pull`: listen nowhere and ask the daemons for jobs; `bind`, `advertise` and `secrets` then say nothing.
+    `silence_s`: so long after this worker has died the jobs that it asked for run again elsewhere.
     `concurrency`: jobs at once. `processes`: run them in so many processes, for which `app` is a text. `signals`: own
     the process, handle SIGTERM, SIGINT and SIGHUP, leave by force when a job holds up the end. `stop`: set it to stop
     as the first signal does. Raises ConfigError for a setting that cannot work, OSError when `bind` is taken.
     """
     daemons = daemons or daemon_urls()
-    at = _check(app, processes, bind, daemons, advertise, concurrency, priority_min, priority_max, secrets)
+    _check(app, processes, daemons, concurrency, priority_min, priority_max, silence_s)
+    advertise, secrets = (None, ()) if pull else (advertise, secrets)
+    at = None if pull else _door(bind, advertise, secrets)
     signalled = ShutdownSignals(stop, reloads=processes > 0, owns=signals and not processes)
     name = name or f"{socket.gethostname()}-{os.getpid()}"
     card = _given(name=name, ttl=ttl_s, priority_min=priority_min, priority_max=priority_max)
@@ -98,26 +106,26 @@ async def serve(
     async with _opened(at, app, begin, processes, places, token) as (listener, force, jobs, process_pool, http, beside):
         if signals:
             await beside.start(signalled.listen)
-        beats, guard = ProgressReporter(places, http), _guard(at, advertise)
-        limits = ServiceConfig(concurrency=max(concurrency, processes), queue_jobs=batch)
+        beats = ProgressReporter(places, http)
         if process_pool is not None:
             process_pool.spoke = beats.spoke
-        more: dict[str, Any] = {"clock": clock, "guard": guard, "secrets": secrets or ()}
+        limits = ServiceConfig(concurrency=max(concurrency, processes), queue_jobs=batch)
+        more: dict[str, Any] = {"clock": clock, "secrets": secrets or (), "guard": _guard(at, advertise)}
         service = Service(jobs, limits, executor=process_pool, spoke=beats.spoke, **more)
         async with trio.open_nursery() as nursery:
             own_url: str = await nursery.start(_serve_http, service, listener, signalled.close.wait)
-            card["url"] = url = advertise or own_url
-            get_logger("worker").info("worker.serving", url=url, name=name, jobs=list(jobs))
+            card |= _given(url=(url := advertise or own_url) or None)
+            get_logger("worker").info("worker.serving", url=url or "none: it pulls", name=name, jobs=list(jobs))
             slots = Slots(partial(slots_of, jobs, concurrency, processes), batch)
             said = WorkerStatus(service, jobs, card)
             places += _places(daemons, said.spec, slots, http=http, ttl_s=ttl_s, source=source or random.Random())
             task_status.started(url)
-            watchdog, watch = Watchdog(service.tasks, SystemClock()), partial(said.watch, slots.changed)
-            reload = partial(_reload, process_pool, signalled, slots.changed)
-            for task in (watchdog.beat, service.attempts.lines.run, beats.run, watch, reload):
+            watch, reload = partial(said.watch, slots.changed), partial(_reload, process_pool, signalled, slots.changed)
+            beat = Watchdog(service.tasks, SystemClock()).beat
+            for task in (beat, service.attempts.lines.run, beats.run, watch, reload):
                 beside.start_soon(task)
-            await _stay_registered(places, until=partial(_told_to_stop, signalled, service))
-            await _drain(service, signalled, drain_s)
+            puller = Puller(service, places, http, silence_s=silence_s) if pull else None
+            await _stay(places, puller, service, signalled, drain_s)
             signalled.end(force if signals else None)
         beside.cancel_scope.cancel()
     get_logger("worker").info("worker.stopped", url=url)
@@ -125,7 +133,7 @@ async def serve(
 
 @asynccontextmanager
 async def _opened(
-    at: Address, app: App | str, begin: Begin, processes: int, places: Sequence[Registration], token: str | None
+    at: Address | None, app: App | str, begin: Begin, processes: int, places: Sequence[Registration], token: str | None
 ) -> AsyncIterator[_Opened]:
     """Open what a worker closes last; the second value ends the process soon, whatever holds it up. An error in opening
     is raised as it is, in no group."""
@@ -135,7 +143,7 @@ async def _opened(
         return next((place for place in places if not place.is_away), places[0]).daemon, token
 
     executor = _executor(app, begin, processes, where)
-    with forced() as force, listen(*at) as listener:
+    with forced() as force, nullcontext() if at is None else listen(*at) as listener:
         async with executor as (jobs, process_pool), _client(token) as http, trio.open_nursery() as beside:
             yield listener, force, jobs, process_pool, http, beside
 
@@ -171,8 +179,10 @@ def _places(daemons: Sequence[str], card: Card, slots: Slots, **more: Any) -> li
     return [Registration(daemon, card, slots, worker_id=worker_id, **more) for daemon in daemons]
 
 
-def _guard(bind: Address, advertise: str | None) -> Guard:
+def _guard(bind: Address | None, advertise: str | None) -> Guard:
     """Return the guard for requests of daemons, which use the bound address or the name in the worker's URL."""
+    if bind is None:
+        return Guard(loopback=False)
     name = urlsplit(advertise).hostname if advertise else None
     if name is None or not address.is_loopback(bind.host):
         return Guard(address.is_loopback(bind.host))
@@ -181,11 +191,14 @@ def _guard(bind: Address, advertise: str | None) -> Guard:
 
 async def _serve_http(
     service: Service,
-    listener: socket.socket,
+    listener: socket.socket | None,
     until: Callable[[], Awaitable[None]],
     *,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
+    if listener is None:
+        task_status.started("")
+        return
     url = url_of(listener)
     config = ListenerConfig(idle_s=KEEP_ALIVE_S, request_s=BODY_TIMEOUT_S, grace_s=CLOSE_S)
     try:
@@ -221,6 +234,28 @@ async def _told_to_stop(signalled: ShutdownSignals, service: Service) -> None:
     service.attempts.stopping.set()
 
 
+async def _stay(
+    places: Sequence[Registration], puller: Puller | None, service: Service, signalled: ShutdownSignals, drain_s: float
+) -> None:
+    """Stay registered until told to stop, then drain; a worker that pulls leaves when its last outcomes are taken."""
+    if puller is None:
+        await _stay_registered(places, until=partial(_told_to_stop, signalled, service))
+        await _drain(service, signalled, drain_s)
+        return
+
+    async def end() -> None:
+        await _told_to_stop(signalled, service)
+        puller.stopping.set()
+        await _drain(service, signalled, drain_s)
+        with trio.move_on_after(LEFT_S):
+            await puller.ended.wait()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(puller.run)
+        await _stay_registered(places, until=end)
+        nursery.cancel_scope.cancel()
+
+
 async def _drain(service: Service, signalled: ShutdownSignals, drain_s: float) -> None:
     """Refuse new batches and wait for those in flight, until they end, a second signal comes or `drain_s` is over.
 
@@ -248,20 +283,6 @@ async def _drain(service: Service, signalled: ShutdownSignals, drain_s: float) -
             log.warning("worker.killed_program", pid=program.pid, command=program.command, why=KILLED)
 
 
-def _expect_secrets(at: Address, secrets: Sequence[str] | None) -> None:
-    """Raise ConfigError where anybody on the network could have jobs run here, and for what is no secret."""
-    if not secrets and secrets is not None and not address.is_loopback(at.host):
-        raise ConfigError(
-            f"bind {at.host!r} is reached by other machines, and whoever reaches this worker can run its jobs: give "
-            f"--secret-file FILE with a secret that the daemons sign with ({MAKE_SECRET}), or --insecure where only "
-            "daemons reach it"
-        )
-    try:
-        signing_keys(secrets or ())
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-
-
 async def _then_cancel(wait: Callable[[], Awaitable[None]], nursery: trio.Nursery) -> None:
     await wait()
     nursery.cancel_scope.cancel()
@@ -274,18 +295,30 @@ def _given(**options: Any) -> dict[str, Any]:
 def _check(
     app: App | str,
     processes: int,
-    bind: str,
     daemons: Sequence[str],
-    advertise: str | None,
     concurrency: int,
     priority_min: int | None,
     priority_max: int | None,
-    secrets: Sequence[str] | None,
-) -> Address:
+    silence_s: float,
+) -> None:
     if processes < 0 or (processes and not isinstance(app, str)):
         raise ConfigError(f"processes {processes}: it is 1 or more, and the app is then told as MODULE:APP")
     if concurrency < 1:
         raise ConfigError(f"concurrency {concurrency} would run nothing; it is 1 or more")
+    for daemon in daemons:
+        _expect_http("daemon", daemon)
+    for daemon in filter(address.names_version, daemons):
+        raise ConfigError(f"daemon {daemon!r} has a path; write its URL without /v1, like http://127.0.0.1:7420")
+    if priority_min is not None and priority_max is not None and priority_min > priority_max:
+        raise ConfigError(
+            f"priority_min {priority_min} is above priority_max {priority_max}, so no job would fit; smaller runs first"
+        )
+    if silence_s < SILENCE_S_MIN:
+        raise ConfigError(f"silence of {silence_s:g} s: a worker that is merely busy would lose its jobs")
+
+
+def _door(bind: str, advertise: str | None, secrets: Sequence[str] | None) -> Address:
+    """Return where to listen. Raises ConfigError where daemons would not get in, or anybody would."""
     try:
         at = address.parse(bind)
     except ValueError as error:
@@ -294,14 +327,26 @@ def _check(
         raise ConfigError(
             f"bind {bind!r} is no address others can use; add advertise, the worker's URL for its daemons"
         )
-    for what, url in [("daemon", daemon) for daemon in daemons] + ([("advertise", advertise)] if advertise else []):
-        if not address.is_http(url):
-            raise ConfigError(f"{what} {url!r} is no http URL; write one like http://127.0.0.1:7420")
-    for daemon in filter(address.names_version, daemons):
-        raise ConfigError(f"daemon {daemon!r} has a path; write its URL without /v1, like http://127.0.0.1:7420")
-    if priority_min is not None and priority_max is not None and priority_min > priority_max:
-        raise ConfigError(
-            f"priority_min {priority_min} is above priority_max {priority_max}, so no job would fit; smaller runs first"
-        )
+    if advertise:
+        _expect_http("advertise", advertise)
     _expect_secrets(at, secrets)
     return at
+
+
+def _expect_http(what: str, url: str) -> None:
+    if not address.is_http(url):
+        raise ConfigError(f"{what} {url!r} is no http URL; write one like http://127.0.0.1:7420")
+
+
+def _expect_secrets(at: Address, secrets: Sequence[str] | None) -> None:
+    """Raise ConfigError where anybody on the network could have jobs run here, and for what is no secret."""
+    if not secrets and secrets is not None and not address.is_loopback(at.host):
+        raise ConfigError(
+            f"bind {at.host!r} is reached by other machines, and whoever reaches this worker can run its jobs: give "
+            f"--secret-file FILE with a secret that the daemons sign with ({MAKE_SECRET}), or --insecure where only "
+            "daemons reach it, or --pull, which listens nowhere"
+        )
+    try:
+        signing_keys(secrets or ())
+    except ValueError as error:
+        raise ConfigError(str(error)) from error

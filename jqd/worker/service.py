@@ -41,7 +41,7 @@ from jqd.worker.refusal import (
     refuse,
     start_response,
 )
-from jqd.worker.signed import NOT_SIGNED, SENT_BEFORE, SignedRequests, cancel_id, is_ours, signing_keys
+from jqd.worker.signed import NOT_SIGNED, SENT_BEFORE, SignedRequests, cancel_id
 from jqd.worker.wire import BatchIn, Health, codec_of
 
 CONCURRENCY_DEFAULT = 16  # enough to hide the waiting of I/O, few enough for a small machine's memory
@@ -53,7 +53,6 @@ PATIENCE_S = 2.0  # a job waits here at most so long: behind slow jobs another w
 PATIENCE_SHARE = 0.5  # of its timeout: the daemon counts from when it sent the job
 QUEUE_JOBS_DEFAULT = 500  # as large as the batches that `serve` asks for: a daemon sends no more than one ahead
 RUNS_ON = "a thread cannot be stopped; it runs until this process has ended, and its job runs again elsewhere"
-KEPT = "somebody who can read this network sent it again; only TLS hides what is sent"
 FULL_RETRY_AFTER_S = 1  # when there is no room: jobs end all the time
 LEASE_ID = b"jqd-lease-id"  # of its jobs, in the request
 NAMES_SHOWN_MAX = 50  # known jobs named in a message
@@ -94,8 +93,7 @@ class Service:
         daemon signed with one of them run or stop jobs; none: anybody's do. Raises ValueError for what is no secret.
         """
         self._jobs = jobs
-        self._keys = signing_keys(secrets)
-        self._signed = SignedRequests()
+        self._signed = SignedRequests(secrets)
         self._config = config or ServiceConfig()
         self._clock = clock or SystemClock()
         self._guard = guard
@@ -150,8 +148,12 @@ class Service:
     @property
     def room(self) -> int:
         """Return how many more jobs may come: as many as may run and wait at once, less those here."""
-        in_hand = self.jobs_in_hand + self._executor.orphans
-        return max(0, self._config.concurrency + self._config.queue_jobs - in_hand)
+        return max(0, self.free + self._config.queue_jobs)
+
+    @property
+    def free(self) -> int:
+        """Return how many jobs may begin at once; below 0: so many wait."""
+        return self._config.concurrency - self.jobs_in_hand - self._executor.orphans
 
     async def wait_idle(self) -> None:
         await self._idle.wait()
@@ -171,6 +173,15 @@ class Service:
                 running_on += 1
                 self._log.warning("worker.runs_on", job_id=item.job_id, name=item.job.name, next=RUNS_ON)
         return running_on
+
+    def stop(self, item: Item) -> None:
+        """Stop a job that somebody cancelled; one that has begun ends later, or not at all."""
+        item.cancelled = True
+        if item.begin():  # nobody else will
+            item.batch.put(item, self.attempts.cancelled(item))
+        else:
+            item.halt()
+        self._log.info("worker.cancelled", job_id=item.job_id, name=item.job.name)
 
     def close(self) -> None:
         """End the threads. The server's lifespan calls it; without one, the owner."""
@@ -215,12 +226,16 @@ class Service:
         if body is None:
             return  # the daemon hung up before it was complete
         self._expect_signed(headers, body)
-        self._remember(headers)
+        self._signed.take(_by_name(headers), self._clock.mono_s())
         taken = parse_batch(codec, body)
         if taken.jobs:
             self._expect_room()  # others may have filled it meanwhile
         room = self.room
         batch = Batch(codec, len(taken.jobs), self._clock.mono_s(), taken.batch_id, headers.get(LEASE_ID, ""))
+        await self.run(batch, taken, room, receive, send)
+
+    async def run(self, batch: Batch, taken: BatchIn, room: int, receive: Receive, send: Send) -> None:
+        """Run the jobs of a batch, at most `room`, until all have ended, or `receive` says that nobody waits for it."""
         self._in_hand.add(batch)
         if len(self._in_hand) == 1:
             self._idle = trio.Event()
@@ -240,18 +255,11 @@ class Service:
     def _expect_signed(self, headers: dict[bytes, str], body: bytes) -> None:
         """Raise Refusal for a request without a signature by our secret. A 4xx would fail the jobs of a daemon that has
         an old secret, or another clock; after a 503 they wait, untried, until somebody has mended that."""
-        if not self._keys:
-            return
-        told = _by_name(headers)
-        if not is_ours(self._keys, told, body, self._clock.wall_ms() / 1000):
-            raise Refusal(503, "Not signed", NOT_SIGNED)
-        if told in self._signed:
-            self._log.warning("worker.sent_before", message=told["webhook-id"], next=KEPT)
-            raise Refusal(503, "Sent before", SENT_BEFORE)
-
-    def _remember(self, headers: dict[bytes, str]) -> None:
-        if self._keys:
-            self._signed.add(_by_name(headers), self._clock.mono_s())
+        why = self._signed.why_not(_by_name(headers), body, self._clock.wall_ms() / 1000)
+        if why == SENT_BEFORE:
+            self._log.warning("worker.sent_before", message=headers[b"webhook-id"], why=why)
+        if why is not None:
+            raise Refusal(503, "Not signed", why)
 
     def _expect_room(self) -> None:
         if not self.room:
@@ -329,22 +337,18 @@ class Service:
         if not wanted:
             raise Refusal(400, "Which job", "name it: DELETE ?job_id=…")
         # The signature covers its id, and not the query: so the id has to name the job.
-        if self._keys and wanted != {cancel_id(headers.get(b"webhook-id", ""))}:
+        if self._signed.keys and wanted != {cancel_id(headers.get(b"webhook-id", ""))}:
             raise Refusal(503, "Not signed", NOT_SIGNED)
         self._expect_signed(headers, b"")
         self._executor.drain()  # jobs that have ended by now are not cancelled
         batches = [batch for batch in self._in_hand if batch_id is None or batch.batch_id in ("", batch_id)]
         found = [i for batch in batches for i in batch.items if i.job_id in wanted and not i.ended]
         if not found:
+            # Not remembered: it is sent again, perhaps within the same second.
             raise Refusal(404, "No such job", "it is not in flight here; it ended, or never came")
-        self._remember(headers)  # one that found nothing is sent again, perhaps within the same second
+        self._signed.take(_by_name(headers), self._clock.mono_s())
         for item in found:
-            item.cancelled = True
-            if item.begin():  # nobody else will
-                item.batch.put(item, self.attempts.cancelled(item))
-            else:
-                item.halt()
-            self._log.info("worker.cancelled", job_id=item.job_id, name=item.job.name)
+            self.stop(item)
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 

@@ -13,7 +13,10 @@ NOT_SIGNED = (
     "no daemon signed this with a secret of this worker in the last five minutes (docs/use/WORKERS.md, Signatures)"
 )
 REMEMBERED_MAX = 50_000  # requests, some 10 MB: those of five minutes at 166 a second
-SENT_BEFORE = "this very request came before; a daemon signs each anew, so somebody kept this one and sends it again"
+SENT_BEFORE = (
+    "this very request came before; a daemon signs each anew, so somebody who can read the network kept it and sends "
+    "it again: only TLS keeps it from being read"
+)
 CANCEL = "-cancel"  # behind the id of a job: the id of the message that cancels it
 
 
@@ -46,22 +49,31 @@ def is_ours(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, now_
 
 
 class SignedRequests:
-    """The signed requests that were taken, for as long as they are fresh: none of them is taken twice.
+    """Takes the requests that our secrets signed, each once; without a secret all of them, again and again.
 
-    Of more than REMEMBERED_MAX the oldest are forgotten. A start forgets all.
+    What was taken is remembered while it is fresh. Of more than REMEMBERED_MAX the oldest are forgotten; a start
+    forgets all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, secrets: Sequence[str]) -> None:
+        """Raises ValueError for what is no secret."""
+        self.keys = signing_keys(secrets)
         self._taken: dict[tuple[str, str], float] = {}
 
-    def __contains__(self, headers: Mapping[str, str]) -> bool:
-        return _which(headers) in self._taken
+    def why_not(self, headers: Mapping[str, str], body: bytes, now_s: float) -> str | None:
+        """Why a request must not be taken; None when it may. `now_s`: since 1970."""
+        if not self.keys:
+            return None
+        if not is_ours(self.keys, headers, body, now_s):
+            return NOT_SIGNED
+        return SENT_BEFORE if _which(headers) in self._taken else None
 
-    def add(self, headers: Mapping[str, str], now_s: float) -> None:
-        """Remember a request whose signature was checked at `now_s`."""
-        self._taken[_which(headers)] = now_s
-        while len(self._taken) > REMEMBERED_MAX or next(iter(self._taken.values())) <= now_s - 2 * FRESH_S:
-            del self._taken[next(iter(self._taken))]
+    def take(self, headers: Mapping[str, str], now_s: float) -> None:
+        """Remember a request that may be taken. `now_s`: by any clock that does not go back."""
+        if self.keys:
+            self._taken[_which(headers)] = now_s
+            while len(self._taken) > REMEMBERED_MAX or next(iter(self._taken.values())) <= now_s - 2 * FRESH_S:
+                del self._taken[next(iter(self._taken))]
 
 
 def cancel_id(message_id: str) -> str | None:

@@ -60,7 +60,7 @@ async def settled(daemon: FakeDaemon, lease: CodeLease) -> None:
 
 
 def lease_of(daemon: FakeDaemon, *ids: str) -> CodeLease:
-    return CodeLease("7", [job(job_id=one) for one in ids], daemon.http, lambda: URL, 9.0)
+    return CodeLease("7", [job(job_id=one) for one in ids], daemon.http, lambda: URL, 9.0, lambda: None)
 
 
 def taken(body: Any) -> tuple[int, Any]:
@@ -170,7 +170,7 @@ async def test_all_jobs_of_a_large_lease_are_heard_in_time_by_a_slow_daemon(auto
         return httpx2.Response(200, content=msgspec.msgpack.encode({}))
 
     async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http:
-        lease = CodeLease("7", [job(job_id=one) for one in heard], http, lambda: URL, 9.0)
+        lease = CodeLease("7", [job(job_id=one) for one in heard], http, lambda: URL, 9.0, lambda: None)
         with trio.move_on_after(60):
             await lease.beat()
     assert len(silences) > len(heard)

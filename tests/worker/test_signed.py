@@ -93,7 +93,8 @@ async def test_what_somebody_kept_and_sends_again_runs_nothing() -> None:
         assert (await Exchange(service, BODY, kept).run()).status == 200
         clock.advance(299)
         again = await Exchange(service, BODY, kept).run()
-        assert (again.status, again.body["title"]) == (503, "Sent before"), "a 4xx could fail somebody's jobs"
+        assert again.status == 503, "a 4xx could fail somebody's jobs"
+        assert "came before" in again.body["detail"]
         assert ran == [0]
         anew = signed(SECRET, "b1", BODY, NOW_S + 299)  # a daemon says the same again: it signs it anew
         assert (await Exchange(service, BODY, anew).run()).status == 200
@@ -121,16 +122,16 @@ async def test_a_cancel_that_stopped_a_job_stops_no_later_one() -> None:
 
 
 def test_as_many_requests_are_remembered_as_fit() -> None:
-    signed_requests, most = SignedRequests(), 50_000
+    door, most = SignedRequests([SECRET]), 50_000
 
-    def request(number: int) -> dict[str, str]:
-        return {"webhook-id": f"b{number}", "webhook-timestamp": "7"}
+    def is_new(number: int) -> bool:
+        return door.why_not(dict(signature([SECRET], f"b{number}", NOW_S, b"")), b"", NOW_S) is None
 
     for number in range(most + 1):
-        signed_requests.add(request(number), 1.0)
-    assert [request(number) in signed_requests for number in (0, 1, most)] == [False, True, True]
-    signed_requests.add(request(most + 1), 602.0)  # none of the others is fresh any more
-    assert [request(number) in signed_requests for number in (1, most, most + 1)] == [False, False, True]
+        door.take({"webhook-id": f"b{number}", "webhook-timestamp": str(NOW_S)}, 1.0)
+    assert [is_new(number) for number in (0, 1, most)] == [True, False, False]
+    door.take({"webhook-id": "later", "webhook-timestamp": str(NOW_S)}, 602.0)  # none of the others is fresh any more
+    assert [is_new(number) for number in (1, most)] == [True, True]
 
 
 async def test_what_a_daemon_sends_is_taken_as_it_is_sent() -> None:

@@ -1,0 +1,158 @@
+"""Asks daemons for jobs, where none reaches this worker: it needs no port.
+
+    room for jobs ──▶ POST /v1/leases ──▶ a batch of the service ──▶ outcomes, until a daemon has taken them
+
+Each store is asked by a task of its own, one lease after the other; what it gave runs beside that. Of two daemons of
+one store both are asked, so that the end of one is not felt.
+"""
+
+from collections.abc import Sequence
+
+import httpx2
+import msgspec
+import trio
+from msgspec import Raw
+
+from jqd.domain.clock import Clock, SystemClock
+from jqd.domain.log import get_logger
+from jqd.worker.attempt_output import Output
+from jqd.worker.batch import LeasedBatch
+from jqd.worker.lease import REPORT_JOBS_MAX, Lease, NoLease, Outcome, ask
+from jqd.worker.refusal import Message
+from jqd.worker.register import Registration
+from jqd.worker.service import Service
+from jqd.worker.wire import MSGPACK, BatchIn, JobIn
+
+SILENCE_S_DEFAULT = 10.0  # a worker that is silent for so long has died: its jobs run again elsewhere
+REST_S = 1.0  # after an answer that has no jobs, and while nothing can be run here
+LEFT_S = 5.0  # for the last outcomes to be taken at the end; what is not runs again elsewhere
+
+
+class _Leased(msgspec.Struct):
+    lease_id: str | None
+    jobs: list[JobIn]
+
+
+class _Told(Outcome, kw_only=True):
+    result: Raw = Raw(msgspec.msgpack.encode(None))
+    """As the service encoded it: no value is lost on the way."""
+
+
+_decode_leased = msgspec.msgpack.Decoder(_Leased).decode
+_decode_outcome = msgspec.msgpack.Decoder(_Told).decode
+
+
+class Puller:
+    def __init__(
+        self,
+        service: Service,
+        places: Sequence[Registration],
+        http: httpx2.AsyncClient,
+        *,
+        silence_s: float = SILENCE_S_DEFAULT,
+        clock: Clock | None = None,
+    ) -> None:
+        self._service, self._places, self._http, self._silence_s = service, places, http, silence_s
+        self._clock = clock or SystemClock()
+        self._freed, self._coming = trio.Event(), 0  # jobs that are leased, and not in the service yet
+        self.stopping, self.ended = trio.Event(), trio.Event()
+        """Set the first to ask for no more jobs. The second is set when the outcomes of all are taken."""
+        self._log = get_logger("worker")
+
+    async def run(self) -> None:
+        """Run until told to stop, and until all outcomes are taken."""
+        try:
+            async with trio.open_nursery() as leases:
+                for place in self._places:
+                    leases.start_soon(self._ask, place, leases)
+            self.ended.set()
+        finally:
+            self._service.close()
+
+    async def _ask(self, place: Registration, leases: trio.Nursery) -> None:
+        """Lease what fits, one lease after the other. A call is never abandoned: jobs may be on their way to it."""
+        while not self.stopping.is_set():
+            if not place.is_known or self._service.refusing() is not None:
+                await self._rest(REST_S / 4)
+            elif (free := self._service.free - self._coming) < 1:
+                self._freed = trio.Event()
+                await self._wait_freed()
+            elif (leased := await self._lease(place, free)) is not None:
+                self._coming += len(leased.jobs)
+                leases.start_soon(self._work, place, leased)
+
+    async def _lease(self, place: Registration, free: int) -> _Leased | None:
+        asked = {"worker_id": place.worker_id, "max_jobs": min(free, REPORT_JOBS_MAX), "heartbeat": self._silence_s}
+        try:
+            leased = await ask(self._http, place.daemon, asked, _decode_leased)
+        except NoLease as error:
+            self._log.debug("worker.no_lease", daemon=place.daemon, why=str(error))
+            place.hurry()  # it may not know us any more, and another daemon may be there
+            await self._rest(REST_S)
+            return None
+        return leased if leased.lease_id is not None else None
+
+    async def _work(self, place: Registration, leased: _Leased) -> None:
+        """Run the jobs of a lease, and report them until a daemon has taken them all."""
+        service, lease_id, jobs = self._service, leased.lease_id or "", leased.jobs
+        self._coming -= len(jobs)
+
+        def daemon() -> str:
+            return place.daemon
+
+        def settle(outcome: bytes) -> None:
+            lease.put(_decode_outcome(outcome))
+            self._freed.set()
+
+        lease = Lease(lease_id, [job.job_id for job in jobs], self._http, daemon, self._silence_s, place.hurry)
+        batch = LeasedBatch(MSGPACK, len(jobs), settle, self._clock.mono_s(), lease_id)
+        lease.batch = _Running(service, batch)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lease.beat)
+            nursery.start_soon(lease.report)
+            if (why := service.refusing()) is None:
+                await service.run(batch, BatchIn(jobs), service.room, _receive, _send)
+            else:
+                for job in jobs:
+                    lease.put(Outcome(job_id=job.job_id, type="refused", message=why))
+            await lease.wait_taken()
+            nursery.cancel_scope.cancel()
+
+    async def _wait_freed(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for event in (self._freed, self.stopping):
+                nursery.start_soon(_then_cancel, event, nursery)
+
+    async def _rest(self, seconds: float) -> None:
+        with trio.move_on_after(seconds):
+            await self.stopping.wait()
+
+
+class _Running:
+    """The jobs of one lease in the service, for `Lease`."""
+
+    def __init__(self, service: Service, batch: LeasedBatch) -> None:
+        self._service, self._batch = service, batch
+
+    def stop(self, job_id: str) -> None:
+        for item in [item for item in self._batch.items if item.job_id == job_id and not item.ended]:
+            self._service.stop(item)
+
+    def printed(self, job_id: str) -> Output | None:
+        """Nothing: `ProgressReporter` sends what jobs print, and sooner."""
+        return None
+
+
+async def _receive() -> Message:
+    """There is no connection that could end."""
+    await trio.sleep_forever()
+    raise AssertionError("unreachable")
+
+
+async def _send(message: Message) -> None:
+    """There is no answer: outcomes are reported."""
+
+
+async def _then_cancel(event: trio.Event, nursery: trio.Nursery) -> None:
+    await event.wait()
+    nursery.cancel_scope.cancel()

@@ -1,0 +1,136 @@
+"""`jqd worker --pull`: a module's jobs where no daemon reaches the worker, for it has no port."""
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from jqd.client import Client
+from tests.live.harness import LEASE, WAIT_S, Daemon, Process, pair, short_directory, wait_for
+from tests.live.test_tokens import jqd
+from tests.valkey import valkey
+
+
+class PullWorker(Process):
+    def __init__(self, book: Path, daemons: Sequence[str], *flags: str, token: str = "", app: str = "recorder") -> None:
+        said = [flag for url in daemons for flag in ("--daemon", url)]
+        env = {"JQD_TEST_BOOK": str(book), **({"JQD_TOKEN": token} if token else {})}
+        self.book = book
+        super().__init__(["worker", f"tests.live.{app}:app", "--pull", *said, *flags], book.with_suffix(".log"), env)
+
+    def noted(self, event: str) -> int:
+        return self.book.read_text().count(f'"event": "{event}"') if self.book.exists() else 0
+
+
+def listens(pid: int) -> bool:
+    """Whether a process has a socket that listens, of TCP."""
+    mine = {os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.exists() or fd.is_symlink()}
+    tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
+    rows = [row.split() for table in tables for row in table.splitlines()[1:]]
+    return any(row[3] == "0A" and f"socket:[{row[9]}]" in mine for row in rows)
+
+
+@contextmanager
+def pulling(
+    daemon: Daemon, base: Path, *flags: str, app: str = "recorder", job: str = "square"
+) -> Iterator[PullWorker]:
+    with PullWorker(base / "book", [daemon.url], *flags, app=app) as worker:
+        daemon.wait_worker(job)
+        yield worker
+
+
+def test_a_worker_without_a_port_runs_the_jobs_of_a_module_with_its_token() -> None:
+    env = LEASE | {"JQD_HTTP__TOKENS": "required"}
+    with valkey() as server, short_directory() as base, Daemon(base / "d", "--store", server.url, env=env) as daemon:
+
+        def as_master(*words: str) -> str:
+            return jqd(*words, "--url", daemon.url, "--data-dir", str(base / "d"))
+
+        token, push = as_master("tokens", "create", "worker"), as_master("tokens", "create", "operator")
+        with Client(daemon.url, token=push) as client:
+            with PullWorker(base / "book", [daemon.url], token=token) as worker:
+                many = client.push_many([{"name": "noop"} for _ in range(500)])
+                kept = client.push("square", {"n": 7}, keep_result=True)
+                told = [client.push("moody", how) for how in ("fail", "soon")]
+                slow = client.push("slow", 600)
+                assert client.result(kept, wait=WAIT_S) == {"n": 7, "square": 49}
+                failed, late = client.wait(told, timeout=WAIT_S)
+                assert (failed.state, failed.attempts, failed.message) == ("failed", 1, "the data are wrong")
+                assert (late.state, late.attempts) == ("succeeded", 3)
+                assert {info.state for info in client.wait(many, timeout=WAIT_S)} == {"succeeded"}
+                wait_for(lambda: client.get(slow).state == "running", "it does not begin")
+                client.cancel(slow)
+                assert client.get(slow, wait=WAIT_S).state == "cancelled"
+                (row,) = client.workers()
+                assert (row["url"], row["name"]) != (None, "")
+                assert not listens(worker.child.pid)
+                assert listens(daemon.child.pid), "this can tell who does"
+                assert worker.stop() == 0, worker.log.read_text()
+            assert client.workers() == [], "it took its leave"
+        assert worker.noted("stop") == 1, "a cancel stops an async function"
+
+
+def test_whichever_daemon_dies_the_other_one_of_its_store_gives_and_takes() -> None:
+    """The worker knows the first by its URL alone. What it has in hand when that is killed ends, and counts once."""
+    with pair() as (_, one, two, base), pulling(one, base, "--concurrency", "2") as worker, Client(two.url) as client:
+        two.wait_worker("square")
+        at_work = client.push("patient", 3, keep_result=True, max_retry=0)
+        wait_for(lambda: worker.noted("start") == 1, "it does not begin")
+        one.kill()
+        assert client.result(at_work, wait=WAIT_S) == 3
+        ids = [client.push("square", {"n": n}, keep_result=True) for n in range(20)]
+        assert [client.result(job_id, wait=WAIT_S)["square"] for job_id in ids] == [n * n for n in range(20)]
+        assert client.get(at_work).attempts == 1
+        assert worker.stop() == 0, worker.log.read_text()
+
+
+def test_what_is_in_hand_ends_and_is_reported_before_it_stops(shared_daemon: Daemon) -> None:
+    with short_directory() as base, pulling(shared_daemon, base) as worker, Client(shared_daemon.url) as client:
+        at_work = client.push("patient", 2, keep_result=True)
+        wait_for(lambda: worker.noted("start") == 1, "it does not begin")
+        worker.child.send_signal(signal.SIGTERM)
+        later = client.push("square", {"n": 1})
+        assert client.result(at_work, wait=WAIT_S) == 2
+        assert worker.child.wait(timeout=WAIT_S) == 0
+        assert client.get(at_work).attempts == 1
+        assert client.get(later).state == "waiting", "it took no more"
+        client.cancel(later)
+
+
+def test_a_second_signal_hands_back_what_runs(shared_daemon: Daemon) -> None:
+    with short_directory() as base, Client(shared_daemon.url) as client:
+        with pulling(shared_daemon, base) as worker:
+            at_work = client.push("slow", 600, max_retry=0)
+            wait_for(lambda: worker.noted("start") == 1, "it does not begin")
+            worker.child.send_signal(signal.SIGTERM)
+            wait_for(lambda: "worker.draining" in worker.log.read_text(), "it is not told to stop")
+            worker.child.send_signal(signal.SIGTERM)
+            worker.child.wait(timeout=WAIT_S)
+            told = worker.log.read_text()
+        info = client.get(at_work)
+        assert (info.state, info.attempts) == ("waiting", 0), (info, told)
+        client.cancel(at_work)
+
+
+@pytest.mark.parametrize("flags", [(), ("--processes", "2")], ids=["threads", "processes"])
+def test_the_jobs_of_a_killed_worker_run_again_elsewhere(shared_daemon: Daemon, flags: Sequence[str]) -> None:
+    with short_directory() as base, Client(shared_daemon.url) as client:
+        with pulling(shared_daemon, base, "--silence", "2s", *flags) as worker:
+            job_id = client.push("patient", 1, keep_result=True)
+            wait_for(lambda: worker.noted("start") == 1, "it does not begin")
+            os.killpg(worker.child.pid, signal.SIGKILL)
+        (base / "book").unlink()
+        with pulling(shared_daemon, base, "--silence", "2s", *flags) as worker:
+            assert client.result(job_id, wait=WAIT_S) == 1
+            assert client.get(job_id).attempts == 2
+            assert worker.stop() == 0, worker.log.read_text()
+
+
+@pytest.mark.parametrize("flag", [("--bind", "127.0.0.1:0"), ("--advertise", "http://10.0.0.1/"), ("--insecure",)])
+def test_what_is_said_of_a_port_is_refused_beside_it(flag: Sequence[str], tmp_path: Path) -> None:
+    with PullWorker(tmp_path / "book", [], *flag) as worker:
+        assert worker.child.wait(timeout=WAIT_S) == 2
+        assert f"--pull listens nowhere, so {flag[0]} says nothing" in worker.log.read_text()

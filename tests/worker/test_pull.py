@@ -1,0 +1,143 @@
+"""What a worker that pulls makes of what a daemon answers."""
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import msgspec
+import trio
+
+from jqd import App
+from jqd.worker.pull import Puller
+from jqd.worker.register import Registration, Slots
+from jqd.worker.service import Service, ServiceConfig
+
+URL = "http://daemon"
+app = App()
+
+
+@app.job(keep_result=True)
+async def odd(argument: Any, /) -> Any:
+    return {1: [b"\x00", msgspec.msgpack.Ext(7, b"x")]}
+
+
+@app.job()
+async def wait(argument: Any, /) -> None:
+    await trio.sleep(argument)
+
+
+class FakeDaemon:
+    """Gives the leases that `leases` holds, one a poll, and takes all outcomes unless `refuses` says another status."""
+
+    def __init__(self, *leases: list[dict[str, Any]]) -> None:
+        self.leases = list(leases)
+        self.polled: list[dict[str, Any]] = []
+        self.taken: dict[str, dict[str, Any]] = {}
+        self.refuses: Callable[[dict[str, Any]], tuple[int, str]] = lambda outcome: (200, "")
+        self.poll = trio.Event()
+        self.seen = trio.Event()
+        self.status = 200
+        self.http = httpx2.AsyncClient(transport=httpx2.MockTransport(self._answer))
+
+    async def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        body: Any = msgspec.msgpack.decode(request.content) if request.content else None
+        status, told = 200, dict[str, Any]()
+        if request.url.path == "/v1/workers":
+            told = {"worker_id": body["worker_id"], "daemons": ["d"]}
+        elif request.url.path == "/v1/leases":
+            self.polled.append(body)
+            status, self.status = self.status, 200
+            with trio.move_on_after(0 if self.leases else body["wait"]):
+                await self.poll.wait()
+            jobs = self.leases.pop(0) if self.leases else []
+            told = {"lease_id": str(len(self.polled)) if jobs else None, "jobs": jobs, "heartbeat": 10}
+        elif request.url.path == "/v1/outcomes":
+            rows = [(outcome, *self.refuses(outcome)) for outcome in body]
+            self.taken |= {outcome["job_id"]: outcome for outcome, answer, _ in rows if answer == 200}
+            told = {"outcomes": [{"job_id": o["job_id"], "status": answer, "detail": why} for o, answer, why in rows]}
+            self.seen.set()
+        return httpx2.Response(status, content=msgspec.msgpack.encode(told))
+
+
+@asynccontextmanager
+async def pulling(daemon: FakeDaemon, concurrency: int = 4) -> AsyncIterator[tuple[Puller, Service]]:
+    service = Service(app.jobs, ServiceConfig(concurrency=concurrency))
+    slots, source = Slots(lambda: concurrency, 500), random.Random(1)
+    card = {"name": "w", "jobs": list(app.jobs)}
+    place = Registration(URL, lambda: card, slots, worker_id="w", http=daemon.http, source=source)
+    puller = Puller(service, [place], daemon.http)
+    async with trio.open_nursery() as nursery, daemon.http:
+        nursery.start_soon(place.run)
+        nursery.start_soon(puller.run)
+        yield puller, service
+        puller.stopping.set()
+        await puller.ended.wait()
+        nursery.cancel_scope.cancel()
+
+
+def job(job_id: str, name: str, argument: Any = None) -> dict[str, Any]:
+    return {"job_id": job_id, "name": name, "argument": argument, "attempt": 1, "max_retry": 0, "timeout": 600.0}
+
+
+async def test_a_result_comes_as_it_was_returned(autojump_clock: None) -> None:
+    daemon = FakeDaemon([job("a", "odd"), job("b", "unknown")])
+    async with pulling(daemon):
+        while len(daemon.taken) < 2:
+            await daemon.seen.wait()
+            daemon.seen = trio.Event()
+    assert daemon.taken["a"]["result"] == {1: [b"\x00", msgspec.msgpack.Ext(7, b"x")]}
+    assert (daemon.taken["a"]["type"], daemon.taken["a"]["lease_id"]) == ("success", "1")
+    assert (daemon.taken["b"]["should_retry"], daemon.taken["b"]["error"]) == (True, "unknown job name")
+    assert daemon.polled[0] == {"worker_id": "w", "max_jobs": 4, "heartbeat": 10.0, "wait": 2.0}
+
+
+async def test_it_asks_for_as_many_as_can_begin_and_for_none_while_none_can(autojump_clock: None) -> None:
+    daemon = FakeDaemon([job("a", "wait", 5)], [job("b", "wait", 300)])
+    async with pulling(daemon, concurrency=2):
+        await trio.sleep(50)
+        assert [poll["max_jobs"] for poll in daemon.polled[:3]] == [2, 1, 1]
+        assert list(daemon.taken) == ["a"]
+        daemon.leases.append([job("c", "wait", 30)])
+        await trio.sleep(5)
+        polls = len(daemon.polled)
+        await trio.sleep(20)
+        assert len(daemon.polled) == polls, "both slots are taken"
+        await trio.sleep(20)
+        assert list(daemon.taken) == ["a", "c"]
+        assert len(daemon.polled) > polls
+
+
+async def test_what_no_daemon_can_take_has_failed(autojump_clock: None) -> None:
+    daemon = FakeDaemon([job("a", "odd")])
+    daemon.refuses = lambda outcome: (422, "result: no") if outcome.get("type") == "success" else (200, "")
+    async with pulling(daemon):
+        while not daemon.taken:
+            await daemon.seen.wait()
+            daemon.seen = trio.Event()
+    assert (daemon.taken["a"]["status"], daemon.taken["a"]["message"]) == (422, "INVALID_RESPONSE: result: no")
+
+
+async def test_jobs_that_come_after_it_was_told_to_stop_go_back_untried(autojump_clock: None) -> None:
+    daemon = FakeDaemon()
+    async with pulling(daemon) as (puller, service):
+        while not daemon.polled:
+            await trio.sleep(0.1)
+        service.refuse("this worker is stopping")
+        puller.stopping.set()
+        daemon.leases.append([job("a", "odd")])
+        daemon.poll.set()
+    assert daemon.taken["a"] == {
+        "job_id": "a", "lease_id": "1", "type": "refused", "message": "this worker is stopping"
+    }  # fmt: skip
+
+
+async def test_after_an_answer_without_a_lease_it_registers_anew_and_asks_again(autojump_clock: None) -> None:
+    daemon = FakeDaemon([job("lost", "odd")], [job("a", "odd")])
+    daemon.status = 404
+    async with pulling(daemon):
+        while not daemon.taken:
+            await daemon.seen.wait()
+            daemon.seen = trio.Event()
+    assert list(daemon.taken) == ["a"]
