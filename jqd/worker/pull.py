@@ -1,4 +1,4 @@
-"""Asks daemons for jobs, where none reaches this worker: it needs no port.
+"""Asks daemons for jobs, where none reaches this worker: it needs no port (docs/operate/SECOND-MACHINE.md).
 
     room for jobs ──▶ POST /v1/leases ──▶ a batch of the service ──▶ outcomes, until a daemon has taken them
 

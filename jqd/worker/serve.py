@@ -96,8 +96,7 @@ async def serve(
     """
     daemons = daemons or daemon_urls()
     _check(app, processes, daemons, concurrency, priority_min, priority_max, silence_s)
-    advertise, secrets = (None, ()) if pull else (advertise, secrets)
-    at = None if pull else _door(bind, advertise, secrets)
+    at, advertise, secrets = (None, None, ()) if pull else (_door(bind, advertise, secrets), advertise, secrets)
     signalled = ShutdownSignals(stop, reloads=processes > 0, owns=signals and not processes)
     name = name or f"{socket.gethostname()}-{os.getpid()}"
     card = _given(name=name, ttl=ttl_s, priority_min=priority_min, priority_max=priority_max)
