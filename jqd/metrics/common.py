@@ -81,7 +81,7 @@ def families(common: Common, labels: tuple[str, ...]) -> Iterator[Metric]:
         )
         yield from gauges(
             "jqd_oldest_ready_age_seconds",
-            "Time since the push of the job that is next (of the best priority), any delay included; 0: none is ready",
+            "For how long the job that is next (of the best priority) could have begun; 0: none is ready",
             labels,
             ((key, max(0.0, row.oldest_s)) for key, row in rows),
         )

@@ -46,7 +46,7 @@ class TypeView(NamedTuple):
     jobtype: str
     counts: Counts = Counts()
     oldest_ms: int = 0
-    """When the job that is next was pushed; 0 when none is ready."""
+    """Since when the job that is next could have begun; 0 when none is ready."""
 
 
 def decode_counts(row: bytes, now_ms: int) -> Counts:

@@ -10,7 +10,6 @@ import msgspec
 from jqd.domain.errors import StoreAway
 from jqd.domain.flow import BLOCKED_MS
 from jqd.domain.job import State
-from jqd.domain.jobid import parse_id
 from jqd.domain.queue_name import BETWEEN, WITHIN
 from jqd.domain.tenant import bare, tenant_of
 from jqd.store import codec
@@ -295,10 +294,10 @@ class QueryMethods(ScriptMethods):
             answer = await self._caller.call("list_types", place, TYPES_PART)
             following, now, rows = self._list("counts", answer)
             now_ms = self._whole("counts", now)
-            for named, row, head in self._rows("counts", rows, 3):
+            for named, row, due in self._rows("counts", rows, 3):
                 jobtype = self._text("counts", named)
-                parts = parse_id(self._text("ready", head))
-                views[jobtype] = TypeView(jobtype, self._counts(row, now_ms), 0 if parts is None else parts.at_ms)
+                due_ms = self._whole("jobs", due) if due else 0
+                views[jobtype] = TypeView(jobtype, self._counts(row, now_ms), due_ms)
             place = self._text("counts", following)
             if place == "0":
                 return sorted(views.values())

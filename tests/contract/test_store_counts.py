@@ -131,3 +131,34 @@ async def test_a_place_in_the_queue(store_bench: StoreBench) -> None:
     assert await place(first.id) is None
     assert await place(jobs[120].id) == (120, True, 0, [])
     assert await place(store_bench.make().id) is None
+
+
+async def test_the_next_job_waits_since_it_could_begin(store_bench: StoreBench) -> None:
+    """Not since its push: an alert by that age would come for each job with a date, or one that is tried again."""
+    store, clock, owner = store_bench.store, store_bench.clock, await store_bench.join()
+
+    async def waited_s() -> float:
+        await store.promote(10)
+        (view,) = await store.list_types()
+        return (clock.wall_ms() - view.oldest_ms) / 1000 if view.oldest_ms else -1
+
+    job = await store_bench.push(eligible_at_ms=clock.wall_ms() + 3_600_000)
+    clock.advance(60)
+    assert await waited_s() == -1, "none is ready"
+    clock.advance(3_600)
+    assert await waited_s() == 60
+    held = await store_bench.claim_one(owner)
+    at_ms = clock.wall_ms()
+    await store_bench.settle(outcome(held, Fate.RETRY, delay_ms=600_000, finished_at_ms=at_ms))
+    clock.advance(630)
+    assert await waited_s() == 30
+    held = await store_bench.claim_one(owner)
+    await store_bench.settle(outcome(held, Fate.DEAD))
+    clock.advance(86_400)
+    await store_bench.add(changed(job, clock.wall_ms() * 1000, ChangeKind.RETRY))
+    clock.advance(5)
+    assert await waited_s() == 5, "since somebody had it tried anew"
+    await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.SUCCEEDED))
+    await store_bench.push()
+    clock.advance(7)
+    assert await waited_s() == 7

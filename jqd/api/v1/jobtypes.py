@@ -46,7 +46,7 @@ class Jobtype(Struct, frozen=True):
     blocked: int = 0
     per_minute: PerMinute = PerMinute()
     oldest_at: Instant | None = None
-    """When the next job was pushed; null: none is ready."""
+    """Since when the next job could have begun; null: none is ready."""
     oldest_s: float | None = None
     rate: Annotated[float, Meta(description="ended jobs a second, over the last minute")] = 0
     handler: str | None = None

@@ -2,19 +2,44 @@
 -- How the jobs of each jobtype stand, a part of the jobtypes with each call.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, place to go on from ("0" first), about how many
--- Returns  place to go on from ("0": that was all); time in ms; flat: jobtype, row of counts, id of the
---          job that is next or nothing. A jobtype may be told twice
+-- Returns  place to go on from ("0": that was all); time in ms; flat: jobtype, row of counts, since when (ms) the
+--          job that is next could have begun, or nothing. A jobtype may be told twice
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
--- Cost     O(part · log waiting)
---@include fail keys now order queues heads pages
+-- Cost     O(part · log waiting), and the bytes of the rows of those that are next
+--@include fail keys now order queues heads pages move
+local SOON_MS, MICROS = 1000, 1000
 local now_ms = clock(ARGV[1])
 local place, limit = ARGV[2], number(ARGV[3], 'limit')
 
-expect('types', 'jobs', 'counts')
+expect('types', 'jobs', 'counts', 'tries', 'generation')
 local following, rows = unpack(redis.call('HSCAN', K.counts, place, 'COUNT', limit))
-local function oldest_of(jobtype)
-  local id = first_waiting(jobtype) or keyed.known and keyed.best(jobtype)
-  return id and id:match('^[^:]*') or ''
+
+-- When its last attempt had it wait until. Behind the first values of an outcome scripts can read no further.
+local function retried_ms(id)
+  local DELAY, FINISHED = 8, 10
+  local row = redis.call('HGET', K.tries, id)
+  if not row or #row <= 8 or not has_begun(row) then
+    return 0
+  end
+  local packed = row:sub(9, 8 + struct.unpack('>I4', row, 5))
+  local fields = {pcall(cmsgpack.unpack_limit, packed, FINISHED, packed:byte(1) == 0xdc and 3 or 1)}
+  return fields[1] and (tonumber(fields[DELAY + 2]) or 0) + (tonumber(fields[FINISHED + 2]) or 0) or 0
+end
+
+-- Of a job that waited for parents nobody knows when the last one ended: that of its push.
+local function due_of(jobtype)
+  local ID_LENGTH = 26
+  local id = (first_waiting(jobtype) or keyed.known and keyed.best(jobtype) or ''):match('^[^:]*')
+  if #id ~= ID_LENGTH then
+    return ''
+  end
+  local due_ms = pushed_ms(id)
+  if now_ms - due_ms > SOON_MS then
+    local _, _, date_ms = header(redis.call('HGET', K.jobs, id) or '')
+    local anew_us = (redis.call('HGET', K.generation, id) or ''):match(':(%d+)')
+    due_ms = math.max(due_ms, date_ms or 0, retried_ms(id), math.floor((tonumber(anew_us or nil) or 0) / MICROS))
+  end
+  return string.format('%.0f', math.min(due_ms, now_ms))
 end
 
 local found = {}
@@ -27,7 +52,7 @@ for at = 1, #rows, 2 do
       expect_ready(jobtype)
     end
     found[#found + 1], found[#found + 2] = jobtype, rows[at + 1]
-    found[#found + 1] = may_wait and oldest_of(jobtype) or ''
+    found[#found + 1] = may_wait and due_of(jobtype) or ''
   end
 end
 return {following, now_ms, found}
