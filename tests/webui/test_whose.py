@@ -128,6 +128,26 @@ def test_errors_lead_to_the_jobs_of_their_tenant(browser: httpx2.Client, clients
     }
 
 
+def test_a_row_of_a_list_of_settings_leads_to_the_one_of_its_tenant(
+    browser: httpx2.Client, clients: dict[str, Client]
+) -> None:
+    for client in clients.values():
+        client.set_schedule("nightly", {"name": "alike"}, every=7_200)
+        client.set_constraint("few", "job.name == 'nobody'", concurrency=1)
+        client.set_handler("answers", "http://127.0.0.1:9/", {})
+    for at, path, name in (
+        ("/schedules", "/schedule", "nightly"),
+        ("/constraints", "/constraint", "few"),
+        ("/workers", "/handler", "answers"),
+    ):
+        found = [each for each in links(browser.get(at).text, path) if f"name={name}" in each]
+        assert sorted(each.partition("tenant=")[2] for each in found) == sorted(WHO)
+        assert all(browser.get(each).status_code == 200 for each in found)
+    page = browser.get("/schedule?name=nightly&tenant=acme").text
+    assert browser.post("/schedule/pause", data=form(page, "/schedule/pause")).status_code == 303
+    assert [bool(clients[who].schedule("nightly")["paused_at"]) for who in WHO] == [False, True, False]
+
+
 @pytest.mark.parametrize("tenant", ["acme", "beta"])
 def test_who_may_not_speak_for_a_tenant_is_refused(guarded: Guarded, clients: dict[str, Client], tenant: str) -> None:
     token = guarded.master.create_token("operator", tenant="acme")["token"]
