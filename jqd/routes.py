@@ -96,11 +96,13 @@ PROBE: Facts = OPEN | {"urgency": Urgency.SMALL, "watched": True}
 RESUMED = {job_events.LAST: "the `id` of the last event that came"}
 METRICS = Document(*metrics.KINDS)
 FOLLOWED = {200: Document(events.SSE), 204: None}
+TRACED = {push.TRACE_HEADER: "the trace that attempts go on with, of jobs that name none"}
 KEYED = {
     push.KEY_HEADER: "the request counts once under it, however often it is sent",
-    push.TRACE_HEADER: "the trace that attempts go on with, of jobs that name none",
+    **TRACED,
 }
 PUSHES: Facts = PUSH | ONE | {"any_size": True, "heeds": KEYED}
+CLOSES: Facts = PUSH | ONE | {"bare": True, "heeds": TRACED}
 LINES: Facts = PUSH | {"any_size": True, "plain": miniq.PLAIN}
 NEW: Facts = {"plain": miniq.PLAIN}
 PAGES = Pages()
@@ -121,9 +123,7 @@ ROUTES = [
     Route("POST", "/v1/jobs/<job_id>/flow/cancel", flows.cancel, {200: Tally}, flows.Change, bare=True, **LIST),
     Route("POST", "/v1/jobs/<job_id>/flow/retry", flows.retry, {200: Tally}, flows.Change, bare=True, **LIST),
     Route("GET", "/v1/groups/<group>", groups.get, {200: groups.Group}, **READ, **ONE, **LIST),
-    Route(
-        "POST", "/v1/groups/<group>/close", groups.close, {200: groups.Closed}, groups.Close, bare=True, **PUSH, **ONE
-    ),
+    Route("POST", "/v1/groups/<group>/close", groups.close, {200: groups.Closed}, groups.Close, **CLOSES),
     Route("POST", "/v1/groups/<group>/cancel", groups.cancel, {200: Tally}, flows.Change, bare=True, **ONE, **LIST),
     Route("POST", "/v1/groups/<group>/retry", groups.retry, {200: Tally}, flows.Change, bare=True, **ONE, **LIST),
     Route("DELETE", "/v1/jobs/<job_id>", jobs.delete_job, CANCELLED, None, jobs.DeleteQuery, **PUSH),

@@ -26,11 +26,11 @@ _entry_decoder = msgspec.msgpack.Decoder(tuple[str, Raw])
 _encoder = msgspec.msgpack.Encoder()
 
 
-def named(follows: bytes, parent: str, jobtype: str, generation: int, ended_at_ms: int) -> bytes:
-    """Return checked followers as their parent's outcome holds them: with ids, with the parent's tenant, and with dates
-    in place of delays, which count from the parent's end."""
+def named(follows: bytes, parent: str, jobtype: str, generation: int, ended_at_ms: int, trace: str = "") -> bytes:
+    """Return checked followers as their parent's outcome holds them: with ids, with the parent's tenant, with dates in
+    place of delays, which count from the parent's end, and in the trace of the parent, if they name none."""
     items = enumerate(_items_decoder.decode(follows))
-    jobs = [_named(item, parent, generation, place, ended_at_ms) for place, item in items]
+    jobs = [_named(item, parent, generation, place, ended_at_ms, trace) for place, item in items]
     return _encoder.encode((tenant_of(jobtype), jobs))
 
 
@@ -60,11 +60,15 @@ def read_entry(entry: bytes) -> OutboxEntry:
     return OutboxEntry(parent.decode(), tenant, jobs)
 
 
-def _named(item: dict[str, Raw], parent: str, generation: int, place: int, ended_at_ms: int) -> Mapping[str, object]:
+def _named(
+    item: dict[str, Raw], parent: str, generation: int, place: int, ended_at_ms: int, trace: str
+) -> Mapping[str, object]:
     told: dict[str, object] = {**item}
     if _is_nil(item.get("job_id")):
         told["job_id"] = follower_id(parent, generation, place)
     told["parent"] = parent
+    if trace and _is_nil(item.get("traceparent")):
+        told["traceparent"] = trace
     delay = told.pop("delay", None)
     if isinstance(delay, Raw) and not _is_nil(delay):
         told["run_at"] = iso(ended_at_ms + round(_delay_decoder.decode(delay) * 1000))

@@ -176,7 +176,8 @@ def _outcome(
 
 
 def _follows(report: Report, held: Held, finished_at_ms: int) -> bytes:
-    return named(report.follows, held.job.id, held.job.jobtype, held.generation, finished_at_ms)
+    job = held.job
+    return named(report.follows, job.id, job.jobtype, held.generation, finished_at_ms, job.traceparent)
 
 
 def _followed(report: Report, job: Job, wrong: Callable[[bytes], str]) -> Report:
@@ -232,10 +233,10 @@ def is_repeat(outcome: Outcome, report: Report) -> bool:
 
 
 def succeed_late(
-    attempt: Outcome, report: Report, *, then: bytes, finished_at_ms: int, result_bytes_max: int
+    attempt: Outcome, report: Report, *, then: bytes, finished_at_ms: int, result_bytes_max: int, trace: str = ""
 ) -> Outcome | None:
     """The success of an attempt that was given up; None when its result is too large to be kept, and required, or to
-    be given to what follows. `then`: of its job."""
+    be given to what follows. `then`, `trace`: of its job."""
     if then:
         report = with_then(report, then, attempt.job_id)
         if report.status >= 300:
@@ -254,7 +255,7 @@ def succeed_late(
         message=dropped or report.note,
         **_log_within(report, SUCCESS_LOG_BYTES_MAX),
         result=report.result if attempt.keep_result and not dropped else NIL,
-        follows=named(report.follows, attempt.job_id, attempt.jobtype, attempt.generation, finished_at_ms)
+        follows=named(report.follows, attempt.job_id, attempt.jobtype, attempt.generation, finished_at_ms, trace)
         if report.follows
         else b"",
         lag_ms=None if report.ended_at_ms is None else finished_at_ms - report.ended_at_ms,

@@ -299,10 +299,10 @@ class Runner:
         """Return the outcome of an attempt that a worker holds by itself, or another daemon has in flight."""
         return self._shared.end(held, report, worker_id, held.fence // 1000)
 
-    def succeed_late(self, attempt: Outcome, report: Report, then: bytes) -> Outcome | None:
+    def succeed_late(self, attempt: Outcome, report: Report, then: bytes, trace: str = "") -> Outcome | None:
         """The success of an attempt that was given up, to be journaled; None when its result is too large."""
         now_ms, bytes_max = self._clock.wall_ms(), self._config.result_bytes_max
-        return succeed_late(attempt, report, then=then, finished_at_ms=now_ms, result_bytes_max=bytes_max)
+        return succeed_late(attempt, report, then=then, trace=trace, finished_at_ms=now_ms, result_bytes_max=bytes_max)
 
     def running(self, job_id: str) -> Running | None:
         """Return where a job is running here; None when it is not.

@@ -22,6 +22,7 @@ from jqd.service.find import once_settled
 from jqd.service.flow import cancel_all, retry_all
 from jqd.service.job_limits import CALLBACK_TAIL, GROUP_STEM, faults
 from jqd.service.push import Pushed, expect_open, push
+from jqd.service.push_trace import with_trace
 from jqd.service.services import Services
 from jqd.service.walk import Breathe, Flow, look, wait_ingested
 from jqd.store import JobView
@@ -81,9 +82,15 @@ async def get(services: Services, name: str, breathe: Breathe) -> GroupView:
 
 
 async def close(
-    services: Services, name: str, then: Raw | None, on_failure: OnFailure | None, callback: str | None = None
+    services: Services,
+    name: str,
+    then: Raw | None,
+    on_failure: OnFailure | None,
+    callback: str | None = None,
+    trace: str = "",
 ) -> Then | None:
     """Close a group, and push the job that waits for all of its members, and its callback: the same again counts once.
+    `trace`: of the request, which the job goes on with if it names none.
 
     Raises Invalid, Conflict where another job waits for it; NotYet while members are being pushed; as a push.
     """
@@ -107,13 +114,14 @@ async def close(
         item["after"] = sorted(members)
     if on_failure is not None:
         item["on_parent_failure"] = on_failure
-    pushed = await _push_own(services, item)
+    pushed = await _push_own(services, item, trace)
     return await _then(services, name) or Then(str(pushed.job_ids[0]), None)
 
 
-async def _push_own(services: Services, item: Mapping[str, Any]) -> Pushed:
+async def _push_own(services: Services, item: Mapping[str, Any], trace: str = "") -> Pushed:
     array = _encoder.encode([item])
-    return await push(services, Batch(True, 1, array, _jobs_decoder.decode(array), is_own=True))
+    batch = Batch(True, 1, array, _jobs_decoder.decode(array), is_own=True)
+    return await push(services, with_trace(batch, trace))
 
 
 def _callback_id(group: str) -> str:

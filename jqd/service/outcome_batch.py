@@ -263,7 +263,7 @@ class OutcomeBatch:
 
     def _succeed_late(self, attempt: Outcome, report: Report, view: JobView) -> Outcome | None:
         then = view.flow.then if view.flow is not None else b""
-        return self.services.runner.of(attempt.job_id).succeed_late(attempt, report, then)
+        return self.services.runner.of(attempt.job_id).succeed_late(attempt, report, then, view.traceparent)
 
     def _count(self, place: int, outcome: Outcome) -> None:
         self.fresh[place] = self.claims[outcome.job_id, outcome.fence] = outcome

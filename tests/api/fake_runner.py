@@ -57,8 +57,8 @@ class FakeRunner:
     def release_undelivered(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
         self.lost += claims
 
-    def succeed_late(self, attempt: Outcome, report: Report, then: bytes) -> Outcome | None:
-        return succeed_late(attempt, report, then=then, finished_at_ms=5, result_bytes_max=10)
+    def succeed_late(self, attempt: Outcome, report: Report, then: bytes, trace: str = "") -> Outcome | None:
+        return succeed_late(attempt, report, then=then, trace=trace, finished_at_ms=5, result_bytes_max=10)
 
     def running(self, job_id: str) -> Running | None:
         return self.at_work.get(job_id)

@@ -8,6 +8,7 @@ from msgspec import Raw, msgpack
 from jqd.domain.job_spec import digest_of, request_digest
 from jqd.domain.record import Lane, decode_jobs
 from tests.api.edge import Edge
+from tests.api.whole import Whole
 
 ONE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OTHER = "00-1af7651916cd43dd8448eb211c80319c-c7ad6b7169203331-00"
@@ -35,6 +36,16 @@ async def test_a_job_keeps_the_trace_of_its_field_or_its_request(body: Any, head
     told = await edge.call("POST", "/v1/jobs", body, headers={"traceparent": header} if header else {})
     assert told.status == 201
     assert written(edge) == traces
+
+
+@pytest.mark.parametrize(("then", "trace"), [({"name": "mail"}, ONE), ({"name": "mail", "traceparent": OTHER}, OTHER)])
+async def test_the_job_that_waits_for_a_group_goes_on_with_the_trace_of_the_close(then: Any, trace: str) -> None:
+    edge = await Whole().begin()
+    await edge.push(group="g")
+    for given in (ONE, "no trace"):  # the same again counts once, whatever its trace
+        told = await edge.call("POST", "/v1/groups/g/close", {"then": then}, headers={"traceparent": given})
+        assert told.status == 200
+    assert [each for each in written(edge) if each] == [trace]
 
 
 async def test_a_field_that_is_no_traceparent_is_refused() -> None:

@@ -46,10 +46,12 @@ def end(
     interruptions: int = 0,
     wrong: str = "",
     flow: Flow | None = None,
+    traceparent: str = "",
 ) -> Outcome:
+    more: Any = {"flow": flow, "traceparent": traceparent}
     return end_attempt(
         Held(
-            Job("A", "mail", max_retry=max_retry, keep_result=keep, priority=4, backoff=waits, flow=flow),
+            Job("A", "mail", max_retry=max_retry, keep_result=keep, priority=4, backoff=waits, **more),
             9,
             attempt,
             snoozes=snoozes,
@@ -115,6 +117,21 @@ def test_what_the_pusher_wants_to_follow_gets_the_result() -> None:
     )
     assert late is not None
     assert late.follows
+
+
+def test_what_follows_goes_on_with_the_trace_of_its_parent_unless_it_names_one() -> None:
+    own = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    follows = msgpack.packb(
+        [{"name": "own"}, {"name": "other", "traceparent": "its"}, {"name": "c", "traceparent": None}]
+    )
+    won = end(Report(follows=follows), traceparent=own)
+    late = succeed_late(
+        end(Report(status=504)), Report(follows=follows), then=b"", finished_at_ms=9, result_bytes_max=9, trace=own
+    )
+    assert late is not None
+    for each in (won, late):
+        assert [job["traceparent"] for job in msgpack.unpackb(each.follows)[1]] == [own, "its", own]
+    assert "traceparent" not in msgpack.unpackb(end(Report(follows=msgpack.packb([{"name": "a"}]))).follows)[1][0]
 
 
 @pytest.mark.parametrize(

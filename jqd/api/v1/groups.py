@@ -10,6 +10,7 @@ from jqd.api.decode import read_body
 from jqd.api.message import answer
 from jqd.api.v1.flows import read_change
 from jqd.api.v1.job_views import BRIEF_MESSAGE_LENGTH_MAX, iso
+from jqd.api.v1.push import TRACE_HEADER
 from jqd.api.v1.responses import Instant
 from jqd.domain.flow import OnFailure
 from jqd.domain.job import State
@@ -83,7 +84,8 @@ async def close(parts: ApiContext, request: Request, group: str) -> Response:
     the same again counts once, another `then` or `callback` 409."""
     wanted = read_body(request, Close) if request.body else Close()
     then = None if wanted.then is UNSET or bytes(wanted.then) == b"\xc0" else Raw(bytes(wanted.then))
-    waits = await groups.close(parts.services, group, then, wanted.on_parent_failure or None, wanted.callback)
+    on_failure, trace = wanted.on_parent_failure or None, request.headers.get(TRACE_HEADER) or ""
+    waits = await groups.close(parts.services, group, then, on_failure, wanted.callback, trace)
     return answer(200, Closed(group, _waits(waits)), request.answer_language())
 
 
