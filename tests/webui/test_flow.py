@@ -1,5 +1,6 @@
 """A flow and a group as a whole: shown by steps and as a picture, cancelled and tried again together."""
 
+import re
 from html import unescape
 from urllib.parse import quote
 
@@ -8,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from jqd.client import Client, FlowJob
 from jqd.client.flows import depths_of
+from jqd.webui.pages.flow import PAGE
 from jqd.webui.picture import JOBS_MAX, draw, points
 from tests.webui.chromium import Chromium
 from tests.webui.conftest import NASTY, Push, Site
@@ -86,6 +88,25 @@ def test_a_flow_that_failed_is_tried_again(site: Site, push: Push) -> None:
     done = site.post("/flow/retry", form(page.text, "/flow/retry"))
     assert done.status_code == 303
     assert "2 jobs are tried again." in site.get(done.headers["location"]).text
+
+
+def test_a_large_flow_is_shown_page_by_page(site: Site) -> None:
+    with Client(site.daemon) as client:
+        jobs = [{"name": "nobody", "group": "a large flow", "delay": "1d"}] * (2 * PAGE + 50)
+        ids = client.push_many(jobs)
+        path: str | None = f"/flow?id={ids[0]}"
+        seen, pages = list[str](), 0
+        while path is not None:
+            page = site.get(path)
+            assert page.status_code == 200
+            seen += re.findall(r'<td><a href="/job\?id=(\w+)"', page.text)
+            pages += 1
+            further = re.search(r'href="([^"]+)" rel="next">Further', page.text)
+            path = None if further is None else unescape(further[1])
+            assert ("svg" in page.text, "on this page" in page.text) == (True, True)
+        assert (pages, sorted(seen)) == (3, sorted(ids))
+        assert "Nearest" in page.text
+        client.cancel_group("a large flow")
 
 
 def test_a_group_is_shown_closed_and_cancelled(site: Site, push: Push) -> None:

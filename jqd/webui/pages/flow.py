@@ -1,7 +1,7 @@
 """Flow: the jobs that a job has to do with, by steps and as a picture. Group: how its jobs stand. Both as a whole."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from quart import Response
@@ -18,9 +18,7 @@ from jqd.webui.visit import Visit
 if TYPE_CHECKING:
     from jqd.webui.app import Ui
 
-LOOKED_MAX = 2_000  # jobs: four calls of the API
-ROWS_MAX = 300  # in the table: some screens
-LIVE_MAX = 200  # jobs of a flow that is looked at again each second
+PAGE = 200  # jobs: some screens, and as many as a picture has
 
 
 class Sure(NamedTuple):
@@ -45,7 +43,7 @@ DONE = {"cancel": "cancelled", "retry": "tried again", "close": "closed"}
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/flow", takes=("id", "state", "done", "changed"))
+    @ui.page("/flow", takes=("id", "state", "cursor", "done", "changed"))
     async def show(visit: Visit) -> Response:
         return await _flow(visit, _named(visit.query, "id"))
 
@@ -108,33 +106,30 @@ def _change(
 async def _flow(visit: Visit, job_id: str) -> Response:
     await _meet(visit, job_id)
     path = f"{job_path(job_id)}/flow"
-    jobs: list[FlowJob] = []
-    cursor, whole = "", False
-    while not jobs or (cursor and len(jobs) < LOOKED_MAX):
-        told = await visit.api.get(path, wait_s=LOOK_S, cursor=cursor or None)
-        page = converted(told, FlowInfo)
-        jobs += page.jobs
-        cursor, whole = told.get("cursor") or "", page.whole
-        if not page.jobs:
-            break
-    depths = depths_of(jobs)
+    cursor = visit.query.get("cursor") or None
+    told = await visit.api.get(path, wait_s=LOOK_S, limit=PAGE, cursor=cursor)
+    found, older = converted(told, FlowInfo), told.get("cursor") or None
+    is_one = cursor is None and older is None
+    depths = depths_of(found.jobs)
     state = visit.query.get("state", "")
-    shown = sorted((job for job in jobs if state in ("", job.state)), key=lambda job: depths[job.job_id])
-    ended = all(job.state in FINAL_STATES for job in jobs)
+    shown = sorted((job for job in found.jobs if state in ("", job.state)), key=lambda job: depths[job.job_id])
+    ended = all(job.state in FINAL_STATES for job in found.jobs)
     return visit.render(
         "flow.html",
         job_id=job_id,
-        rows=[(depths[job.job_id] + 1, job) for job in shown[:ROWS_MAX]],
-        more_rows=max(0, len(shown) - ROWS_MAX),
-        jobs=len(jobs),
-        is_all=whole and not cursor,
-        is_live=not ended and len(jobs) <= LIVE_MAX,
-        counts=[(each, count) for each, count in _counts(jobs) if count],
+        rows=[(depths[job.job_id] + 1, job) for job in shown],
+        jobs=len(found.jobs),
+        is_one=is_one,
+        is_all=found.whole or older is not None,
+        is_live=is_one and not ended,
+        counts=[(each, count) for each, count in _counts(found.jobs) if count],
         state=state,
-        states=STATES,
-        picture=None if cursor else draw(jobs, depths),
-        ended=ended,
+        cursor=cursor,
+        picture=draw(found.jobs, depths),
+        ended=is_one and ended,
         done=_done(visit),
+        first=None if cursor is None else visit.link("/flow", id=job_id),
+        further=None if older is None else visit.link("/flow", id=job_id, cursor=older),
         call=path,
         command=visit.command("jqd", "flow", job_id),
     )
@@ -166,7 +161,7 @@ def _ask(
     return visit.render("whole.html", sure=sure, act=act, action=action, fields=fields, back=back, matched=matched)
 
 
-def _counts(jobs: list[FlowJob]) -> list[tuple[str, int]]:
+def _counts(jobs: Sequence[FlowJob]) -> list[tuple[str, int]]:
     counts = Counter(job.state for job in jobs)
     return [(state, counts[state]) for state in STATES]
 
