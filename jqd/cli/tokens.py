@@ -76,18 +76,19 @@ def derive(
     data_dir: DataDir = None,
     common: Common = Common(),
 ) -> int:
-    """Derive a token from your own and print it: for a shorter time, with your rights or fewer. It ends with yours.
+    """Make a token from your own and print it: with your rights or fewer, and for some time. It ends when yours does.
 
     Parameters
     ----------
     ttl
-        How long it lets somebody in: 12h, at most 30d.
+        For how long it may be used: 90m, 12h, 30d at most.
     note
         What it is for, in your words.
     role
-        Less than yours: viewer, push. Without it yours.
+        Its role: yours, or one with fewer rights. Yours, where none is given.
     scope
-        A jobtype that it is for, or the beginning of some: 'mail.*'. May be given several times.
+        A jobtype that it is for, or the beginning of some: 'mail.*'; among those of yours, if yours has any. May be
+        given several times. Those of yours, where none is given.
     """
     with _asking(common, data_dir).client() as client:
         told = client.derive_token(ttl=age(ttl, "--ttl"), note=note, role=role, scopes=scope)

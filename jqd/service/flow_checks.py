@@ -14,6 +14,7 @@ from jqd.runner.endpoint import FORM, why_no_url
 
 PARENT = "parent is said by jqd alone, of jobs that follow an outcome"
 GROUP_LENGTH_MAX = 120  # the job that waits for it is called after it, and a name has 128
+DOTS = (".", "..")  # in a path of a URL: this place, and the one above it
 NO_MAP = "result_into names a field of the argument, which has to be a map, or left out"
 OWN_ID = "a job that follows another has an id of its own already, so it cannot be unique as well"
 REPLACE = "a job that follows another cannot replace one: pushed again after a loss it would undo what came since"
@@ -54,8 +55,8 @@ def link_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault]
             yield Fault(f"/{field}", f"it has printable characters and no blank at its ends, this one is {name!r}")
     if job.group is not None and len(job.group) > GROUP_LENGTH_MAX:
         yield Fault("/group", f"the name of a group has at most {GROUP_LENGTH_MAX} characters")
-    if job.group is not None and "/" in job.group:
-        yield Fault("/group", "a group stands in URLs: no / in its name")
+    if job.group is not None and ("/" in job.group or job.group in DOTS):
+        yield Fault("/group", "a group stands in URLs: no / in its name, and no . or .. as its name")
     if job.debounce is not None and job.unique is None:
         yield Fault("/debounce", "debounce puts off the job with the same unique key; give a unique key")
     if job.debounce is not None and job.while_ != "waiting":

@@ -71,8 +71,10 @@ async def get(services: Services, name: str, breathe: Breathe) -> GroupView:
     await wait_ingested(services)  # what is not there then is counted as unknown
     group = await _expect(services, name)
     found = await look(services, group.job_ids, breathe)
-    if services.principal.scopes and not found:
-        raise _none(name)  # all its jobs are of types that this token is not for
+    if services.principal.scopes:
+        if not found:
+            raise _none(name)  # all its jobs are of types that this token is not for
+        group = group._replace(job_ids=list(found))  # which of the others it might see is not known
     counts = Counter(row.state for row in found.values())
     if missing := len(group.job_ids) - len(found):
         counts[UNKNOWN] = missing

@@ -54,6 +54,21 @@ async def test_a_group_has_what_was_just_pushed(edge: Whole) -> None:
     assert (await edge.call("POST", "/v1/groups/g/cancel")).body["matched"] == 2
 
 
+async def test_to_close_a_group_that_never_was_makes_it(edge: Whole) -> None:
+    told = await edge.call("POST", "/v1/groups/none/close")
+    assert (told.status, told.body) == (200, {"group": "none", "then": None, "closed": True})
+    told = await edge.call("GET", "/v1/groups/none")
+    assert (told.body["jobs"], told.body["closed"]) == (0, True)
+    assert (await edge.call("POST", "/v1/jobs", {"name": "mail", "group": "none"})).status == 409
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/b"])
+async def test_a_group_has_a_name_that_can_stand_in_a_url(edge: Whole, name: str) -> None:
+    told = await edge.call("POST", "/v1/jobs", {"name": "mail", "group": name})
+    assert (told.status, told.body["errors"][0]["pointer"]) == (422, "/group")
+    assert "stands in URLs" in told.body["errors"][0]["detail"]
+
+
 async def test_a_dry_run_counts_and_changes_nothing(edge: Whole) -> None:
     first = await edge.push(group="g")
     last = await edge.push(after=[first], group="g")

@@ -75,6 +75,16 @@ async def test_a_flow_is_not_followed_through_jobs_that_a_token_is_not_for(edge)
     assert (await call(edge, scoped, "GET", "/v1/jobs/c/flow")).status == 404
 
 
+async def test_a_token_sees_of_a_group_those_jobs_that_it_is_for(edge):
+    scoped = (await make(edge, "push", scopes=["mail"]))["token"]
+    said = [{"name": name, "group": "g"} for name in ("mail", "pay", "pay")]
+    assert (await call(edge, ROOT, "POST", "/v1/jobs", said)).status == 201
+    for token, count in ((scoped, 1), (ROOT, 3)):
+        told = (await call(edge, token, "GET", "/v1/groups/g")).body
+        assert (told["jobs"], told["counts"]) == (count, {"waiting": count})
+    assert (await call(edge, scoped, "POST", "/v1/groups/g/close")).status == 403
+
+
 async def test_a_scope_bounds_what_is_pushed_seen_and_run(edge):
     boss = (await make(edge, "operator"))["token"]
     scoped = (await make(edge, "worker", scopes=["mail", "bill.*"]))["token"]

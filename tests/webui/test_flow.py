@@ -99,7 +99,7 @@ def test_a_large_flow_is_shown_page_by_page(site: Site) -> None:
         while path is not None:
             page = site.get(path)
             assert page.status_code == 200
-            seen += re.findall(r'<td><a href="/job\?id=(\w+)"', page.text)
+            seen += re.findall(r'<a class="id" href="[^"]+">(\w+)</a>', page.text)
             pages += 1
             further = re.search(r'href="([^"]+)" rel="next">Further', page.text)
             path = None if further is None else unescape(further[1])
