@@ -190,8 +190,12 @@ def test_what_cannot_run_at_all_fails_no_job(daemon: Daemon, client: Client, nam
         return str(httpx2.get(f"{daemon.url}/v1/jobs/{job_id}/why").json()["text"])
 
     wait_for(lambda: f"handler {name}@1 is broken since" in why() and said in why(), "nobody says why")
-    wait_for(lambda: client.get(job_id).state == "waiting", "its job does not wait")
-    assert client.get(job_id).attempts == 0
+
+    def waits_untried() -> bool:
+        info = client.get(job_id)  # in one look: it is tried and given back again and again
+        return (info.state, info.attempts) == ("waiting", 0)
+
+    wait_for(waits_untried, "its job does not wait, or attempts of it are counted")
     put(daemon, name, lang="python", body="return 1", before="import json")
     assert ended(client, job_id).result == 1
 
