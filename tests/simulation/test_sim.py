@@ -22,7 +22,7 @@ from tests.simulation.say import PUT as SAY_PUT
 from tests.simulation.world import World
 
 SEEDS = 60  # `make campaign` goes on from there
-SHORT_SEEDS = 20  # of each change; some planted mistakes have a run without it, too (test_clean.py)
+SHORT_SEEDS = 20  # of each change; seeds of planted mistakes have a run without them, too (test_mistakes.py)
 PLANS = 500
 APART_SEEDS = 10  # over two partitions, and over three
 APART_PLANS = 20
