@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.live.harness import ROOT
 from tests.live.test_flows_page import MODULES as FLOWS
 from tests.live.test_python import MODULES as PYTHON
@@ -22,6 +24,7 @@ CONFIG = {"typeCheckingMode": "strict", "pythonVersion": "3.11", "reportUnnecess
 WAIT_S = 100.0  # it takes three seconds
 
 
+@pytest.mark.long
 def test_pyright_takes_what_is_right_and_refuses_what_is_wrong(tmp_path: Path) -> None:
     for name, code in MODULES.items():
         (tmp_path / f"{name}.py").write_text(code)

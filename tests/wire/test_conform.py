@@ -1,4 +1,4 @@
-"""A real daemon against the OpenAPI that it serves; with `make slow` against LightJQ's own, too, and a worker."""
+"""A real daemon against the OpenAPI that it serves, and against LightJQ's own; a worker against its own."""
 
 import pytest
 
@@ -6,6 +6,7 @@ from tests.live.harness import short_directory
 from tests.wire.conform import LIGHTJQ, run, serving
 
 
+@pytest.mark.long
 def test_every_answer_is_one_that_the_document_has() -> None:
     with short_directory() as base, serving(base, worker=False) as target:
         code, told = run(target, base, phases="fuzzing", examples=2, seed=1)
