@@ -37,8 +37,8 @@ def _without(lacking: str, words: list[str]) -> int:
     """Print what to install: this installation has the parts for pushing, or for another command."""
     named = next((extra for extra, commands in EXTRAS.items() if {*commands} & {*words[:1]}), "cli")
     command = " ".join(["jqd", *words[:1]])
-    told = f"`{command}` needs the package {lacking}, which the extra {named!r} brings: {install_with(named)}"
-    sys.stderr.write(f"jqd: {told}\n")
+    text = f"`{command}` needs the package {lacking}, which the extra {named!r} brings: {install_with(named)}"
+    sys.stderr.write(f"jqd: {text}\n")
     return 1
 
 

@@ -175,10 +175,10 @@ class Control:
             {tenant for each in self._partitions for tenant in each.outbox.shelves},
             key=lambda tenant: (self.owed(tenant) < OWED_JOBS_WARN, self._owed_since_ms(tenant) or 0),
         )
-        told = [text for tenant in tenants if (text := self.owed_told(tenant)) is not None]
-        more = len(told) - SHELVES_SHOWN_MAX
+        rows = [text for tenant in tenants if (text := self.owed_told(tenant)) is not None]
+        more = len(rows) - SHELVES_SHOWN_MAX
         return [
-            *told[:SHELVES_SHOWN_MAX],
+            *rows[:SHELVES_SHOWN_MAX],
             *([f"and that of {more} more tenants; `jqd quotas` shows them"] * (more > 0)),
         ]
 

@@ -276,11 +276,11 @@ async def serve(
     address = address_of(listener)
     journal_id: bytes | None = None
     reload = Reload(config, load)
-    told: list[str] = []
+    rows: list[str] = []
 
     def ready_once(url: str) -> None:
-        if not told:  # a life may end before it was ready, and the next one is the first to say so
-            told.append(url)
+        if not rows:  # a life may end before it was ready, and the next one is the first to say so
+            rows.append(url)
             ready(url)
 
     while True:

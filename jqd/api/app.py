@@ -140,8 +140,8 @@ class Api:
     def whose(self, asked: Request) -> str:
         """Return the owner whose turn a request takes: the tenant of its token, else its address. The owner is noted,
         for the turns of large bodies; a probe each second does not count."""
-        said = asked.heading.headers.get(AUTHORIZATION)
-        tenant = self._parts.auth.tenant(said) if said else ""
+        header = asked.heading.headers.get(AUTHORIZATION)
+        tenant = self._parts.auth.tenant(header) if header else ""
         owner = f"tenant {tenant}" if tenant else by_address(asked)
         route = self._admit(asked.heading).route
         if route is None or not route.watched:

@@ -79,16 +79,16 @@ class Authenticator(NamedTuple):
 
     def principal(self, headers: Mapping[str, str], route: Route) -> Principal:
         """Return the principal of a request. Raises Problem 401, 403, 422."""
-        said = headers.get(AUTHORIZATION)
+        header = headers.get(AUTHORIZATION)
         named = headers.get(TENANT)
-        if said is None and named is None and not self.required:
+        if header is None and named is None and not self.required:
             return self.keys.everybody
         needs = route.needs
         if not needs:
-            return self._looking(said)
+            return self._looking(header)
         # Where none is needed, what is no token of ours is passed over: it may be a key, or meant for a proxy.
-        is_meant = said is not None and " jqd_" in said
-        who = self.by_token(_bearer(said)) if self.required or is_meant else EVERYBODY
+        is_meant = header is not None and " jqd_" in header
+        who = self.by_token(_bearer(header)) if self.required or is_meant else EVERYBODY
         if named is not None:
             who = speaking_for(who, named)
         if named == ALL and route.one_tenant:
@@ -97,7 +97,7 @@ class Authenticator(NamedTuple):
             raise Problem(403, f"{route.path} is of all tenants together, and for tokens of no tenant; {OWN_LOOKS}")
         if not who.may(*needs):
             raise Problem(403, f"this token is of the role {who.role}; the call is for {' or '.join(needs)}")
-        return who if self.keys.is_server(who, said or "") else who._replace(is_server=False)
+        return who if self.keys.is_server(who, header or "") else who._replace(is_server=False)
 
     def tenant(self, said: str) -> str:
         """Return the tenant of a token; empty: of none, or unknown."""

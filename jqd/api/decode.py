@@ -75,17 +75,19 @@ def read_query(request: Request, kind: type[T]) -> T:
         empty: T = _empty(kind)
         return empty
     said = query_of(request)
-    told = dict(said)
-    if len(told) < len(said) and kind.__struct_config__.forbid_unknown_fields:
+    values = dict(said)
+    if len(values) < len(said) and kind.__struct_config__.forbid_unknown_fields:
         twice = next(name for place, (name, _) in enumerate(said) if name in dict(said[:place]))
         raise Invalid(f"{twice[:64]!r} stands in the query more than once: say it once")
     try:
-        value = fields.read(msgspec.msgpack.encode(told), kind, texts=True)
+        value = fields.read(msgspec.msgpack.encode(values), kind, texts=True)
     except Invalid as error:
         raise Invalid(str(error)) from error  # a pointer leads into a body
     for field in msgspec.structs.fields(kind):
-        if field.encode_name in told and getattr(value, field.name) is None:  # a text of "null" is no nil here
-            raise Invalid(f"{field.encode_name} must be {fields.allowed(field.type)}, not {told[field.encode_name]!r}")
+        if field.encode_name in values and getattr(value, field.name) is None:  # a text of "null" is no nil here
+            raise Invalid(
+                f"{field.encode_name} must be {fields.allowed(field.type)}, not {values[field.encode_name]!r}"
+            )
     return value
 
 

@@ -33,20 +33,20 @@ async def answer_rows(request: Request, page: Struct, rows: Iterable[Any]) -> Re
     """Answer 200 with a page whose first field has these rows, made and rendered one by one: a thousand rows in one
     piece hold the loop for a tenth of a second."""
     language, field = request.answer_language(), page.__struct_fields__[0]
-    told = await in_steps(_rendered(rows, language), request.breathe)
+    body = await in_steps(_rendered(rows, language), request.breathe)
     if language == "msgpack":
-        return answer(200, structs.replace(page, **{field: told}), language)
-    return Response(200, _json_encoder.encode({**json_ext.show(page), field: told}), media.JSON)
+        return answer(200, structs.replace(page, **{field: body}), language)
+    return Response(200, _json_encoder.encode({**json_ext.show(page), field: body}), media.JSON)
 
 
 def _rendered(rows: Iterable[Any], language: Language) -> Steps[list[Raw]]:
-    told: list[Raw] = []
+    found: list[Raw] = []
     for row in rows:
-        told.append(
+        found.append(
             Raw(_msgpack_encoder.encode(row) if language == "msgpack" else _json_encoder.encode(json_ext.show(row)))
         )
         yield
-    return told
+    return found
 
 
 def problem_answer(problem: Problem, language: Language) -> Response:

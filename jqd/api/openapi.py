@@ -129,8 +129,8 @@ def _kinds(route: Route) -> Iterator[Any]:
 
 
 def _call(route: Route, schema: dict[Any, Any], query: dict[str, Any]) -> dict[str, Any]:
-    said = _RAISES.sub("", route.handler.__doc__ or "").strip()
-    summary, _, description = _ASKED.sub("", said).partition("\n\n")
+    text = _RAISES.sub("", route.handler.__doc__ or "").strip()
+    summary, _, description = _ASKED.sub("", text).partition("\n\n")
     summary = " ".join(summary.split()).rstrip(".")
     surface = route.handler.__module__.rpartition(".")[2]
     surface = (

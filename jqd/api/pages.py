@@ -100,11 +100,11 @@ def _call(method: str, path: str, call: dict[str, Any]) -> str:
     ]
     if body := call.get("requestBody"):
         given.append(("body", _content(body["content"])))
-    told = [
+    rows = [
         (escape(status), _content(answer["content"]) if "content" in answer else _told(answer))
         for status, answer in call["responses"].items()
     ]
-    return f'<p class="call">{method.upper()} {escape(path)}</p>{about}{_table(given)}{_table(told)}'
+    return f'<p class="call">{method.upper()} {escape(path)}</p>{about}{_table(given)}{_table(rows)}'
 
 
 def _told(answer: dict[str, Any]) -> str:

@@ -164,8 +164,8 @@ def run(argv: Sequence[str]) -> int:
         code = app(_ordered(argv), exit_on_error=False, result_action="return_value")
         sys.stdout.flush()  # if the reader is gone, that shows here and not at exit
     except cyclopts.UnknownCommandError as error:
-        said = [word for word in error.unused_tokens or () if not word.startswith("-")]
-        if near := elsewhere(said, error.command_chain or ()):
+        unused = [word for word in error.unused_tokens or () if not word.startswith("-")]
+        if near := elsewhere(unused, error.command_chain or ()):
             print(f"jqd: that is `{near}` here", file=sys.stderr)
         return Exit.USAGE
     except cyclopts.CycloptsError:

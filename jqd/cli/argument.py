@@ -109,9 +109,9 @@ def _push(client: Client, name: str, chunk: list[Line], options: Mapping[str, An
     refused: list[tuple[int, str]] = []
     try:
         jobs = [{"name": name, "argument": line.argument, **options, **line.named} for line in chunk]
-        told = client.push_all(jobs)
-        taken = [one.job_id for one in told]
-        pushed.known += sum(one.duplicate for one in told)
+        answer = client.push_all(jobs)
+        taken = [one.job_id for one in answer]
+        pushed.known += sum(one.duplicate for one in answer)
     except PartlyPushed as error:
         taken = [job_id for job_id in error.job_ids if job_id is not None]
         refused = _refused(chunk, error.errors)

@@ -122,12 +122,12 @@ def check(*, given: GivenSettings | None = None) -> int:
         print(f"jqd: {error}", file=sys.stderr)
         return Exit.FAILED
     places = sorted(set(loaded.origins.values()))
-    said = f"{len(loaded.origins)} settings said by {', '.join(places)}" if places else "all settings are the defaults"
+    text = f"{len(loaded.origins)} settings said by {', '.join(places)}" if places else "all settings are the defaults"
     doubts = [*_doubts(loaded.config.http, incoming)]
     for doubt in doubts:
         print(f"jqd: {doubt}", file=sys.stderr)
     with_these = ", with these warnings" if doubts else ""
-    print(f"jqd: a daemon could start with this{with_these}: {said}", file=sys.stderr)
+    print(f"jqd: a daemon could start with this{with_these}: {text}", file=sys.stderr)
     return Exit.DONE
 
 

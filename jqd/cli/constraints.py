@@ -76,11 +76,11 @@ def set_(name: str, match: str, /, *, said: Said = Said(), dry_run: Flag = False
     """
     asked = said.asked()
     with common.client() as client:
-        told = client.set_constraint(name, match, **asked, dry_run=dry_run)
+        answer = client.set_constraint(name, match, **asked, dry_run=dry_run)
     if dry_run and common.output == "table":
-        _tell_trial(name, told)
+        _tell_trial(name, answer)
     else:
-        _show(told, common)
+        _show(answer, common)
     return Exit.DONE
 
 

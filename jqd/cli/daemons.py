@@ -24,19 +24,19 @@ def drain(daemon: str = "this", /, *, wait: str = "0", common: Common = Common()
     """
     looks = math.ceil(duration(wait, "--wait") / LOOK_S)
     with common.client() as client:
-        told = client.drain(daemon)
+        answer = client.drain(daemon)
         for _ in range(looks):
-            if told["in_hand"] == 0:
+            if answer["in_hand"] == 0:
                 break
             threading.Event().wait(LOOK_S)
-            told |= {"in_hand": _in_hand(client, told["daemon"])}
-    left = told["in_hand"]
+            answer |= {"in_hand": _in_hand(client, answer["daemon"])}
+    left = answer["in_hand"]
     if common.output != "table":
-        show(told, common.output)
+        show(answer, common.output)
     else:
         has = "has no job in flight" if left == 0 else f"has {'some jobs' if left is None else left} in flight yet"
-        name = told["daemon"]
-        print(f"{name} is drained since {told['drained_at']}, and {has}; `jqd daemons resume {name}` ends it")
+        name = answer["daemon"]
+        print(f"{name} is drained since {answer['drained_at']}, and {has}; `jqd daemons resume {name}` ends it")
         sys.stdout.flush()
     return Exit.TIMED_OUT if looks and left != 0 else Exit.DONE
 
@@ -50,11 +50,11 @@ def resume(daemon: str = "this", /, *, common: Common = Common()) -> int:
         As `jqd daemons` lists it; left out: the one that is asked.
     """
     with common.client() as client:
-        told = client.resume_daemon(daemon)
+        answer = client.resume_daemon(daemon)
     if common.output != "table":
-        show(told, common.output)
+        show(answer, common.output)
     else:
-        print(told.get("note") or f"{told['daemon']} begins jobs again")
+        print(answer.get("note") or f"{answer['daemon']} begins jobs again")
         sys.stdout.flush()
     return Exit.DONE
 

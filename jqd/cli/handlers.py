@@ -72,14 +72,14 @@ def set_(
     server_only
         Let only the master key, schedules and jobs push its jobs.
     """
-    said = argument(options) if options is not None else {}
-    if not isinstance(said, dict):
+    fields = argument(options) if options is not None else {}
+    if not isinstance(fields, dict):
         raise Usage(f"""--options is a map in JSON, like '{{"timeout": 20}}', not {options!r}""")
     with common.client() as client:
-        told = client.set_handler(
+        answer = client.set_handler(
             name,
             argument(body, as_text=True),
-            said,
+            fields,
             lang=lang,
             eid=eid,
             before=argument(before, as_text=True),
@@ -87,7 +87,7 @@ def set_(
             after_each=argument(after_each, as_text=True),
             server_only=server_only,
         )
-    show(told, common.output)
+    show(answer, common.output)
     return Exit.DONE
 
 

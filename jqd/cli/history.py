@@ -49,11 +49,11 @@ def history(
         Each jobtype in a line of its own, the busiest first.
     """
     with common.client() as client:
-        told = client.history(name, minutes=_minutes(last), types=types)
+        answer = client.history(name, minutes=_minutes(last), types=types)
     if common.output != "table":
-        show(told["steps"] if common.output == "jsonl" else told, common.output)
+        show(answer["steps"] if common.output == "jsonl" else answer, common.output)
     else:
-        console().print(_by_type(told) if types else _all(told), end="")
+        console().print(_by_type(answer) if types else _all(answer), end="")
     return Exit.DONE
 
 

@@ -32,11 +32,11 @@ def why(job_id: str, /, *, common: Common = Common()) -> int:
         The job's id.
     """
     with common.client() as client:
-        told = client.why(job_id)
+        answer = client.why(job_id)
     if common.output != "table":
-        show(told, common.output)
+        show(answer, common.output)
     else:
-        print(f"{job_id}: {told['text']}".translate(CONTROLS))
+        print(f"{job_id}: {answer['text']}".translate(CONTROLS))
         sys.stdout.flush()
     return Exit.DONE
 
@@ -185,12 +185,12 @@ def _say_if_unserved(client: Client, name: str) -> None:
 
 def _said_once(info: JobInfo) -> dict[str, Any]:
     """Return a job for people: an error that its message repeats, and the last attempt's message, stand there once."""
-    told = {**plain(info), "history": [_brief(one) for one in plain(info.history)]}
-    last = told["history"][-1] if told["history"] else {}
-    if last.get("message") == told["message"]:
+    fields = {**plain(info), "history": [_brief(one) for one in plain(info.history)]}
+    last = fields["history"][-1] if fields["history"] else {}
+    if last.get("message") == fields["message"]:
         last.pop("message", None)
         last.pop("error", None)
-    return _brief(told)
+    return _brief(fields)
 
 
 def _brief(told: dict[str, Any]) -> dict[str, Any]:

@@ -48,8 +48,8 @@ def set_(
     if (rate, bytes_, queued, in_flight, dead) == (None,) * len(LIMITS):
         raise Usage("which limit? Give --rate, --bytes, --queued, --in-flight or --dead; or `jqd quotas rm`")
     with common.client() as client:
-        told = client.set_quota(tenant, rate=rate, bytes_per_s=bytes_, queued=queued, in_flight=in_flight, dead=dead)
-    show(told, common.output)
+        answer = client.set_quota(tenant, rate=rate, bytes_per_s=bytes_, queued=queued, in_flight=in_flight, dead=dead)
+    show(answer, common.output)
     return Exit.DONE
 
 

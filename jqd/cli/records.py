@@ -112,15 +112,15 @@ def _fields(what: Job | Outcome | Setting | str) -> dict[str, Any]:
                 "backoff": what.backoff or None,
                 "expires_at": _date(what.expires_at_ms),
             } | ({"change": change.kind.name.lower(), "revision": change.revision} if change else {})
-    told = {name: getattr(what, name) for name in ("priority", "attempt", "status", "delay_ms")}
+    fields = {name: getattr(what, name) for name in ("priority", "attempt", "status", "delay_ms")}
     dates = {"started_at": _date(what.started_at_ms), "finished_at": _date(what.finished_at_ms)}
-    said = {"worker": what.worker, "reason": what.reason, "error": show_packed(what.error), "message": what.message}
+    values = {"worker": what.worker, "reason": what.reason, "error": show_packed(what.error), "message": what.message}
     kept = {"result": show_packed(what.result), "keep_result": what.keep_result, "fence": what.fence}
     rare = {name: value for name in ("snoozes", "interruptions", "log") if (value := getattr(what, name))}
     if what.follows:
         rare["follows"] = show_packed(what.follows)
     begins = {"job_id": what.job_id, **_named(what.jobtype), "fate": what.fate.name.lower()}
-    return begins | told | dates | said | kept | rare
+    return begins | fields | dates | values | kept | rare
 
 
 def _date(at_ms: int) -> str | None:

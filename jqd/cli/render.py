@@ -35,9 +35,9 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]], styles: Mappin
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     text = Text(style="")
     for number, line in enumerate(lines):
-        told = GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        words = GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         style = "bold" if number == 0 else (styles or {}).get(number - 1, "")
-        text.append(told, style=style)
+        text.append(words, style=style)
         text.append("\n")
     return text
 
@@ -136,9 +136,9 @@ def _table(value: Any) -> None:
 def _rows(value: dict[str, Any]) -> None:
     """Print a name and its value on each line; further lines of a value stand below its first."""
     console = Console(highlight=False, soft_wrap=True)
-    told = {name: item for name, item in value.items() if _worth(name, item)}
-    width = max((len(name) for name in told), default=0) + 2
-    for name, item in told.items():
+    fields = {name: item for name, item in value.items() if _worth(name, item)}
+    width = max((len(name) for name in fields), default=0) + 2
+    for name, item in fields.items():
         first, *more = [line.translate(CONTROLS) for line in _lines(name, item)] or [""]
         console.print(Text.assemble((name.translate(CONTROLS).ljust(width), "bold"), first))
         for line in more:

@@ -66,7 +66,7 @@ def set_(
         raise Usage("when? Give --cron or --every, one of them")
     job = {"name": jobtype, "argument": read_argument(argument, as_text=given.text), **given.said()}
     with common.client() as client:
-        told = client.set_schedule(
+        answer = client.set_schedule(
             name,
             job,
             cron=cron,
@@ -77,7 +77,7 @@ def set_(
             jitter=None if jitter is None else duration(jitter, "--jitter"),
             until=until,
         )
-    return _dates(told, common)
+    return _dates(answer, common)
 
 
 def next_(name: Name, /, *, common: Common = Common()) -> int:

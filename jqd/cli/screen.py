@@ -155,12 +155,12 @@ def _ready(row: dict[str, Any]) -> int:
 
 def _numbers(store: dict[str, Any]) -> list[str]:
     counts = store["counts"]
-    told = ", ".join(f"{counts[state]} {state}" for state in (*STATES, "cancelled") if state in counts)
-    lines = [f"jobs      {told}"]
+    text = ", ".join(f"{counts[state]} {state}" for state in (*STATES, "cancelled") if state in counts)
+    lines = [f"jobs      {text}"]
     rates = {what: counts.get(f"{what}_a_minute") for what in RATES}
     if any(rates.values()):
-        told = ", ".join(f"{_rough(rate)} {what}" for what, rate in rates.items() if rate is not None)
-        lines.append(f"rates     {told}, jobs a minute")
+        text = ", ".join(f"{_rough(rate)} {what}" for what, rate in rates.items() if rate is not None)
+        lines.append(f"rates     {text}, jobs a minute")
     return lines
 
 

@@ -123,12 +123,12 @@ class Checked:
         if self._output == "table":
             show(f"{'damage' if place.kind.is_damage else 'note'}: {place}", "table")
             return
-        told = {"file": place.file, "offset": place.offset, "bytes": place.size, "kind": place.kind.value}
-        told |= {"damage": place.kind.is_damage, "note": place.note}
+        fields = {"file": place.file, "offset": place.offset, "bytes": place.size, "kind": place.kind.value}
+        fields |= {"damage": place.kind.is_damage, "note": place.note}
         if self._output == "jsonl":
-            show(told, "jsonl")
+            show(fields, "jsonl")
         else:
-            self._places.append(told)
+            self._places.append(fields)
 
     def end(self) -> int:
         damaged = self._counts["damaged"]

@@ -199,8 +199,8 @@ def watch_screen(draw: Callable[[], Text]) -> int:
             if seen is None and isinstance(error, Unreachable):
                 raise
             seen = seen or Text()
-            said = f"NOT NOW: {error}; it is asked every {WATCH_S:g} s. Below is what was seen last.\n\n"
-            return Text.assemble((said.translate(CONTROLS), "bold red"), seen)
+            text = f"NOT NOW: {error}; it is asked every {WATCH_S:g} s. Below is what was seen last.\n\n"
+            return Text.assemble((text.translate(CONTROLS), "bold red"), seen)
         return seen
 
     try:

@@ -57,13 +57,13 @@ def create(
     """
     common = _asking(common, data_dir)
     with common.client() as client:
-        told = client.create_token(
+        answer = client.create_token(
             role, tenant=of, scopes=scope, note=note, expires_in=None if expires is None else age(expires, "--expires")
         )
-    show(told["token"] if common.output == "table" else told, common.output)
+    show(answer["token"] if common.output == "table" else answer, common.output)
     if common.output == "table":
-        whose = f" of tenant {told['tenant']}" if told["tenant"] else ""
-        print(f"jqd: token {told['token_id']}, {told['role']}{whose}; it is not shown again", file=sys.stderr)
+        whose = f" of tenant {answer['tenant']}" if answer["tenant"] else ""
+        print(f"jqd: token {answer['token_id']}, {answer['role']}{whose}; it is not shown again", file=sys.stderr)
     return Exit.DONE
 
 
@@ -91,10 +91,10 @@ def derive(
         given several times. Those of yours, where none is given.
     """
     with _asking(common, data_dir).client() as client:
-        told = client.derive_token(ttl=age(ttl, "--ttl"), note=note, role=role, scopes=scope)
-    show(told["token"] if common.output == "table" else told, common.output)
+        answer = client.derive_token(ttl=age(ttl, "--ttl"), note=note, role=role, scopes=scope)
+    show(answer["token"] if common.output == "table" else answer, common.output)
     if common.output == "table":
-        print(f"jqd: token {told['token_id']}, {told['role']}, until {told['expires_at']}", file=sys.stderr)
+        print(f"jqd: token {answer['token_id']}, {answer['role']}, until {answer['expires_at']}", file=sys.stderr)
     return Exit.DONE
 
 

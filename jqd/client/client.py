@@ -192,13 +192,13 @@ class Client(Manage):
         self, encoded: Sequence[bytes], params: dict[str, str], jobs: Sequence[Mapping[str, Any]]
     ) -> tuple[list[str | None], list[ItemError], dict[str, Any]]:
         answer = self._send(encode([msgspec.Raw(job) for job in encoded]), params, jobs)
-        told = answer.body if isinstance(answer.body, dict) else {}
-        job_ids = told.get("job_ids")
+        fields = answer.body if isinstance(answer.body, dict) else {}
+        job_ids = fields.get("job_ids")
         if not isinstance(job_ids, list) or len(job_ids) != len(encoded):
             raise odd("a push of many jobs", answer)
         if not all(job_id is None or isinstance(job_id, str) for job_id in job_ids):
             raise odd("a push of many jobs", answer)
-        return job_ids, item_errors(told.get("errors")), told
+        return job_ids, item_errors(fields.get("errors")), fields
 
     def _send(self, body: bytes, params: dict[str, str], jobs: Sequence[Mapping[str, Any]]) -> Answer:
         """Send a push; repeat it when no answer came, if that counts once."""
@@ -336,8 +336,8 @@ class Client(Manage):
     def ready(self) -> dict[str, Any]:
         """What the daemon says of its readiness, for pushing and for running; `ready` is whether it takes jobs now."""
         answer = self._http.call("GET", "/readyz", accept=(503,))
-        told = answer.body if isinstance(answer.body, dict) else {"detail": answer.body}
-        return {"ready": answer.status == 200} | told
+        fields = answer.body if isinstance(answer.body, dict) else {"detail": answer.body}
+        return {"ready": answer.status == 200} | fields
 
 
 def _side_by_side(ask: Callable[[str], JobInfo], job_ids: Sequence[str], threads: int) -> list[JobInfo]:

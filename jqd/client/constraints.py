@@ -40,12 +40,12 @@ class Constraints:
             "key": key,
             "on_error": on_error,
         }
-        said = {name: value for name, value in fields.items() if value is not None}
+        values = {name: value for name, value in fields.items() if value is not None}
         return self._http.told(
             "a call about a constraint",
             "PUT",
             _path(name),
-            body=encode(said),
+            body=encode(values),
             params=query(dry_run="1" if dry_run else None),
         )
 

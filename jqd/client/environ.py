@@ -33,19 +33,19 @@ TOKEN_FILE_VARIABLE = "JQD_TOKEN_FILE"  # noqa: S105 - a file that holds it, as 
 
 def daemon_urls() -> list[str]:
     """The URLs of the daemons that this process talks to, with commas between them there. Raises WrongUrl."""
-    said = os.environ.get(URL_VARIABLE)
-    if not said:
+    value = os.environ.get(URL_VARIABLE)
+    if not value:
         return [URL_DEFAULT]
     try:
-        return checked_urls(said)
+        return checked_urls(value)
     except WrongUrl as error:
         raise WrongUrl(f"{URL_VARIABLE}: {error}") from error
 
 
 def daemon_token() -> str | None:
     """The token for those daemons, and for no other: with a URL of your own, give its token, too. Raises WrongToken."""
-    if told := os.environ.get(TOKEN_VARIABLE):
-        return told
+    if answer := os.environ.get(TOKEN_VARIABLE):
+        return answer
     path = os.environ.get(TOKEN_FILE_VARIABLE)
     if not path:
         return None

@@ -80,12 +80,12 @@ class Flows:
         cursor = ""
         while True:
             params = query(cursor=cursor or None)
-            told = self._http.told(
+            answer = self._http.told(
                 "a question for a flow", "GET", f"{job_path(job_id)}/flow", params=params, wait_s=LOOK_S
             )
-            page = converted(told, FlowInfo)
+            page = converted(answer, FlowInfo)
             jobs += page.jobs
-            cursor = told.get("cursor") or ""
+            cursor = answer.get("cursor") or ""
             if not cursor:
                 return FlowInfo(jobs=jobs, whole=page.whole)
 
@@ -111,10 +111,10 @@ class Flows:
         `on_parent_failure`: what becomes of it where one did not succeed. The same call again counts once; another
         `then` raises Conflict.
         """
-        said = {"then": then, "on_parent_failure": on_parent_failure}
-        body = encode({name: value for name, value in said.items() if value is not None})
-        told = self._http.told("a call about a group", "POST", f"{group_path(group)}/close", body=body)
-        return None if told.get("then") is None else converted(told["then"], GroupWaits)
+        fields = {"then": then, "on_parent_failure": on_parent_failure}
+        body = encode({name: value for name, value in fields.items() if value is not None})
+        answer = self._http.told("a call about a group", "POST", f"{group_path(group)}/close", body=body)
+        return None if answer.get("then") is None else converted(answer["then"], GroupWaits)
 
     def cancel_group(self, group: str, *, dry_run: bool = False) -> Changed:
         """Cancel all jobs of a group that have not ended, and the one that waits for them, or only count them. Raises
@@ -128,18 +128,18 @@ class Flows:
 
     def _changed(self, path: str, *, dry_run: bool) -> Changed:
         body = encode({"dry_run": True}) if dry_run else None
-        told = self._http.told("a call about jobs", "POST", path, body=body, wait_s=LOOK_S)
-        return Changed(int(told["matched"]), int(told["changed"]))
+        answer = self._http.told("a call about jobs", "POST", path, body=body, wait_s=LOOK_S)
+        return Changed(int(answer["matched"]), int(answer["changed"]))
 
 
 def depths_of(jobs: Sequence[FlowJob]) -> dict[str, int]:
     """Return how many jobs come before each, at most, within the flow: a job stands below all that it waits for."""
     depths = {job.job_id: 0 for job in jobs}
-    told = [(parent, job.job_id) for job in jobs for parent in job.parents]
-    told += [(job.job_id, child) for job in jobs for child in job.children]  # each list has but the first hundred
+    edges = [(parent, job.job_id) for job in jobs for parent in job.parents]
+    edges += [(job.job_id, child) for job in jobs for child in job.children]  # each list has but the first hundred
     followers: dict[str, list[str]] = {job_id: [] for job_id in depths}
     missing = Counter[str]()
-    for parent, child in dict.fromkeys(told):
+    for parent, child in dict.fromkeys(edges):
         if parent in depths and child in depths:
             followers[parent].append(child)
             missing[child] += 1

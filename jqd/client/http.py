@@ -281,11 +281,11 @@ def _was_sent(error: httpx2.TransportError) -> bool:
 
 
 def error_of(status: int, body: Any, retry_after: str | None) -> JqdClientError:
-    told = body if isinstance(body, dict) else {}
+    fields = body if isinstance(body, dict) else {}
     text = body if isinstance(body, str) else ""
-    detail = str(told.get("detail") or told.get("title") or text or "no reason was given")
+    detail = str(fields.get("detail") or fields.get("title") or text or "no reason was given")
     message = f"{detail} ({status})"
-    errors = item_errors(told.get("errors"))
+    errors = item_errors(fields.get("errors"))
     # A detail that names the field already needs no repetition.
     if more := [f"{error.pointer} {error.detail}".strip() for error in errors if error.detail not in detail]:
         message += ": " + "; ".join(more[:ERRORS_SHOWN_MAX])
@@ -334,11 +334,11 @@ def all_rows(http: Http, what: str, limit: int | None = None) -> list[dict[str, 
     cursor = ""
     while True:
         answer = http.call("GET", f"/v1/{what}", params=query(limit=limit, cursor=cursor or None))
-        told = answer.body if isinstance(answer.body, dict) else {}
-        if not isinstance(told.get(what), list):
+        fields = answer.body if isinstance(answer.body, dict) else {}
+        if not isinstance(fields.get(what), list):
             raise odd(f"a question for {what}", answer)
-        rows += told[what]
-        cursor = told.get("cursor") or ""
+        rows += fields[what]
+        cursor = fields.get("cursor") or ""
         if not cursor:
             return rows
 

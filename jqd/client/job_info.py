@@ -155,13 +155,13 @@ def job_info(told: Any) -> JobInfo:
 
 def job_map(name: str, argument: Any = None, **options: Unpack[PushOptions]) -> dict[str, Any]:
     """A job as `POST /v1/jobs` takes it; what is None stays out, so that the daemon's own defaults hold."""
-    told: dict[str, Any] = {"name": name} if argument is None else {"name": name, "argument": argument}
+    fields: dict[str, Any] = {"name": name} if argument is None else {"name": name, "argument": argument}
     for field, value in options.items():
         if field not in FIELDS:
             raise TypeError(f"a push has no option {field!r}{suggestion(field, FIELDS)}")
         if value is not None:
-            told[NAMES[field]] = plain_option(field, value)
-    return told
+            fields[NAMES[field]] = plain_option(field, value)
+    return fields
 
 
 def listed_job(index: int, job: Any) -> dict[str, Any]:

@@ -91,14 +91,14 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         while left is None or left > 0:
             size = PAGE_JOBS if left is None else min(left, PAGE_JOBS)
             params = query(**asked, limit=size, cursor=cursor or None)
-            told = self._http.told("a question for jobs", "GET", "/v1/jobs", params=params)
-            infos = [_info(job) for job in told.get("jobs", [])]
+            answer = self._http.told("a question for jobs", "GET", "/v1/jobs", params=params)
+            infos = [_info(job) for job in answer.get("jobs", [])]
             infos = [info for info in infos if info.job_id not in seen]
             yield from infos
             seen |= dict.fromkeys(info.job_id for info in infos)
             for job_id in list(itertools.islice(seen, max(0, len(seen) - SEEN_JOBS))):
                 del seen[job_id]
-            cursor = told.get("cursor") or ""
+            cursor = answer.get("cursor") or ""
             if not cursor:
                 return
             left = None if left is None else left - len(infos)
@@ -110,14 +110,14 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         cursor, others = "", 0
         while True:
             asked = params | ({"cursor": cursor} if cursor else {})
-            told = self._http.told("a question for errors", "GET", "/v1/errors", params=asked, wait_s=BULK_S)
-            for row in told["errors"]:
+            answer = self._http.told("a question for errors", "GET", "/v1/errors", params=asked, wait_s=BULK_S)
+            for row in answer["errors"]:
                 known = found.setdefault((row.get("tenant", ""), row["name"], row["error"]), row)
                 if known is not row:
                     known["count"] += row["count"]
                     known["since"] = min(known["since"] or "", row["since"] or "")
                     known["latest"] = max(known["latest"] or "", row["latest"] or "")
-            cursor, others = told.get("cursor") or "", others + told["others"]
+            cursor, others = answer.get("cursor") or "", others + answer["others"]
             if not cursor:
                 return Reasons(sorted(found.values(), key=lambda row: -row["count"]), others)
 
@@ -199,10 +199,10 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         yours, kept and shown. Raises Invalid; Denied where code may not be set, or not by you.
         """
         more = {"eid": eid, "before": before, "beforeEach": before_each, "afterEach": after_each}
-        told = {"lang": lang, "body": body, "options": options, "server_only": server_only or None, **more}
-        told = {field: value for field, value in told.items() if value is not None}
+        fields = {"lang": lang, "body": body, "options": options, "server_only": server_only or None, **more}
+        fields = {field: value for field, value in fields.items() if value is not None}
         return self._http.told(
-            "a handler", "PUT", f"/v1/handlers/{quote(name, safe='')}", body=encode(told), repeatable=False
+            "a handler", "PUT", f"/v1/handlers/{quote(name, safe='')}", body=encode(fields), repeatable=False
         )
 
     def delete_handler(self, name: str) -> None:
@@ -258,8 +258,8 @@ class Manage(Constraints, Flows, Schedules, Tokens):
 
     def paused_tenants(self) -> list[dict[str, Any]]:
         """The paused tenants, with `paused_at` and `by`."""
-        told = self._http.told("a question for types", "GET", "/v1/types", params=query(limit=1))
-        return list(told.get("paused") or ())
+        answer = self._http.told("a question for types", "GET", "/v1/types", params=query(limit=1))
+        return list(answer.get("paused") or ())
 
     def daemons(self) -> list[dict[str, Any]]:
         """Return the daemons that share this one's store, as it last heard of them."""
@@ -273,13 +273,15 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         matched = changed = 0
         refused: list[Mapping[str, Any]] = []
         cursor = ""
-        told = {key: value for key, value in fields.items() if value not in (None, False)}
+        values = {key: value for key, value in fields.items() if value not in (None, False)}
         while True:
-            body = encode(told | ({"cursor": cursor} if cursor else {}))
-            said = self._http.told(f"a wish to {what} many jobs", "POST", f"/v1/jobs/{what}", body=body, wait_s=BULK_S)
-            matched, changed = matched + said["matched"], changed + said["changed"]
-            refused += said.get("refused") or ()
-            cursor = said.get("cursor") or ""
+            body = encode(values | ({"cursor": cursor} if cursor else {}))
+            answer = self._http.told(
+                f"a wish to {what} many jobs", "POST", f"/v1/jobs/{what}", body=body, wait_s=BULK_S
+            )
+            matched, changed = matched + answer["matched"], changed + answer["changed"]
+            refused += answer.get("refused") or ()
+            cursor = answer.get("cursor") or ""
             if not cursor:
                 return Changed(matched, changed, tuple(refused))
 

@@ -51,8 +51,8 @@ class Schedules:
             "jitter": None if jitter is None else duration_s(jitter),
             "until": until,
         }
-        said = {"job": job_map(**job), **{key: value for key, value in fields.items() if value is not None}}
-        return self._http.told("a call about a schedule", "PUT", _path(name), body=encode(said))
+        values = {"job": job_map(**job), **{key: value for key, value in fields.items() if value is not None}}
+        return self._http.told("a call about a schedule", "PUT", _path(name), body=encode(values))
 
     def schedules(self) -> list[dict[str, Any]]:
         """Return all schedules, by name, page by page."""

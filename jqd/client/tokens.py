@@ -33,14 +33,14 @@ class Tokens:
 
         Raises Invalid, Refused.
         """
-        said: dict[str, Any] = {"role": role, "note": note}
+        fields: dict[str, Any] = {"role": role, "note": note}
         if scopes is not None:
-            said["scopes"] = list(scopes)
+            fields["scopes"] = list(scopes)
         if tenant is not None:
-            said["tenant"] = tenant
+            fields["tenant"] = tenant
         if expires_in is not None:
-            said["expires_in"] = duration_s(expires_in)
-        return self._http.told("a call about tokens", "POST", "/v1/tokens", body=encode(said), repeatable=False)
+            fields["expires_in"] = duration_s(expires_in)
+        return self._http.told("a call about tokens", "POST", "/v1/tokens", body=encode(fields), repeatable=False)
 
     def me(self) -> dict[str, Any]:
         """Who asks: `role`, `tenant`, `scopes`, `token_id`, `note`, `expires_at`, `derived_from`, `all_tenants`.
@@ -64,14 +64,16 @@ class Tokens:
         revokes this one, too. `replace_oldest`: where as many are valid as may be, the oldest with the same note ends.
         Raises Invalid, Refused.
         """
-        said: dict[str, Any] = {"note": note, **({"replace_oldest": True} if replace_oldest else {})}
+        fields: dict[str, Any] = {"note": note, **({"replace_oldest": True} if replace_oldest else {})}
         if ttl is not None:
-            said["ttl"] = duration_s(ttl)
+            fields["ttl"] = duration_s(ttl)
         if role is not None:
-            said["role"] = role
+            fields["role"] = role
         if scopes is not None:
-            said["scopes"] = list(scopes)
-        return self._http.told("a call about tokens", "POST", "/v1/tokens/derive", body=encode(said), repeatable=False)
+            fields["scopes"] = list(scopes)
+        return self._http.told(
+            "a call about tokens", "POST", "/v1/tokens/derive", body=encode(fields), repeatable=False
+        )
 
     def tokens(self) -> list[dict[str, Any]]:
         """Return the valid tokens, the oldest first, without their secrets."""
@@ -95,11 +97,11 @@ class Tokens:
                 cursor=cursor or None,
             )
             answer = self._http.call("GET", "/v1/audit", params=asked)
-            told = answer.body if isinstance(answer.body, dict) else {}
-            if not isinstance(told.get("notes"), list):
+            fields = answer.body if isinstance(answer.body, dict) else {}
+            if not isinstance(fields.get("notes"), list):
                 raise odd("a question who changed what", answer)
-            found += told["notes"]
-            cursor = told.get("cursor") or ""
+            found += fields["notes"]
+            cursor = fields.get("cursor") or ""
             if not cursor:
                 break
         return found
@@ -120,8 +122,10 @@ class Tokens:
         What is left out has no limit. Who pushes more is told so by `Unavailable` with status 429. Raises Invalid.
         """
         limits = {"rate": rate, "bytes": bytes_per_s, "queued": queued, "in_flight": in_flight, "dead": dead}
-        said = {name: limit for name, limit in limits.items() if limit is not None}
-        return self._http.told("a call about tokens", "PUT", f"/v1/quotas/{quote(tenant, safe='')}", body=encode(said))
+        fields = {name: limit for name, limit in limits.items() if limit is not None}
+        return self._http.told(
+            "a call about tokens", "PUT", f"/v1/quotas/{quote(tenant, safe='')}", body=encode(fields)
+        )
 
     def quotas(self) -> list[dict[str, Any]]:
         """Return all quotas, by tenant."""
@@ -144,9 +148,9 @@ class Tokens:
         Returns the URLs of those that could not be told: they hear of it when they reach the store. Raises NotFound.
         """
         path = f"/v1/tokens/{quote(token_id, safe='')}"
-        told = self._http.told("a call about tokens", "DELETE", path)
+        answer = self._http.told("a call about tokens", "DELETE", path)
         untold = []
-        for url in map(str, told.get("urls") or ()):
+        for url in map(str, answer.get("urls") or ()):
             if self._http.url.startswith("https:") and not url.startswith("https:"):
                 untold.append(url)  # our own token goes nowhere without TLS that was given for one with it
                 continue

@@ -67,9 +67,9 @@ def read_one(printed: bytes, code: int, how: str) -> LineAnswer:
     """Return the answer to the only job of a process, from its exit code. `how`: the same in words."""
     lines = printed.split(b"\n")
     follows = tuple(job_of(line) for line in lines if is_job(line))
-    said = [line for line in lines if line.strip() and not line.startswith(b"#") and not is_job(line)]
-    if said and (number := _ONE_STATUS.match(said[0])):
-        text = said[0][number.end() :].decode("utf-8", "replace").strip()
+    rows = [line for line in lines if line.strip() and not line.startswith(b"#") and not is_job(line)]
+    if rows and (number := _ONE_STATUS.match(rows[0])):
+        text = rows[0][number.end() :].decode("utf-8", "replace").strip()
         return LineAnswer(int(number[1]), text, follows)
-    text = b"\n".join(said).decode("utf-8", "replace").strip()
+    text = b"\n".join(rows).decode("utf-8", "replace").strip()
     return LineAnswer(200, text, follows) if code == 0 else LineAnswer(500, f"{text}\n{how}".lstrip())

@@ -21,24 +21,24 @@ NETWORK = ("resolv.conf", "hosts", "nsswitch.conf", "services")
 
 
 def sandboxed(command: Sequence[str], config: CodeConfig, home: Path) -> list[str]:
-    said = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    rows = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     size = ["--size", str(config.limits.memory_mib * MIB)] if _bounds_memory() else []
-    said += ["--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
-    said += [*size, "--tmpfs", "/tmp"]  # noqa: S108 - its own, and empty
+    rows += ["--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
+    rows += [*size, "--tmpfs", "/tmp"]  # noqa: S108 - its own, and empty
     for path in SYSTEM:
         if Path(path).is_symlink():
-            said += ["--symlink", str(Path(path).readlink()), path]
+            rows += ["--symlink", str(Path(path).readlink()), path]
         elif Path(path).exists():
-            said += ["--ro-bind", path, path]
+            rows += ["--ro-bind", path, path]
     names = KNOWN + (NETWORK if config.network else ())
     shims = Path(__file__).parent / "shims"
     for path in [f"/etc/{name}" for name in names] + [sys.base_prefix, sys.prefix, str(shims)]:
         if Path(path).exists() and not path.startswith(tuple(f"{root}/" for root in SYSTEM)):
-            said += ["--ro-bind", path, path]
+            rows += ["--ro-bind", path, path]
     if config.network:
-        said.append("--share-net")
-    said += ["--bind", str(home), str(home), "--remount-ro", "/"]
-    return [*said, "--chdir", str(home), "--", *command]
+        rows.append("--share-net")
+    rows += ["--bind", str(home), str(home), "--remount-ro", "/"]
+    return [*rows, "--chdir", str(home), "--", *command]
 
 
 @cache

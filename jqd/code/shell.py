@@ -56,17 +56,17 @@ async def run(
     batch.process, process.printed = process, printed.extend
     live(process)
     try:
-        said = await _wait(process, ready, sum(job.timeout for job in jobs))
+        answer = await _wait(process, ready, sum(job.timeout for job in jobs))
     finally:
         batch.process = None
         os.close(ready)
     output.end()
-    if said != READY and process.why_killed in ("", LATE):
+    if answer != READY and process.why_killed in ("", LATE):
         why = (output.log.text[-TOLD_CHARS:], process.why_killed or process.how)
-        raise Broken("\n".join(filter(None, why)), CODE if said == BROKEN else BEFORE)
+        raise Broken("\n".join(filter(None, why)), CODE if answer == BROKEN else BEFORE)
     answers = await trio.to_thread.run_sync(_answers, definition.batch, bytes(printed), len(jobs), process)
     _settle(batch, jobs, answers, process, output.log)
-    return said == READY
+    return answer == READY
 
 
 async def _wait(process: Process, ready: int, timeout_s: float) -> bytes:

@@ -101,8 +101,8 @@ class _Worker:
     def _start(self) -> "tuple[subprocess.Popen[bytes], int]":
         """Start the worker. Returns it, and the end of the pipe that it lives as long as."""
         theirs, ours = os.pipe()
-        told = msgspec.json.encode(self._config).decode()
-        command = [sys.executable, "-m", "jqd.code", told, str(self._base), str(theirs)]
+        text = msgspec.json.encode(self._config).decode()
+        command = [sys.executable, "-m", "jqd.code", text, str(self._base), str(theirs)]
         try:
             # In a session of its own: Ctrl-C reaches us alone, and we say who is to stop.
             child = subprocess.Popen(command, pass_fds=(theirs,), start_new_session=True, stdin=subprocess.DEVNULL)

@@ -52,8 +52,8 @@ class _Body:
 
     def __init__(self, headers: Mapping[str, str], bytes_max: int) -> None:
         self._max, self._size, self._chunks = bytes_max, 0, list[bytes]()
-        told = headers.get("content-length", "")
-        if told.isdecimal() and (len(told) > DIGITS_MAX or int(told) > bytes_max):
+        length = headers.get("content-length", "")
+        if length.isdecimal() and (len(length) > DIGITS_MAX or int(length) > bytes_max):
             raise self._too_large()
 
     def add(self, chunk: bytes) -> None:
@@ -208,5 +208,5 @@ def _answered(codec: Codec, ended: list[bytes]) -> Answer:
 
 
 def _refused(refusal: Refusal) -> Answer:
-    told = {"type": "about:blank", "title": refusal.title, "status": refusal.status, "detail": str(refusal)}
-    return Answer(refusal.status, "application/problem+json", msgspec.json.encode(told))
+    fields = {"type": "about:blank", "title": refusal.title, "status": refusal.status, "detail": str(refusal)}
+    return Answer(refusal.status, "application/problem+json", msgspec.json.encode(fields))

@@ -162,12 +162,12 @@ def _of(services: Services, one: KnownSchedule) -> Services:
 def _batch(firings: Sequence[Firing]) -> Batch:
     items = []
     for each in firings:
-        said = {
+        fields = {
             **_fields_decoder.decode(each.one.schedule.packed_job),
             "job_id": bare(each.job_id),
             "run_at": iso(each.one.run_at_ms(each.step.through_ms)),
         }
-        items.append(Raw(_encoder.encode(said)))
+        items.append(Raw(_encoder.encode(fields)))
     return Batch(False, len(items), _encoder.encode(items), [_job_decoder.decode(item) for item in items])
 
 

@@ -256,13 +256,13 @@ class Schedules:
     def complaints(self) -> list[str]:
         """Return the overdue schedules, as sentences for `/readyz`."""
         late = [*self.overdue()]
-        told = [
+        rows = [
             f"schedule {bare(one.name)!r}{of_tenant(one.name)} was to be fired at {iso(since_ms)}, and was not: "
             f"{one.trouble or 'no daemon came to it, for no reason that is known here'}"
             for one, since_ms in late[:OVERDUE_SHOWN_MAX]
         ]
-        more = len(late) - len(told)
-        return [*told, *([f"and {more} more schedules; `jqd schedules` shows them"] if more else [])]
+        more = len(late) - len(rows)
+        return [*rows, *([f"and {more} more schedules; `jqd schedules` shows them"] if more else [])]
 
     def _first(self) -> KnownSchedule | None:
         """The schedule at the head of the heap; None, and it is dropped, if its date has changed."""

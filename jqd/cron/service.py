@@ -166,8 +166,8 @@ def _name_faults(name: str) -> list[Fault]:
 def _faults(services: Services, plan: Plan) -> list[Fault]:
     """What is wrong with a plan that was decoded."""
     job = plan.job
-    said: dict[str, Any] = dict(job.said())
-    template = JobSpec(name=job.name, argument=job.argument, tags=job.tags, **said)
+    fields: dict[str, Any] = dict(job.said())
+    template = JobSpec(name=job.name, argument=job.argument, tags=job.tags, **fields)
     bytes_max = min(ARGUMENT_BYTES_MAX, services.config.job_bytes_max)
     found = [fault._replace(pointer=f"/job{fault.pointer}") for fault in job_faults(template, bytes_max)]
     if nests_deeper(bytes(job.argument), NESTING_MAX):

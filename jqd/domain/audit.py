@@ -61,8 +61,8 @@ def read_notes(settings: SettingTable) -> None:
 def note_of(doer: Doer, act: str, what: str, now_ms: int, place: int) -> tuple[tuple[str, str], bytes]:
     """Return key and body of a note. `place`: among notes of the same moment, from the same journal."""
     said = what.encode()
-    told = what if len(said) <= WHAT_BYTES_MAX else f"{said[:WHAT_BYTES_MAX].decode(errors='ignore')}…"
-    note = Note(now_ms, doer.token, doer.role, act, bare(told), tenant_of(what) or doer.tenant)
+    text = what if len(said) <= WHAT_BYTES_MAX else f"{said[:WHAT_BYTES_MAX].decode(errors='ignore')}…"
+    note = Note(now_ms, doer.token, doer.role, act, bare(text), tenant_of(what) or doer.tenant)
     return (AUDIT, annotate(doer.counts_for, f"{now_ms:016d}.{place:x}")), _encoder.encode(note)
 
 

@@ -113,8 +113,8 @@ def _each(
                 continue
             places = [int(place) for place in _PLACE.findall(str(error))]
             where = "/".join((name, *map(str, places)))
-            said = "what was given" if _is_secret(hint) else _said(given[name], places)
-            what = f"{where} must be {allowed(hint, len(places))}, not {said}"
+            text = "what was given" if _is_secret(hint) else _said(given[name], places)
+            what = f"{where} must be {allowed(hint, len(places))}, not {text}"
             yield Fault(f"/{where}", what)
 
 
@@ -171,12 +171,12 @@ def allowed(hint: Any, depth: int = 0) -> str:
 
 def _map_of(kind: type[msgspec.Struct]) -> str:
     fields = msgspec.structs.fields(kind)
-    told = {one.encode_name: f" ({allowed(one.type)})" if len(fields) <= TOLD_FIELDS_MAX else "" for one in fields}
+    values = {one.encode_name: f" ({allowed(one.type)})" if len(fields) <= TOLD_FIELDS_MAX else "" for one in fields}
     needed = [one.encode_name for one in fields if one.required]
     others = [one.encode_name for one in fields if not one.required]
-    said = [f"{name}{told[name]}" for name in needed]
-    said += [f"perhaps {', '.join(f'{name}{told[name]}' for name in others)}"] if others else []
-    return f"a map: {'; '.join(said)}"
+    rows = [f"{name}{values[name]}" for name in needed]
+    rows += [f"perhaps {', '.join(f'{name}{values[name]}' for name in others)}"] if others else []
+    return f"a map: {'; '.join(rows)}"
 
 
 def _is_array(hint: Any) -> bool:

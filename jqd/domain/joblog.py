@@ -125,12 +125,12 @@ class JobLog:
         if not self.is_on:
             return
         common = self._common(event)
-        told = [{**common, **row} for row in rows]
+        found = [{**common, **row} for row in rows]
         for hear in self._ears:
-            hear(told)
-        if self._path is None or not told:
+            hear(found)
+        if self._path is None or not found:
             return
-        lines = [*map(_line, told)]
+        lines = [*map(_line, found)]
         data = b"".join(lines)
         if self._queued_bytes + len(data) > QUEUE_BYTES_MAX:
             self._lose(len(lines), f"more than {QUEUE_BYTES_MAX >> 20} MiB wait for its disk")

@@ -305,18 +305,18 @@ def _too_long(buffer: bytearray, bytes_max: int) -> Refused:
 
 def problem_answer(status: int, detail: str, *, fault: str = "", retry_after_s: int | None = None) -> Response:
     """Send a problem document (RFC 9457), and close the connection."""
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
     }
     if fault:
-        told["id"] = fault
+        fields["id"] = fault
     headers = {"connection": "close"}
     if retry_after_s is not None:
         headers["retry-after"] = str(retry_after_s)
-    return Response(status, json.dumps(told).encode(), media.PROBLEM, headers)
+    return Response(status, json.dumps(fields).encode(), media.PROBLEM, headers)
 
 
 def render_whole(answer: Response, date: bytes) -> bytes:

@@ -200,8 +200,8 @@ class Response(Struct, gc=False):
 
     def fields(self) -> list[tuple[bytes, bytes]]:
         """Return the headers as they go over the wire."""
-        told = {**self.headers, "content-type": self.content_type} if self.content_type else self.headers
-        return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in told.items()]
+        values = {**self.headers, "content-type": self.content_type} if self.content_type else self.headers
+        return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in values.items()]
 
 
 Core = Callable[[Request], Awaitable[Response | None]]

@@ -164,11 +164,11 @@ class SettingsSync:
         # Our view from before a restart is read first: a worker's backoff outlasts it.
         is_due = self._settings.told.is_set() and (not self._published or trio.current_time() >= self._publish_at_s)
         view = self._views.look() if is_due else None
-        said = [view] if view is not None and view.revision != self._published else []
+        views = [view] if view is not None and view.revision != self._published else []
         signs = sorted(self._signs)[:SIGNS_PER_CALL] if self._own_applied() else []
-        answer = await self._store.follow_settings(self.rules_at, self._signs_at, signs, said)
+        answer = await self._store.follow_settings(self.rules_at, self._signs_at, signs, views)
         self._settings.ahead_ms[self] = answer.now_ms - round(self._clock.boot_s() * 1000)
-        if view is not None and said:
+        if view is not None and views:
             self._published, self._publish_at_s = view.revision, trio.current_time() + SAID_S
         self._signs.difference_update(signs)
         self.rules_at, self._signs_at = answer.rules_at, answer.signs_at

@@ -266,8 +266,8 @@ class NoticeLoop:
             self._results[name] = notice.id, result
             self.counts[name][result.fate.name.lower()] += 1
             note = self._log.info if result.fate is Fate.SENT else self._log.warning
-            told = {"trouble": result.trouble} if result.trouble else {}
-            note("notices.sent", channel=name, fate=result.fate.name.lower(), groups=len(notice.rows), **told)
+            fields = {"trouble": result.trouble} if result.trouble else {}
+            note("notices.sent", channel=name, fate=result.fate.name.lower(), groups=len(notice.rows), **fields)
 
         async with trio.open_nursery() as nursery:
             for name, notice in out.items():

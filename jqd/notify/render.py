@@ -45,7 +45,7 @@ def text(notice: Notice, link: str) -> str:
 
 def body(notice: Notice, link: str) -> bytes:
     """Of the web hook, as JSON."""
-    told = {
+    fields = {
         "type": "jobs.failed",
         "timestamp": iso(notice.at_ms),
         "data": {
@@ -57,7 +57,7 @@ def body(notice: Notice, link: str) -> bytes:
             "last_until": iso(notice.is_last_until_ms) if notice.is_last_until_ms else None,
         },
     }
-    return msgspec.json.encode(told)
+    return msgspec.json.encode(fields)
 
 
 def _lines(notice: Notice, link: str) -> Iterator[str]:

@@ -81,8 +81,8 @@ def compose(channel: Channel, config: NotifyConfig, new_id: Callable[[], str], n
     if (left := _left(channel, config, now_ms)) < 1:
         channel.held_since_ms = channel.held_since_ms or now_ms
         return
-    told = [group for group, at_ms in each if at_ms is not None and (at_ms <= now_ms or not group.told)]
-    rows = [_row(group, config, seen_ms) for group in told]
+    due = [group for group, at_ms in each if at_ms is not None and (at_ms <= now_ms or not group.told)]
+    rows = [_row(group, config, seen_ms) for group in due]
     free_ms = channel.sent_ms[0] + HOUR_MS if channel.sent_ms else now_ms + HOUR_MS
     channel.notice = Notice(
         new_id(),

@@ -175,8 +175,8 @@ def _expect(answer: tuple[int, bytes], what: str, mend: str, wanted: int = 250) 
 
 
 def _answer(code: int, text: bytes | str) -> str:
-    told = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    return one_line(f"{code} {told}", TROUBLE_LENGTH_MAX)
+    words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    return one_line(f"{code} {words}", TROUBLE_LENGTH_MAX)
 
 
 def _broke(error: Exception) -> str:

@@ -67,17 +67,17 @@ class Permits:
 
     async def get(self, lacking: Sequence[Lack]) -> list[Permit]:
         """Return the grants; a partition that does not answer in time grants nothing."""
-        told: dict[bytes, Permit] = {}
+        fields: dict[bytes, Permit] = {}
         homes = {one.home for one in lacking}
         async with trio.open_nursery() as nursery:
             for home in homes:
                 slots = [one for one in lacking if isinstance(one, SlotsWanted) and one.home == home]
                 rates = [one for one in lacking if isinstance(one, RateWanted) and one.home == home]
                 if slots:
-                    nursery.start_soon(self._slots, home, slots, told)
+                    nursery.start_soon(self._slots, home, slots, fields)
                 if rates:
-                    nursery.start_soon(self._rates, home, rates, told)
-        return [told.get(one.bucket) or _refused(one) for one in lacking]
+                    nursery.start_soon(self._rates, home, rates, fields)
+        return [fields.get(one.bucket) or _refused(one) for one in lacking]
 
     async def _rates(self, home: int, wanted: Sequence[RateWanted], told: dict[bytes, Permit]) -> None:
         now_s = self._clock.mono_s()

@@ -59,10 +59,10 @@ class Teller:
     async def _told(self, post: Post, delivery: Delivery, job_id: str) -> bool:
         """Send the cancel once. Returns whether no further try is needed: the worker took it, or takes no cancels."""
         assert delivery.sent is not None, "what was not sent is withdrawn instead"
-        told = await post.cancel(delivery.sent, job_id, at_ms=self._shared.clock.wall_ms(), within_s=TELL_S)
-        if told is None:
+        answer = await post.cancel(delivery.sent, job_id, at_ms=self._shared.clock.wall_ms(), within_s=TELL_S)
+        if answer is None:
             return True
-        status, why = told
+        status, why = answer
         if 200 <= status < 300:
             self._shared.counters.cancels_told += 1
             return True

@@ -163,12 +163,12 @@ def workers_of(name: str, handler: Handler) -> list[Worker]:
         if version.out or version.is_code:
             continue
         card, own = spec_of(bare(name), version), id_of(name, version.number)
-        said = {field: getattr(card, field) for field in WorkerSpec.__struct_fields__}
-        said |= {"id": own, "name": bare(own), "jobs": (name, own) if version is latest else (own,), "handler": name}
-        said["tenant"] = tenant_of(name)
+        fields = {field: getattr(card, field) for field in WorkerSpec.__struct_fields__}
+        fields |= {"id": own, "name": bare(own), "jobs": (name, own) if version is latest else (own,), "handler": name}
+        fields["tenant"] = tenant_of(name)
         options = version.options.of_jobs
-        said["options"] = {} if options == NO_OPTIONS else {name: options}
+        fields["options"] = {} if options == NO_OPTIONS else {name: options}
         found.append(
-            Worker(**said, registered_at_ms=version.set_at_ms, standing=version.standing, machine=version.machine)
+            Worker(**fields, registered_at_ms=version.set_at_ms, standing=version.standing, machine=version.machine)
         )
     return found

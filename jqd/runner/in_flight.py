@@ -223,8 +223,8 @@ class InFlightJobs:
         """
         unsent: list[Held] = []
         unheard = [self._unheard.popleft() for _ in range(min(limit, len(self._unheard)))]
-        told = [claim for claim, may_know in unheard if may_know]
-        stopped = Stopped([], [], [claim for claim, _ in unheard], unsent, told)
+        known = [claim for claim, may_know in unheard if may_know]
+        stopped = Stopped([], [], [claim for claim, _ in unheard], unsent, known)
         taken_bytes = 0
         limit_bytes = TAKE_BYTES_MAX if self._refusal is None else 0
         while self._outcomes and len(stopped.outcomes) < limit and taken_bytes < limit_bytes:

@@ -317,8 +317,8 @@ def _read_handler(setting: Setting) -> tuple[Handler, list[Worker]]:
 
 def _saying(worker: Worker) -> bytes:
     """Return a digest of a registration without its `trouble`, to recognise a repetition."""
-    said = msgspec.structs.replace(worker, trouble=None, standing=AddressPolicy.LOOPBACK, machine="")
-    return hashlib.blake2b(_encoder.encode(said), digest_size=16).digest()
+    bare = msgspec.structs.replace(worker, trouble=None, standing=AddressPolicy.LOOPBACK, machine="")
+    return hashlib.blake2b(_encoder.encode(bare), digest_size=16).digest()
 
 
 def body_of(worker: Worker) -> bytes:

@@ -106,9 +106,9 @@ async def close(
     members = await _close(services, services.qualified_name(name))
     await _expect_all_seen(services, name, members)  # some may have come meanwhile
     if callback is not None:
-        told = await group_callback(services, callback, name, members)
+        answer = await group_callback(services, callback, name, members)
         own = services.as_principal(services.principal._replace(scopes=()))  # it is no job of a type that he pushes
-        await _push_own(own, {**told, "job_id": _callback_id(name)})
+        await _push_own(own, {**answer, "job_id": _callback_id(name)})
     if then is None or job is None:
         return await _then(services, name)
     item: dict[str, Any] = {**_item_decoder.decode(then), "job_id": GROUP_STEM + name}
@@ -222,8 +222,8 @@ def _read(services: Services, then: Raw) -> JobSpec:
     batch = read_array(b"\x91" + bytes(then), True, services.config)
     found = [fault._replace(pointer=f"/then{fault.pointer}", place=None) for fault in batch.refused]
     for job in batch.jobs:
-        said = [field for field in ("job_id", "after", "unique", "replace") if getattr(job, field)]
-        found += [Fault(f"/then/{field}", f"{field} is not for a job that waits for a group") for field in said]
+        given = [field for field in ("job_id", "after", "unique", "replace") if getattr(job, field)]
+        found += [Fault(f"/then/{field}", f"{field} is not for a job that waits for a group") for field in given]
     if found:
         raise Invalid(found[0].detail, found)
     return batch.jobs[0]

@@ -150,6 +150,6 @@ def _why_paused(services: Services, jobtype: str) -> WaitReason | None:
     if not services.principal.can_read:
         return WaitReason(Cause.PAUSED, f"{what} paused since {iso(since_ms)}", since_ms)
     reason = services.pauses.reasons.get(jobtype, "")
-    said = f" ({reason})" if reason else ""
-    why = f"{what} paused{f' by {by}' if by else ''} since {iso(since_ms)}{said}: `{command}`"
+    text = f" ({reason})" if reason else ""
+    why = f"{what} paused{f' by {by}' if by else ''} since {iso(since_ms)}{text}: `{command}`"
     return WaitReason(Cause.PAUSED, why, since_ms, by=by)

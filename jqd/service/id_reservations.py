@@ -210,19 +210,19 @@ async def _differing(services: Services, job_id: str, job: JobSpec, item: Raw) -
         return ""
     if not isinstance(view, JobView) or not services.principal.can_access(view.jobtype):
         return ""
-    said = msgspec.msgpack.decode(item, type=JobRecord)
+    record = msgspec.msgpack.decode(item, type=JobRecord)
     for options, _ in services.options.left_out([job], services.principal.tenant):
         for field, value in options.said():
-            setattr(said, field, value)
+            setattr(record, field, value)
     at_ms = view.created_at_ms
-    eligible_ms = eligible_at_ms(said.run_at, said.delay, at_ms)
+    eligible_ms = eligible_at_ms(record.run_at, record.delay, at_ms)
     pairs = {
-        "name": (services.qualified_name(said.name), view.jobtype),
-        "argument": (bytes(said.argument), view.argument),
-        **{field: (getattr(said, field), getattr(view, field)) for field in KEPT if field != "keep_result"},
-        "tags": (said.tags, view.tags),
+        "name": (services.qualified_name(record.name), view.jobtype),
+        "argument": (bytes(record.argument), view.argument),
+        **{field: (getattr(record, field), getattr(view, field)) for field in KEPT if field != "keep_result"},
+        "tags": (record.tags, view.tags),
         "run_at or delay": (eligible_ms, eligible_ms if view.state is State.RETRYING else view.eligible_at_ms),
-        "expires_in": (expires_at_ms(said.expires_in, max(at_ms, eligible_ms)), view.expires_at_ms),
+        "expires_in": (expires_at_ms(record.expires_in, max(at_ms, eligible_ms)), view.expires_at_ms),
     }
     differ = [field for field, (one, other) in pairs.items() if one != other]
     return f" ({', '.join(differ)})" if differ else ""

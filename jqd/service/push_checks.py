@@ -47,12 +47,12 @@ def refuse_foreign(services: Services, batch: Batch) -> Batch:
 
 def refuse_uncalled(services: Services, batch: Batch) -> Batch:
     """Return the batch without jobs whose callback could go nowhere."""
-    said = [[one.callback for one in following_of(job) if one.callback is not None] for job in batch.jobs]
-    urls = {url for its in said for url in its}
+    callbacks = [[one.callback for one in following_of(job) if one.callback is not None] for job in batch.jobs]
+    urls = {url for its in callbacks for url in its}
     why = {url: why for url in urls if (why := services.workers.why_no_callback(url))}
     faults = {
         place: Fault("/callback", f"the URL {url[:200]!r} {why[url]}")
-        for place, its in enumerate(said)
+        for place, its in enumerate(callbacks)
         for url in its
         if url in why
     }
@@ -155,8 +155,8 @@ def _without_places(batch: Batch, faults: Mapping[int, Fault]) -> Batch:
     items = _decoder.decode(batch.array)
     good = [at for at in range(len(batch.jobs)) if at not in faults]
     array = _encoder.encode([items[at] for at in good])
-    told = [fault._replace(place=places[at]) for at, fault in faults.items()]
-    refused = in_order([*batch.refused, *told])
+    moved = [fault._replace(place=places[at]) for at, fault in faults.items()]
+    refused = in_order([*batch.refused, *moved])
     return structs.replace(batch, array=array, jobs=[batch.jobs[at] for at in good], refused=refused)
 
 

@@ -137,10 +137,10 @@ class RegisteredOptions:
         self._given.pop(setting.name, None)
         self.reserved.discard(setting.name)
         if not setting.is_deleted:
-            said = self.known[setting.name] = _read(setting)
-            if any((given := said.options.of_jobs).said()):
+            read = self.known[setting.name] = _read(setting)
+            if any((given := read.options.of_jobs).said()):
                 self._given[setting.name] = given
-            if said.options.server_only:
+            if read.options.server_only:
                 self.reserved.add(setting.name)
         self.says_any = bool(self._usual or self._given)
 

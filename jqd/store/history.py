@@ -46,8 +46,8 @@ class HistoryMethods(ScriptMethods):
 
         Raises StoreChanged; StoreAway also from a full server.
         """
-        told = [part for one in rows for part in (one.minutes, one.began_ms, KEPT_MS[one.minutes], ROWS_MAX, one.row)]
-        return self._whole("history", await self._caller.call("put_history", self._caller.identity, daemon, *told))
+        flat = [part for one in rows for part in (one.minutes, one.began_ms, KEPT_MS[one.minutes], ROWS_MAX, one.row)]
+        return self._whole("history", await self._caller.call("put_history", self._caller.identity, daemon, *flat))
 
     async def get_history(self, minutes: int, from_ms: int, from_field: str = "") -> HistoryPage:
         """Rows of so many minutes that began then or later, or behind that field. Raises StoreChanged."""

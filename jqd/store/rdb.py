@@ -58,10 +58,10 @@ def _received(receive: Callable[[int], bytes], file: IO[bytes]) -> int:
         if not byte or len(line) > LINE_BYTES_MAX:
             raise ConnectionError("it closed the connection before the copy began")
         line += byte
-    told = line.strip()
-    if not (told.startswith(b"$") and told[1:].isdigit()):
-        raise StoreRefused(f"the store refuses a copy: {told.decode(errors='replace').lstrip('-')}")
-    size = left = int(told[1:])
+    text = line.strip()
+    if not (text.startswith(b"$") and text[1:].isdigit()):
+        raise StoreRefused(f"the store refuses a copy: {text.decode(errors='replace').lstrip('-')}")
+    size = left = int(text[1:])
     while left:
         piece = receive(min(left, PIECE_BYTES))
         if not piece:

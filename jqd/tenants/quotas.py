@@ -196,8 +196,8 @@ class Quotas:
 
     def _told(self, tenant: str) -> Numbers:
         """Return a tenant's numbers over all partitions, as counted last."""
-        told = [counts[tenant] for counts in self.counts.values() if tenant in counts]
-        return Numbers(*map(sum, zip(*told, strict=True))) if told else NO_JOBS
+        counted = [counts[tenant] for counts in self.counts.values() if tenant in counts]
+        return Numbers(*map(sum, zip(*counted, strict=True))) if counted else NO_JOBS
 
     def owe(self, tenant: str) -> None:
         """Note that jobs were put off: for a while pushes leave the room to them."""

@@ -76,9 +76,9 @@ def _mean(numbers: Sequence[int]) -> float:
 def _links(jobs: Sequence[FlowJob]) -> list[tuple[str, str]]:
     """Return parents and children that are both here, each pair once."""
     here = {job.job_id for job in jobs}
-    told = [(parent, job.job_id) for job in jobs for parent in job.parents]
-    told += [(job.job_id, child) for job in jobs for child in job.children]
-    return [(parent, child) for parent, child in dict.fromkeys(told) if parent in here and child in here]
+    edges = [(parent, job.job_id) for job in jobs for parent in job.parents]
+    edges += [(job.job_id, child) for job in jobs for child in job.children]
+    return [(parent, child) for parent, child in dict.fromkeys(edges) if parent in here and child in here]
 
 
 def _edge(parent: Node, child: Node) -> str:

@@ -117,8 +117,8 @@ def link(path: str, /, **query: Any) -> str:
 
 def command(*words: str | None, **flags: Any) -> str:
     """Return a line for a shell: words, then flags that have a value."""
-    told = [word for word in words if word is not None]
+    kept = [word for word in words if word is not None]
     for name, each in flags.items():
         if each not in (None, ""):
-            told += [f"--{name.replace('_', '-')}", str(each)]
-    return shlex.join(told)
+            kept += [f"--{name.replace('_', '-')}", str(each)]
+    return shlex.join(kept)

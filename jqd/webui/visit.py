@@ -26,8 +26,8 @@ class Visit:
         self.query = query
         self.form = form
         self._session = session
-        said = form.get("tenant", query.get("tenant"))
-        self.tenant = said
+        tenant = form.get("tenant", query.get("tenant"))
+        self.tenant = tenant
         """Whom it speaks for, where the address or the form names one: all calls, links and forms then do."""
 
     @property

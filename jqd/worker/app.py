@@ -262,13 +262,13 @@ def _loop(loop: Loop) -> Loop:
 
 def _options(**given: Any) -> dict[str, Any]:
     """Return the options that were given, as they are sent. Raises ValueError for what a daemon would refuse."""
-    said = {name: plain_option(name, value) for name, value in given.items() if value is not None}
+    fields = {name: plain_option(name, value) for name, value in given.items() if value is not None}
     for field in msgspec.structs.fields(TypeOptions):
-        if field.name in said:
+        if field.name in fields:
             try:
-                msgspec.convert(said[field.name], field.type)
+                msgspec.convert(fields[field.name], field.type)
             except msgspec.ValidationError:
                 what = allowed(field.type).replace("true", "True").replace("false", "False")
                 what += ', or like "20s"' if field.name in DURATIONS else ""
                 raise ValueError(f"a job's {field.name} is {what}; got {given[field.name]!r}") from None
-    return said
+    return fields

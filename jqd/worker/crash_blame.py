@@ -48,14 +48,14 @@ class CrashBlame:
         process.held.clear()
         if process.was_killed:
             why = "its process was stopped because of another job"
-            told = [self._attempts.refused(item.batch.codec, item.job_id, why, begun=True) for item in at_work]
+            outcomes = [self._attempts.refused(item.batch.codec, item.job_id, why, begun=True) for item in at_work]
         elif len(at_work) == 1:
-            told = [self._attempts.died(at_work[0], process.how)]
+            outcomes = [self._attempts.died(at_work[0], process.how)]
         else:
             why = f"its process died ({process.how}) with {len(at_work)} jobs; next time it is alone"
-            told = [self._attempts.refused(item.batch.codec, item.job_id, why, begun=True) for item in at_work]
+            outcomes = [self._attempts.refused(item.batch.codec, item.job_id, why, begun=True) for item in at_work]
             self._suspects.add(item.job_id for item in at_work)
-        for item, outcome in zip(at_work, told, strict=True):
+        for item, outcome in zip(at_work, outcomes, strict=True):
             self._log.warning("worker.job_lost_its_process", job_id=item.job_id, name=item.job.name, how=process.how)
             item.stop = None
             item.batch.put(item, outcome)

@@ -207,6 +207,6 @@ class InProcess(Executor):
 
 def named(stuck: Sequence[tuple[Item, float]]) -> str:
     """Return `01KC… (resize) for 95 s`, for as many jobs as a line holds."""
-    told = [f"{item.job_id} ({item.job.name}) for {seconds:.0f} s" for item, seconds in stuck[:SHOWN_MAX]]
+    rows = [f"{item.job_id} ({item.job.name}) for {seconds:.0f} s" for item, seconds in stuck[:SHOWN_MAX]]
     more = f" and {len(stuck) - SHOWN_MAX} more" if len(stuck) > SHOWN_MAX else ""
-    return ", ".join(told) + more
+    return ", ".join(rows) + more

@@ -83,13 +83,13 @@ def _batch(schema: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _health(schema: dict[Any, Any]) -> dict[str, Any]:
-    told = {"content": {media.JSON: {"schema": schema[Health]}}}
+    fields = {"content": {media.JSON: {"schema": schema[Health]}}}
     return {
         "operationId": "health",
         "summary": "How the worker is",
         "responses": {
-            "200": {"description": "It takes batches.", **told},
-            "503": {"description": "It takes none now.", **told},
+            "200": {"description": "It takes batches.", **fields},
+            "503": {"description": "It takes none now.", **fields},
             **_refused(schema, "403", "415", "421"),
         },
     }

@@ -167,8 +167,8 @@ def _struct(name: str, hints: Mapping[str, Any], parameters: list[Parameter]) ->
             fields.append((f"p{number}", kind))
         else:
             fields.append((f"p{number}", kind, NOT_GIVEN))
-    told = {f"p{number}": parameter.name for number, parameter in enumerate(parameters)}
-    return msgspec.defstruct(name, fields, rename=told, kw_only=True, forbid_unknown_fields=True)
+    values = {f"p{number}": parameter.name for number, parameter in enumerate(parameters)}
+    return msgspec.defstruct(name, fields, rename=values, kw_only=True, forbid_unknown_fields=True)
 
 
 def _checked(hints: Mapping[str, Any], parameter: Parameter) -> Any:

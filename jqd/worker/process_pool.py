@@ -105,8 +105,8 @@ class ProcessPool(Executor):
     def trouble(self) -> str | None:
         if not self._died:
             return None
-        told = "; ".join(f"{kind} functions: {how}" for kind, how in self._died.items())
-        return f"the processes of this worker end as soon as they are started ({told}); its log says more"
+        text = "; ".join(f"{kind} functions: {how}" for kind, how in self._died.items())
+        return f"the processes of this worker end as soon as they are started ({text}); its log says more"
 
     # ------------------------------------------------------------ generations
 

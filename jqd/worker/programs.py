@@ -129,13 +129,13 @@ def text_of(printed: bytearray) -> str:
 def told_with(outcome: bytes, printed: bytearray, codec: Codec) -> bytes:
     """Return the outcome with that at the end of its log, if the attempt succeeded or failed."""
     decode = msgspec.msgpack.decode if codec is MSGPACK else msgspec.json.decode
-    told: dict[str, Raw] = decode(outcome, type=dict[str, Raw])
-    most = {"failure": OUTPUT_BYTES_MAX, "success": SUCCESS_LOG_BYTES_MAX}.get(decode(told["type"]), 0)
+    given: dict[str, Raw] = decode(outcome, type=dict[str, Raw])
+    most = {"failure": OUTPUT_BYTES_MAX, "success": SUCCESS_LOG_BYTES_MAX}.get(decode(given["type"]), 0)
     if not most or (len(outcome) + most > OUTCOME_BYTES_MAX and most == SUCCESS_LOG_BYTES_MAX):
         return outcome
-    said = [decode(told["log"], type=str)] if "log" in told else []
-    whole = "\n".join([*said, text_of(printed)]).encode()
+    lines = [decode(given["log"], type=str)] if "log" in given else []
+    whole = "\n".join([*lines, text_of(printed)]).encode()
     log = whole[-most:].decode("utf-8", "ignore")
-    before = decode(told["log_from"]) if "log_from" in told else 0
+    before = decode(given["log_from"]) if "log_from" in given else 0
     start = before + len(whole) - len(log.encode())
-    return codec.encode(told | {"log": Raw(codec.encode(log)), "log_from": Raw(codec.encode(start))})
+    return codec.encode(given | {"log": Raw(codec.encode(log)), "log_from": Raw(codec.encode(start))})

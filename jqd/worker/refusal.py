@@ -59,8 +59,8 @@ async def read_body(headers: dict[bytes, str], receive: Receive, *, bytes_max: i
     too_large = Refusal(
         413, "Batch too large", f"this worker takes batches of up to {bytes_max} bytes; send fewer jobs"
     )
-    told = headers.get(b"content-length", "")
-    if told.isdecimal() and (len(told) > DIGITS_MAX or int(told) > bytes_max):
+    length = headers.get(b"content-length", "")
+    if length.isdecimal() and (len(length) > DIGITS_MAX or int(length) > bytes_max):
         raise too_large
     chunks, size = [], 0
     with trio.move_on_after(timeout_s):

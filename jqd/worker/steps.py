@@ -90,8 +90,8 @@ class Plan:
     def keep(self, refs: Sequence[Ref[Any]]) -> None:
         """Their results are waited for."""
         for ref in refs:
-            told = self._by_id.get(ref.job_id, {})
-            told["keep_result"] = told.get("keep_result") or True
+            fields = self._by_id.get(ref.job_id, {})
+            fields["keep_result"] = fields.get("keep_result") or True
 
 
 class Step(Generic[A_contra, R_co]):
@@ -161,8 +161,8 @@ class Signature(Step[A_contra, R_co]):
         for given in (one for one in options if one not in OPTIONS):
             raise TypeError(f"a signature has no option {given!r}{suggestion(given, ('id', *OPTIONS))}")
         named = {} if id is None else {"job_id": id}
-        said = {name: value for name, value in options.items() if value is not None}
-        return replace(self, told=MappingProxyType({**self.told, **said, **named}))
+        fields = {name: value for name, value in options.items() if value is not None}
+        return replace(self, told=MappingProxyType({**self.told, **fields, **named}))
 
     def following(self) -> Mapping[str, Any]:
         """The job as a map for `then` of another push, and for `Client.close_group`; it gets the result there."""

@@ -71,13 +71,13 @@ class ProgressReporter:
                     await self._tell(item, voice, lines or (0, ""))
 
     async def _tell(self, item: Item, voice: AttemptOutput, lines: tuple[int, str]) -> None:
-        told: dict[str, Any] = {"lease_id": item.batch.lease_id}
+        fields: dict[str, Any] = {"lease_id": item.batch.lease_id}
         if (far := voice.far) is not None:
             voice.far = None
-            told |= {"message": far[1]} | ({} if far[0] is None else {"progress": far[0]})
+            fields |= {"message": far[1]} | ({} if far[0] is None else {"progress": far[0]})
         if lines[1]:
-            told |= {"log_from": lines[0], "log": lines[1]}
-        body = msgspec.msgpack.encode(told)
+            fields |= {"log_from": lines[0], "log": lines[1]}
+        body = msgspec.msgpack.encode(fields)
         trouble = "no daemon answers"
         for place in self._places:
             if place.is_away:

@@ -138,14 +138,14 @@ async def add_handler(parts: ApiContext, request: Request, client: str, jobtype:
     map → 200 {ok, id}."""
     asked = read_query(request, AddingHandler)
     parts = _for_client(parts, client)
-    told = _read_handler(request)
-    if asked.method is not None and told.lang not in (None, asked.method):
-        why = f"lang is {told.lang}, and method in the query {asked.method}: leave one of them out"
+    given = _read_handler(request)
+    if asked.method is not None and given.lang not in (None, asked.method):
+        why = f"lang is {given.lang}, and method in the query {asked.method}: leave one of them out"
         raise Invalid(why, [Fault("/lang", why)])
-    lang = told.lang or asked.method or "http"
+    lang = given.lang or asked.method or "http"
     if lang != "http" and request.media_type() == TEXT:
         raise Problem(415, f"code is not taken as text, which any web page can send: send a map with body, as {JSON}")
-    definition = _definition(told, lang)
+    definition = _definition(given, lang)
     expect_allowed(parts.services, [parts.services.qualified_name(jobtype)])
     version = await handlers.put(parts.services, jobtype, definition, peer=request.peer)
     return answer(200, AddedHandler(id_of(jobtype, version.number)), request.answer_language())

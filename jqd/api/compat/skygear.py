@@ -211,19 +211,19 @@ def _let_in(parts: ApiContext, request: Request) -> tuple[ApiContext, bytes]:
 
 async def _enqueue(parts: ApiContext, packed: bytes, request: Request) -> Response:
     push.expect_open(parts.services)
-    told = unpack(packed, SkyEnqueue)
-    said: dict[str, object] = {"name": told.job.action}
-    if not isinstance(told.job.args, UnsetType):
-        said["argument"] = _args(told.job.args)
-    if told.job_id:
-        said |= {"job_id": told.job_id, "replace": told.replace}  # without an id there is nothing to be replaced
-    if told.run_at:
-        said["run_at"] = told.run_at
-    batch = read_array(msgspec.msgpack.encode([said]), True, parts.config)
+    given = unpack(packed, SkyEnqueue)
+    fields: dict[str, object] = {"name": given.job.action}
+    if not isinstance(given.job.args, UnsetType):
+        fields["argument"] = _args(given.job.args)
+    if given.job_id:
+        fields |= {"job_id": given.job_id, "replace": given.replace}  # without an id there is nothing to be replaced
+    if given.run_at:
+        fields["run_at"] = given.run_at
+    batch = read_array(msgspec.msgpack.encode([fields]), True, parts.config)
     batch.over = Replace.ENDED  # of what has ended there is no job any more
     pushed = await push.push(parts.services, batch)
     if pushed.duplicates:
-        raise Conflict(f"there is a job {told.job_id!r} already; enqueue with replace to have this one in its place")
+        raise Conflict(f"there is a job {given.job_id!r} already; enqueue with replace to have this one in its place")
     return answer(200, SkyResult(SkyPushed(str(pushed.job_ids[0]))), request.answer_language())
 
 
@@ -232,8 +232,8 @@ def _args(args: Raw) -> Raw:
     first = bytes(memoryview(args)[:1])[0]
     if 0x80 <= first <= 0x9F or 0xDC <= first <= 0xDF:
         return args
-    told = "job/args must be an array or a map; put any other value into one, or leave args out"
-    raise Invalid(told, [Fault("/argument", told)])
+    text = "job/args must be an array or a map; put any other value into one, or leave args out"
+    raise Invalid(text, [Fault("/argument", text)])
 
 
 async def _cancel(parts: ApiContext, packed: bytes, request: Request) -> Response:

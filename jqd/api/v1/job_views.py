@@ -111,10 +111,10 @@ def _note(services: Services, view: JobView) -> str | UnsetType:
 def _progress(packed: bytes) -> responses.Progress | UnsetType:
     """Return progress from the store, whatever lies there; UNSET if unreadable."""
     try:
-        told = msgspec.msgpack.decode(packed, type=Progress)
+        progress = msgspec.msgpack.decode(packed, type=Progress)
     except fields.DECODE_ERRORS:
         return UNSET
-    return responses.Progress(told.done, told.message, iso(told.at_ms))
+    return responses.Progress(progress.done, progress.message, iso(progress.at_ms))
 
 
 def _told_at(outcome: Outcome | None) -> str | UnsetType:

@@ -89,9 +89,9 @@ async def list_types(parts: ApiContext, request: Request) -> Response:
     """
     wanted, sees = page_wanted(request, TypesQuery), parts.services.principal.can_see
     fits = _matcher(read_query(request, TypesQuery).name)
-    told = await parts.services.store.list_types()
-    named = {row.jobtype for row in told}
-    views = [*told, *(TypeView(name) for name in parts.services.pauses.names if name not in named)]
+    answer = await parts.services.store.list_types()
+    named = {row.jobtype for row in answer}
+    views = [*answer, *(TypeView(name) for name in parts.services.pauses.names if name not in named)]
     found = ((view.jobtype, view) for view in views if sees(tenant_of(view.jobtype)) and fits(view.jobtype))
     takers = Takers()
     await in_steps(takers.add(parts.services.workers.list()), request.breathe)

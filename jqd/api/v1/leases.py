@@ -145,18 +145,18 @@ async def report(parts: ApiContext, request: Request) -> Response:
 
 async def beat(parts: ApiContext, request: Request, job_id: str) -> Response:
     """A sign of life, progress, more time; answers whether the job was cancelled."""
-    told = read_body(request, Beating)
+    given = read_body(request, Beating)
     progress = None
-    if told.progress is not None or told.message is not None:
-        progress = Progress(told.progress, told.message, parts.services.clock.wall_ms())
-    fence = fence_of(told.lease_id)
+    if given.progress is not None or given.message is not None:
+        progress = Progress(given.progress, given.message, parts.services.clock.wall_ms())
+    fence = fence_of(given.lease_id)
     if not fence:
-        raise Conflict(f"{told.lease_id[:64]!r} is no lease")
-    if (size := len(told.log.encode("utf-8", "replace"))) > LOG_BYTES_MAX:
+        raise Conflict(f"{given.lease_id[:64]!r} is no lease")
+    if (size := len(given.log.encode("utf-8", "replace"))) > LOG_BYTES_MAX:
         detail = f"log has {size} bytes, and {LOG_BYTES_MAX} are kept: send the last ones"
         raise Invalid(detail, [Fault("/log", detail)])
-    lines = Lines(told.log_from, told.log)
-    beaten = await leases.beat(parts.services, job_id, fence, progress, told.extend, lines)
+    lines = Lines(given.log_from, given.log)
+    beaten = await leases.beat(parts.services, job_id, fence, progress, given.extend, lines)
     log_end = UNSET if beaten.log_end is None else beaten.log_end
     return answer(200, Beaten(beaten.cancelled, beaten.silence_s or UNSET, log_end), request.answer_language())
 
@@ -181,7 +181,7 @@ async def _read(packed: bytes, most: int) -> tuple[list[OutcomeAnswer | None], d
         raise Unreadable("the array of outcomes is empty")
     if len(items) > most:
         raise TooLarge(f"more than {most} outcomes in one request; send them in several")
-    told: list[OutcomeAnswer | None] = []
+    rows: list[OutcomeAnswer | None] = []
     refused: dict[int, Untaken] = {}
     try:
         outcomes: Sequence[Outcome | Raw] = _decoder.decode(packed)
@@ -194,11 +194,11 @@ async def _read(packed: bytes, most: int) -> tuple[list[OutcomeAnswer | None], d
         try:
             outcome = item if isinstance(item, Outcome) else _outcome(item, len(refused))
             job_id = outcome.job_id
-            told.append(_told(outcome))
+            rows.append(_told(outcome))
         except JqdError as error:
-            told.append(None)
+            rows.append(None)
             refused[place] = Untaken(job_id, error)
-    return told, refused
+    return rows, refused
 
 
 def _outcome(item: Raw, refused: int) -> Outcome:

@@ -50,8 +50,8 @@ async def figures(parts: ApiContext) -> dict[str, Any]:
     """Return the counters as plain values."""
     body: dict[str, Any] = {name: _plain(value) for name, value in parts.services.control.stats().items()}
     try:
-        told = await parts.services.store.stats()
-        body["store"] = {**told._asdict(), "counts": told.counts._asdict()}
+        answer = await parts.services.store.stats()
+        body["store"] = {**answer._asdict(), "counts": answer.counts._asdict()}
     except (StoreAway, StoreRefused) as error:
         body["store"] = None
         body["store_error"] = str(error)

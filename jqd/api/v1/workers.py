@@ -45,11 +45,11 @@ class Registration(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=
 
 async def register(parts: ApiContext, request: Request) -> Response:
     """201 {worker_id}: registered, or its registration repeated in time."""
-    told = read_body(request, Registration)
-    entries = () if told.jobs == ANY else told.jobs
+    given = read_body(request, Registration)
+    entries = () if given.jobs == ANY else given.jobs
     declared = {n: _declared(n, entry) for n, entry in enumerate(entries) if isinstance(entry, dict)}
     names = [declared[n].name if n in declared else entry for n, entry in enumerate(entries)]
-    card = WorkerSpec(**{**structs.asdict(told), "jobs": tuple(names) or None})
+    card = WorkerSpec(**{**structs.asdict(given), "jobs": tuple(names) or None})
     options = {one.name: TypeOptions(server_only=one.server_only, **dict(one.said())) for one in declared.values()}
     worker = await workers.register(parts.services, card, options=options, peer=request.peer)
     control = parts.services.control

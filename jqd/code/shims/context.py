@@ -115,18 +115,18 @@ def failure(error: BaseException) -> dict[str, Any]:
     kinds = traceback.TracebackException.from_exception(error)
     frames = [one for one in kinds.stack if one.filename != __file__]
     kinds.stack = traceback.StackSummary.from_list(frames)
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "status": 500,
         "message": plain(kinds.format()),
         "error": plain(kinds.format_exception_only()),
     }
     if isinstance(error, Failed):
-        told.update(status=400, message=plain([str(error)]) or "Failed")
+        fields.update(status=400, message=plain([str(error)]) or "Failed")
     elif isinstance(error, Retry):
-        told.update(status=100, message=plain([str(error)]) or "Retry", retry_after=error.after)
+        fields.update(status=100, message=plain([str(error)]) or "Retry", retry_after=error.after)
     elif isinstance(error, SystemExit):
-        told.update(message=f"the code called exit({error.code!r})")
-    return told
+        fields.update(message=f"the code called exit({error.code!r})")
+    return fields
 
 
 def plain(lines: Iterable[str]) -> str:

@@ -204,11 +204,11 @@ class _Way(httpx2.BaseTransport):
 
 
 def _is_over(answer: httpx2.Response) -> bool:
-    told = msgspec.msgpack.decode(answer.content) if answer.is_success else {}
-    return not answer.is_success or told.get("state") in ("succeeded", "failed", "cancelled")
+    body = msgspec.msgpack.decode(answer.content) if answer.is_success else {}
+    return not answer.is_success or body.get("state") in ("succeeded", "failed", "cancelled")
 
 
 def _not_here(path: str) -> httpx2.Response:
     detail = f"{path} is nothing that app.testing has: it has jobs, no workers. A real daemon has it (jqd_daemon)"
-    told = {"type": "about:blank", "title": "Not Implemented", "status": 501, "detail": detail}
-    return httpx2.Response(501, headers={"content-type": PROBLEM}, content=msgspec.json.encode(told))
+    fields = {"type": "about:blank", "title": "Not Implemented", "status": 501, "detail": detail}
+    return httpx2.Response(501, headers={"content-type": PROBLEM}, content=msgspec.json.encode(fields))

@@ -18,11 +18,11 @@ def register(ui: "Ui") -> None:
     @ui.page("/audit", nav="Audit", takes=(*FILTER, "cursor"))
     async def show(visit: Visit) -> Response:
         which, cursor = visit.asked(*FILTER), visit.query.get("cursor", "")
-        told = await visit.api.get("/v1/audit", limit=PAGE_NOTES, cursor=cursor or None, **which)
-        onward = told.get("cursor") or ""
+        answer = await visit.api.get("/v1/audit", limit=PAGE_NOTES, cursor=cursor or None, **which)
+        onward = answer.get("cursor") or ""
         return visit.render(
             "audit.html",
-            notes=told.get("notes", []),
+            notes=answer.get("notes", []),
             which=which,
             newest=visit.link("/audit", **which) if cursor else "",
             older=visit.link("/audit", **which, cursor=onward) if onward else "",

@@ -120,8 +120,8 @@ class Run(NamedTuple):
 
     @property
     def fields(self) -> dict[str, str]:
-        told = {"matched": self.matched, "changed": self.changed, "met": self.met}
-        numbers = {name: str(each) for name, each in told.items()}
+        values = {"matched": self.matched, "changed": self.changed, "met": self.met}
+        numbers = {name: str(each) for name, each in values.items()}
         return {**numbers, "whole": "yes" if self.whole else "", "cursor": self.cursor}
 
 
@@ -143,12 +143,12 @@ def register(ui: "Ui") -> None:
     async def piece(visit: Visit) -> Response:
         act, which, run = _act(visit.form), _chosen(_asked(visit.form)), Run.of(visit.form)
         try:
-            told = await _call(visit, act, which, run.cursor)
+            answer = await _call(visit, act, which, run.cursor)
         except (TimedOut, Unavailable, Unreachable) as error:
             # Some of this piece may be done: those do not match any more when it is asked for again.
             return _page(visit, act, which, run, phase="stopped", refused=str(error))
-        cursor = told.get("cursor") or ""
-        run = run._replace(changed=run.changed + told["changed"], met=run.met + told["matched"], cursor=cursor)
+        cursor = answer.get("cursor") or ""
+        run = run._replace(changed=run.changed + answer["changed"], met=run.met + answer["matched"], cursor=cursor)
         return _page(visit, act, which, run, phase="running" if cursor else "done")
 
     @ui.act("/bulk/stop")
@@ -158,9 +158,9 @@ def register(ui: "Ui") -> None:
 
 
 async def _count(visit: Visit, act: str, which: dict[str, str], run: Run) -> Response:
-    told = await _call(visit, act, which, run.cursor, dry_run=True)
-    cursor = told.get("cursor") or ""
-    run = Run(run.matched + told["matched"], whole=not cursor, cursor=cursor)
+    answer = await _call(visit, act, which, run.cursor, dry_run=True)
+    cursor = answer.get("cursor") or ""
+    run = Run(run.matched + answer["matched"], whole=not cursor, cursor=cursor)
     return _page(visit, act, which, run, phase="counted" if run.whole else "counting")
 
 

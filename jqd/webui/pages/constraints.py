@@ -43,11 +43,11 @@ def register(ui: "Ui") -> None:
     @ui.page("/constraints", nav="Constraints", takes=("cursor", "done"))
     async def show(visit: Visit) -> Response:
         cursor = visit.query.get("cursor", "")
-        told = await visit.api.get("/v1/constraints", limit=PAGE_CONSTRAINTS, cursor=cursor or None)
-        onward = told.get("cursor") or ""
+        answer = await visit.api.get("/v1/constraints", limit=PAGE_CONSTRAINTS, cursor=cursor or None)
+        onward = answer.get("cursor") or ""
         return visit.render(
             "constraints.html",
-            constraints=[(row, _limits(row)) for row in told.get("constraints", [])],
+            constraints=[(row, _limits(row)) for row in answer.get("constraints", [])],
             newest="/constraints" if cursor else "",
             older=visit.link("/constraints", cursor=onward) if onward else "",
             done=DONE.get(visit.query.get("done", ""), ""),
@@ -95,12 +95,12 @@ async def _set(visit: Visit, said: dict[str, str], *, is_trial: bool) -> Respons
         fault = Fault("there is one of this name: open it in the list, to change it")
         return _editor(visit, said, faults={"name": fault}, status=409)
     try:
-        told = await visit.api.put(path_of("constraints", name), _body(said), dry_run=is_trial or None)
+        answer = await visit.api.put(path_of("constraints", name), _body(said), dry_run=is_trial or None)
     except Invalid as error:
         return _editor(visit, said, faults=faults_of(error, POINTERS, said), status=error.status)
     except Conflict as error:
         return _editor(visit, said, faults={"": Fault(str(error))}, status=error.status)
-    return _editor(visit, said, trial=told) if is_trial else visit.go("/constraint", name=name, done="set")
+    return _editor(visit, said, trial=answer) if is_trial else visit.go("/constraint", name=name, done="set")
 
 
 async def _is_there(api: Api, name: str) -> bool:
@@ -149,31 +149,31 @@ async def _trial(visit: Visit, row: dict[str, Any], said: dict[str, str]) -> dic
 async def _limited(api: Api, row: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Return those of the newest waiting jobs that wait for it, each with why."""
     only = _OF_ONE_NAME.match(row["match"])
-    told = await api.get("/v1/jobs", state="waiting", name=only[2] if only else None, limit=LOOKED_AT_MAX)
-    jobs = {job["job_id"]: job for job in told.get("jobs", [])}
+    answer = await api.get("/v1/jobs", state="waiting", name=only[2] if only else None, limit=LOOKED_AT_MAX)
+    jobs = {job["job_id"]: job for job in answer.get("jobs", [])}
     whys = await together(**{job_id: partial(_why, api, job_id) for job_id in jobs})
     return [(job, whys[each]) for each, job in jobs.items() if whys[each].get("by") == row["name"]]
 
 
 async def _why(api: Api, job_id: str) -> dict[str, Any]:
     try:
-        told = await api.get(f"{job_path(job_id)}/why")
+        answer = await api.get(f"{job_path(job_id)}/why")
     except NotFound:  # it is gone since the list was made
         return {}
-    return told if told.get("reason") == "limited" else {}
+    return answer if answer.get("reason") == "limited" else {}
 
 
 def _limits(row: dict[str, Any]) -> str:
     """Return in words what it limits."""
-    said = []
+    rows = []
     if rate := row.get("rate"):
         burst = f", {rate['burst']} more at once" if rate.get("burst") else ""
-        said.append(f"{rate['limit']} in {lasting(rate['per_s'])}{burst}")
+        rows.append(f"{rate['limit']} in {lasting(rate['per_s'])}{burst}")
     if row.get("concurrency"):
-        said.append(f"{row['concurrency']} at once")
+        rows.append(f"{row['concurrency']} at once")
     if row.get("paused"):
-        said.append(f"paused until {row['paused_until']}" if row.get("paused_until") else "paused")
-    return "; ".join(said)
+        rows.append(f"paused until {row['paused_until']}" if row.get("paused_until") else "paused")
+    return "; ".join(rows)
 
 
 def _body(said: dict[str, str]) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _typed_before(row: dict[str, Any]) -> dict[str, str]:
     """Return the fields of the editor for a constraint as it is."""
     rate = row.get("rate") or {}
     until = row.get("paused_until") or ""
-    said = {
+    fields = {
         "name": row["name"],
         "match": row["match"],
         "limit": rate.get("limit"),
@@ -209,4 +209,4 @@ def _typed_before(row: dict[str, Any]) -> dict[str, str]:
         "cost": row.get("cost"),
         "on_error": row.get("on_error"),
     }
-    return {name: "" if each is None else str(each) for name, each in said.items()}
+    return {name: "" if each is None else str(each) for name, each in fields.items()}

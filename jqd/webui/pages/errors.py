@@ -25,14 +25,14 @@ def register(ui: "Ui") -> None:
         if state not in STATES:
             raise BadRequest(f"errors are of jobs that are {' or '.join(STATES)}, not {state!r}")
         cursor = visit.query.get("cursor", "")
-        told = await visit.api.get("/v1/errors", wait_s=WALK_S, cursor=cursor or None, **which)
-        onward = told.get("cursor") or ""
+        answer = await visit.api.get("/v1/errors", wait_s=WALK_S, cursor=cursor or None, **which)
+        onward = answer.get("cursor") or ""
         flags = {name: each for name, each in which.items() if name not in ("since", "before")}
         return visit.render(
             "errors.html",
-            rows=[_row(visit, row, which, state) for row in told["errors"]],
-            others=told["others"],
-            looked=told["looked"],
+            rows=[_row(visit, row, which, state) for row in answer["errors"]],
+            others=answer["others"],
+            looked=answer["looked"],
             state=state,
             states=STATES,
             which=which,

@@ -132,11 +132,11 @@ async def _run_now(visit: Visit, job_id: str) -> None:
 
 
 async def _priority(visit: Visit, job_id: str) -> None:
-    said = visit.form.get("priority", "")
+    wanted = visit.form.get("priority", "")
     try:
-        priority = int(said)
+        priority = int(wanted)
     except ValueError:
-        raise ValueError(f"{said!r} is no priority: a whole number is, and a smaller one runs first") from None
+        raise ValueError(f"{wanted!r} is no priority: a whole number is, and a smaller one runs first") from None
     await visit.api.client.change(job_id, priority=priority)
 
 

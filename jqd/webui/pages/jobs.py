@@ -21,12 +21,12 @@ def register(ui: "Ui") -> None:
     async def show(visit: Visit) -> Response:
         which = visit.asked(*FILTER)
         cursor = visit.query.get("cursor", "")
-        told = await visit.api.get("/v1/jobs", limit=PAGE_JOBS, cursor=cursor or None, **which)
-        onward = told.get("cursor") or ""
+        answer = await visit.api.get("/v1/jobs", limit=PAGE_JOBS, cursor=cursor or None, **which)
+        onward = answer.get("cursor") or ""
         flags = {name: each for name, each in which.items() if name not in ("since", "before")}
         return visit.render(
             "jobs.html",
-            jobs=told.get("jobs", []),
+            jobs=answer.get("jobs", []),
             which=which,
             states=STATES,
             codes=CODES,

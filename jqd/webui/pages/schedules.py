@@ -36,11 +36,11 @@ def register(ui: "Ui") -> None:
     @ui.page("/schedules", nav="Schedules", takes=("cursor", "done"))
     async def show(visit: Visit) -> Response:
         cursor = visit.query.get("cursor", "")
-        told = await visit.api.get("/v1/schedules", limit=PAGE_SCHEDULES, cursor=cursor or None)
-        onward = told.get("cursor") or ""
+        answer = await visit.api.get("/v1/schedules", limit=PAGE_SCHEDULES, cursor=cursor or None)
+        onward = answer.get("cursor") or ""
         return visit.render(
             "schedules.html",
-            schedules=[(row, _when(row)) for row in told.get("schedules", [])],
+            schedules=[(row, _when(row)) for row in answer.get("schedules", [])],
             newest="/schedules" if cursor else "",
             older=visit.link("/schedules", cursor=onward) if onward else "",
             done=DONE.get(visit.query.get("done", ""), ""),
@@ -164,11 +164,11 @@ def _body(said: dict[str, str], job: dict[str, Any]) -> dict[str, Any]:
 def _typed_before(row: dict[str, Any]) -> dict[str, str]:
     """Return the fields of the form for a schedule as it is."""
     argument = value(row["job"].get("argument"))
-    said = {each: "" if row.get(each) is None else str(row[each]) for each in FIELDS} | {
+    fields = {each: "" if row.get(each) is None else str(row[each]) for each in FIELDS} | {
         "jobtype": row["job"]["name"],
         "argument": argument.text if argument.is_whole else TOO_LONG,
         "tags": " ".join(row["job"].get("tags") or ()),
     }
     for each in ("every", "jitter"):
-        said[each] = f"{row[each]:g}" if row.get(each) else ""
-    return said
+        fields[each] = f"{row[each]:g}" if row.get(each) else ""
+    return fields

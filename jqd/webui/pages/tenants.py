@@ -22,11 +22,11 @@ def register(ui: "Ui") -> None:
     @ui.page("/tenants", nav="Tenants", takes=("cursor", "done"))
     async def show(visit: Visit) -> Response:
         cursor = visit.query.get("cursor", "")
-        told = await visit.api.get("/v1/tenants", limit=PAGE_TENANTS, cursor=cursor or None)
-        onward = told.get("cursor") or ""
+        answer = await visit.api.get("/v1/tenants", limit=PAGE_TENANTS, cursor=cursor or None)
+        onward = answer.get("cursor") or ""
         return visit.render(
             "tenants.html",
-            tenants=[(row, _quota(row)) for row in told.get("tenants", [])],
+            tenants=[(row, _quota(row)) for row in answer.get("tenants", [])],
             states=STATES,
             newest="/tenants" if cursor else "",
             older=visit.link("/tenants", cursor=onward) if onward else "",

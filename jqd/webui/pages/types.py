@@ -38,12 +38,12 @@ def register(ui: "Ui") -> None:
     async def show(visit: Visit) -> Response:
         which = visit.asked("name")
         cursor = visit.query.get("cursor", "")
-        told = await visit.api.get("/v1/types", limit=PAGE, cursor=cursor or None, **which)
-        onward = told.get("cursor") or ""
+        answer = await visit.api.get("/v1/types", limit=PAGE, cursor=cursor or None, **which)
+        onward = answer.get("cursor") or ""
         lines = await _lines(visit)
         return visit.render(
             "types.html",
-            rows=[(row, lines.get((row.get("tenant", ""), row["name"]))) for row in told["types"]],
+            rows=[(row, lines.get((row.get("tenant", ""), row["name"]))) for row in answer["types"]],
             states=STATES,
             name=which.get("name", ""),
             width=LINE_WIDTH,
@@ -108,11 +108,11 @@ async def _row(visit: Visit, name: str) -> dict[str, Any] | None:
     """Return what is known of one jobtype of the own tenant: others may have its name in theirs."""
     cursor = ""
     for _ in range(CALLS_MAX):
-        told = await visit.api.get("/v1/types", limit=LOOKED, cursor=cursor or None, name=name)
-        for row in told["types"]:
+        answer = await visit.api.get("/v1/types", limit=LOOKED, cursor=cursor or None, name=name)
+        for row in answer["types"]:
             if row["name"] == name and row.get("tenant", "") == visit.me.tenant:
                 return row  # type: ignore[no-any-return]
-        cursor = told.get("cursor") or ""
+        cursor = answer.get("cursor") or ""
         if not cursor:
             break
     return None
@@ -121,11 +121,11 @@ async def _row(visit: Visit, name: str) -> dict[str, Any] | None:
 async def _lines(visit: Visit) -> dict[tuple[str, str], Line]:
     """Return what each jobtype ended in the last hour; nothing while the store is away."""
     try:
-        told = await visit.api.get_kept("/v1/history", HISTORY_S, minutes=60, types=1)
+        answer = await visit.api.get_kept("/v1/history", HISTORY_S, minutes=60, types=1)
     except Unavailable:
         return {}
     found = {}
-    for row in told["types"]:
+    for row in answer["types"]:
         ended = row["ended"]
         drawn = points(ended, LINE_WIDTH, LINE_HEIGHT, max(ended, default=0))
         found[row.get("tenant", ""), row["name"]] = Line("ended", "ended", drawn, max(ended, default=0), sum(ended))
