@@ -55,7 +55,7 @@ def draw(routes: Sequence[Route]) -> dict[str, Any]:
     drawn, schemas = msgspec.json.schema_components(kinds, ref_template=SCHEMAS + "{name}")
     schema = dict(zip(kinds, drawn, strict=True))
     for each in (*drawn, *schemas.values()):
-        _tell_generators(each)
+        _mark_sizes(each)
     schemas = {_name(name): each for name, each in schemas.items()}
     # A query stands in its call, parameter by parameter.
     queries = {kind: schemas.pop(schema[kind]["$ref"].removeprefix(SCHEMAS)) for kind in {one.query for one in routes}}
@@ -87,7 +87,7 @@ def _name(name: str) -> str:
     return f"{name.removeprefix('New')}New" if name.startswith("New") else name
 
 
-def _tell_generators(schema: dict[str, Any]) -> None:
+def _mark_sizes(schema: dict[str, Any]) -> None:
     """Add what generators of clients need: the size of numbers, for some take 32 bits otherwise. Defaults that are a
     map or an array are removed: generators cannot use them."""
     least, most = schema.get("minimum", -INT32 - 2), schema.get("maximum", INT32 + 1)
@@ -101,7 +101,7 @@ def _tell_generators(schema: dict[str, Any]) -> None:
         del schema["default"]
     within = [schema[name] for name in ("items", "additionalProperties") if isinstance(schema.get(name), dict)]
     for each in (*within, *schema.get("anyOf", ()), *schema.get("properties", {}).values()):
-        _tell_generators(each)
+        _mark_sizes(each)
 
 
 def tag_of(route: Route) -> str:

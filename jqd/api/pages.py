@@ -101,13 +101,13 @@ def _call(method: str, path: str, call: dict[str, Any]) -> str:
     if body := call.get("requestBody"):
         given.append(("body", _content(body["content"])))
     rows = [
-        (escape(status), _content(answer["content"]) if "content" in answer else _told(answer))
+        (escape(status), _content(answer["content"]) if "content" in answer else _words_of(answer))
         for status, answer in call["responses"].items()
     ]
     return f'<p class="call">{method.upper()} {escape(path)}</p>{about}{_table(given)}{_table(rows)}'
 
 
-def _told(answer: dict[str, Any]) -> str:
+def _words_of(answer: dict[str, Any]) -> str:
     if "$ref" not in answer:
         return escape(answer["description"])
     kind = _REFUSAL.sub("", answer["$ref"].rpartition("/")[2]) or "Details"

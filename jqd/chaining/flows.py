@@ -142,7 +142,7 @@ class Flows:
                 await self._ask(due.blocked, due.rest_until_ms)
         finally:
             if due.ended:
-                await self._tell(due.ended, due.rest_until_ms)
+                await self._note_ends(due.ended, due.rest_until_ms)
         if due.wait_s != 0 and self._clock.mono_s() >= self._rest_until_s:
             self._clear = self._begun
         self._turn.set()
@@ -232,7 +232,7 @@ class Flows:
 
     # ------------------------------------------------ parents
 
-    async def _tell(self, ended: Sequence[Parent], rest_until_ms: int) -> None:
+    async def _note_ends(self, ended: Sequence[Parent], rest_until_ms: int) -> None:
         """Tell children of ends, and let those go on that wait for nothing else."""
         by_home: dict[int, list[ParentNote]] = {}
         for each in ended:

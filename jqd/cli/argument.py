@@ -94,7 +94,7 @@ def push_file(
                 bar.update(task, completed=chunk[-1].read_bytes)
         except JqdError as error:
             pushed.stopped = error
-    _tell(path, pushed, last)
+    _print_refused(path, pushed, last)
     return pushed
 
 
@@ -134,7 +134,7 @@ def _refused(chunk: list[Line], errors: list[ItemError]) -> list[tuple[int, str]
     ]
 
 
-def _tell(path: Path, pushed: Pushed, last: int) -> None:
+def _print_refused(path: Path, pushed: Pushed, last: int) -> None:
     for number, why in pushed.refused[:REFUSALS_SHOWN]:
         print(f"jqd: {path} line {number} was refused: {why}", file=sys.stderr)
     if pushed.refusals > REFUSALS_SHOWN:

@@ -78,7 +78,7 @@ def set_(name: str, match: str, /, *, said: Said = Said(), dry_run: Flag = False
     with common.client() as client:
         answer = client.set_constraint(name, match, **asked, dry_run=dry_run)
     if dry_run and common.output == "table":
-        _tell_trial(name, answer)
+        _print_trial(name, answer)
     else:
         _show(answer, common)
     return Exit.DONE
@@ -110,7 +110,7 @@ def _show(told: dict[str, Any], common: Common) -> None:
             print(f"{name:<12}  {_limit(value) if name == 'rate' else value}")
 
 
-def _tell_trial(name: str, told: dict[str, Any]) -> None:
+def _print_trial(name: str, told: dict[str, Any]) -> None:
     keys = f" under {_count(told['keys'], 'key')}" if told["matched"] else ""
     print(
         f"{name} matches {told['matched']} of {_count(told['looked_at'], 'waiting job')}{keys}; "

@@ -152,7 +152,7 @@ def get(
             return _show_result(client, info, common.output)
     if common.output == "table" and info.argument is None and (info.argument_bytes or 0) > 1:
         print(f"jqd: its argument has {info.argument_bytes} bytes and is not shown; --whole does", file=sys.stderr)
-    show(_said_once(info) if common.output == "table" else info, common.output)
+    show(_without_repeats(info) if common.output == "table" else info, common.output)
     return Exit.TIMED_OUT if wait_s and not info.ended else Exit.DONE
 
 
@@ -161,11 +161,11 @@ def _push(client: Client, name: str, argument: Any, options: dict[str, Any]) -> 
         job_id = client.push(name, argument, **options)
     except Conflict as error:
         raise Conflict(f"{error}: --replace does that", status=error.status) from error
-    _say_if_unserved(client, name)
+    _warn_if_unserved(client, name)
     return job_id
 
 
-def _say_if_unserved(client: Client, name: str) -> None:
+def _warn_if_unserved(client: Client, name: str) -> None:
     """Warn if no worker serves the name: it may be mistyped.
 
     Without the right to see workers, or an answer, nothing is said.
@@ -183,7 +183,7 @@ def _say_if_unserved(client: Client, name: str) -> None:
             print(f"jqd: no worker or handler of {name!r} is known{hint} The job waits for one", file=sys.stderr)
 
 
-def _said_once(info: JobInfo) -> dict[str, Any]:
+def _without_repeats(info: JobInfo) -> dict[str, Any]:
     """Return a job for people: an error that its message repeats, and the last attempt's message, stand there once."""
     fields = {**plain(info), "history": [_brief(one) for one in plain(info.history)]}
     last = fields["history"][-1] if fields["history"] else {}
@@ -199,7 +199,7 @@ def _brief(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lines_pushed(client: Client, name: str, pushed: Pushed, *, wait: bool, output: Output) -> int:
-    _say_if_unserved(client, name)
+    _warn_if_unserved(client, name)
     with _known(pushed.job_ids):
         if not wait or pushed.stopped is not None:
             pushed.show(output)
@@ -210,7 +210,7 @@ def _lines_pushed(client: Client, name: str, pushed: Pushed, *, wait: bool, outp
 
 
 def _rows_pushed(client: Client, name: str, pushed: Pushed, table: Table, output: Output) -> int:
-    _say_if_unserved(client, name)
+    _warn_if_unserved(client, name)
     if pushed.stopped is not None and pushed.jobs and (table.batch_key or table.id_column):
         print("jqd: the same command again goes on: what was pushed counts once", file=sys.stderr)
     if output == "table":
@@ -243,7 +243,7 @@ def _ended(info: JobInfo) -> Exit:
 
 
 def _show_end(info: JobInfo, output: Output) -> Exit:
-    show(_said_once(info) if output == "table" else info, output)
+    show(_without_repeats(info) if output == "table" else info, output)
     return _ended(info)
 
 

@@ -149,7 +149,7 @@ def cat(
                 continue
             for record in found:
                 if begin_ms <= record.at_ms < end_ms and (not type_ or record.jobtype in type_):
-                    sys.stdout.write(_told(record, lines=lines) + "\n")
+                    sys.stdout.write(_line_of(record, lines=lines) + "\n")
                     printed += 1
     if not printed and not damaged:
         print("jqd: the journal holds no record of that kind", file=sys.stderr)
@@ -296,7 +296,7 @@ def _running(path: Path) -> str | None:
     return f"unix://{path.absolute()}"
 
 
-def _told(record: Record, *, lines: bool) -> str:
+def _line_of(record: Record, *, lines: bool) -> str:
     return line(record.what) if lines and isinstance(record.what, Job) else record.as_json()
 
 

@@ -49,13 +49,13 @@ def _follow(client: Client, job_id: str, common: Common) -> int:
                 print(f"jqd: {event.data['dropped']} bytes before this are not kept", file=sys.stderr)
             _print(event.data["lines"])
         else:
-            print(f"jqd: {_said(event)}".translate(CONTROLS), file=sys.stderr)
+            print(f"jqd: {_line_of(event)}".translate(CONTROLS), file=sys.stderr)
         if event.kind == "end" and event.data["reason"] != "ended":
             raise NotFound(f"job {job_id} is not there any more: {event.data['reason']}", status=404)
     return Exit.DONE if state == "succeeded" else Exit.FAILED
 
 
-def _said(event: JobEvent) -> str:
+def _line_of(event: JobEvent) -> str:
     told = event.data
     if event.kind == "progress":
         done = "" if told["done"] is None else f"{told['done']:.0%} "

@@ -200,7 +200,7 @@ def clean(*, older: str, dry_run: Flag = False, common: Common = Common()) -> in
     """
     old = timedelta(seconds=age(older, "--older"))
     with common.client() as client:
-        return _told(client.clean(old, dry_run=dry_run), common)
+        return _show_changed(client.clean(old, dry_run=dry_run), common)
 
 
 def forget(*worker_ids: str, common: Common = Common()) -> int:
@@ -286,7 +286,7 @@ def _types(names: tuple[str, ...], what: str, common: Common, act: Act, done: st
 def _many(what: str, act: Callable[..., Changed], sure: Sure, common: Common) -> int:
     if not (sure.dry_run or sure.yes):
         _sure(what, act(dry_run=True).matched)
-    return _told(act(dry_run=sure.dry_run), common)
+    return _show_changed(act(dry_run=sure.dry_run), common)
 
 
 def _sure(what: str, matched: int) -> None:
@@ -365,6 +365,6 @@ def _forget(client: Client, worker_id: str) -> tuple[str, Exit]:
     return "forgotten", Exit.DONE
 
 
-def _told(changed: Changed, common: Common) -> int:
+def _show_changed(changed: Changed, common: Common) -> int:
     show({"matched": changed.matched, "changed": changed.changed}, common.output)
     return Exit.DONE

@@ -75,7 +75,7 @@ async def serve(
         await serve_daemon(
             settings,
             ready=ready,
-            interrupted=lambda in_hand: _say_stopping(in_hand, settings),
+            interrupted=lambda in_hand: _print_stopping(in_hand, settings),
             load=lambda: load(file=config, flags=flags),
         )
     return Exit.DONE
@@ -124,7 +124,7 @@ async def dev(
             if find_spec("quart_trio") is not None:  # the extra `ui` is here
                 start("ui", "--url", url, "--bind", ui_bind or _beside(url), again=True)
 
-        await serve_daemon(settings, ready=ready, interrupted=lambda in_hand: _say_stopping(in_hand, settings))
+        await serve_daemon(settings, ready=ready, interrupted=lambda in_hand: _print_stopping(in_hand, settings))
     return Exit.DONE
 
 
@@ -170,7 +170,7 @@ def _usable(data_dir: Path) -> Iterator[None]:
     yield
 
 
-def _say_stopping(in_hand: int, settings: Config) -> None:
+def _print_stopping(in_hand: int, settings: Config) -> None:
     """Print, after Ctrl-C, which jobs are waited for. Not between JSON lines: programs read those."""
     if settings.log.form == "json" or not sys.stderr.isatty():
         return

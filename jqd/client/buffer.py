@@ -151,7 +151,7 @@ class Buffer:
         """Return when all jobs pushed before are known to be taken. Raises NotPushed for those that are not, also of
         earlier ones that nobody has heard of; TimedOut after `wait`, which leaves them here."""
         left = self.settle(None if wait is None else duration_s(wait))
-        self._tell()
+        self._raise_unfetched()
         if left:
             raise TimedOut(f"{left} jobs wait in the buffer after {wait}: no daemon has them yet")
 
@@ -160,7 +160,7 @@ class Buffer:
         self._shut()
         self.settle(None)
         LEAVING.discard(self)
-        self._tell()
+        self._raise_unfetched()
 
     def __enter__(self) -> Self:
         return self
@@ -309,7 +309,7 @@ class Buffer:
     def _failed_untold(self) -> list[Pending]:
         return [one for one in self._failed if not one.is_told]
 
-    def _tell(self) -> None:
+    def _raise_unfetched(self) -> None:
         """Raise NotPushed for failures that nobody has fetched."""
         with self._changed:
             failed, self._failed = self._failed_untold(), []

@@ -266,7 +266,7 @@ class Client(Manage):
             raise NoResult(f"{_named(info)} has succeeded; {info.message}")
         result = info.result
         if info.result_bytes:
-            result = self._http.told(f"the result of {job_id}", "GET", f"{job_path(job_id)}/result")["result"]
+            result = self._http.call_for_map(f"the result of {job_id}", "GET", f"{job_path(job_id)}/result")["result"]
         if consume and result is not None:
             # We have the result. A daemon that did not get this request drops it by itself after a while.
             with suppress(Unreachable, TimedOut, Unavailable):
@@ -305,7 +305,7 @@ class Client(Manage):
 
     def log(self, job_id: str) -> str:
         """The end of what the last attempt printed; of a running job what its worker sent so far. Raises NotFound."""
-        return str(self._http.told("a question for a log", "GET", f"{job_path(job_id)}/log").get("log", ""))
+        return str(self._http.call_for_map("a question for a log", "GET", f"{job_path(job_id)}/log").get("log", ""))
 
     def cancel(self, job_id: str) -> Cancel:
         """Cancel the job, if it has not ended. Raises NotFound."""
@@ -326,7 +326,7 @@ class Client(Manage):
         """
         packed = None if body is None else encode(body)
         how: dict[str, Any] = {"params": query(**params), "body": packed, "wait_s": wait_s}
-        return self._http.told(f"{method} {path}", method, path, repeatable=method == "GET", **how)
+        return self._http.call_for_map(f"{method} {path}", method, path, repeatable=method == "GET", **how)
 
     def counters(self) -> Iterator[JobEvent]:
         """The daemon's counters each second, as `counters` events, of the daemon that is asked first, until it ends

@@ -41,7 +41,7 @@ class Constraints:
             "on_error": on_error,
         }
         values = {name: value for name, value in fields.items() if value is not None}
-        return self._http.told(
+        return self._http.call_for_map(
             "a call about a constraint",
             "PUT",
             _path(name),
@@ -55,7 +55,7 @@ class Constraints:
 
     def constraint(self, name: str) -> dict[str, Any]:
         """Return one constraint. Raises NotFound."""
-        return self._http.told("a call about a constraint", "GET", _path(name))
+        return self._http.call_for_map("a call about a constraint", "GET", _path(name))
 
     def delete_constraint(self, name: str) -> None:
         """Delete a constraint: nothing waits for it any more. Raises NotFound."""

@@ -80,7 +80,7 @@ class Flows:
         cursor = ""
         while True:
             params = query(cursor=cursor or None)
-            answer = self._http.told(
+            answer = self._http.call_for_map(
                 "a question for a flow", "GET", f"{job_path(job_id)}/flow", params=params, wait_s=LOOK_S
             )
             page = converted(answer, FlowInfo)
@@ -100,7 +100,9 @@ class Flows:
 
     def group(self, group: str) -> GroupInfo:
         """Return how the jobs of a group stand. Raises NotFound."""
-        return converted(self._http.told("a question for a group", "GET", group_path(group), wait_s=LOOK_S), GroupInfo)
+        return converted(
+            self._http.call_for_map("a question for a group", "GET", group_path(group), wait_s=LOOK_S), GroupInfo
+        )
 
     def close_group(
         self, group: str, then: Mapping[str, Any] | None = None, *, on_parent_failure: OnFailure | None = None
@@ -113,7 +115,7 @@ class Flows:
         """
         fields = {"then": then, "on_parent_failure": on_parent_failure}
         body = encode({name: value for name, value in fields.items() if value is not None})
-        answer = self._http.told("a call about a group", "POST", f"{group_path(group)}/close", body=body)
+        answer = self._http.call_for_map("a call about a group", "POST", f"{group_path(group)}/close", body=body)
         return None if answer.get("then") is None else converted(answer["then"], GroupWaits)
 
     def cancel_group(self, group: str, *, dry_run: bool = False) -> Changed:
@@ -128,7 +130,7 @@ class Flows:
 
     def _changed(self, path: str, *, dry_run: bool) -> Changed:
         body = encode({"dry_run": True}) if dry_run else None
-        answer = self._http.told("a call about jobs", "POST", path, body=body, wait_s=LOOK_S)
+        answer = self._http.call_for_map("a call about jobs", "POST", path, body=body, wait_s=LOOK_S)
         return Changed(int(answer["matched"]), int(answer["changed"]))
 
 

@@ -121,7 +121,7 @@ class Http:
     def pause(self, seconds: float) -> None:
         self._sleep(seconds)
 
-    def told(self, what: str, method: str, path: str, **how: Any) -> dict[str, Any]:
+    def call_for_map(self, what: str, method: str, path: str, **how: Any) -> dict[str, Any]:
         """As `call`, for an answer that is a map. `what`: names the call in the error where it is none."""
         answer = self.call(method, path, **how)
         if not isinstance(answer.body, dict):

@@ -91,7 +91,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         while left is None or left > 0:
             size = PAGE_JOBS if left is None else min(left, PAGE_JOBS)
             params = query(**asked, limit=size, cursor=cursor or None)
-            answer = self._http.told("a question for jobs", "GET", "/v1/jobs", params=params)
+            answer = self._http.call_for_map("a question for jobs", "GET", "/v1/jobs", params=params)
             infos = [_info(job) for job in answer.get("jobs", [])]
             infos = [info for info in infos if info.job_id not in seen]
             yield from infos
@@ -110,7 +110,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         cursor, others = "", 0
         while True:
             asked = params | ({"cursor": cursor} if cursor else {})
-            answer = self._http.told("a question for errors", "GET", "/v1/errors", params=asked, wait_s=BULK_S)
+            answer = self._http.call_for_map("a question for errors", "GET", "/v1/errors", params=asked, wait_s=BULK_S)
             for row in answer["errors"]:
                 known = found.setdefault((row.get("tenant", ""), row["name"], row["error"]), row)
                 if known is not row:
@@ -139,7 +139,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
 
     def why(self, job_id: str) -> dict[str, Any]:
         """Return why a job waits: `text` in one sentence, `reason` and more for programs. Raises NotFound."""
-        return self._http.told("a question why", "GET", f"{job_path(job_id)}/why")
+        return self._http.call_for_map("a question why", "GET", f"{job_path(job_id)}/why")
 
     def delete(self, job_id: str) -> None:
         """Delete a job for good that has ended. Raises NotFound, Conflict when it has not."""
@@ -174,7 +174,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
     def handler(self, name: str, *, version: int | None = None) -> dict[str, Any]:
         """Return the newest version of a handler, or that one, as the daemon shows it. Raises NotFound."""
         path = f"/v1/handlers/{quote(name, safe='')}"
-        return self._http.told("a question for a handler", "GET", path, params=query(version=version))
+        return self._http.call_for_map("a question for a handler", "GET", path, params=query(version=version))
 
     def handlers(self) -> list[dict[str, Any]]:
         """Return all handlers by name, of each the newest version."""
@@ -201,7 +201,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         more = {"eid": eid, "before": before, "beforeEach": before_each, "afterEach": after_each}
         fields = {"lang": lang, "body": body, "options": options, "server_only": server_only or None, **more}
         fields = {field: value for field, value in fields.items() if value is not None}
-        return self._http.told(
+        return self._http.call_for_map(
             "a handler", "PUT", f"/v1/handlers/{quote(name, safe='')}", body=encode(fields), repeatable=False
         )
 
@@ -211,7 +211,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
 
     def stats(self) -> dict[str, Any]:
         """Return the daemon's counters."""
-        return self._http.told("a question for stats", "GET", "/v1/stats")
+        return self._http.call_for_map("a question for stats", "GET", "/v1/stats")
 
     def workers(self) -> list[dict[str, Any]]:
         """Return the registered workers."""
@@ -224,7 +224,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         jobtype. `since` says from when on anything is known. Raises Invalid.
         """
         params = query(name=name, minutes=minutes, types=types or None)
-        return self._http.told("a question for history", "GET", "/v1/history", params=params)
+        return self._http.call_for_map("a question for history", "GET", "/v1/history", params=params)
 
     def types(self) -> list[dict[str, Any]]:
         """Return the jobtypes that have jobs, or are paused, by name."""
@@ -232,33 +232,33 @@ class Manage(Constraints, Flows, Schedules, Tokens):
 
     def drain(self, daemon: str = "this") -> dict[str, Any]:
         """Have a daemon begin no job, through restarts, until it is resumed; `in_hand` says what goes on there."""
-        return self._http.told("a drain", "POST", f"/v1/daemons/{quote(daemon, safe='')}/drain")
+        return self._http.call_for_map("a drain", "POST", f"/v1/daemons/{quote(daemon, safe='')}/drain")
 
     def resume_daemon(self, daemon: str = "this") -> dict[str, Any]:
         """Have a daemon begin jobs again. `note` says if it was not drained."""
-        return self._http.told("a resumption", "POST", f"/v1/daemons/{quote(daemon, safe='')}/resume")
+        return self._http.call_for_map("a resumption", "POST", f"/v1/daemons/{quote(daemon, safe='')}/resume")
 
     def pause_type(self, name: str, *, reason: str = "") -> dict[str, Any]:
         """Pause a jobtype at all daemons, until it is resumed; running jobs go on. `note`: what may be a mistake.
         `reason`: a line that is shown with it."""
         body = encode({"reason": reason}) if reason else None
-        return self._http.told("a pause", "POST", f"/v1/types/{quote(name, safe='')}/pause", body=body)
+        return self._http.call_for_map("a pause", "POST", f"/v1/types/{quote(name, safe='')}/pause", body=body)
 
     def resume_type(self, name: str) -> dict[str, Any]:
         """Have jobs of that type begun again. `note` says if it was not paused."""
-        return self._http.told("a resumption", "POST", f"/v1/types/{quote(name, safe='')}/resume")
+        return self._http.call_for_map("a resumption", "POST", f"/v1/types/{quote(name, safe='')}/resume")
 
     def pause_all(self) -> dict[str, Any]:
         """Have no job begun of the tenant that the client speaks for, at any daemon, until it is resumed."""
-        return self._http.told("a pause", "POST", "/v1/types/pause")
+        return self._http.call_for_map("a pause", "POST", "/v1/types/pause")
 
     def resume_all(self) -> dict[str, Any]:
         """Have jobs of that tenant begun again. `note` says if it was not paused."""
-        return self._http.told("a resumption", "POST", "/v1/types/resume")
+        return self._http.call_for_map("a resumption", "POST", "/v1/types/resume")
 
     def paused_tenants(self) -> list[dict[str, Any]]:
         """The paused tenants, with `paused_at` and `by`."""
-        answer = self._http.told("a question for types", "GET", "/v1/types", params=query(limit=1))
+        answer = self._http.call_for_map("a question for types", "GET", "/v1/types", params=query(limit=1))
         return list(answer.get("paused") or ())
 
     def daemons(self) -> list[dict[str, Any]]:
@@ -276,7 +276,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         values = {key: value for key, value in fields.items() if value not in (None, False)}
         while True:
             body = encode(values | ({"cursor": cursor} if cursor else {}))
-            answer = self._http.told(
+            answer = self._http.call_for_map(
                 f"a wish to {what} many jobs", "POST", f"/v1/jobs/{what}", body=body, wait_s=BULK_S
             )
             matched, changed = matched + answer["matched"], changed + answer["changed"]

@@ -52,7 +52,7 @@ class Schedules:
             "until": until,
         }
         values = {"job": job_map(**job), **{key: value for key, value in fields.items() if value is not None}}
-        return self._http.told("a call about a schedule", "PUT", _path(name), body=encode(values))
+        return self._http.call_for_map("a call about a schedule", "PUT", _path(name), body=encode(values))
 
     def schedules(self) -> list[dict[str, Any]]:
         """Return all schedules, by name, page by page."""
@@ -60,7 +60,7 @@ class Schedules:
 
     def schedule(self, name: str) -> dict[str, Any]:
         """Return one schedule, with its next five dates. Raises NotFound."""
-        return self._http.told("a call about a schedule", "GET", _path(name))
+        return self._http.call_for_map("a call about a schedule", "GET", _path(name))
 
     def delete_schedule(self, name: str) -> None:
         """Delete a schedule: no date comes any more; pushed jobs stay. Raises NotFound."""
@@ -68,11 +68,11 @@ class Schedules:
 
     def pause_schedule(self, name: str) -> dict[str, Any]:
         """Pause a schedule: no date comes until it is resumed. Raises NotFound."""
-        return self._http.told("a call about a schedule", "POST", f"{_path(name)}/pause")
+        return self._http.call_for_map("a call about a schedule", "POST", f"{_path(name)}/pause")
 
     def resume_schedule(self, name: str) -> dict[str, Any]:
         """Resume a schedule: its dates come from now on; those that passed meanwhile do not. Raises NotFound."""
-        return self._http.told("a call about a schedule", "POST", f"{_path(name)}/resume")
+        return self._http.call_for_map("a call about a schedule", "POST", f"{_path(name)}/resume")
 
     def run_schedule(self, name: str) -> str:
         """Push a schedule's job once, apart from its dates. Returns the job's id. Raises NotFound."""

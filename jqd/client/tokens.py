@@ -40,14 +40,16 @@ class Tokens:
             fields["tenant"] = tenant
         if expires_in is not None:
             fields["expires_in"] = duration_s(expires_in)
-        return self._http.told("a call about tokens", "POST", "/v1/tokens", body=encode(fields), repeatable=False)
+        return self._http.call_for_map(
+            "a call about tokens", "POST", "/v1/tokens", body=encode(fields), repeatable=False
+        )
 
     def me(self) -> dict[str, Any]:
         """Who asks: `role`, `tenant`, `scopes`, `token_id`, `note`, `expires_at`, `derived_from`, `all_tenants`.
 
         `tokens_required` is False where nobody is asked for a token.
         """
-        return self._http.told("who asks", "GET", "/v1/me")
+        return self._http.call_for_map("who asks", "GET", "/v1/me")
 
     def derive_token(
         self,
@@ -71,7 +73,7 @@ class Tokens:
             fields["role"] = role
         if scopes is not None:
             fields["scopes"] = list(scopes)
-        return self._http.told(
+        return self._http.call_for_map(
             "a call about tokens", "POST", "/v1/tokens/derive", body=encode(fields), repeatable=False
         )
 
@@ -123,7 +125,7 @@ class Tokens:
         """
         limits = {"rate": rate, "bytes": bytes_per_s, "queued": queued, "in_flight": in_flight, "dead": dead}
         fields = {name: limit for name, limit in limits.items() if limit is not None}
-        return self._http.told(
+        return self._http.call_for_map(
             "a call about tokens", "PUT", f"/v1/quotas/{quote(tenant, safe='')}", body=encode(fields)
         )
 
@@ -148,7 +150,7 @@ class Tokens:
         Returns the URLs of those that could not be told: they hear of it when they reach the store. Raises NotFound.
         """
         path = f"/v1/tokens/{quote(token_id, safe='')}"
-        answer = self._http.told("a call about tokens", "DELETE", path)
+        answer = self._http.call_for_map("a call about tokens", "DELETE", path)
         untold = []
         for url in map(str, answer.get("urls") or ()):
             if self._http.url.startswith("https:") and not url.startswith("https:"):

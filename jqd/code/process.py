@@ -36,8 +36,8 @@ class Process:
         """Read its output until it has ended and nothing is left of it."""
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._hear, self._prints)
-                nursery.start_soon(self._hear, self._complains)
+                nursery.start_soon(self._read_output, self._prints)
+                nursery.start_soon(self._read_output, self._complains)
                 await self._wait_dead()
                 nursery.cancel_scope.cancel()
         finally:
@@ -81,7 +81,7 @@ class Process:
                 if not self._read(fd):
                     break
 
-    async def _hear(self, fd: int) -> None:
+    async def _read_output(self, fd: int) -> None:
         while fd in self._open:
             await trio.lowlevel.wait_readable(fd)
             self._read(fd)

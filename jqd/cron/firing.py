@@ -141,7 +141,7 @@ async def _fire_all(
     for each in done:
         services.feature(Schedules).counts["fired"] += each.step.fires
         services.feature(Schedules).counts["skipped"] += each.step.skipped
-        _tell(each)
+        _log_fired(each)
     if agreed is not None and agreed.jobs:
         await confirm_ids(services, agreed, written.position)
     return unsure
@@ -201,7 +201,7 @@ async def _stop(services: Services, one: KnownSchedule) -> None:
         get_logger("schedules").debug("schedules.gone", job_id=one.fired.job_id)  # it has ended, and is deleted
 
 
-def _tell(each: Firing) -> None:
+def _log_fired(each: Firing) -> None:
     note = {"name": each.one.name, "date": iso(each.step.through_ms), "skipped": each.step.skipped}
     log = get_logger("schedules")
     if each.step.fires:

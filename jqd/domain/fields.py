@@ -68,7 +68,7 @@ def faults_of(
     except msgspec.ValidationError as error:
         if "at `key`" in str(error):
             return [Fault("", "a map of fields is wanted: one of its keys is no text")]
-        return [Fault("", f"a map is wanted, not {_said(Raw(data), [])}")]
+        return [Fault("", f"a map is wanted, not {_quoted(Raw(data), [])}")]
     except UnicodeDecodeError as error:
         return [Fault("", f"a key of the map is no text: {error.reason}")]
     faults = list(islice(_each(fields, kind, instead, texts), FAULTS_MAX))
@@ -113,7 +113,7 @@ def _each(
                 continue
             places = [int(place) for place in _PLACE.findall(str(error))]
             where = "/".join((name, *map(str, places)))
-            text = "what was given" if _is_secret(hint) else _said(given[name], places)
+            text = "what was given" if _is_secret(hint) else _quoted(given[name], places)
             what = f"{where} must be {allowed(hint, len(places))}, not {text}"
             yield Fault(f"/{where}", what)
 
@@ -194,7 +194,7 @@ def _is_secret(hint: Any) -> bool:
     return any((meta.extra_json_schema or {}).get("writeOnly") for meta in metas)
 
 
-def _said(raw: Raw, places: list[int]) -> str:
+def _quoted(raw: Raw, places: list[int]) -> str:
     if len(raw) > QUOTED_BYTES_MAX:
         return f"{len(raw)} bytes"
     try:

@@ -114,7 +114,7 @@ class Connection:
 
     async def turn_away(self, detail: str) -> None:
         """Send a 503 and close."""
-        self._say(503, detail, retry_after_s=1)
+        self._send_last(503, detail, retry_after_s=1)
         await self.run()
 
     def look(self, now_s: float) -> None:
@@ -156,7 +156,7 @@ class Connection:
             self._bye = error.last
             self._house.not_agreed(error.why, self.client[0])
         except Refused as refused:
-            self._say(refused.status, refused.detail)
+            self._send_last(refused.status, refused.detail)
 
     async def _agree(self) -> None:
         """Do the TLS handshake, where there is TLS. Handshakes are work, so each address has turns."""
@@ -243,13 +243,13 @@ class Connection:
         if exchange.sent:
             log_event(self._house.log.warning, "http.answer_cut", peer=self.client[0], id=fault, why=exchange.stopped)
         elif exchange.refusal is not None:
-            self._say(exchange.refusal.status, exchange.refusal.detail)
+            self._send_last(exchange.refusal.status, exchange.refusal.detail)
         elif exchange.cut:
-            self._say(400, "the body ended before it was whole; nothing was taken")
+            self._send_last(400, "the body ended before it was whole; nothing was taken")
         elif not exchange.gone and not exchange.left:
             if failed is None:
                 fault = log_internal_error(self._house.log, "http.unanswered", RuntimeError(), peer=self.client[0])
-            self._say(500, f"an internal error; the log tells more under the id {fault}", fault=fault)
+            self._send_last(500, f"an internal error; the log tells more under the id {fault}", fault=fault)
         return False
 
     def _overdue(self) -> None:
@@ -258,9 +258,9 @@ class Connection:
         if exchange is not None and (exchange.complete or exchange.sent or exchange.whole):
             return
         if self._within and not self._bye:
-            self._say(408, TOO_SLOW)
+            self._send_last(408, TOO_SLOW)
 
-    def _say(self, status: int, detail: str, *, fault: str = "", retry_after_s: int | None = None) -> None:
+    def _send_last(self, status: int, detail: str, *, fault: str = "", retry_after_s: int | None = None) -> None:
         """Send the last response before the connection ends."""
         answer = problem_answer(status, detail, fault=fault, retry_after_s=retry_after_s)
         whole = render_whole(answer, self._house.dates.line())

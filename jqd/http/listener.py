@@ -64,7 +64,7 @@ class Listener:
         self._log = log or get_logger("http")
         host, port = listener.getsockname()[:2]
         self._house = ServerContext(app, config, self._log, (host, port), whose=whose, urgent=urgent)
-        self._house.warn = self._say
+        self._house.warn = self._log_once
         self.certificate = Certificate(config, self._log, clock or SystemClock())
         self._listener = listener
         self._turned_away = 0
@@ -119,7 +119,7 @@ class Listener:
                 continue
             except OSError as error:
                 if error.errno != errno.ECONNABORTED:  # that one had left before it was accepted
-                    self._say("http.cannot_accept", error=errno.errorcode.get(error.errno or 0, "?"))
+                    self._log_once("http.cannot_accept", error=errno.errorcode.get(error.errno or 0, "?"))
                     await trio.sleep(PAUSE_S)
                 await trio.lowlevel.checkpoint()
                 continue
@@ -155,7 +155,7 @@ class Listener:
         try:
             await trio.lowlevel.wait_readable(self._listener)
         except OSError as error:  # the kernel has no memory for one more thing to wait for
-            self._say("http.cannot_wait", error=errno.errorcode.get(error.errno or 0, "?"))
+            self._log_once("http.cannot_wait", error=errno.errorcode.get(error.errno or 0, "?"))
             await trio.sleep(PAUSE_S)
 
     def _admit(self, nursery: trio.Nursery, sock: socket.socket, client: tuple[str, int]) -> None:
@@ -167,7 +167,7 @@ class Listener:
             if crowd.join(connection):
                 nursery.start_soon(self._run, connection)
                 return
-            self._say("http.full", connections=len(crowd.present), peer=client[0])
+            self._log_once("http.full", connections=len(crowd.present), peer=client[0])
             if self._turned_away < TURNED_AWAY_MAX:
                 self._turned_away += 1
                 nursery.start_soon(self._turn_away, connection)
@@ -179,7 +179,7 @@ class Listener:
         try:
             sock.close()
         except OSError as error:
-            self._say("http.not_closed", error=errno.errorcode.get(error.errno or 0, "?"))
+            self._log_once("http.not_closed", error=errno.errorcode.get(error.errno or 0, "?"))
 
     async def _run(self, connection: Connection) -> None:
         await connection.run()
@@ -191,7 +191,7 @@ class Listener:
         finally:
             self._turned_away -= 1
 
-    def _say(self, event: str, **fields: object) -> None:
+    def _log_once(self, event: str, **fields: object) -> None:
         """Log an event, unless the same was logged just now."""
         now_s = trio.current_time()
         said_s, times = self._said.get(event, (-math.inf, 0))

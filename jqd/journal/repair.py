@@ -133,7 +133,7 @@ class _Mender:
         if pages == seen.head:
             return header
         kept = self._keep(seen.path, 0, min(HEAD_BYTES, seen.size), "head")
-        self._say(seen.path, f"{why}; what stood there is kept as {kept}")
+        self._note_done(seen.path, f"{why}; what stood there is kept as {kept}")
         if not self._dry:
             with self._writing(seen.path) as fd:
                 for at in range(0, HEAD_BYTES, HEADER_COPY_BYTES):
@@ -164,7 +164,7 @@ class _Mender:
 
     def _seal(self, seen: SegmentView, header: SegmentHeader, place: Place, start: int, kept: str | None) -> None:
         kept = kept or self._keep(seen.path, place.offset, place.size, str(start))
-        self._say(seen.path, f"byte {place.offset}: {place.kind}, {place.size} bytes: kept as {kept}, sealed")
+        self._note_done(seen.path, f"byte {place.offset}: {place.kind}, {place.size} bytes: kept as {kept}, sealed")
         if self._dry:
             return
         with self._writing(seen.path) as fd:
@@ -173,7 +173,7 @@ class _Mender:
 
     def _cut(self, seen: SegmentView, place: Place, start: int) -> None:
         kept = self._keep(seen.path, place.offset, place.size, str(start))
-        self._say(seen.path, f"byte {place.offset}: {place.kind}, {place.size} bytes: kept as {kept}, cut")
+        self._note_done(seen.path, f"byte {place.offset}: {place.kind}, {place.size} bytes: kept as {kept}, cut")
         if not self._dry:
             with self._writing(seen.path) as fd:
                 self._files.truncate(fd, place.offset)
@@ -185,7 +185,7 @@ class _Mender:
         for name in sorted(self._files.names(self._directory)):
             path = self._directory / name
             if name.endswith(NEW):
-                self._say(path, "a segment that was never begun: removed")
+                self._note_done(path, "a segment that was never begun: removed")
                 if not self._dry:
                     self._files.unlink(path)
             elif name.endswith(DAMAGED) and name not in self._renamed:
@@ -200,9 +200,9 @@ class _Mender:
             is_segment = self._files.in_place(fd, segment)
         kept = self._free(path.stem, KEPT)
         if is_segment:
-            self._say(path, "a second name of a segment: removed")
+            self._note_done(path, "a second name of a segment: removed")
         else:
-            self._say(path, f"kept as {kept}: look at it, then delete it")
+            self._note_done(path, f"kept as {kept}: look at it, then delete it")
         if not self._dry:
             if is_segment:
                 self._files.unlink(path)
@@ -227,7 +227,7 @@ class _Mender:
     def _writing(self, path: Path) -> AbstractContextManager[int]:
         return closing(self._files, self._files.open(path, write=True))
 
-    def _say(self, path: Path, done: str) -> None:
+    def _note_done(self, path: Path, done: str) -> None:
         self._done.append(f"{path.name}: {done}")
 
 

@@ -147,7 +147,7 @@ class NoticeLoop:
         now_ms = found.now_ms
         # What was sent is noted before anything that takes long: others would take it for cut off, and send it again.
         is_behind = self._settle(board, now_ms) or await self._count(board, now_ms)
-        out = self._tell(board, now_ms)
+        out = self._take_notices(board, now_ms)
         if not await self._exchange(board):
             return 0.0
         for partition, reading in self._readings.items():
@@ -231,7 +231,7 @@ class NoticeLoop:
         reading.place, reading.is_behind = place, True
         return failures
 
-    def _tell(self, board: Board, now_ms: int) -> dict[str, Notice]:
+    def _take_notices(self, board: Board, now_ms: int) -> dict[str, Notice]:
         """The notices to be sent now, which are noted."""
         out: dict[str, Notice] = {}
         seen_ms = min(board.counted.get(partition, NOWHERE)[0] for partition in range(len(self._stores)))

@@ -66,7 +66,7 @@ def _lines(notice: Notice, link: str) -> Iterator[str]:
         yield f"Held back since {iso(notice.held_since_ms)}: {len(notice.rows)} groups with {new} new failures, for"
         yield "as many notices had been sent within an hour as may be (notify.hourly_max).\n"
     for row in notice.rows[:SHOWN_MAX]:
-        yield from _told(row, link)
+        yield from _lines_of(row, link)
     if rest := notice.rows[SHOWN_MAX:]:
         new = sum(row.new for row in rest)
         yield f"And {len(rest)} more groups, with {new} new failures: `jqd errors` shows all.\n"
@@ -75,7 +75,7 @@ def _lines(notice: Notice, link: str) -> Iterator[str]:
         yield "is held back and told together (notify.hourly_max)."
 
 
-def _told(row: Row, link: str) -> Iterator[str]:
+def _lines_of(row: Row, link: str) -> Iterator[str]:
     yield one_line(_what(row), 500)
     if row.example:
         yield f"  as:     {one_line(row.example, 500)}"

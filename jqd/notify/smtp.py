@@ -82,11 +82,11 @@ class Session:
         try:
             self._raw = socket.create_connection((config.smtp_host, config.smtp_port), STEP_S)
         except (socket.gaierror, UnicodeError) as error:
-            why = f"the name {config.smtp_host} of the mail server cannot be looked up: {_said(error)}"
+            why = f"the name {config.smtp_host} of the mail server cannot be looked up: {_words_of(error)}"
             raise MailError(f"{why}; mend notify.smtp_host") from error
         except OSError as error:
             mend = "mend notify.smtp_host and notify.smtp_port, and let firewalls let it through"
-            raise MailError(f"{self._where} is not reached: {_said(error)}; {mend}") from error
+            raise MailError(f"{self._where} is not reached: {_words_of(error)}; {mend}") from error
         smtp.sock = self._raw
         if self._is_cut:
             raise MailError(f"{self._where} was not reached in time")
@@ -113,7 +113,7 @@ class Session:
             raise MailError(f"{why}; ask who runs it", is_final=error.smtp_code >= 500) from error
         except smtplib.SMTPException as error:
             mend = "leave notify.smtp_login out, or mend notify.smtp_port and notify.smtp_security"
-            raise MailError(f"{where} takes no login here: {_said(error)}; {mend}", is_final=True) from error
+            raise MailError(f"{where} takes no login here: {_words_of(error)}; {mend}", is_final=True) from error
 
     def _start_tls(self, smtp: smtplib.SMTP) -> None:
         """Everything that was said before it is forgotten: anybody may have said it."""
@@ -137,12 +137,12 @@ class Session:
             smtp.sock = self._raw = secured
             secured.do_handshake()
         except ssl.SSLCertVerificationError as error:
-            why = f"the certificate of {self._where} is not trusted: {_said(error.verify_message)}"
+            why = f"the certificate of {self._where} is not trusted: {_words_of(error.verify_message)}"
             mend = "write notify.smtp_host as its certificate does, or let SSL_CERT_FILE name who vouches for it"
             raise MailError(f"{why}; {mend}") from error
         except ssl.SSLError as error:
             mend = "465 mostly goes with notify.smtp_security = 'tls', 587 with 'starttls'"
-            raise MailError(f"{self._where} does not speak TLS as we do: {_said(error)}; {mend}") from error
+            raise MailError(f"{self._where} does not speak TLS as we do: {_words_of(error)}; {mend}") from error
 
     def _hand_over(self, smtp: smtplib.SMTP, text: bytes, recipients: Sequence[str]) -> Delivered:
         where, sender = self._where, self._config.mail_from
@@ -182,10 +182,10 @@ def _answer(code: int, text: bytes | str) -> str:
 def _broke(error: Exception) -> str:
     """What the server did, that is no answer."""
     is_silent = isinstance(error, TimeoutError) or "timed out" in str(error)
-    return f"does not answer within {STEP_S:g} s" if is_silent else f"ended the connection: {_said(error)}"
+    return f"does not answer within {STEP_S:g} s" if is_silent else f"ended the connection: {_words_of(error)}"
 
 
-def _said(error: Exception | str) -> str:
+def _words_of(error: Exception | str) -> str:
     return one_line(str(error) or type(error).__name__, TROUBLE_LENGTH_MAX)
 
 

@@ -43,7 +43,7 @@ class Teller:
             async with self._one_of(delivery.worker.id), self._tellers:
                 if self._shared.deliveries.get(job_id) is not delivery:
                     return
-                if await self._told(post, delivery, job_id):
+                if await self._send_once(post, delivery, job_id):
                     return
 
     @asynccontextmanager
@@ -56,7 +56,7 @@ class Teller:
             if not limiter.borrowed_tokens:  # then nobody waits either
                 self._by_worker.pop(worker_id, None)
 
-    async def _told(self, post: Post, delivery: Delivery, job_id: str) -> bool:
+    async def _send_once(self, post: Post, delivery: Delivery, job_id: str) -> bool:
         """Send the cancel once. Returns whether no further try is needed: the worker took it, or takes no cancels."""
         assert delivery.sent is not None, "what was not sent is withdrawn instead"
         answer = await post.cancel(delivery.sent, job_id, at_ms=self._shared.clock.wall_ms(), within_s=TELL_S)

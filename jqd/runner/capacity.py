@@ -65,7 +65,7 @@ class Capacity:
         """All that are under way to workers, or wait for that."""
         self.sites: dict[str, Site] = {}
         """By host and port."""
-        self._heard: dict[str, Mapping[str, Remaining]] = {}  # daemon → worker's id → its rest
+        self._remaining: dict[str, Mapping[str, Remaining]] = {}  # daemon → worker's id → its rest
         self.freed = trio.Event()
         self._lent: dict[Claim, tuple[CircuitBreaker, str]] = {}
         self.pulls = Pulls(self.note_free)
@@ -155,8 +155,8 @@ class Capacity:
             why_not = self._reach.judge_host(host_of(worker.url), worker.standing_here) if worker.url else None
             gate.barred = why_not or ""
             gate.site = self.sites.get(gate.endpoint)
-        if self._heard:
-            self._hear(worker.id, gate)
+        if self._remaining:
+            self._apply(worker.id, gate)
         return gate
 
     def isolate(self, endpoint: str) -> Site:
@@ -169,21 +169,21 @@ class Capacity:
         return self.sites[endpoint]
 
     def rests(self, daemon: str) -> Mapping[str, Remaining]:
-        return self._heard.get(daemon, NO_RESTS)
+        return self._remaining.get(daemon, NO_RESTS)
 
     def heard(self, daemon: str, rests: Mapping[str, Remaining]) -> None:
         """Take another daemon's whole list of workers that it gives nothing for now, by worker id."""
-        before = self._heard.pop(daemon, NO_RESTS)
+        before = self._remaining.pop(daemon, NO_RESTS)
         if rests:
-            self._heard[daemon] = rests
+            self._remaining[daemon] = rests
         for worker_id in before.keys() | rests.keys():
             if (gate := self.gates.get(worker_id)) is not None:
-                self._hear(worker_id, gate)
+                self._apply(worker_id, gate)
         if before:
             self.note_free()
 
-    def _hear(self, worker_id: str, gate: CircuitBreaker) -> None:
-        said = (rests[worker_id] for rests in self._heard.values() if worker_id in rests)
+    def _apply(self, worker_id: str, gate: CircuitBreaker) -> None:
+        said = (rests[worker_id] for rests in self._remaining.values() if worker_id in rests)
         its = max((rest for rest in said if rest.registered_at_ms == gate.registered_at_ms), default=None)
         if its is None:
             gate.hear(float("-inf"), yields=False)

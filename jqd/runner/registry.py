@@ -143,7 +143,7 @@ class WorkerRegistry(Presence):
         if worker.ttl_s is None or known.ttl_s is None or worker.options == known.options:
             return False
         silent_s = self._clock.mono_s() - self._repeated_at_s[worker.id]
-        return silent_s <= known.ttl_s and _saying(worker) in self._former.get(worker.id, ())
+        return silent_s <= known.ttl_s and _digest_of(worker) in self._former.get(worker.id, ())
 
     def register(self, card: WorkerSpec, *, peer: str | None = None) -> Worker:
         """Register a worker in this process alone, without a journal. Raises Invalid."""
@@ -260,8 +260,8 @@ class WorkerRegistry(Presence):
         self._workers.put(worker)
         self._repeated_at_s[worker.id] = self._clock.mono_s()
         if known is not None and known.options != worker.options:
-            before = [one for one in self._former.get(worker.id, ()) if one != _saying(worker)]
-            self._former[worker.id] = (*before, _saying(known))[-FORMER_MAX:]
+            before = [one for one in self._former.get(worker.id, ()) if one != _digest_of(worker)]
+            self._former[worker.id] = (*before, _digest_of(known))[-FORMER_MAX:]
         if known is not None and known.secrets and not worker.secrets:
             self._log.warning("workers.unsigned", worker=worker.id, name=worker.name)  # which it asked for
         now_s = self._seen_at_s[worker.id] = self._now_s()
@@ -315,7 +315,7 @@ def _read_handler(setting: Setting) -> tuple[Handler, list[Worker]]:
     return handler, workers_of(setting.name, handler)
 
 
-def _saying(worker: Worker) -> bytes:
+def _digest_of(worker: Worker) -> bytes:
     """Return a digest of a registration without its `trouble`, to recognise a repetition."""
     bare = msgspec.structs.replace(worker, trouble=None, standing=AddressPolicy.LOOPBACK, machine="")
     return hashlib.blake2b(_encoder.encode(bare), digest_size=16).digest()

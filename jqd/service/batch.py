@@ -62,7 +62,7 @@ class Batch(Struct):
     over: Replace = Replace.CANCELLED
     """Which jobs lose their ids to those that do not say `replace`."""
 
-    def told(self, faults: Sequence[Fault]) -> list[Fault]:
+    def shown(self, faults: Sequence[Fault]) -> list[Fault]:
         """Return the faults as the client knows its jobs: a job that came alone has no place in an array."""
         return [fault._replace(place=None) for fault in faults] if self.single else list(faults)
 

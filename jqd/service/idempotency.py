@@ -34,11 +34,11 @@ def under_key(batch: Batch, key: str) -> Batch:
     named = next((place for place, job in enumerate(batch.jobs) if job.job_id is not None), None)
     if named is not None:
         why = "a job_id does for one job what an Idempotency-Key does for a request: give one of the two"
-        raise Invalid(why, batch.told([Fault("/job_id", why, named)]))
+        raise Invalid(why, batch.shown([Fault("/job_id", why, named)]))
     unique = next((place for place, job in enumerate(batch.jobs) if job.unique is not None), None)
     if unique is not None:
         why = "unique does for one job what an Idempotency-Key does for a request: give one of the two"
-        raise Invalid(why, batch.told([Fault("/unique", why, unique)]))
+        raise Invalid(why, batch.shown([Fault("/unique", why, unique)]))
     # What cannot be read is told by its place: none of it is ever taken, whatever it is.
     shape = [batch.single, batch.size, *(fault.place or 0 for fault in batch.refused)]
     request = request_digest(batch.array, shape)
@@ -57,7 +57,7 @@ def expect_first(batch: Batch) -> None:
     nothing."""
     if batch.key and batch.jobs[0].job_id != batch.key:
         why = "the first job stands for the whole request under its Idempotency-Key, and is refused: nothing was taken"
-        raise Invalid(why, batch.told(batch.refused))
+        raise Invalid(why, batch.shown(batch.refused))
 
 
 def other_request() -> Invalid:

@@ -86,7 +86,7 @@ async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic:
             await expect_groups_seen(services, batch.jobs)
     if batch.refused and not batch.single and atomic:
         why = "nothing was taken: atomic=1 was asked for and some jobs are wrong"
-        raise Incomplete(why, batch.told(batch.refused))
+        raise Incomplete(why, batch.shown(batch.refused))
     if not batch.jobs:
         raise _all_refused(batch)
     if not services.principal.tenant:
@@ -101,13 +101,13 @@ async def _push(services: Services, batch: Batch, wanted: Ack, charge: Charge, *
     async with PushLinks(services) as links:
         left, known = await without_known(services, batch, links)
         if not left.jobs:
-            return Pushed(known.ids(()), None, known.duplicates(()), batch.told(batch.refused))
+            return Pushed(known.ids(()), None, known.duplicates(()), batch.shown(batch.refused))
         pushed = await _push_good(services, left, wanted, charge, links, atomic=atomic)
         if left is batch:
             return pushed
         refused = [*batch.refused, *known.faults(pushed.refused)]
         duplicates = [*pushed.duplicates, *known.duplicates(pushed.job_ids)]
-        return Pushed(known.ids(pushed.job_ids), pushed.ack, duplicates, batch.told(in_order(refused)))
+        return Pushed(known.ids(pushed.job_ids), pushed.ack, duplicates, batch.shown(in_order(refused)))
 
 
 async def _push_good(
@@ -136,7 +136,7 @@ async def _push_good(
     bad = {fault.place for fault in batch.refused}
     rest = iter(taken.job_ids)
     job_ids = [None if index in bad else next(rest) for index in range(batch.size)]
-    return Pushed(job_ids, taken.ack, refused=batch.told(batch.refused))
+    return Pushed(job_ids, taken.ack, refused=batch.shown(batch.refused))
 
 
 def _turn(services: Services, batch: Batch) -> AbstractAsyncContextManager[Turn]:
@@ -157,7 +157,7 @@ def _repeated(batch: Batch) -> Pushed:
     names = [str(job.job_id) for job in batch.jobs]
     unread, good = _unread(batch), iter(names)
     job_ids = [None if place in unread else next(good) for place in range(batch.size)]
-    return Pushed(job_ids, None, sorted(names), batch.told(batch.refused))
+    return Pushed(job_ids, None, sorted(names), batch.shown(batch.refused))
 
 
 async def _push_named(
@@ -174,10 +174,10 @@ async def _push_named(
     agreed = await _agree(services, batch)
     refused = refusals(batch, agreed)
     if refused and batch.single:
-        raise Conflict(refused[0].detail, batch.told(refused))
+        raise Conflict(refused[0].detail, batch.shown(refused))
     if refused and atomic:
         await release_ids(services, agreed)
-        raise Incomplete("nothing was taken: atomic=1 was asked for and some ids are taken", batch.told(refused))
+        raise Incomplete("nothing was taken: atomic=1 was asked for and some ids are taken", batch.shown(refused))
     lapsed: set[int] = set()
 
     async def confirmed(places: Sequence[int], position: int) -> None:
@@ -207,9 +207,9 @@ async def _push_named(
     refused = refusals(batch, agreed)
     new = [job_id for place, job_id in enumerate(taken.job_ids if taken else ()) if place not in lapsed]
     if refused and batch.single:
-        raise Conflict(refused[0].detail, batch.told(refused))
+        raise Conflict(refused[0].detail, batch.shown(refused))
     if refused and not new and not agreed.known:
-        raise Conflict(f"none of the {batch.size} jobs can be taken", batch.told(refused))
+        raise Conflict(f"none of the {batch.size} jobs can be taken", batch.shown(refused))
     unread = _unread(batch)
     if batch.key and not new:
         turn.settle(unread)  # all of it was known
@@ -217,7 +217,7 @@ async def _push_named(
     good = (agreed.known.get(n) or (None if n in agreed.refused else next(ids)) for n in range(len(batch.jobs)))
     job_ids = [None if n in unread else next(good) for n in range(batch.size)]
     ack = taken.ack if taken and new else None
-    return Pushed(job_ids, ack, sorted(agreed.known.values()), batch.told(refused))
+    return Pushed(job_ids, ack, sorted(agreed.known.values()), batch.shown(refused))
 
 
 async def _join(services: Services, batch: Batch, agreed: ReservedIds, links: PushLinks) -> None:
@@ -259,7 +259,7 @@ def _all_refused(batch: Batch) -> Invalid:
     first = batch.refused[0]
     where = first.pointer.lstrip("/") or "the job"
     detail = f"{where}: {first.detail}" if batch.single else f"none of the {batch.size} jobs can be taken"
-    return Invalid(detail, batch.told(batch.refused))
+    return Invalid(detail, batch.shown(batch.refused))
 
 
 class Accepted(Struct, frozen=True, gc=False):

@@ -180,7 +180,7 @@ class Quotas:
             bucket = self._bucket(tenant, name)
             if (wait_s := bucket.wait_s(self._clock.mono_s())) > 0:
                 return f"{name}: {rate:g} a second{self._of(daemons)}", max(0.0, wait_s - bucket.reserved_s)
-        there = self._told(tenant)
+        there = self._numbers_of(tenant)
         new = self._reserved[tenant] + sum(its.jobs[tenant].total() for its in self._pushed if tenant in its.jobs)
         for name, most, has in (("queued", quota.queued, there.waiting), ("in_flight", quota.in_flight, there.alive)):
             if most is not None and has + new + (1 if owed else jobs) > most:
@@ -192,9 +192,9 @@ class Quotas:
     def has_too_many_dead(self, tenant: str) -> bool:
         """Whether dead jobs forbid pushes, until some are retried or deleted."""
         most = self.known[tenant].dead
-        return most is not None and self._told(tenant).dead >= most
+        return most is not None and self._numbers_of(tenant).dead >= most
 
-    def _told(self, tenant: str) -> Numbers:
+    def _numbers_of(self, tenant: str) -> Numbers:
         """Return a tenant's numbers over all partitions, as counted last."""
         counted = [counts[tenant] for counts in self.counts.values() if tenant in counts]
         return Numbers(*map(sum, zip(*counted, strict=True))) if counted else NO_JOBS

@@ -153,7 +153,7 @@ class Ui:
         if not self.config.may_be_open:
             return None
         try:
-            me = Me.told(await self._open_api.get("/v1/me"))
+            me = Me.of(await self._open_api.get("/v1/me"))
         except Forbidden as error:
             if error.status != UNAUTHORIZED or self.config.token:
                 raise

@@ -82,7 +82,7 @@ async def _derive(ui: "Ui", token: str) -> tuple[Api, Me]:
     finally:
         asking.client.close()
     client = ui.connect(str(derived["token"]))
-    me = Me.told(await client.me())
+    me = Me.of(await client.me())
     return Api(client, ui.answers, me.identity), me
 
 

@@ -25,7 +25,7 @@ class Me(NamedTuple):
     token_id: str = ""
 
     @classmethod
-    def told(cls, body: dict[str, Any]) -> "Me":
+    def of(cls, body: dict[str, Any]) -> "Me":
         scopes, sees_all = tuple(body.get("scopes") or ()), bool(body.get("all_tenants"))
         return cls(body["role"], body.get("tenant") or "", scopes, sees_all, body.get("token_id") or "")
 

@@ -132,8 +132,8 @@ class AsyncioLoop:
     async def _work(self, item: Item) -> None:
         now_s = item.begun_s = self._clock.mono_s()
         if now_s - item.batch.arrived_s > NOTE_S:
-            self._tell(item, self._attempts.started(item), False)
-        self._tell(item, await self._attempt(item), True)
+            self._post(item, self._attempts.started(item), False)
+        self._post(item, await self._attempt(item), True)
 
     async def _attempt(self, item: Item) -> bytes:
         job: Any = item.function
@@ -158,13 +158,13 @@ class AsyncioLoop:
         item = self._running.pop(task)
         item.stop = None
         if task.cancelled():  # it was stopped before its first step
-            self._tell(item, self._attempts.stopped(item), True)
+            self._post(item, self._attempts.stopped(item), True)
         if self._watchers:
             with suppress(trio.RunFinishedError):
                 self._outbox.soon(self._wake)
         self._fill()
 
-    def _tell(self, item: Item, told: bytes, is_outcome: bool) -> None:
+    def _post(self, item: Item, told: bytes, is_outcome: bool) -> None:
         with suppress(trio.RunFinishedError):  # the worker's loop has ended: nobody is left to tell
             self._outbox.tell(item, told, is_outcome)
 

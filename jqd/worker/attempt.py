@@ -47,7 +47,7 @@ class Attempts:
         """The worker was told to stop, and perhaps all that its jobs have started, too."""
         self._stamps = wire.Stamps()
         self.lines = JobLog(clock)
-        self._log, self._said = get_logger("worker"), get_logger("job")
+        self._log, self._message_of = get_logger("worker"), get_logger("job")
 
     def run(self, item: Item) -> bytes:
         job: Any = item.function
@@ -149,7 +149,7 @@ class Attempts:
 
     def _voice(self, item: Item) -> AttemptOutput:
         spoke = None if self._spoke is None else partial(self._spoke, item)
-        return AttemptOutput(spoke, lambda line: self._said.info(line, **who(item)))
+        return AttemptOutput(spoke, lambda line: self._message_of.info(line, **who(item)))
 
     def encoded(self, item: Item, result: Any) -> bytes:
         """Return the outcome of a function that returned. Raises Unsendable; then no follower is pushed."""
@@ -203,26 +203,26 @@ class Attempts:
             message = f"the job ran, but {error.why}"
             return self._failure(item, message, error=error.error, should_retry=False, status=error.status)
         if isinstance(error, Cancelled):
-            return self.cancelled(item, _said(error))
+            return self.cancelled(item, _message_of(error))
         if item.cancelled:
             # The job was told to stop and raised something of its own: that is kept, and the job is not tried again.
             return self.cancelled(item, _name(error))
         log = self._log.bind(**_which(item))
         if isinstance(error, Retry):
-            log.info("worker.job_wants_retry", why=_said(error), after_s=error.after)
-            return self._failure(item, _said(error), error="retry", retry_after=error.after)
+            log.info("worker.job_wants_retry", why=_message_of(error), after_s=error.after)
+            return self._failure(item, _message_of(error), error="retry", retry_after=error.after)
         if isinstance(error, Snooze):
-            log.info("worker.job_snoozed", why=_said(error), after_s=error.after)
-            message = _plain(_said(error)[-wire.MESSAGE_CHARS_MAX :])
+            log.info("worker.job_snoozed", why=_message_of(error), after_s=error.after)
+            message = _plain(_message_of(error)[-wire.MESSAGE_CHARS_MAX :])
             return item.batch.codec.encode(wire.Snoozed(item.job_id, self._now(), message, error.after))
         if isinstance(error, Failed):
-            told = _said(error) if error.error is None else error.error
-            log.warning("worker.job_failed", why=_said(error))
-            return self._failure(item, _said(error), error=told, should_retry=False)
+            told = _message_of(error) if error.error is None else error.error
+            log.warning("worker.job_failed", why=_message_of(error))
+            return self._failure(item, _message_of(error), error=told, should_retry=False)
         if isinstance(error, CalledProcessError) and self._was_stopped(item, error):
             return self._interrupted(item, f"the signal that stops this worker ended its program ({_name(error)})")
         loop = item.function.loop
-        if loop is not None and isinstance(error, RuntimeError) and OF_OTHER_LOOP[loop] in _said(error):
+        if loop is not None and isinstance(error, RuntimeError) and OF_OTHER_LOOP[loop] in _message_of(error):
             other = "asyncio" if loop == "trio" else "trio"
             error.add_note(f'it ran under {loop}, and needs {other}: declare it with @app.job(loop="{other}")')
         own = error.__traceback__
@@ -281,11 +281,11 @@ def _which(item: Item) -> dict[str, object]:
 
 def _name(error: BaseException) -> str:
     """`ValueError: what it says`, as encodable text."""
-    said = _said(error)
+    said = _message_of(error)
     return _plain(f"{type(error).__name__}: {said}" if said else type(error).__name__)[: wire.ERROR_CHARS_MAX]
 
 
-def _said(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - a foreign __str__ may do anything

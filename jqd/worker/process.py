@@ -214,7 +214,7 @@ class Process:
         elif isinstance(message, frames.Spoke):
             held = self.held.get(message.key)
             if held is not None:
-                self._hear(held.item, message)
+                self._receive(held.item, message)
         else:
             self.ready = message
             self._started.set()
@@ -222,7 +222,7 @@ class Process:
     def _alone(self) -> Held | None:
         return next(iter(self.held.values())) if len(self.held) == 1 else None
 
-    def _hear(self, item: Item, message: frames.Spoke) -> None:
+    def _receive(self, item: Item, message: frames.Spoke) -> None:
         voice = item.speak()
         if message.lines:
             voice.write(message.lines, message.missed)

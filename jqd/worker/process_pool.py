@@ -145,7 +145,7 @@ class ProcessPool(Executor):
         return fresh
 
     def _start(self) -> Process:
-        return start_process(self._begin, self._heard, lambda item: self.spoke(item), self._nursery)
+        return start_process(self._begin, self._receive_outcome, lambda item: self.spoke(item), self._nursery)
 
     def _take_over(self, fresh: list[Process]) -> None:
         ready = fresh[0].ready
@@ -287,7 +287,7 @@ class ProcessPool(Executor):
             held.due_s = min(held.due_s, trio.current_time() + CANCEL_S)
             self._sooner.set()
 
-    def _heard(self, process: Process, held: Held, outcome: bytes) -> None:
+    def _receive_outcome(self, process: Process, held: Held, outcome: bytes) -> None:
         held.item.stop = None
         held.item.batch.put(held.item, outcome)
         if held.is_trial:

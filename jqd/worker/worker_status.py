@@ -68,9 +68,9 @@ class ProgressReporter:
                 if voice.far is not None or (voice.output is not None and (lines is not None or is_due)):
                     asked += voice.far is None and lines is None
                     voice.asked_s = now_s
-                    await self._tell(item, voice, lines or (0, ""))
+                    await self._send_lines(item, voice, lines or (0, ""))
 
-    async def _tell(self, item: Item, voice: AttemptOutput, lines: tuple[int, str]) -> None:
+    async def _send_lines(self, item: Item, voice: AttemptOutput, lines: tuple[int, str]) -> None:
         fields: dict[str, Any] = {"lease_id": item.batch.lease_id}
         if (far := voice.far) is not None:
             voice.far = None

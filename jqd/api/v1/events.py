@@ -53,13 +53,13 @@ async def listen(parts: ApiContext, request: Request) -> Response:
 
     async def stream(write: Write) -> str | None:
         await write(RETRY)
-        await told(partial(_say, write))
+        await told(partial(_write_events, write))
         return None
 
     return Response(200, content_type=SSE, headers={"cache-control": "no-store"}, stream=stream)
 
 
-async def _say(write: Write, some: Sequence[Event]) -> bool:
+async def _write_events(write: Write, some: Sequence[Event]) -> bool:
     return await write(
         b"".join(
             b"event: %b\ndata: %b\n\n" % (each.kind.encode(), _encode(json_ext.show(each.fields))) for each in some

@@ -66,7 +66,7 @@ async def get(parts: ApiContext, request: Request, job_id: str) -> Response:
     found = await walk.shown(parts.services, job_id, _begin(query.cursor), query.limit, request.breathe)
     jobs = []
     for row in found.rows:
-        jobs.append(_told(found.flow, row))
+        jobs.append(_row_of(found.flow, row))
         await request.breathe()
     page = FlowPage(jobs, str(found.end or ""), found.flow.is_whole)
     return answer(200, page, request.answer_language())
@@ -100,7 +100,7 @@ def read_change(request: Request) -> Change:
     return read_body(request, Change) if request.body else Change()
 
 
-def _told(found: walk.Flow, row: Linked) -> FlowJob:
+def _row_of(found: walk.Flow, row: Linked) -> FlowJob:
     parents = found.parents(row)
     waits = [each for each in parents if each in found.jobs and not State(found.jobs[each].state).is_final]
     blocked = row.state == State.BLOCKED

@@ -93,7 +93,7 @@ def _known(services: Services, view: JobView, kind: type[Job] | type[JobBrief]) 
         "eligible_at": iso(view.eligible_at_ms),
         "started_at": iso((running.started_at_ms if running else 0) or view.started_at_ms),
         "finished_at": iso(last.finished_at_ms if last and view.state.is_final else 0),
-        "worker_finished_at": _told_at(last) if view.state.is_final else UNSET,
+        "worker_finished_at": _reported_at(last) if view.state.is_final else UNSET,
         "code": Exit.of_status(last.status).code if last else UNSET,
         "exitcode": last.status if last else UNSET,
         "worker": worker_of(services, view) or None,
@@ -117,7 +117,7 @@ def _progress(packed: bytes) -> responses.Progress | UnsetType:
     return responses.Progress(progress.done, progress.message, iso(progress.at_ms))
 
 
-def _told_at(outcome: Outcome | None) -> str | UnsetType:
+def _reported_at(outcome: Outcome | None) -> str | UnsetType:
     return dates.iso(at_ms) if outcome and (at_ms := outcome.told_at_ms) is not None else UNSET
 
 
@@ -127,7 +127,7 @@ def _attempt(outcome: Outcome) -> Attempt:
         status=outcome.status,
         started_at=iso(outcome.started_at_ms),
         finished_at=iso(outcome.finished_at_ms),
-        worker_finished_at=_told_at(outcome),
+        worker_finished_at=_reported_at(outcome),
         worker=bare(outcome.worker) or None,
         reason=outcome.reason or None,
         error=Raw(outcome.error),

@@ -69,13 +69,13 @@ async def get_result(parts: ApiContext, request: Request, job_id: str) -> Respon
     with trio.CancelScope(shield=consume):
         result = await take_result(parts.services, view, consume=consume)
         if isinstance(result, LargeResult):
-            response = await tell_result(parts, request, result, _told, consume=consume)
+            response = await tell_result(parts, request, result, _result_of, consume=consume)
         else:
-            response = await answer_with(parts, 200, _told(result or NIL), request.answer_language())
+            response = await answer_with(parts, 200, _result_of(result or NIL), request.answer_language())
     return response
 
 
-def _told(packed: bytes) -> Result:
+def _result_of(packed: bytes) -> Result:
     return Result(Raw(packed))
 
 

@@ -194,7 +194,7 @@ async def _read(packed: bytes, most: int) -> tuple[list[OutcomeAnswer | None], d
         try:
             outcome = item if isinstance(item, Outcome) else _outcome(item, len(refused))
             job_id = outcome.job_id
-            rows.append(_told(outcome))
+            rows.append(_answer_of(outcome))
         except JqdError as error:
             rows.append(None)
             refused[place] = Untaken(job_id, error)
@@ -211,7 +211,7 @@ def _outcome(item: Raw, refused: int) -> Outcome:
         raise Invalid(WRONG_TOO) from error
 
 
-def _told(each: Outcome) -> OutcomeAnswer:
+def _answer_of(each: Outcome) -> OutcomeAnswer:
     fence = fence_of(each.lease_id)
     if not fence:
         raise Conflict(f"{each.lease_id[:64]!r} is no lease")

@@ -128,8 +128,8 @@ class Post:
                 judgement = style.judge(wire.status)
                 listener.answered(judgement)
                 if judgement is Judgement.READ:
-                    return await _hear(wire, style, sending, listener, self._config, self._large)
-                return await _hear_status(wire, judgement, self._config)
+                    return await _read_answer(wire, style, sending, listener, self._config, self._large)
+                return await _read_status(wire, judgement, self._config)
             except AnswerGarbled as error:
                 return Ending(End.GARBLED, message=str(error))
             except LostError as error:
@@ -152,7 +152,7 @@ class Post:
             try:
                 await wire.ask(request.dressed(worker, at_ms))
                 status = wire.status
-                await hear_excerpt(wire, within_s)  # read to its end, so that the connection can be kept
+                await read_excerpt(wire, within_s)  # read to its end, so that the connection can be kept
                 return PostAnswer(status, f"the worker answered {status}")
             except LostError as error:
                 return PostAnswer(status, kind_of(error))
@@ -211,7 +211,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         stack.extend(linked for linked in (each.__context__, each.__cause__) if linked is not None)
 
 
-async def _hear(
+async def _read_answer(
     wire: Wire, style: WorkerProtocol, sending: Sending, listener: Listener, config: RunnerConfig, large: LargeReads
 ) -> Ending:
     turn: Turn | None = None
@@ -247,9 +247,9 @@ async def _hear(
             turn.leave()
 
 
-async def _hear_status(wire: Wire, judgement: Judgement, config: RunnerConfig) -> Ending:
+async def _read_status(wire: Wire, judgement: Judgement, config: RunnerConfig) -> Ending:
     """Read the beginning of an answer whose status decides alone."""
-    excerpt = await hear_excerpt(wire, config.linger_s)
+    excerpt = await read_excerpt(wire, config.linger_s)
     message = f"the worker answered {wire.status}"
     if 300 <= wire.status < 400:
         message += "; redirects are not followed, register the URL it leads to"
@@ -281,7 +281,7 @@ def _then(answers: Iterable[Answer], error: AnswerGarbled) -> Iterator[Answer]:
     raise error
 
 
-async def hear_excerpt(wire: Wire, within_s: float) -> str:
+async def read_excerpt(wire: Wire, within_s: float) -> str:
     """Return the beginning of a body as text: as much as comes `within_s`."""
     begin, size = b"", 0
     try:

@@ -163,13 +163,13 @@ end
 local tries, generations = of(K.tries), of(K.generation)
 local fence = next_fence(now_us)
 local claim = digits(fence)
-local answer, holds, taken, told, held_ids = {claim, more}, {}, {}, 2, 0
+local answer, holds, taken, filled, held_ids = {claim, more}, {}, {}, 2, 0
 local first, again = {}, {}  -- that never failed, and that did
 for position, row in ipairs(rows) do
   local id = ids[position]
-  answer[told + 1], answer[told + 2] = id, row
-  answer[told + 3], answer[told + 4] = tries[position] or false, generations[position] or false
-  told = told + 4
+  answer[filled + 1], answer[filled + 2] = id, row
+  answer[filled + 3], answer[filled + 4] = tries[position] or false, generations[position] or false
+  filled = filled + 4
   if row then
     holds[held_ids + 1], holds[held_ids + 2] = claim, id
     held_ids = held_ids + 2

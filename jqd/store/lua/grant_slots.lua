@@ -53,7 +53,7 @@ local function write(bucket, era, has)
 end
 
 -- What a partition said in this era. A later row of it knows of its hands alone: no grant to an earlier one is taken there any more.
-local function hear(has, report)
+local function merge(has, report)
   local its = has[report.partition]
   if not its or its.made < report.made then
     has[report.partition] = {granted = report.granted, returned = report.returned, made = report.made}
@@ -84,7 +84,7 @@ local function grant(want)
   end
   for _, report in ipairs(want.reports) do
     if report.era == era then
-      local is_latest = hear(has, report)
+      local is_latest = merge(has, report)
       has_spoken = has_spoken or is_latest and report.partition == asker
     end
   end

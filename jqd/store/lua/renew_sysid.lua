@@ -10,8 +10,8 @@
 --@include fail keys now members life settled
 local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
-local identity, through, settle, heard = ARGV[4], ARGV[5] == '1', ARGV[6] == '1', ARGV[7] == '1'
-local told = sysid .. '!'  -- stands in the row from the first telling until an answer was heard
+local identity, through, settle, answered = ARGV[4], ARGV[5] == '1', ARGV[6] == '1', ARGV[7] == '1'
+local sent = sysid .. '!'  -- stands in the row from the first telling until an answer was heard
 local ASKED_MAX = 500  -- told at once; the next renewal tells the rest
 
 expect('members', 'life', 'asked')
@@ -31,15 +31,15 @@ local asked = {}
 if redis.call('EXISTS', K.asked) == 1 then
   local rows = redis.call('HGETALL', K.asked)
   for at = 1, #rows, 2 do
-    if heard and rows[at + 1] == told then
+    if answered and rows[at + 1] == sent then
       redis.call('HDEL', K.asked, rows[at])
-    elseif (rows[at + 1] == sysid or rows[at + 1] == told) and #asked < ASKED_MAX * 2 then
+    elseif (rows[at + 1] == sysid or rows[at + 1] == sent) and #asked < ASKED_MAX * 2 then
       -- The answer may come when the job is here again under a later claim, which nobody asked to stop.
       local fence = redis.call('ZSCORE', held_key(sysid), rows[at])
       if fence then
         asked[#asked + 1], asked[#asked + 2] = rows[at], fence
       end
-      redis.call('HSET', K.asked, rows[at], told)
+      redis.call('HSET', K.asked, rows[at], sent)
     end
   end
 end

@@ -5,10 +5,10 @@ local function say_period(sysid, period_ms)
   if period_ms == 0 and redis.call('EXISTS', K.aged) == 0 then
     return {}
   end
-  local told = redis.call('ZRANGE', K.aged, '-inf', '(0', 'BYSCORE', 'WITHSCORES')
+  local rows = redis.call('ZRANGE', K.aged, '-inf', '(0', 'BYSCORE', 'WITHSCORES')
   local others, ages, periods = {}, period_ms > 0, {}
-  for at = 1, #told, 2 do
-    periods[told[at]:sub(2)] = -tonumber(told[at + 1])
+  for at = 1, #rows, 2 do
+    periods[rows[at]:sub(2)] = -tonumber(rows[at + 1])
   end
   for other in pairs(periods) do
     if other ~= sysid and not member(other) then
