@@ -142,7 +142,7 @@ class Outbox:
                 self.backoff.succeeded()
 
     async def _empty(self, rang: bool) -> bool:
-        """Push what is new, if it rang, and what was left. Returns whether something waits for a quota."""
+        """Push new followers, if there were any, and those left before. Returns whether some wait for a quota."""
         shelves = await self._push_new() if rang else bool(self.shelves)
         if not rang or self._clock.mono_s() >= self._walk_at_s:
             shelves = await self._push_left()

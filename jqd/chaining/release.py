@@ -60,10 +60,11 @@ class Room:
 
 
 async def release(services: Services, job_id: str, failed: str) -> bool:
-    """Let the job go on whose parents have ended; `failed`: the first of them that did not succeed, or "".
+    """Release the job whose parents have ended; `failed`: the first of them that did not succeed, or "".
 
-    False: the store has not applied it yet, or tells its daemons again what it forgot: ask again. Raises
-    JournalRefused, StoreAway, StoreRefused."""
+    Returns False when the store has not applied the job yet, or is being told what it forgot: ask again. Raises
+    JournalRefused, StoreAway, StoreRefused.
+    """
     async with services.feature(ReleaseRoom).limiter("release", RELEASES, services, job_id):
         return await _release(services, job_id, failed)
 

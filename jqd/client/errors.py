@@ -98,7 +98,7 @@ class JobFailed(JqdClientError):
 
 
 class NoResult(JqdClientError):
-    """A result was asked of a job that succeeded, and it was not kept: nobody asked for that, or it was too large."""
+    """The job succeeded, and its result was not kept: nobody asked for that, or it was too large."""
 
 
 class LessSafe(JqdClientError):

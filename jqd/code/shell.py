@@ -70,7 +70,7 @@ async def run(
 
 
 async def _wait(process: Process, ready: int, timeout_s: float) -> bytes:
-    """Wait until the process is dead. Returns how what it said begins: READY when its `before` was through."""
+    """Wait until the process is dead. Returns the first bytes that it reported: READY when its `before` was through."""
     said = b""
 
     async def hear() -> None:

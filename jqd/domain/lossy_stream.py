@@ -80,7 +80,7 @@ class LossyWriter:
                 self._moved.notify_all()
 
     def _write(self, data: bytes, patience_ms: int | None) -> bytes:
-        """Write. Returns what is left when the descriptor took nothing for so long; what it refuses is dropped."""
+        """Write. Returns the bytes that the descriptor did not take in time; bytes that it refuses are dropped."""
         untold = self._untold
         note = (b"\n" * self._is_torn + _encoded(self.note(untold))) if untold else b""
         rest, left = memoryview(note + data), data

@@ -73,7 +73,7 @@ class Tally:
         self._row: dict[str, Counts] = {}
 
     def settle(self) -> None:
-        """Tell the readers what was counted since the last time."""
+        """Hand the counts since the last call to the readers."""
         for (tenant, name), count in self.pushed.items():
             self._counts(annotate(tenant, name)).pushed += count
         self.pushed.clear()

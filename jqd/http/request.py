@@ -116,11 +116,11 @@ class Request:
 
 
 class BodyBudget:
-    """The memory that the bodies of all requests take together: one number, and who finds it used up is refused.
+    """The memory that the bodies of all requests take together: one number. Requests above it are refused.
 
-    Large pushes are refused first, so none of whomever makes a report of a worker fail; then reports, so that small
-    bodies have room. Large ones may wait in line for a turn, and stay for long: so while others ask, too, each owner's
-    take at most half of what those of other owners leave. One always may, if there is room.
+    Large pushes are refused first, so that they fail no worker's report; then reports, so that small bodies have room.
+    Large ones may wait in line for a turn, and stay for long: so while others ask, too, each owner's take at most half
+    of what those of other owners leave. One always may, if there is room.
     """
 
     def __init__(self, bytes_max: int, whose: Callable[["Request"], Owner], shared: Callable[[], bool]) -> None:

@@ -66,7 +66,7 @@ def type_of(value: Any) -> str:
 
 
 def no_such(name: str, *values: Any) -> Failed:
-    """The error of what is not done with such values."""
+    """Return the error of an operator that these values do not have."""
     return Failed(f"{name} is not for {' and '.join(map(type_of, values))}")
 
 

@@ -121,7 +121,7 @@ class Permits:
                     nursery.start_soon(self._collect, number, left)
 
     async def _collect(self, number: int, asked: Sequence["_PermitRequest"]) -> None:
-        """Have a partition report what it has; once all have, others than ours give back what is free there."""
+        """Ask a partition for its slots; once all have answered, the others give back the slots that are free."""
         for give_back in (False, True) if number != self._number else (False,):
             its = [one for one in asked if number in one.answer.others and one.is_known == give_back]
             rows = [(one.wanted.bucket, one.answer.era, *one.answer.others[number]) for one in its]

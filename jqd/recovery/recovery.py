@@ -242,9 +242,10 @@ class Recovery:
                     self._log.warning("recovery.not_left", error=str(error))
 
     async def _arbitrate(self, *, waits: bool) -> None:
-        """Let the store say which jobs in flight are still ours, and give back what we do not hold.
+        """Let the store decide which jobs in flight are still ours, and give back the claims that we do not hold.
 
-        `waits`: until it knows how those ended that it gave to others. Raises JournalStuck."""
+        `waits`: until the store knows the ends of the jobs that it gave to others. Raises JournalStuck.
+        """
         owner = self._membership.owner
         assert owner is not None, "the seat was taken above"
         async with self._claims:

@@ -101,9 +101,9 @@ def end_attempt(
     max_interruptions: int = MAX_INTERRUPTIONS,
     wrong: Callable[[bytes], str] = nothing_follows,
 ) -> Outcome:
-    """The outcome of an attempt. A result is kept only if asked for; too large, it fails a job that requires it.
+    """Return the outcome of an attempt. A result is kept only if asked for; too large, it fails a job that requires it.
 
-    `wrong`: what is wrong with jobs that are to follow, or nothing. They cannot be pushed then, and the job fails.
+    `wrong`: the fault of jobs that are to follow, or "": they cannot be pushed, and the job fails.
     """
     job = held.job
     if report.reason:

@@ -46,7 +46,7 @@ class Coming:
 
 
 async def resolve(services: Services, given: str) -> str:
-    """Return the daemon's id of a job; only the store knows the jobs behind pushers' own ids.
+    """Return the daemon's id of a job: only the store knows the jobs behind pushers' own ids.
 
     Raises NotFound; StoreUnsettled while the store is being told what it forgot; StoreAway, StoreRefused.
     """

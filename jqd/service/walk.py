@@ -79,7 +79,7 @@ class Page(NamedTuple):
 
 
 class RecentFlows:
-    """The flows of which the next page may be asked for. A page that was told is looked at anew."""
+    """The flows of which the next page may be asked for. A page that is asked for again is made anew."""
 
     def __init__(self, _: SettingTable, clock: Clock) -> None:
         self._clock = clock

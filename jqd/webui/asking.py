@@ -8,7 +8,7 @@ from jqd.webui.visit import Visit
 
 
 class Question(NamedTuple):
-    """What is asked, and the form that is sent by a yes."""
+    """A question to the person, and the form that a yes sends."""
 
     title: str
     warning: str

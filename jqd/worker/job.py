@@ -53,7 +53,7 @@ class Sender(Protocol):
         """Return whether a batch is open here, so that `send` makes no request."""
 
     def send(self, told: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
-        """Push what `told` says, now or with its batch, and tell `ref`."""
+        """Push the job with these fields, now or with its batch, and give `ref` its id."""
 
 
 class Pushing(Generic[P, R]):

@@ -66,9 +66,8 @@ def chosen(jobs: Mapping[str, Job[..., Any, Any]], only: Collection[str]) -> dic
 
 
 def import_app(target: str) -> App:
-    """As `load_app`; what the module itself raises is told on stderr, and comes as ConfigError.
-
-    Told from the module's own first line on: the calls above it are ours, and long.
+    """As `load_app`, but what the module itself raises is printed to stderr and comes as ConfigError. The traceback
+    begins with the module's own first line: the calls above it are ours, and long.
     """
     try:
         return load_app(target)

@@ -109,7 +109,7 @@ class Parameters:
         return f". Push a map of its parameters, {{{names}}}; one parameter before a '/' takes any argument whole"
 
     def unpack(self, argument: msgspec.Raw, content_type: str) -> tuple[list[Any], dict[str, Any]]:
-        """Return the values to call the function with. Raises ValueError, which says what it takes."""
+        """Return the values to call the function with. Raises ValueError, which names the parameters."""
         try:
             if self.is_whole:
                 if _is_nil(argument):

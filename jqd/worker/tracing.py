@@ -7,8 +7,9 @@ SERVICE = "jqd-worker"  # unless OTEL_SERVICE_NAME says otherwise
 
 
 def trace_attempts() -> None:
-    """Called when the app is loaded, which may have set up a tracer of its own. A worker without the libraries works
-    on, and says what is missing."""
+    """Set up tracing, once the app is loaded, for it may have set up a tracer of its own. Without the libraries the
+    worker works on, and logs what is missing.
+    """
     try:
         set_up(SERVICE)
     except NoTracing as error:

@@ -130,7 +130,7 @@ class WorkerStatus:
         self._log = get_logger("worker")
 
     def spec(self) -> dict[str, Any]:
-        """Return the registration as it is now. Each job names all its options: what it leaves out, it has none of."""
+        """Return the registration as it is now. Each job names all its options: those left out are the defaults."""
         jobs = [{"name": job.name, **job.declared} for job in self._jobs.values()]
         trouble = {"trouble": self._trouble} if self._trouble else {}
         return {**self._card, "jobs": jobs} | trouble

@@ -162,7 +162,7 @@ async def beat(parts: ApiContext, request: Request, job_id: str) -> Response:
 
 
 def fence_of(lease_id: str) -> int:
-    """Return the fence that a lease id stands for; 0 for what is none."""
+    """Return the fence in a lease id; 0 where the text is no lease id."""
     is_one = lease_id.isascii() and lease_id.isdecimal() and len(lease_id) <= FENCE_LENGTH_MAX
     return int(lease_id) if is_one else 0
 

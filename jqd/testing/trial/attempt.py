@@ -44,7 +44,7 @@ class Watched(Attempts):
 
 
 class Outlet:
-    """What an asyncio loop tells of its item. It stands for the outbox that leads to the loop of a worker."""
+    """The outbox of an asyncio loop for its item, in place of the one that leads to the loop of a worker."""
 
     def __init__(self) -> None:
         self._told: queue.SimpleQueue[bytes] = queue.SimpleQueue()

@@ -291,7 +291,7 @@ class Control:
     daemons = sharers = warnings
 
     def stats(self) -> Mapping[str, object]:
-        """What is told besides the store's numbers."""
+        """Statistics beside the store's numbers."""
         return {"daemon": NAME}
 
     def settled(self, where: Collection[int]) -> bool:
