@@ -65,7 +65,7 @@ class _Child:
         return subprocess.Popen(args, preexec_fn=die_with_parent, start_new_session=True)
 
     def keep(self) -> None:
-        """Start it again when it dies; not where its words make no sense, which it has said."""
+        """Start the child again when it dies, unless its arguments are wrong: it has printed why."""
         for wait_s in AGAIN_S:
             if self._process.wait() == Exit.USAGE or self._ending.wait(wait_s):
                 return
