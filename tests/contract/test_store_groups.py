@@ -1,6 +1,6 @@
 """Groups: places for jobs that are being pushed, members, and their end."""
 
-from jqd.store.links import GROUP_MAX, PLACE_S, Closing, Joined
+from jqd.store.links import GROUP_MAX, MEMBERS, PLACE_S, Closing, Joined
 from tests.contract.bench import StoreBench
 
 
@@ -52,6 +52,22 @@ async def test_a_store_that_forgot_a_group_learns_its_members(store_bench: Store
     closing = await store.close_group("g")
     assert (closing.unsure, sorted(closing.job_ids)) == (0, ["one", "two"])
     assert await store.confirm_members("g", [("", "two"), ("", "three")]) == ["three"]
+
+
+async def test_members_are_told_some_at_a_time(store_bench: StoreBench) -> None:
+    store, ids = store_bench.store, [f"m{at:04}" for at in range(2 * MEMBERS + 1)]
+    await store.confirm_members("g", [("", each) for each in ids])
+    await store.close_group("g")
+    whole = await store.get_group("g")
+    assert whole is not None
+    assert (sorted(whole.job_ids), whole.end) == (ids, 0)
+    told, end = list[str](), 0
+    while not told or end:
+        some = await store.get_group("g", 1_000, end)
+        assert some is not None
+        assert 0 < len(some.job_ids) <= 1_000
+        told, end = [*told, *some.job_ids], some.end
+    assert told == whole.job_ids
 
 
 async def test_a_group_has_so_many_members(store_bench: StoreBench) -> None:

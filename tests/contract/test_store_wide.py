@@ -17,7 +17,7 @@ from tests.valkey import Valkey
 
 MANY = AFTER_MAX
 STEP = 500
-LINKS = ("take_links", "watch_parents", "note_parents", "drop_links")
+LINKS = ("take_links", "watch_parents", "note_parents", "drop_links", "list_links")
 
 
 @pytest.mark.long
@@ -49,6 +49,8 @@ async def test_no_call_takes_long_whatever_waits_for_whatever(fresh_valkey: Valk
                 await store.note_parents([ParentNote(pair.child, one.id, one.how or "") for pair, one in told])
                 await store.note_parents([ParentNote(o.job.id, size=len((o.job.flow or flow).after)) for o in blocked])
                 await store.drop_links({one.entry: () for one in blocked})
+            for given, reach in (([wide.id], 99), ([children[0].id], 99), ([one.id for one in parents + children], 0)):
+                await store.list_links(given, 200, 0, reach)
             owner = await bench.join()
             while held := await bench.claim(owner, limit=STEP):
                 await bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in held))
