@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
-# The suite runs on this many processes: one more than a small machine has cores, as a third of its time it waits for
-# leases and for processes to start. With four some tests that watch for stalls of a quarter of a second meet each other's.
-JOBS   ?= 3
+# The suite runs on this many processes, twice as many as a small machine has cores: a third of its time it waits for
+# leases and for processes to start. Who watches for stalls counts time of the processor, not time that passes.
+JOBS   ?= 4
 # What takes long runs on as many as there are cores: chaos and storms count their own time.
 LONG_JOBS ?= 2
 
