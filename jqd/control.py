@@ -35,6 +35,7 @@ from jqd.notify.loop import make_notices
 from jqd.partition import Partition, Shared
 from jqd.reload import Reload
 from jqd.runner import Runners, WorkerHealth
+from jqd.runner.departures import Gone, Kind
 from jqd.service import JobSpec
 from jqd.store import Owner
 from jqd.tenants.quotas import Quotas
@@ -257,6 +258,10 @@ class Control:
     def seen(self, worker_id: str) -> dict[str, WorkerHealth]:
         """Return how the living daemons see that worker."""
         return self._shared.worker_views.of(worker_id, self.sharers())
+
+    def gone(self, kind: Kind) -> list[Gone]:
+        """Return which daemons, or workers, went away within the last day: the newest first."""
+        return self._shared.worker_views.gone(kind)
 
     def urls(self, peer: str | None, *, absent: bool = False) -> list[str]:
         """Return URLs of daemons for a client at `peer`, this one first.

@@ -94,7 +94,7 @@ class Partition:
     """One partition, built but not yet running."""
 
     def __init__(self, shared: Shared, number: int, store: Store, watch: Watch) -> None:
-        config, clock, source = shared.config, shared.clock, shared.source
+        config, clock, source, gone = shared.config, shared.clock, shared.source, shared.workers.departures
         sysid = shared.journal.journal_id[:10]
         self.number, self.store, self.watch, self._shared = number, store, watch, shared
         self._log_fields = {"partition": number} if shared.partitions > 1 else {}
@@ -106,7 +106,7 @@ class Partition:
         self.ageing = Ageing(store, self.membership, clock, shared.scheduler.period_ms)
         self.claims = self._build_claims()
         self.outcomes = self._build_outcomes()
-        self.reap = Reap(store=store, membership=self.membership, clock=clock, source=source)
+        self.reap = Reap(store=store, membership=self.membership, clock=clock, source=source, departures=gone)
         self.heartbeat = Heartbeat(
             store=store,
             membership=self.membership,
@@ -134,13 +134,9 @@ class Partition:
         self.flows = Flows(number, shared.stores, shared.settled, shared.release, clock=clock, source=source)
         self.worker_slots = WorkerSlots(store=store, gates=shared.capacity, mine=self._is_mine, source=source)
         self.worker_timeouts = WorkerTimeouts(
-            journal=shared.journal,
-            store=store,
-            membership=self.membership,
-            clock=clock,
-            source=source,
-            backoff=config.backoff,
-        )
+            journal=shared.journal, store=store, membership=self.membership, clock=clock, source=source,
+            backoff=config.backoff, departures=gone,
+        )  # fmt: skip
 
     def loops(self) -> list[Callable[..., Any]]:
         """Return all loops that run until the last outcome is in the store, in the order of their start."""

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from jqd.cli.common import Common, age
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import COLOURS, CONTROLS, ago, console, lasting, plain, show, table, tenants_of, whose
+from jqd.cli.render import COLOURS, CONTROLS, ago, console, instant, lasting, plain, show, table, tenants_of, whose
 from jqd.client import Client, JobInfo, Unreachable
 from jqd.client.send import AGAIN
 from jqd.domain.job_spec import KEPT
@@ -146,14 +146,26 @@ def types(*, common: Common = Common()) -> int:
 
 
 def workers(*, common: Common = Common()) -> int:
-    """List the workers that are registered, and the jobtypes they run."""
+    """List the workers that are registered, and the jobtypes they run; then those that went within the last day."""
     none = "no worker is registered at this daemon; start one with `jqd worker`"
-    return rows_of(common, lambda client: client.workers(), _workers, none)
+    return _and_gone(common, rows_of(common, lambda client: client.workers(), _workers, none), Client.gone_workers)
 
 
 def daemons(*, common: Common = Common()) -> int:
-    """List the daemons that share one store."""
-    return rows_of(common, lambda client: client.daemons(), _daemons, "no daemon has been heard of yet")
+    """List the daemons that share one store; then those that died or left within the last day."""
+    done = rows_of(common, lambda client: client.daemons(), _daemons, "no daemon has been heard of yet")
+    return _and_gone(common, done, Client.gone_daemons)
+
+
+def _and_gone(common: Common, done: int, ask: Callable[[Client], list[dict[str, Any]]]) -> int:
+    """Print what has gone of a list, for people alone: programs ask for it by itself."""
+    if common.output == "table":
+        with common.client() as client:
+            rows = ask(client)
+        if rows:
+            console().print(Text("\nGone within the last day"))
+            console().print(_gone(rows), end="")
+    return done
 
 
 def rows_of(
@@ -338,6 +350,24 @@ def _workers(rows: Sequence[dict[str, Any]]) -> Text:
     styles = {n: "red" for n, row in enumerate(rows) if row.get("state") not in (None, "ok")}
     headings = ("ID", "NAME", "STATE", "TAKES", "RUNNING", "HEARD", "URL", "WHY")
     return table(*whose(headings, cells, tenants_of(rows), 1), styles)
+
+
+def _gone(rows: Sequence[dict[str, Any]]) -> Text:
+    cells = [
+        (
+            row.get("daemon") or row["worker_id"],
+            row.get("name"),
+            row["how"],
+            ago(instant(row["at"])),
+            ago(instant(row["heard_at"])) if row.get("heard_at") else "",
+            row["jobs"],
+            ",".join(row["by"]),
+            row["times"],
+        )
+        for row in rows
+    ]
+    styles = {n: "red" for n, row in enumerate(rows) if row["how"] == "died"}
+    return table(("ID", "NAME", "HOW", "SEEN", "HEARD", "JOBS BACK", "BY", "TIMES"), cells, styles)
 
 
 def _names(jobs: str | Sequence[str]) -> str:

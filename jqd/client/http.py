@@ -343,6 +343,12 @@ def all_rows(http: Http, what: str, limit: int | None = None) -> list[dict[str, 
             return rows
 
 
+def gone_rows(http: Http, what: str) -> list[dict[str, Any]]:
+    """Return what has gone of a list within the last day; none, too, of a daemon that does not say."""
+    answer = http.call("GET", f"/v1/{what}", params=query(limit=1))
+    return list(answer.body.get("gone") or ()) if isinstance(answer.body, dict) else []
+
+
 def odd(what: str, answer: Answer) -> JqdClientError:
     """Return the error for a 2xx that no jqd daemon would give."""
     return JqdClientError(f"{what} was answered with something else; is it a jqd daemon?", status=answer.status)

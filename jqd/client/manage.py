@@ -10,7 +10,7 @@ from urllib.parse import quote
 from jqd.client.constraints import Constraints
 from jqd.client.errors import JqdClientError
 from jqd.client.flows import Flows
-from jqd.client.http import Http, all_rows, encode, job_path, query
+from jqd.client.http import Http, all_rows, encode, gone_rows, job_path, query
 from jqd.client.job_info import Changed, JobInfo, job_info, job_map
 from jqd.client.schedules import Schedules
 from jqd.client.tokens import Tokens
@@ -217,6 +217,10 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         """Return the registered workers."""
         return all_rows(self._http, "workers")
 
+    def gone_workers(self) -> list[dict[str, Any]]:
+        """Return the workers that died or left within the last day and have not come back, the newest first."""
+        return gone_rows(self._http, "workers")
+
     def history(self, name: str | None = None, *, minutes: int = 60, types: bool = False) -> dict[str, Any]:
         """Return what all daemons counted: `steps` of a minute, the oldest first, for more than 8 hours of ten minutes.
 
@@ -264,6 +268,10 @@ class Manage(Constraints, Flows, Schedules, Tokens):
     def daemons(self) -> list[dict[str, Any]]:
         """Return the daemons that share this one's store, as it last heard of them."""
         return all_rows(self._http, "daemons")
+
+    def gone_daemons(self) -> list[dict[str, Any]]:
+        """Return the daemons that died or left within the last day, the newest first, and what became of their jobs."""
+        return gone_rows(self._http, "daemons")
 
     def _act(self, method: str, path: str, body: bytes | None = None) -> JobInfo:
         answer = self._http.call(method, path, body=body, repeatable=method == "PATCH")

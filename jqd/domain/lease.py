@@ -108,6 +108,11 @@ class Heartbeats:
             del self._seen[sysid]
         return dead
 
+    def silent_s(self, name: str, now_s: float) -> float:
+        """Return since when a member's heartbeat has not changed; 0: it is not known."""
+        seen = self._seen.get(name)
+        return now_s - seen[1] if seen is not None else 0.0
+
     def forget(self) -> None:
         """Forget all heartbeats: the store is another, or was away."""
         self._seen.clear()

@@ -14,6 +14,7 @@ from jqd.domain.log import get_logger
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
 from jqd.runner import Runner
+from jqd.runner.departures import Departures
 from jqd.store import Member, Owner, Store
 
 REAP_JOBS = 500  # jobs a call puts back: a script must stay below about 5 ms
@@ -22,11 +23,15 @@ REAP_JOBS = 500  # jobs a call puts back: a script must stay below about 5 ms
 class Reap:
     """Watches the members that each renewal reports."""
 
-    def __init__(self, *, store: Store, membership: Membership, clock: Clock, source: random.Random) -> None:
+    def __init__(
+        self, *, store: Store, membership: Membership, clock: Clock, source: random.Random, departures: Departures
+    ) -> None:
         self.backoff = LoopBackoff("reap", source=source)
-        self._store, self._membership, self._clock = store, membership, clock
+        self._store, self._membership, self._clock, self.departures = store, membership, clock, departures
         self._heartbeats = Heartbeats(membership.config)
         self._dead: dict[str, Member] = {}
+        self._others: dict[str, Member] = {}
+        self._silent_s: dict[str, float] = {}  # of the dead, when that was seen
         self._found = trio.Event()
         self.daemons = self.jobs = 0
         """Of how many, and how many, jobs were given back since the start."""
@@ -35,10 +40,12 @@ class Reap:
     def note_members(self, members: dict[str, Member]) -> None:
         """Note the heartbeats of a renewal's answer; a burnt member needs no further watching."""
         others = {sysid: member for sysid, member in members.items() if sysid != self._membership.sysid}
+        self._note_left(others)
         beats = {sysid: (member.counter, member.epoch) for sysid, member in others.items()}
         dead = self._heartbeats.observe(beats, self._clock.mono_s())
         dead += [sysid for sysid, member in others.items() if member.epoch == 0]
         self._dead |= {sysid: others[sysid] for sysid in dead}
+        self._silent_s |= {sysid: self._heartbeats.silent_s(sysid, self._clock.mono_s()) for sysid in dead}
         if self._dead:
             self._found.set()
 
@@ -46,6 +53,7 @@ class Reap:
         """Forget earlier heartbeats: the store was away, or is another one."""
         self._heartbeats.forget()
         self._dead.clear()
+        self._others = {}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
@@ -63,10 +71,28 @@ class Reap:
             total += moved
         self.daemons, self.jobs = self.daemons + (total > 0), self.jobs + total
         self._log.warning("reap.jobs", sysid=sysid, epoch=member.epoch, count=total)
+        self._depart(sysid, self._silent_s.pop(sysid, 0.0), total)
+
+    def _note_left(self, others: dict[str, Member]) -> None:
+        """Note who took its leave: it beat until lately. Who fell silent is noted by whoever gives its jobs back."""
+        now_s = self._clock.mono_s()
+        for sysid in self._others.keys() - others.keys() - self._dead.keys():
+            silent_s = self._heartbeats.silent_s(sysid, now_s)
+            if silent_s < self._membership.config.lease_s / 2:
+                self._depart(sysid, silent_s, 0)
+        self._others = others
+
+    def _depart(self, sysid: str, silent_s: float, jobs: int) -> None:
+        died = silent_s >= self._membership.config.lease_s / 2
+        heard_at_ms = self._clock.wall_ms() - round(silent_s * 1000)
+        self.departures.note("daemon", sysid, died=died, heard_at_ms=heard_at_ms, jobs=jobs)
 
 
-async def reconcile(store: Store, runner: Runner, owner: Owner) -> None:
-    """Give back what the store holds for us and we do not know of. No claim may be running. Raises StoreError."""
+async def reconcile(store: Store, runner: Runner, owner: Owner) -> int:
+    """Give back what the store holds for us and we do not know of; returns how many. No claim may be running.
+
+    Raises StoreError.
+    """
     before = runner.get_running_jobs()
     held = await store.get_held(owner)
     ours = before | runner.get_running_jobs()  # a job that left meanwhile did so because the store knows of it
@@ -74,3 +100,4 @@ async def reconcile(store: Store, runner: Runner, owner: Owner) -> None:
     if unknown:
         await store.release_jobs(owner, unknown)
         get_logger("reconcile").warning("reconcile.given_back", count=len(unknown))
+    return len(unknown)

@@ -25,6 +25,7 @@ from jqd.journal import Journal
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
 from jqd.runner import Report, end_attempt
+from jqd.runner.departures import Departures
 from jqd.store import Lease, Store
 
 LOOK_S = 0.5  # a timeout is noticed so late, and measured too long by as much: within 2 s in all
@@ -44,10 +45,12 @@ class WorkerTimeouts:
         clock: Clock,
         source: random.Random,
         backoff: Backoff,
+        departures: Departures,
     ) -> None:
         self.backoff = LoopBackoff("worker_timeouts", source=source)
         self._journal, self._store, self._membership = journal, store, membership
         self._clock, self._source, self._backoff = clock, source, backoff
+        self._departures = departures
         self._marks = Marks(2 * LOOK_S)
         self._silences_s: tuple[int, ...] = ()
         self._life: str | None = None
@@ -94,6 +97,7 @@ class WorkerTimeouts:
         self._log.warning(
             "worker_timeouts.found", worker=lease.worker, silence_s=lease.silence_s, count=len(lease.jobs)
         )
+        self._departures.lost("worker", lease.worker, len(lease.jobs))
         silent = f"for {lease.silence_s} s" if lease.silence_s else "for too long"
         report = Report(
             status=504,

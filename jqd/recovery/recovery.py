@@ -172,13 +172,24 @@ class Recovery:
         self._answer_lost = True
         try:
             owner = await self._still_good() or await self._store.reserve_sysid(
-                membership.sysid, ours, through=through, seen=look.fence, period_ms=self._period_ms
+                membership.sysid,
+                ours,
+                through=through,
+                seen=look.fence,
+                period_ms=self._period_ms,
+                died=self._note_died,
             )
         except SysidTaken as error:
             raise JournalForked(f"{error}: another copy of this directory is in use") from error
         self._answer_lost = False
         membership.took_seat(owner)
         self._log.info("recovery.joined", sysid=owner.sysid, epoch=owner.epoch)
+
+    def _note_died(self, jobs: int) -> None:
+        """Note that an earlier process of ours did not take its leave; not that we lost our own seat."""
+        if self._membership.owner is None:
+            sysid, departures = self._membership.sysid, self._reap.departures
+            departures.note("daemon", sysid, died=True, jobs=jobs)
 
     async def _still_good(self) -> Owner | None:
         """Return our last owner, if the store still knows it: then nobody took what we hold."""
@@ -251,7 +262,8 @@ class Recovery:
         async with self._claims:
             lost = await self._store.reassert(owner, self._runner.get_running_jobs(), self._runner.get_generations())
             self._runner.drop_lost(lost)
-            await reconcile(self._store, self._runner, owner)
+            given_back = await reconcile(self._store, self._runner, owner)
+            self._reap.departures.lost("daemon", owner.sysid, given_back)
         if lost:
             self._log.warning("recovery.lost", count=len(lost))
         if waits:

@@ -86,6 +86,8 @@ def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[
             )
         case End.LOST:
             shared.counters.lost += 1
+            if delivery.missing:
+                shared.workers.departures.lost("worker", delivery.worker.id, len(delivery.missing))
             _lost(shared, delivery, ending)
     return []
 

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 from jqd.domain.clock import Clock
 from jqd.domain.log import get_logger
+from jqd.runner.departures import Departures
 from jqd.runner.worker import Worker
 
 UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that is away longer registers again
+SILENT = ("expired", "unreachable")  # why a worker is taken out that did not say goodbye
 SIGN_S = 30.0  # between two signs of life told to others of a worker without ttl: a tenth of UNREACHABLE_S
 SIGNS_PER_TTL = 4  # and of one with a ttl, which repeats itself three times in it
 SPREAD_S = 2.0  # so long a sign may take from another daemon to us
@@ -102,6 +104,7 @@ class Presence(ABC):
         self._versions: dict[str, Worker] = {}  # those that handlers are
         self.own: dict[str, Worker] = {}
         """The daemon's own, of callbacks, by id; nobody registered them, and no list shows them."""
+        self.departures = Departures(clock)
         self._lasting_s = math.inf  # until then no ttl runs out
         self._seen_at_s: dict[str, float] = {}
         """The last sign, later by the time in which none could come; behind the ttl of who was silent for that long."""
@@ -225,10 +228,19 @@ class Presence(ABC):
         lasting_s = (seen_at_s[worker_id] + ttl_s for worker_id, ttl_s in mortal if worker_id in self._workers)
         self._lasting_s = min(lasting_s, default=math.inf)
 
-    def _remove(self, worker_id: str, why: str) -> bool:
+    def _remove(self, worker_id: str, why: str, at_ms: int | None = None) -> bool:
+        """`at_ms`: when it left; None: now."""
         worker = self._workers.pop(worker_id)
         if worker is None:
             return False
+        self.departures.note(
+            "worker",
+            worker_id,
+            died=why in SILENT,
+            at_ms=at_ms,
+            heard_at_ms=self.heard_at_ms(worker_id),
+            called=worker.name,
+        )
         self._told_at_s.pop(worker_id, None)
         self._unreachable_since_s.pop(worker_id, None)
         self._log.info("workers.removed", worker=worker_id, name=worker.name, why=why)

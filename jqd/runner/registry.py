@@ -252,7 +252,7 @@ class WorkerRegistry(Presence):
     def _ruled(self, setting: Setting) -> None:
         self.leaving.pop(setting.name, None)
         if setting.is_deleted:
-            self._remove(setting.name, "unregistered")
+            self._remove(setting.name, "unregistered", setting.at_ms)
             self._seen_at_s.pop(setting.name, None)
             return
         worker = _read(setting)
@@ -300,10 +300,10 @@ class WorkerRegistry(Presence):
         if more > 0 and (why := NAMES.why_no_more(tenant, self._workers.names, more)):
             raise refused("jobs", f'{why}, or say "*" for every one')
 
-    def _remove(self, worker_id: str, why: str) -> bool:
+    def _remove(self, worker_id: str, why: str, at_ms: int | None = None) -> bool:
         for noted in (self._repeated_at_s, self._former):
             noted.pop(worker_id, None)
-        return super()._remove(worker_id, why)
+        return super()._remove(worker_id, why, at_ms)
 
 
 def _read(setting: Setting) -> Worker:

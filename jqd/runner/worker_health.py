@@ -5,6 +5,7 @@ well have
 a row in it.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
@@ -17,6 +18,7 @@ from jqd.domain.settings import Setting
 from jqd.domain.tenant import tenant_of
 from jqd.runner.capacity import Capacity, Remaining
 from jqd.runner.circuit_breaker import CircuitBreaker
+from jqd.runner.departures import KEPT_MS, Departure, Gone, Kind, together
 from jqd.runner.endpoint import host_of
 from jqd.runner.registry import WorkerRegistry
 from jqd.runner.ssrf import AddressPolicy, machine, standing_of
@@ -27,6 +29,7 @@ WHY_MAX = 200  # characters of a complaint
 AGAIN_S = 3_600.0  # a view that did not change is said again, or it might be taken for one of a daemon that is gone
 RECENT_S = 2 * AGAIN_S  # who lives has said it since
 SAME_MS = 5_000  # the same pause is said anew when the store's clock was set by more
+GONE_EVERY_S = 5.0  # departures alone are said so often: a fleet that leaves makes no view for each of its workers
 KEPT_S = 86_400.0  # what was not said again for so long is of a daemon that is gone
 
 Health = Literal["ok", "backed_off", "unreachable"]
@@ -53,6 +56,8 @@ class WorkerView(msgspec.Struct, frozen=True):
     """Where clients and workers reach it; empty: it does not know."""
     machine: str = ""
     """On which machine a loopback address of `url` leads to it."""
+    gone: tuple[Departure, ...] = ()
+    """What this daemon saw go away within the last day."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -72,6 +77,8 @@ class WorkerViews:
         self._pause_s_max = pause_s_max
         self.url = ""
         """Where this daemon is reached, from when it listens."""
+        self._gone: tuple[Departure, ...] = ()
+        self._gone_at_s = -math.inf
         self._made = 0  # the revision of ours, of this life
         self._known: dict[str, WorkerView] = {}
         self._ends: dict[str, tuple[float, int]] = {}
@@ -82,7 +89,9 @@ class WorkerViews:
     def look(self) -> Setting:
         """Return our view as it is now: a new setting where something changed since the last look."""
         now_ms = self._clock.wall_ms()
-        body = _encoder.encode(WorkerView(self._rows(), self.url, machine()))
+        if self._clock.mono_s() - self._gone_at_s >= GONE_EVERY_S:
+            self._gone, self._gone_at_s = tuple(self._workers.departures.rows()), self._clock.mono_s()
+        body = _encoder.encode(WorkerView(self._rows(), self.url, machine(), self._gone))
         setting = self._settings.get(VIEW, self._daemon)
         if setting is None or bytes(setting.body) != body or now_ms - setting.at_ms > AGAIN_S * 1000:
             (setting,) = self._settings.make({(VIEW, self._daemon): body}, now_ms=now_ms, origin=0)
@@ -101,6 +110,13 @@ class WorkerViews:
         near = standing_of(peer) is AddressPolicy.LOOPBACK
         here = [not address.is_loopback(host_of(view.url)) or (near and view.machine == machine()) for view in views]
         return [view.url for view, is_reached in zip(views, here, strict=True) if is_reached]
+
+    def gone(self, kind: Kind) -> list[Gone]:
+        """Return which daemons, or workers, went within the last day, as all daemons saw it: the newest first."""
+        since_ms = self._clock.wall_ms() - KEPT_MS
+        own = [(self._daemon, row) for row in self._workers.departures.rows()]
+        others = ((name, row) for name, view in self._known.items() if name != self._daemon for row in view.gone)
+        return together([*own, *(pair for pair in others if pair[1].at_ms > since_ms)], kind)
 
     def recent(self) -> list[str]:
         """Return daemons with a recent view, living or not: while the store is away nobody knows."""
@@ -153,7 +169,8 @@ class WorkerViews:
             self._resume()
 
     def _resume(self) -> None:
-        """Go on with pauses that an earlier life of this daemon noted."""
+        """Go on with pauses, and departures, that an earlier life of this daemon noted."""
+        self._workers.departures.resume(self._known[self._daemon].gone)
         for worker_id, rest in self._rests(self._daemon, None).items():
             worker = self._workers.get(worker_id)
             if worker is not None and worker.registered_at_ms == rest.registered_at_ms:

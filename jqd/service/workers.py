@@ -7,9 +7,10 @@ import msgspec
 
 from jqd.domain.errors import Conflict, Denied, Fault, Invalid, JournalRefused, NotFound
 from jqd.domain.job_spec import TypeOptions
-from jqd.domain.tenant import bare
+from jqd.domain.tenant import bare, tenant_of
 from jqd.domain.tokens import Role, is_token_id
 from jqd.runner import Worker, WorkerSpec
+from jqd.runner.departures import Gone
 from jqd.runner.handler import code_for, is_version
 from jqd.runner.registry import KIND, body_of, no_more
 from jqd.service.services import Services
@@ -111,6 +112,19 @@ async def unregister(services: Services, worker_id: str) -> None:
 def seen_by(services: Services) -> Iterator[Worker]:
     """Return the workers that the principal can see."""
     return (worker for worker in services.workers.list() if services.principal.can_see(worker.tenant))
+
+
+def gone(services: Services) -> list[Gone]:
+    """Return the workers that went away within the last day and have not come back, as far as the principal can see
+    them; none where its token is for some jobtypes only, as it is not known what they took."""
+    if services.principal.scopes:
+        return []
+    rows = services.control.gone("worker")
+    return [
+        one
+        for one in rows
+        if services.workers.get(one.row.name) is None and services.principal.can_see(tenant_of(one.row.name))
+    ]
 
 
 def unneeded_options(services: Services) -> dict[tuple[str, str], bytes]:

@@ -1,6 +1,7 @@
 """The store's methods on its daemons: who is a member, who lives, what the dead leave behind."""
 
 import re
+from collections.abc import Callable
 
 from jqd.store import codec
 from jqd.store.methods import BYTES_MAX, STEP_JOBS, ScriptMethods, in_rows
@@ -17,7 +18,14 @@ class MemberMethods(ScriptMethods):
     """Whether the latest renewal was answered, so that its cancels need not be repeated."""
 
     async def reserve_sysid(
-        self, sysid: str, previous_epoch_dead: bool, *, through: bool, seen: int | None = None, period_ms: int = 0
+        self,
+        sysid: str,
+        previous_epoch_dead: bool,
+        *,
+        through: bool,
+        seen: int | None = None,
+        period_ms: int = 0,
+        died: Callable[[int], None] = lambda jobs: None,
     ) -> Owner:
         """Join the daemons of the store under a new epoch; if `through`, what an earlier one held is ready again.
 
@@ -32,7 +40,8 @@ class MemberMethods(ScriptMethods):
         `seen`: the fence of our last look. A member that joined under this sysid since keeps its epoch: StaleOwner. A
         call that was given up may arrive long after the one that was made instead, and would burn our own epoch.
 
-        `period_ms`: in which jobs gain a step of priority here; 0: they do not age."""
+        `period_ms`: in which jobs gain a step of priority here; 0: they do not age. `died`: called with the number of
+        jobs that were put back, where an earlier epoch had not left."""
         if not _SYSID.fullmatch(sysid):
             raise ValueError(f"the sysid {sysid!r} is wrong: use 1 to 64 letters, digits, '_', '.' or '-'")
         answer = await self._caller.call(
@@ -53,8 +62,11 @@ class MemberMethods(ScriptMethods):
         crash_limit = self._config.crash_limit if unburnt == 1 else 0  # an unburnt member died without leaving
         # Our earlier epochs are burnt by now: what they hold is nobody's until it is put back. In a life that we are
         # not through yet it waits for our endings to be applied again: some of those jobs have ended.
-        while through and await self._left("give_back", *owner, STEP_JOBS, BYTES_MAX, crash_limit):
-            pass
+        total = 0
+        while through and (moved := await self._left("give_back", *owner, STEP_JOBS, BYTES_MAX, crash_limit)):
+            total += moved
+        if unburnt == 1:
+            died(total)
         return owner
 
     async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False) -> Renewed:

@@ -18,6 +18,7 @@ from jqd.domain.lease import Peer
 from jqd.domain.record import Lane
 from jqd.loops.waiters import Waiters
 from jqd.runner import Report, Running, WorkerHealth
+from jqd.runner.departures import Gone, Kind
 from jqd.runner.outcome import end_attempt, succeed_late
 from jqd.runner.worker_health import WELL
 from jqd.service import JobSpec
@@ -85,6 +86,7 @@ class FakeControl:
         self.warned: list[str] = []
         self.peers: list[Peer] = []
         self.names = ["fake"]
+        self.left: list[Gone] = []
         self.views: dict[str, WorkerHealth] = {}
         self.held: dict[str, int | None] = {}
         self.endings = Waiters()
@@ -121,6 +123,9 @@ class FakeControl:
 
     def daemons(self) -> Sequence[Peer]:
         return self.peers
+
+    def gone(self, kind: Kind) -> Sequence[Gone]:
+        return [each for each in self.left if each.row.kind == kind]
 
     def sharers(self) -> list[str]:
         return self.names

@@ -27,6 +27,7 @@ from jqd.loops.reap import Reap
 from jqd.rate_limits.constraints import Constraints
 from jqd.recovery.recovery import Recovery
 from jqd.runner import Offer, Pull, Stopped, Worker
+from jqd.runner.departures import Departures
 from jqd.scheduler import Scheduler
 from jqd.store import Owner
 from jqd.testing.clock import ManualClock
@@ -149,7 +150,9 @@ class House:
         self.runner, self.scheduler = HandRunner(), Scheduler()
         runner: Any = self.runner
         self.membership = Membership(sysid, LeaseConfig(), clock, sole=sole)
-        self.reap = Reap(store=store, membership=self.membership, clock=clock, source=source)
+        self.reap = Reap(
+            store=store, membership=self.membership, clock=clock, source=source, departures=Departures(clock)
+        )
         self.renew = Heartbeat(
             store=store,
             membership=self.membership,

@@ -29,6 +29,23 @@ async def test_daemons_are_told_apart_by_their_heartbeats(autojump_clock: None) 
         nursery.cancel_scope.cancel()
 
 
+async def test_who_left_is_told_apart_from_who_fell_silent(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        await here.store.look(fresh=True)
+        await here.join(nursery)
+        await nursery.start(here.reap.run)
+        other = await here.store.reserve_sysid("d0", True, through=True)
+        await until(lambda: len(here.renew.peers()) == 2)
+        await here.store.release_sysid(other)
+        await until(lambda: [row.died for row in here.reap.departures.rows()] == [False])
+        await here.store.reserve_sysid("d0", True, through=True)
+        await until(lambda: [row.died for row in here.reap.departures.rows()] == [True])
+        (row,) = here.reap.departures.rows()
+        assert (row.kind, row.name, row.jobs, row.times) == ("daemon", "d0", 0, 1), "within the same minute"
+        assert row.at_ms - row.heard_at_ms > here.membership.config.lease_s * 1000
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_burnt_daemon_does_not_live(autojump_clock: None) -> None:
     async with house() as here, trio.open_nursery() as nursery:
         await here.store.look(fresh=True)

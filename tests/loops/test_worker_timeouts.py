@@ -31,6 +31,7 @@ async def lent(here: House, nursery: trio.Nursery, number: int = 1, **fields: An
         clock=here.clock,
         source=source,
         backoff=Backoff(first_s=60.0),
+        departures=here.reap.departures,
     )
     await here.store.look(fresh=True)
     await here.join(nursery)

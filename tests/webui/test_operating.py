@@ -58,6 +58,11 @@ def test_a_worker_is_unregistered_after_a_question(site: Site) -> None:
         form = {"id": worker_id, "form_token": site.form_token()}
         assert site.post("/worker/unregister", form).headers["location"] == "/workers?done=unregister"
         assert worker_id not in [row["worker_id"] for row in client.workers()]
+        (row,) = [row for row in client.gone_workers() if row["worker_id"] == worker_id]
+        assert (row["how"], row["jobs"], row["name"]) == ("left", 0, NASTY)
+        gone = site.get("/workers").text.partition("Workers that went within the last day")[2]
+        assert str(escape(NASTY)) in gone.partition("</table>")[0]
+        assert worker_id in gone
         assert "is forgotten everywhere" in site.get("/workers?done=unregister").text
         assert site.post("/worker/unregister", form | {"id": NASTY}).status_code == 404
 

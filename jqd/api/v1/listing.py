@@ -10,7 +10,8 @@ from jqd.api.decode import read_query
 from jqd.api.lists import page_of, page_wanted
 from jqd.api.message import answer_rows
 from jqd.api.v1.job_views import iso, job_brief
-from jqd.api.v1.responses import Daemon, Daemons, Errors, ErrorText, Jobs, Reason
+from jqd.api.v1.members import Daemon, Daemons, gone_daemon
+from jqd.api.v1.responses import Errors, ErrorText, Jobs, Reason
 from jqd.domain.job import State
 from jqd.domain.tenant import bare, tenant_of
 from jqd.http import Request, Response
@@ -93,4 +94,5 @@ async def list_daemons(parts: ApiContext, request: Request) -> Response:
         )
         for peer in page
     ]
-    return await answer_rows(request, Daemons([], cursor), rows)
+    gone = [] if wanted.behind else parts.services.control.gone("daemon")
+    return await answer_rows(request, Daemons([], cursor, [gone_daemon(each) for each in gone] or UNSET), rows)

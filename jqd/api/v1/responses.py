@@ -191,27 +191,6 @@ class Errors(Struct, frozen=True):
     cursor: str
 
 
-class Daemon(Struct, frozen=True):
-    """A daemon of the store."""
-
-    daemon: str
-    this: bool
-    living: bool
-    through: bool
-    heard_s: float
-    in_hand: int | None
-    drained_at: Instant | None = None
-    """Drained since."""
-
-
-class Daemons(Struct, frozen=True):
-    """One page of daemons."""
-
-    daemons: Sequence[Daemon]
-    cursor: str
-    """For the next page; empty: that was all."""
-
-
 class Lease(Struct, frozen=True):
     """The answer to a pull."""
 
@@ -311,14 +290,6 @@ class Worker(Struct, frozen=True):
     """The token that it was registered with, for who may see that one: jobs are posted to it while that is valid."""
     tenant: str | UnsetType = UNSET
     """Left out for the tenant ""."""
-
-
-class Workers(Struct, frozen=True):
-    """One page of workers."""
-
-    workers: Sequence[Worker]
-    cursor: str
-    """For the next page; empty: that was all."""
 
 
 class HandlerSettings(JobOptions, frozen=True, kw_only=True):

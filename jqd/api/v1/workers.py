@@ -12,7 +12,8 @@ from jqd.api.lists import answer_page, page_wanted
 from jqd.api.message import answer
 from jqd.api.v1 import responses
 from jqd.api.v1.job_views import iso
-from jqd.api.v1.responses import Registered, Workers
+from jqd.api.v1.members import Workers, gone_worker
+from jqd.api.v1.responses import Registered
 from jqd.domain import fields
 from jqd.domain.errors import Fault, Invalid
 from jqd.domain.job import Name
@@ -70,7 +71,8 @@ async def list_workers(parts: ApiContext, request: Request) -> Response:
     """All workers, and how each daemon sees them: oldest first, then versions of handlers."""
     wanted = page_wanted(request)
     found = ((_place(worker), worker) for worker in workers.seen_by(parts.services))
-    return await answer_page(request, wanted, Workers, found, partial(_row, parts))
+    gone = [] if wanted.behind else [gone_worker(each) for each in workers.gone(parts.services)]
+    return await answer_page(request, wanted, partial(Workers, gone=gone or UNSET), found, partial(_row, parts))
 
 
 async def unregister(parts: ApiContext, request: Request, worker_id: str) -> Response:

@@ -34,6 +34,7 @@ def register(ui: "Ui") -> None:
         return visit.render(
             "daemons.html",
             daemons=found["daemons"].get("daemons", []),
+            gone=found["daemons"].get("gone") or [],
             newest="/daemons" if cursor else "",
             older=visit.link("/daemons", cursor=onward) if onward else "",
             stats=stats,

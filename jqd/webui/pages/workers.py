@@ -58,6 +58,7 @@ def register(ui: "Ui") -> None:
             states=STATES,
             daemons=_daemons(workers),
             broken=[each for each in found["ready"].get("warnings") or () if str(each).startswith("handler ")],
+            gone=found["workers"].get("gone") or [],
             newest="/workers" if cursor else "",
             older=visit.link("/workers", cursor=next_workers) if next_workers else "",
             newest_handlers="/workers" if onward else "",

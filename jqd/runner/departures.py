@@ -1,0 +1,121 @@
+"""Which daemons and workers went away within the last day, how, and how many jobs went back because of it.
+
+Each daemon notes what it saw itself, and says so in its view (`worker_health.py`): so all of them show the same, also
+what one saw that is gone by now. A name has one row, of the last time.
+"""
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from jqd.domain.clock import Clock
+
+KEPT_MS = 86_400_000  # whoever looks in the morning sees the night
+ROWS_MAX = 100  # of one daemon: some 10 kB of its view
+SAME_MS = 60_000  # what is seen so close together, by several partitions or daemons, is one departure
+LOST_MAX = 1_000  # workers whose lost jobs are counted until it is seen that they are gone
+
+Kind = Literal["daemon", "worker"]
+
+
+class Departure(NamedTuple):
+    kind: Kind
+    name: str
+    """Of a daemon, or the id of a worker."""
+    died: bool
+    """It fell silent; else it took its leave."""
+    at_ms: int
+    """When that was seen, by the clock of the daemon that saw it."""
+    heard_at_ms: int
+    """The last sign of life; 0: not known."""
+    jobs: int = 0
+    """Those in flight that went back, or were tried again."""
+    called: str = ""
+    """What the worker is called."""
+    times: int = 1
+    """How often within the day, as far as one daemon saw."""
+
+
+class Departures:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rows: dict[tuple[Kind, str], Departure] = {}
+        self._lost: dict[str, tuple[int, int]] = {}
+
+    def note(
+        self,
+        kind: Kind,
+        name: str,
+        *,
+        died: bool,
+        heard_at_ms: int = 0,
+        at_ms: int | None = None,
+        jobs: int = 0,
+        called: str = "",
+    ) -> None:
+        """Note that somebody went. `at_ms`: None: now."""
+        now_ms = self._clock.wall_ms()
+        at_ms = now_ms if at_ms is None else at_ms
+        if now_ms - at_ms > KEPT_MS:
+            return
+        lost, lost_at_ms = self._lost.pop(name, (0, 0)) if kind == "worker" else (0, 0)
+        jobs += lost if at_ms - lost_at_ms <= 10 * SAME_MS else 0
+        before, times = self._rows.pop((kind, name), None), 1
+        if before is not None and at_ms - before.at_ms <= SAME_MS:  # another partition saw the same
+            jobs, died, times = jobs + before.jobs, died or before.died, before.times
+            heard_at_ms = max(heard_at_ms, before.heard_at_ms)
+        elif before is not None:
+            times = before.times + 1
+        self._rows[kind, name] = Departure(kind, name, died, at_ms, heard_at_ms, jobs, called, times)
+
+    def lost(self, kind: Kind, name: str, jobs: int) -> None:
+        """Count jobs that went back as that one was silent, or its connection broke: it may be gone."""
+        row, now_ms = self._rows.get((kind, name)), self._clock.wall_ms()
+        if row is not None and now_ms - row.at_ms <= SAME_MS:
+            self._rows[kind, name] = row._replace(jobs=row.jobs + jobs)
+        elif kind == "worker":
+            self._lost[name] = self._lost.pop(name, (0, 0))[0] + jobs, now_ms
+            while len(self._lost) > LOST_MAX:
+                del self._lost[next(iter(self._lost))]
+
+    def resume(self, rows: Iterable[Departure]) -> None:
+        """Take over what an earlier process of this daemon had noted."""
+        for row in rows:
+            self._rows.setdefault((row.kind, row.name), row)
+
+    def rows(self) -> list[Departure]:
+        """Return those of the last day, the newest first, at most ROWS_MAX."""
+        since_ms = self._clock.wall_ms() - KEPT_MS
+        kept = [row for row in reversed(self._rows.values()) if row.at_ms > since_ms]
+        kept.sort(key=lambda row: -row.at_ms)
+        self._rows = {(row.kind, row.name): row for row in reversed(kept[:ROWS_MAX])}
+        return kept[:ROWS_MAX]
+
+
+class Gone(NamedTuple):
+    """A departure as all daemons together saw it."""
+
+    row: Departure
+    by: list[str]
+    """The daemons that gave its jobs back; where there were none, those that saw it go."""
+
+
+def together(seen: Iterable[tuple[str, Departure]], kind: Kind) -> list[Gone]:
+    """Return one row for each name, the newest first. `seen`: each with the daemon that saw it."""
+    latest: dict[str, list[tuple[str, Departure]]] = {}
+    for daemon, row in sorted(seen, key=lambda pair: -pair[1].at_ms):
+        if row.kind == kind:
+            rows = latest.setdefault(row.name, [])
+            if not rows or rows[0][1].at_ms - row.at_ms <= SAME_MS:
+                rows.append((daemon, row))
+    found = []
+    for rows in latest.values():
+        gave = [daemon for daemon, row in rows if row.jobs]
+        told = [row for _, row in rows]
+        one = told[0]._replace(
+            died=any(row.died for row in told),
+            jobs=sum(row.jobs for row in told),
+            heard_at_ms=max(row.heard_at_ms for row in told),
+            times=max(row.times for row in told),
+        )
+        found.append(Gone(one, gave or sorted(daemon for daemon, _ in rows)))
+    return found[:ROWS_MAX]

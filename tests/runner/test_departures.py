@@ -1,0 +1,73 @@
+"""What is kept of daemons and workers that went away, and what several daemons together say of one."""
+
+from jqd.runner.departures import KEPT_MS, ROWS_MAX, Departure, Departures, together
+from jqd.testing.clock import ManualClock
+
+
+def test_a_name_has_one_row_of_the_last_time_and_says_how_often() -> None:
+    clock = ManualClock()
+    seen = Departures(clock)
+    seen.note("daemon", "d", died=True, heard_at_ms=clock.wall_ms() - 5, jobs=3)
+    seen.note("daemon", "d", died=False, jobs=4)  # another partition, in the same minute
+    clock.advance(3600)
+    seen.note("daemon", "e", died=False)
+    assert [(row.name, row.died, row.jobs, row.times) for row in seen.rows()] == [("e", False, 0, 1), ("d", True, 7, 1)]
+    seen.note("daemon", "d", died=False)
+    assert [(row.name, row.died, row.jobs, row.times) for row in seen.rows()] == [
+        ("d", False, 0, 2),
+        ("e", False, 0, 1),
+    ]
+
+
+def test_jobs_that_a_worker_lost_are_told_of_when_it_is_gone() -> None:
+    clock = ManualClock()
+    seen = Departures(clock)
+    for worker, jobs in (("w", 2), ("w", 1), ("long ago", 9)):
+        seen.lost("worker", worker, jobs)
+    clock.advance(30)
+    seen.note("worker", "w", died=True, called="mailer")
+    seen.lost("worker", "w", 4)  # its connection broke later than its silence was noticed
+    clock.advance(3600)
+    seen.note("worker", "long ago", died=False)
+    assert {row.name: row.jobs for row in seen.rows()} == {"w": 7, "long ago": 0}
+    seen.lost("daemon", "nobody", 5)
+    assert len(seen.rows()) == 2
+
+
+def test_a_day_later_it_is_forgotten_and_there_are_never_too_many() -> None:
+    clock = ManualClock()
+    seen = Departures(clock)
+    seen.note("worker", "old", died=True, at_ms=clock.wall_ms() - KEPT_MS - 1)
+    for number in range(ROWS_MAX + 20):
+        seen.lost("worker", f"x{number}", 1)
+        seen.note("worker", f"w{number}", died=True, at_ms=clock.wall_ms() + number)
+    rows = seen.rows()
+    assert [rows[0].name, rows[-1].name, len(rows)] == ["w119", "w20", ROWS_MAX]
+    clock.advance(KEPT_MS / 1000 + 1)
+    assert seen.rows() == []
+
+
+def test_what_an_earlier_process_noted_is_told_on() -> None:
+    clock = ManualClock()
+    seen, at_ms = Departures(clock), clock.wall_ms()
+    seen.note("daemon", "d", died=False)
+    former = [Departure("daemon", "d", True, at_ms - 9, 0, 3), Departure("daemon", "e", True, at_ms - 9, 0, 3)]
+    seen.resume(former)
+    assert [(row.name, row.jobs) for row in seen.rows()] == [("d", 0), ("e", 3)]
+
+
+def test_several_daemons_saw_one_departure() -> None:
+    def row(at_ms: int, *, died: bool = True, jobs: int = 0, heard_at_ms: int = 0, times: int = 1) -> Departure:
+        return Departure("daemon", "d", died, at_ms, heard_at_ms, jobs, "", times)
+
+    seen = [
+        ("a", row(100_000, died=False)),
+        ("b", row(99_000, jobs=3, heard_at_ms=80_000, times=2)),
+        ("c", row(98_000, jobs=2)),
+        ("c", row(10_000, jobs=50)),  # another time
+        ("a", Departure("worker", "d", True, 5, 5)),
+    ]
+    ((one, by),) = together(seen, "daemon")
+    assert one == row(100_000, jobs=5, heard_at_ms=80_000, times=2)
+    assert by == ["b", "c"]
+    assert together(seen[:1], "daemon")[0].by == ["a"]
