@@ -39,7 +39,7 @@ def test_a_page_is_sound(site: Site, chromium: Chromium, seen: Seen) -> None:
         assert seen.holds in page.content()
         return faults_everywhere(page)
 
-    assert chromium.run(look) == []
+    assert chromium.look_at(look) == []
 
 
 @pytest.mark.parametrize("seen", REFUSED, ids=names)
@@ -51,7 +51,7 @@ def test_a_page_that_refuses_is_sound_too(site: Site, chromium: Chromium, seen: 
         assert seen.holds in page.content()
         return faults_everywhere(page)
 
-    assert chromium.run(look, strict=False) == []  # the browser itself notes the status in its console
+    assert chromium.look_at(look, strict=False) == []  # the browser itself notes the status in its console
 
 
 @pytest.mark.parametrize("seen", PAGES, ids=names)
