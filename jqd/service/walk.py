@@ -158,16 +158,21 @@ class Walk:
         reach = max(0, PIECE - len(given))
         known = list(islice(reversed(self._jobs), KNOWN)) if reach else []
 
-        async def one(piece: tuple[int, Sequence[str]]) -> None:
-            home, its = piece
-            for row in await services.store.at(home).list_links(its, CHILDREN_MAX, 0, reach, known):
+        pieces = pieces_of(services, given)
+        told: dict[int, Sequence[Linked | None]] = {}
+
+        async def one(place: int) -> None:
+            home, its = pieces[place]
+            told[place] = await services.store.at(home).list_links(its, CHILDREN_MAX, 0, reach, known)
+
+        await act_on_each(range(len(pieces)), one, PIECES)
+        for place in range(len(pieces)):  # not as they came: whoever walks again meets the jobs in the same order
+            for row in told[place]:
                 if row is not None and services.principal.can_access(row.job.jobtype):
                     self._add(row)
-            for each in its:
-                self._due.pop(each, None)
             await breathe()
-
-        await act_on_each(pieces_of(services, given), one, PIECES)
+        for each in given:
+            self._due.pop(each, None)
 
     def _add(self, row: Linked) -> None:
         """Take a job, unless it was found by way of one that the principal may not see."""

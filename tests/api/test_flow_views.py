@@ -4,6 +4,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import trio
 
 from jqd.domain.errors import NotYet, StoreAway
 from jqd.domain.job import Fate
@@ -132,6 +133,27 @@ async def test_further_pages_go_on_with_the_walk_of_the_first(edge: Whole, calls
 async def push_all(edge: Whole, jobs: list[dict[str, Any]]) -> None:
     assert (await edge.call("POST", "/v1/jobs", [{"name": "mail", **job} for job in jobs])).status == 201
     await edge.link()
+
+
+async def test_pages_are_the_same_in_whatever_order_the_store_answers(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one that is walked again, for another page, has other jobs before it."""
+    ids = [f"m{n:03}" for n in range(2 * PIECE)]
+    await push_all(edge, [{"job_id": each, "group": "g"} for each in ids])
+    asked, later = edge.whole.list_links, trio.Event()
+
+    async def list_links(given: Any, *more: Any) -> Any:
+        found = await asked(given, *more)
+        if len(given) == PIECE and not later.is_set():
+            await later.wait()
+        later.set() if len(given) > 1 else None
+        return found
+
+    monkeypatch.setattr(edge.whole, "list_links", list_links)
+    page = (await edge.call("GET", f"/v1/jobs/{ids[0]}/flow?limit=50")).body
+    assert [job["job_id"] for job in page["jobs"]] == ids[:50]
+    assert later.is_set()
 
 
 async def test_the_first_page_looks_no_further_than_it_tells(edge: Whole, calls: list[int]) -> None:
