@@ -323,3 +323,25 @@ async def test_an_own_id_may_be_in_a_journal_only_until_the_store_is_settled(sto
     with pytest.raises(StoreUnsettled):
         await store_bench.store.list_links(["=own"], 9)
     assert await links(store_bench, ["none"]) == [""]
+
+
+async def test_who_was_asked_for_before_is_told_though_a_later_answer_was_lost(store_bench: StoreBench) -> None:
+    """One daemon asked and was done; another, which had taken the same child, asks after the end, and dies."""
+    (parent,), child = await parents_and_child(store_bench, 1)
+    assert await ask(store_bench, child) == OPEN
+    await end(store_bench)
+    await store_bench.store.watch_parents([WatchPair(child.id, "", parent.id, "")])
+    assert await tell(store_bench) == {child.id: WELL}
+
+
+async def test_who_was_told_by_an_answer_that_was_lost_is_told_again(store_bench: StoreBench) -> None:
+    """The first answer is lost. The next asker is told of no end, as a daemon is about to come through; it is done."""
+    (parent,), child = await parents_and_child(store_bench, 1)
+    await end(store_bench)
+    (lost,) = await store_bench.store.watch_parents([WatchPair(child.id, "", parent.id, "")])
+    assert lost.how == "succeeded"
+    await store_bench.store.reserve_sysid("late", previous_epoch_dead=True, through=False)
+    assert await ask(store_bench, child) == OPEN
+    await store_bench.store.renew_sysid(await store_bench.join("late"), through=True, settle=True)
+    store_bench.clock.advance(REST_S)
+    assert await tell(store_bench) == {child.id: WELL}

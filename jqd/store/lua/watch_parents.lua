@@ -34,7 +34,11 @@ local function watch_one(one, how)
   local is_certain = not is_over or is_whole and not is_awaited(one.id, now_ms) and not awaits_newer(one.id, redis.call('HGET', K.jobs, one.id))
   local stage = stage_of(began(one.id), is_over and is_certain)
   redis.call('ZADD', K.linked, 0, one.id)
-  redis.call('ZADD', children_key(one.id), digits(stage), one.child)
+  -- This answer may be lost, and who took the child since be done with it: a mark is lowered here, and only who told raises it.
+  local told = redis.call('ZSCORE', children_key(one.id), one.child)
+  if not told or tonumber(told) > stage then
+    redis.call('ZADD', children_key(one.id), digits(stage), one.child)
+  end
   if not is_certain then
     blocked.note_ends({one.id}, now_ms)
     return '~', stage

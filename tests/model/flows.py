@@ -1,0 +1,468 @@
+"""An executable model of flows (docs/adr/0047): the outbox of followers, and children blocked until parents end.
+
+Random walks over three daemons, each with a journal, and a store of two partitions. Loops run step by step: a daemon
+may be killed, an answer lost, a partition emptied between any two calls of the store. At each step a child begins only
+after all its parents ended, and none that a parent's failure cancels; a follower runs once; at the end, after healing,
+every job that was acknowledged, and every follower of a success, has run.
+
+    python -m tests.model.flows [--walks 20000] [--seed 1] [--many] [--bug NAME]
+
+One kind of fault per walk unless --many. --bug plants a mistake that the checks must catch.
+"""
+
+import argparse
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from tests.model.store import GONE, OVER, PARTITIONS, End, Row, Store
+
+BUGS = (
+    "ask_then_watch",
+    "count_down",
+    "drop_note_first",
+    "drop_outbox_first",
+    "drop_stale_success",
+    "forget_untold",
+    "no_ask_again",
+    "no_end_note",
+    "no_promise",
+    "no_stage",
+    "unknown_is_gone",
+    "watch_tells",
+)
+FAULTS = ("kill", "lost", "wipe")
+RAN = ("succeeded", "failed")
+LANES = ("jobs", "changes", "outcomes")
+JOBS = 14  # pushed in one walk
+STEPS = 500
+HEALING = 600  # steps: each loop of each daemon some twenty times
+
+
+class Violation(Exception):
+    """A promise was broken."""
+
+
+class Lost(Exception):
+    """The answer of a call got lost."""
+
+
+def home(job_id: str) -> int:
+    return sum(map(ord, job_id)) % PARTITIONS
+
+
+@dataclass(eq=False)
+class Record:
+    """One frame of a journal."""
+
+    lane: str
+    job_id: str
+    row: Row | None = None
+    what: str = ""
+    """Of a change: its kind. Of an outcome: how it ended."""
+    generation: int = 0
+    followers: int = 0
+
+
+@dataclass(eq=False)
+class Daemon:
+    """Lives as long as its process does, but for the journal."""
+
+    name: str
+    world: "World"
+    journal: list[Record | None] = field(default_factory=list)
+    """None: retired."""
+    life: int = 0
+    is_up: bool = True
+    loops: list[Iterator[None]] = field(default_factory=list)
+    through: dict[int, int] = field(default_factory=dict)
+    """Of partitions: the identity under which all of this journal was applied."""
+
+    def start(self) -> None:
+        self.life += 1
+        self.is_up, self.through = True, {}
+        self.loops = [self._ask_loop(), self._tell_loop(), self._outbox_loop()]
+
+    def apply(self, store: Store, lane: str) -> None:
+        """Apply the next records of one lane, as many as one call takes."""
+        key = self.name, lane
+        begin = store.applied.get(key, 0)
+        for record in self.journal[begin : begin + 3]:
+            if record is None or record.lane != lane or home(record.job_id) != self.world.stores.index(store):
+                continue
+            if record.row is not None:
+                store.apply_job(record.job_id, replace(record.row))
+            elif lane == "changes":
+                store.apply_change(record.job_id, record.what, record.generation)
+            else:
+                store.apply_outcome(record.job_id, record.generation, record.what, record.followers)
+        store.applied[key] = min(begin + 3, len(self.journal))
+
+    def come_through(self, number: int) -> None:
+        store = self.world.stores[number]
+        if self.through.get(number) == store.identity:
+            return
+        end = len(self.journal)
+        while any(store.applied.get((self.name, lane), 0) < end for lane in LANES):
+            for lane in LANES:
+                self.apply(store, lane)
+        self.through[number] = store.identity
+
+    # ------------------------------------------------ loops: each `yield` is a moment at which others go on
+
+    def _ask_loop(self) -> Iterator[None]:
+        while True:
+            yield
+            for number, store in enumerate(self.world.stores):
+                self._ask_again(number)
+                for entry in sorted(each for each in store.links if each[0] == "w"):
+                    if entry in store.links:
+                        yield from self._ask(store, entry)
+
+    def _ask_again(self, number: int) -> None:
+        for other, store in enumerate(self.world.stores):
+            if self.world.is_settled(other):
+                self.world.stores[number].ask_again(other, store.identity)
+
+    def _ask(self, store: Store, entry: str) -> Iterator[None]:
+        child = entry[1:]
+        row = store.rows.get(child)
+        if row is None or row.state != "blocked":
+            store.drop(entry, store.links[entry])
+            return
+        token = store.take(entry)
+        if "drop_note_first" in self.world.bugs:
+            store.drop(entry, token)
+        store.note(child, (), is_new=True)
+        notes = {}
+        for parent in row.after:
+            yield from self._call()
+            is_whole = self.world.is_settled(home(parent))
+            end = self.world.stores[home(parent)].see(child, parent, is_whole=is_whole)
+            self.world.check_told(parent, end)
+            if end is None and self._is_gone(parent):
+                end = End(1 << 30, GONE)
+            if end is not None:
+                notes[parent] = end
+            if "ask_then_watch" in self.world.bugs:
+                yield from self._call()
+                self.world.stores[home(parent)].watch(child, parent, is_whole=is_whole)
+        yield from self._call()
+        if store.note(child, notes.items()):
+            yield from self._release(store, child)
+        if len(notes) == len(row.after):
+            yield from self._call()
+            store.drop(entry, token)
+
+    def _is_gone(self, parent: str) -> bool:
+        """Nobody knows it, and all have told what the store had forgotten."""
+        if "unknown_is_gone" in self.world.bugs:
+            return True
+        pusher = self.world.pusher[parent]
+        if not self.world.is_settled(home(parent)) or (pusher.is_up and self.world.is_coming(parent)):
+            return False
+        if not pusher.is_up:
+            self.world.excused.add(parent)
+        return True
+
+    def _tell_loop(self) -> Iterator[None]:
+        while True:
+            yield
+            for number, store in enumerate(self.world.stores):
+                for entry in sorted(each for each in store.links if each[0] == "e"):
+                    if entry in store.links and self.world.is_settled(number):
+                        yield from self._tell(store, entry)
+
+    def _tell(self, store: Store, entry: str) -> Iterator[None]:
+        parent = entry[1:]
+        token = store.take(entry)
+        found = store.ends(parent)
+        if found is None:
+            return
+        end, children = found
+        self.world.check_told(parent, end)
+        for child in children:
+            yield from self._call()
+            its = self.world.stores[home(child)]
+            if its.note(child, [(parent, end)]):
+                yield from self._release(its, child)
+        yield from self._call()
+        store.told(parent, children, end.stage, token)
+
+    def _release(self, store: Store, child: str) -> Iterator[None]:
+        """Write that it goes on, and have that applied."""
+        row = store.rows[child]
+        its = store.parents[child]
+        self.world.check_release(row)
+        failed = any(end.how in ("failed", "cancelled") for end in its.values())
+        what = "cancel" if failed and row.cancels else "release"
+        if what == "cancel":
+            self.world.ends.setdefault(child, [])
+            self.world.ends[child].append("cancelled")
+        self.journal.append(Record("changes", child, what=what))
+        yield from self._call()
+        if child in store.rows:
+            while store.applied.get((self.name, "changes"), 0) < len(self.journal):
+                self.apply(store, "changes")
+
+    def _outbox_loop(self) -> Iterator[None]:
+        while True:
+            yield
+            for number, store in enumerate(self.world.stores):
+                for follower in sorted(store.outbox) if self.world.is_settled(number) else ():
+                    if "drop_outbox_first" in self.world.bugs:
+                        store.outbox.pop(follower, None)
+                        yield from self._call()
+                    self.world.push(self, follower, Row())
+                    yield from self._call()
+                    store.outbox.pop(follower, None)
+
+    def _call(self) -> Iterator[None]:
+        """A call of the store is on its way: others go on, and its answer may be lost."""
+        yield
+        if "lost" in self.world.faults and self.world.random.random() < 0.1:
+            raise Lost
+
+
+class World:
+    """Daemons, the store, and what is true."""
+
+    def __init__(self, seed: int, bugs: frozenset[str], faults: Sequence[str]) -> None:
+        self.random, self.bugs, self.faults = random.Random(seed), bugs, faults
+        self.stores = [Store(bugs) for _ in range(PARTITIONS)]
+        self.daemons = [Daemon(f"d{k}", self) for k in range(3)]
+        self.pusher: dict[str, Daemon] = {}
+        """Of each job the daemon whose journal has it."""
+        self.pushed: dict[str, Row] = {}
+        self.wrote: dict[str, Daemon] = {}
+        """Whose journal has the job's last outcome."""
+        self.ends: dict[str, list[str]] = {}
+        self.owed: set[str] = set()
+        """Followers of successes."""
+        self.runs: Counter[tuple[str, int]] = Counter()
+        self.anew: Counter[str] = Counter()
+        self.writer: dict[str, Daemon] = {}
+        """Whose journal has the last change that began a job anew."""
+        self.excused: set[str] = set()
+        """Their journal was away when the store had lost everything: docs/adr/0047 says what may be then."""
+        for daemon in self.daemons:
+            daemon.start()
+
+    # ------------------------------------------------ what loops want to know
+
+    def is_settled(self, number: int) -> bool:
+        """Whether all who are up told this partition what it had forgotten."""
+        identity = self.stores[number].identity
+        return all(each.through.get(number) == identity for each in self.daemons if each.is_up)
+
+    def is_coming(self, job_id: str) -> bool:
+        daemon = self.pusher[job_id]
+        applied = self.stores[home(job_id)].applied.get((daemon.name, "jobs"), 0)
+        return any(
+            each is not None and each.lane == "jobs" and each.job_id == job_id for each in daemon.journal[applied:]
+        )
+
+    # ------------------------------------------------ what people and workers do
+
+    def push(self, daemon: Daemon, job_id: str, row: Row) -> None:
+        if job_id in self.pusher and (self.pusher[job_id].is_up or job_id in self.stores[home(job_id)].rows):
+            return  # its name is known
+        self.excused |= {job_id} & self.pusher.keys()
+        self.pusher.setdefault(job_id, daemon)
+        self.pushed.setdefault(job_id, row)
+        daemon.journal.append(Record("jobs", job_id, row))
+
+    def _push_new(self, daemon: Daemon) -> None:
+        known = sorted(job_id for job_id in self.pushed if "." not in job_id)
+        if len(known) < JOBS:
+            after = tuple(self.random.sample(known, min(len(known), self.random.choice((0, 0, 1, 2, 3)))))
+            row = Row(after, self.random.random() < 0.5, self.random.choice((0, 0, 1, 2)))
+            self.push(daemon, f"j{len(known):02}", row)
+
+    def _run(self, daemon: Daemon) -> None:
+        """Run one job, and write how it ended."""
+        ready = [
+            (job_id, row)
+            for number, store in enumerate(self.stores)
+            if self.is_settled(number) and daemon.through.get(number) == store.identity
+            for job_id, row in sorted(store.rows.items())
+            if row.state == "waiting"
+        ]
+        if not ready:
+            return
+        job_id, row = self.random.choice(ready)
+        self._check_start(job_id, row)
+        row.state = "held"
+        how = "failed" if self.random.random() < 0.25 else "succeeded"
+        self.ends.setdefault(job_id, []).append(how)
+        self.wrote[job_id] = daemon
+        if how == "succeeded":
+            self.owed |= {f"{job_id}.{row.generation}.{k}" for k in range(row.followers)}
+        followers = row.followers if how == "succeeded" else 0
+        daemon.journal.append(Record("outcomes", job_id, None, how, row.generation, followers))
+
+    def _try_anew(self, daemon: Daemon) -> None:
+        store = self.random.choice(self.stores)
+        ended = sorted(job_id for job_id, row in store.rows.items() if row.state in RAN and row.generation < 2)
+        if not ended:
+            return
+        job_id = self.random.choice(ended)
+        if "no_promise" not in self.bugs:
+            store.promised[job_id] = daemon.name
+        daemon.loops.append(self._write_anew(daemon, store, job_id, store.rows[job_id].generation + 1))
+
+    def _write_anew(self, daemon: Daemon, store: Store, job_id: str, generation: int) -> Iterator[None]:
+        yield
+        if store.promised.get(job_id) == daemon.name or "no_promise" in self.bugs:
+            self.anew[job_id] = max(generation, self.anew[job_id])
+            self.writer[job_id] = daemon
+            daemon.journal.append(Record("changes", job_id, what="anew", generation=generation))
+
+    def _forget(self) -> None:
+        """Retention: a success whose children know, and whatever of it stands in journals."""
+        store = self.random.choice(self.stores)
+        for job_id, row in sorted(store.rows.items()):
+            parent = job_id.partition(".")[0]
+            if row.state != "succeeded" or (parent != job_id and parent in self.stores[home(parent)].rows):
+                continue
+            if store.may_forget(job_id) and job_id not in store.promised and self.wrote[job_id].is_up:
+                del store.rows[job_id]
+                store.children.pop(job_id, None)
+                for daemon in self.daemons:
+                    daemon.journal[:] = [None if each and each.job_id == job_id else each for each in daemon.journal]
+                return
+
+    # ------------------------------------------------ what must hold
+
+    def check_release(self, row: Row) -> None:
+        """A parent that was tried anew has ended anew, unless its child is about to be told."""
+        for parent in row.after:
+            store = self.stores[home(parent)]
+            its = store.rows.get(parent)
+            is_known = its is not None and its.state not in OVER and f"e{parent}" not in store.links
+            if is_known and parent not in self.excused and self.is_settled(home(parent)):
+                raise Violation(f"released before its parent {parent} ended anew")
+
+    def check_told(self, parent: str, end: End | None) -> None:
+        """No end is told of a job that is to begin anew, unless that stands in a journal that is away."""
+        if end is not None and end.how and end.stage < 2 * self.anew[parent] and self.writer[parent].is_up:
+            raise Violation(f"told the end of {parent}, which begins anew")
+
+    def _check_start(self, job_id: str, row: Row) -> None:
+        for parent in self.pushed[job_id].after:
+            if not self.ends.get(parent) and parent not in self.excused:
+                raise Violation(f"{job_id} began before its parent {parent} ended")
+            if row.cancels and "succeeded" not in self.ends.get(parent, ()) and parent not in self.excused:
+                raise Violation(f"{job_id} began though its parent {parent} had failed")
+        self.runs[job_id, row.generation] += 1
+        is_away = job_id in self.wrote and not self.wrote[job_id].is_up
+        if self.runs[job_id, row.generation] > 1 and not is_away and job_id not in self.excused:
+            raise Violation(f"{job_id} ran twice in generation {row.generation}")
+
+    def check_end(self) -> None:
+        for job_id in sorted(self.pushed.keys() | self.owed):
+            if not self.ends.get(job_id):
+                raise Violation(f"{job_id} was lost: {self.stores[home(job_id)].rows.get(job_id)}")
+
+    # ------------------------------------------------ time
+
+    def step(self) -> None:
+        alive = [each for each in self.daemons if each.is_up]
+        if alive:
+            self._work(self.random.choice(alive))
+        if self.faults and self.random.random() < 0.02:
+            self._fault(self.random.choice(self.faults))
+
+    def _work(self, daemon: Daemon) -> None:
+        what = self.random.choice(
+            ("push", "apply", "apply", "apply", "loop", "loop", "loop", "loop", "run", "anew", "forget")
+        )
+        number = self.random.randrange(PARTITIONS)
+        if what == "push":
+            self._push_new(daemon)
+        elif what == "apply":
+            daemon.apply(self.stores[number], self.random.choice(LANES))
+            if self.random.random() < 0.3:
+                daemon.come_through(number)
+        elif what == "loop":
+            self.advance(daemon, self.random.randrange(len(daemon.loops)))
+        elif what == "run":
+            self._run(daemon)
+        elif what == "anew" and self.random.random() < 0.3:
+            self._try_anew(daemon)
+        elif what == "forget":
+            self._forget()
+
+    def advance(self, daemon: Daemon, place: int) -> None:
+        """Let one loop go on to its next call; one that lost an answer begins anew."""
+        names = (daemon._ask_loop, daemon._tell_loop, daemon._outbox_loop)
+        try:
+            next(daemon.loops[place])
+        except Lost:
+            daemon.loops[place] = names[place]()
+        except StopIteration:
+            del daemon.loops[place]
+
+    def _fault(self, kind: str) -> None:
+        daemon = self.random.choice(self.daemons)
+        if kind == "kill" and daemon.is_up:
+            daemon.is_up, daemon.loops = False, []
+            for store in self.stores:  # its name is free again: whoever promised is no more
+                store.promised = {job_id: name for job_id, name in store.promised.items() if name != daemon.name}
+        elif kind == "kill":
+            daemon.start()
+        elif kind == "wipe":
+            self.random.choice(self.stores).wipe()
+
+    def heal(self) -> None:
+        self.faults = ()
+        for daemon in self.daemons:
+            if not daemon.is_up:
+                daemon.start()
+        for _ in range(HEALING):
+            for daemon in self.daemons:
+                for number, store in enumerate(self.stores):
+                    daemon.come_through(number)
+                    for lane in LANES:
+                        daemon.apply(store, lane)
+                for place in range(len(daemon.loops) - 1, -1, -1):
+                    self.advance(daemon, place)
+                self._run(daemon)
+
+
+def walk(seed: int, bugs: frozenset[str] = frozenset(), faults: Sequence[str] = ()) -> None:
+    """Raise Violation."""
+    world = World(seed, bugs, faults)
+    for _ in range(STEPS):
+        world.step()
+    world.heal()
+    world.check_end()
+
+
+def violations(walks: int, seed: int, bugs: frozenset[str] = frozenset(), *, many: bool = False) -> list[str]:
+    """Return what was broken, by walk."""
+    found = []
+    for number in range(seed, seed + walks):
+        kinds = FAULTS if many else ((), *((each,) for each in FAULTS))[number % (1 + len(FAULTS))]
+        try:
+            walk(number, bugs, kinds)
+        except Violation as broken:
+            found.append(f"walk {number} under {'+'.join(kinds) or 'no fault'}: {broken}")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--walks", type=int, default=4_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--many", action="store_true")
+    parser.add_argument("--bug", action="append", default=[], choices=BUGS)
+    args = parser.parse_args()
+    found = violations(args.walks, args.seed, frozenset(args.bug), many=args.many)
+    sys.stdout.write("\n".join([*found[:20], f"{args.walks} walks, {len(found)} violations\n"]))
+
+
+if __name__ == "__main__":
+    main()

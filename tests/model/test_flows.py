@@ -1,0 +1,20 @@
+"""The model of flows holds its promises in random walks, and finds each mistake that is planted in it."""
+
+import pytest
+
+from tests.model.flows import BUGS, violations
+
+WALKS = 60  # a second or two; a campaign walks thousands: `python -m tests.model.flows`
+SEEDS = {"drop_stale_success": 155, "no_ask_again": 71, "no_stage": 42, "watch_tells": 1549}
+"""The walk that finds a mistake, of those that few find."""
+
+
+def test_walks_break_no_promise() -> None:
+    assert violations(WALKS, 1) == []
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_mistake_is_found(bug: str) -> None:
+    first = SEEDS.get(bug, 1)
+    found = (violations(1, number, frozenset({bug})) for number in range(first, first + WALKS))
+    assert any(found), bug
