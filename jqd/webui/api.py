@@ -17,6 +17,7 @@ from jqd.domain.clock import Clock
 
 SHARED_S = 0.9  # pages look again each second
 ANSWERS_MAX = 1_000  # kept at once, some KB each
+UNAUTHORIZED = 401  # the token is not valid any more, or there is none
 
 
 @dataclass
@@ -28,10 +29,10 @@ class _Answer:
 
 
 class Answers:
-    """The API's newest answers, by who asked what."""
+    """The newest answers, by who asked what."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, most: int = ANSWERS_MAX) -> None:
+        self._clock, self._most = clock, most
         self._kept: OrderedDict[object, _Answer] = OrderedDict()
 
     async def get(
@@ -48,7 +49,7 @@ class Answers:
                 raise found.error
             if found.body is not None:
                 return found.body
-            # Whoever asked has left before the answer came.
+            # Whoever asked has left before the answer came, or its token has ended, which says nothing of others.
 
     def forget(self) -> None:
         """Share no answer that is older than this: after an act the page shows what it changed."""
@@ -57,12 +58,12 @@ class Answers:
     async def _ask(self, key: object, ask: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
         mine = self._kept[key] = _Answer(self._clock.mono_s())
         self._kept.move_to_end(key)
-        while len(self._kept) > ANSWERS_MAX:
+        while len(self._kept) > self._most:
             self._kept.popitem(last=False)
         try:
             mine.body = await ask()
         except JqdClientError as error:
-            mine.error = error
+            mine.error = error if error.status != UNAUTHORIZED else None
             raise
         finally:
             if mine.body is None and mine.error is None and self._kept.get(key) is mine:
@@ -89,6 +90,11 @@ class Api:
         key = (self.identity, path, tuple(sorted((name, str(value)) for name, value in params.items())))
         ask = partial(self.client.client.ask, path, **params)
         return await self._answers.get(key, partial(self.client.in_thread, ask, abandon=True), kept_s)
+
+    async def ready(self) -> dict[str, Any]:
+        """What the daemon says of its readiness, shared as other answers are. Raises JqdClientError."""
+        ask = partial(self.client.in_thread, self.client.client.ready, abandon=True)
+        return await self._answers.get((self.identity, "ready"), ask)
 
     async def put(self, path: str, body: dict[str, Any], **params: Any) -> dict[str, Any]:
         """What a PUT answers, of what a form says, be it sense or not. Raises JqdClientError."""

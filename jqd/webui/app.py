@@ -6,11 +6,13 @@ Each page is a file in `pages/`, with a `register(ui)` that declares its handler
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from secrets import token_urlsafe
 from typing import Any
 
 import jinja2
 from quart import Response, g, request
 from quart_trio import QuartTrio
+from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, UnprocessableEntity
 
 from jqd.client import AsyncClient, Forbidden, JqdClientError, TimedOut, Unavailable, Unreachable
@@ -18,7 +20,7 @@ from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.log import get_logger
 from jqd.domain.tenant import IN_WORDS, is_tenant
 from jqd.webui import live, login, pages, values
-from jqd.webui.api import Answers, Api
+from jqd.webui.api import UNAUTHORIZED, Answers, Api
 from jqd.webui.assets import load_assets
 from jqd.webui.config import BODY_BYTES_MAX, LOGIN_BYTES_MAX, TIMEOUT_S, UiConfig
 from jqd.webui.errors import LoginNeeded, Refused
@@ -29,7 +31,7 @@ from jqd.webui.visit import Visit
 
 BODY_TIMEOUT_S = 30  # for a form to arrive
 AGAIN_S = 5  # after so long a page that found no daemon is asked for anew
-UNAUTHORIZED = 401  # the token is not valid any more, or there is none
+PAGES_MAX = 100  # rendered ones that are kept for those who look at the same, up to some 200 KB each
 LOOKS = ("GET", "HEAD", "OPTIONS")
 AWAY = (Unreachable, TimedOut, Unavailable)
 
@@ -55,7 +57,9 @@ class Ui:
     def __init__(self, config: UiConfig, connect: ClientFactory, clock: Clock) -> None:
         self.config = config
         self.connect = connect
-        self.answers = Answers(clock)
+        self.answers, self._pages = Answers(clock), Answers(clock, PAGES_MAX)
+        self._mark = token_urlsafe()
+        """Stands in a rendered page for the form token of whoever gets it."""
         self.sessions = Sessions(clock)
         self.assets = load_assets()
         self.feeds: Feeds | None = None
@@ -77,13 +81,15 @@ class Ui:
     # ------------------------------------------------------------ what pages declare
 
     def page(
-        self, path: str, *, nav: str = "", takes: Sequence[str] = (), needs_login: bool = True
+        self, path: str, *, nav: str = "", takes: Sequence[str] = (), needs_login: bool = True, is_shared: bool = True
     ) -> Callable[[Handler], Handler]:
         """Have a handler answer GET of a path. `nav`: its title among the pages that the head names. `takes`: what may
-        stand in its query, beside the tenant that is spoken for."""
+        stand in its query, beside the tenant that is spoken for. `is_shared`: those with the same rights that look
+        within a second get the same page, if they have to log in."""
         if nav:
             self.navigation.append((nav, path))
-        show = partial(self._show, (*takes, "tenant") if needs_login else takes, needs_login)
+        takes = (*takes, "tenant") if needs_login else takes
+        show = partial(self._show, takes, needs_login, needs_login and is_shared)
 
         def declare(handler: Handler) -> Handler:
             self.app.add_url_rule(path, f"GET {path}", partial(show, handler), methods=["GET"])
@@ -105,13 +111,27 @@ class Ui:
 
     # ------------------------------------------------------------ who asks
 
-    async def _show(self, takes: Sequence[str], needs_login: bool, handler: Handler) -> Response:
+    async def _show(self, takes: Sequence[str], needs_login: bool, is_shared: bool, handler: Handler) -> Response:
         visit = await self._visit(needs_login, {})
         visit.expect(takes)
         for name in visit.query:
             if len(request.args.getlist(name)) > 1:
                 raise UnprocessableEntity(f"{name!r} stands in the address more than once: say it once")
-        return await handler(visit)
+        return await (self._shared(visit, handler) if is_shared else handler(visit))
+
+    async def _shared(self, visit: Visit, handler: Handler) -> Response:
+        """Answer with what others with the same rights were just shown: 500 open pages are rendered once a second."""
+
+        async def render() -> dict[str, Any]:
+            visit.form_token = self._mark
+            answer = await handler(visit)
+            return {"body": await answer.get_data(), "status": answer.status_code, "headers": [*answer.headers.items()]}
+
+        session = visit.session
+        found = await self._pages.get((session.api.identity, session.is_open, visit.url), render)
+        body = found["body"].replace(self._mark.encode(), session.form_token.encode())
+        headers = Headers((name, value) for name, value in found["headers"] if name.lower() != "content-length")
+        return Response(body, status=found["status"], headers=headers)
 
     async def _do(self, handler: Handler, needs_login: bool) -> Response:
         if not is_own_form(request.headers, self.config.public_host):
@@ -129,6 +149,7 @@ class Ui:
             return await handler(visit)
         finally:
             self.answers.forget()
+            self._pages.forget()
 
     async def _visit(self, needs_login: bool, form: dict[str, str]) -> Visit:
         session = self.sessions.find(request.cookies.get(self.cookie, ""))
@@ -139,6 +160,8 @@ class Ui:
         visit = g.visit = Visit(self, request.path, request.args.to_dict(), form, session)
         if needs_login and session is None:
             raise LoginNeeded
+        if session is not None and not session.is_open and self.sessions.is_due(session):
+            await session.api.client.me()  # what others with its rights just asked says nothing of its own token
         if visit.tenant and not is_tenant(visit.tenant):
             raise UnprocessableEntity(f"the name of a tenant is {IN_WORDS}, not {visit.tenant[:64]!r}")
         return visit

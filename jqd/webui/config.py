@@ -10,6 +10,7 @@ from jqd.domain.errors import ConfigError
 
 BIND_DEFAULT = "127.0.0.1:7422"
 SESSION_S = 12 * 3600.0  # a working day: the token of a browser lasts no longer
+CHECK_S = 10.0  # between questions whether the token of a login is valid: 500 pages ask 50 times a second
 SESSIONS_MAX = 1_000  # logged-in browsers at once, some 100 KB each; the one unused for longest goes first
 LIVE_MAX = 1_000  # streams of open pages at once; a page that gets none is as it was when it was loaded
 TIMEOUT_S = 5.0  # for an answer of a daemon: a person waits for it

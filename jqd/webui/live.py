@@ -22,7 +22,7 @@ HEARD_S = (
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/live")
+    @ui.page("/live", is_shared=False)
     async def ticks(visit: Visit) -> Response:
         feeds = ui.feeds
         if feeds is None or feeds.is_closing or feeds.is_full:

@@ -17,7 +17,8 @@ from quart_trio import QuartTrio
 from jqd.client import AsyncClient, Forbidden, JqdClientError
 from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
-from jqd.webui.app import UNAUTHORIZED, create_app
+from jqd.webui.api import UNAUTHORIZED
+from jqd.webui.app import create_app
 from jqd.webui.config import TIMEOUT_S, UiConfig
 
 BACKLOG = 256  # connections not yet accepted: browsers of a team that come back at once

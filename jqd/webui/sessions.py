@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from jqd.domain.clock import Clock
 from jqd.webui.api import Api
-from jqd.webui.config import SESSION_S, SESSIONS_MAX
+from jqd.webui.config import CHECK_S, SESSION_S, SESSIONS_MAX
 
 
 class Me(NamedTuple):
@@ -42,6 +42,8 @@ class Session:
     is_open: bool = False
     """Nobody logged in: the rights are those of the UI itself."""
     ends_at_s: float = float("inf")
+    checked_at_s: float = 0.0
+    """When its own token was last known to be valid."""
     session_id: str = field(default_factory=token_urlsafe)
     form_token: str = field(default_factory=token_urlsafe)
     """Stands in every form of its pages."""
@@ -62,7 +64,8 @@ class Sessions:
 
     def begin(self, api: Api, me: Me) -> tuple[Session, list[Session]]:
         """Return a new session, and those that ended for it, whose tokens are still valid."""
-        session = Session(api, me, ends_at_s=self._clock.mono_s() + SESSION_S)
+        now_s = self._clock.mono_s()
+        session = Session(api, me, ends_at_s=now_s + SESSION_S, checked_at_s=now_s)
         self._by_id[session.session_id] = session
         surplus = []
         while len(self._by_id) > SESSIONS_MAX:
@@ -79,6 +82,14 @@ class Sessions:
             return None
         self._by_id.move_to_end(session_id)
         return session
+
+    def is_due(self, session: Session) -> bool:
+        """Return whether to ask if its token is valid; once, for then it counts as asked."""
+        now_s = self._clock.mono_s()
+        if now_s < session.checked_at_s + CHECK_S:
+            return False
+        session.checked_at_s = now_s
+        return True
 
     def end(self, session: Session) -> None:
         if self._by_id.pop(session.session_id, None) is not None:

@@ -26,6 +26,8 @@ class Visit:
         self.query = query
         self.form = form
         self._session = session
+        self.form_token = session.form_token if session is not None else ""
+        """What forms of its page send."""
         tenant = form.get("tenant", query.get("tenant"))
         self.tenant = tenant
         """Whom it speaks for, where the address or the form names one: all calls, links and forms then do."""

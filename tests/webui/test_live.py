@@ -1,7 +1,15 @@
 """Open pages find back to their stream: also where the first answer was none."""
 
+from typing import Any
+
+import pytest
+import trio
 from playwright.sync_api import Page, Route, expect
 
+from jqd.client.http import Http
+from jqd.testing.clock import ManualClock
+from jqd.webui.app import create_app
+from jqd.webui.config import UiConfig
 from tests.webui.chromium import Chromium
 from tests.webui.conftest import Push, Site
 
@@ -39,3 +47,27 @@ def test_a_page_is_live_where_the_stream_s_script_comes_last(site: Site, chromiu
             held[0].continue_()
 
     chromium.run(look)
+
+
+async def test_pages_that_look_within_a_second_ask_each_thing_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    call = Http.call
+
+    def counted(http: Http, method: str, path: str, **how: Any) -> Any:
+        asked.append(f"{method} {path} {how.get('params')}")
+        return call(http, method, path, **how)
+
+    monkeypatch.setattr(Http, "call", counted)
+    ui = create_app(UiConfig(urls=[site.daemon]), clock=ManualClock())  # which stands still
+    for path in ["/job?id=" + site.jobs["waiting"], "/type?name=echo", *(path for _, path in ui.navigation)]:
+        asked.clear()
+
+        async def look(path: str = path) -> None:
+            answer = await ui.app.test_client().get(path, headers={"host": "localhost"})
+            assert answer.status_code == 200
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(look)
+        assert len(asked) == len(set(asked)), asked
+    await ui._end()

@@ -8,8 +8,9 @@ from playwright.sync_api import Page
 
 from jqd.client import Client
 from jqd.tenants.derived_tokens import SLOTS
+from jqd.testing.clock import ManualClock
 from jqd.webui.app import create_app
-from jqd.webui.config import UiConfig
+from jqd.webui.config import CHECK_S, UiConfig
 from jqd.webui.login import NOTE
 from tests.webui.chromium import Chromium
 from tests.webui.conftest import Guarded
@@ -108,6 +109,28 @@ async def test_a_login_that_another_one_pushes_out_leaves_no_token_behind(
     ui.sessions.close()
     rows = guarded.master.tokens()
     assert len([each for each in rows if each["derived_from"] == made["token_id"]]) == 1
+
+
+async def test_who_is_revoked_sees_nothing_that_others_with_the_same_rights_are_shown(guarded: Guarded) -> None:
+    clock, origin = ManualClock(), {"origin": "http://localhost", "host": "localhost"}
+    ui = create_app(UiConfig(urls=[guarded.daemon.url]), clock=clock)
+    first, second = (guarded.master.create_token("operator") for _ in range(2))
+    browsers = []
+    for made in (first, second):
+        browsers.append(ui.app.test_client())
+        length = {"content-length": str(len(made["token"]) + 6)}
+        await browsers[-1].post("/login", form={"token": made["token"]}, headers=origin | length)
+    revoked, other = browsers
+    pages = [await (await each.get("/jobs?name=a")).get_data(as_text=True) for each in browsers]
+    tokens = {page.split('name="form_token" value="')[1].split('"')[0] for page in pages}
+    assert tokens == {session.form_token for session in ui.sessions._by_id.values()}, "each has its own"
+    guarded.master.revoke_token(first["token_id"])
+    clock.advance(CHECK_S)
+    assert (await other.get("/jobs?name=a")).status_code == 200
+    answer = await revoked.get("/jobs?name=a")
+    assert (answer.status_code, answer.headers["location"][-9:]) == (303, "why=ended")
+    assert (await other.get("/jobs?name=a")).status_code == 200
+    ui.sessions.close()
 
 
 def test_a_person_logs_in_with_a_browser(guarded: Guarded, chromium: Chromium) -> None:

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from jqd.client import JobEvent, NotFound, Unavailable
+from jqd.client import Forbidden, JobEvent, NotFound, Unavailable
 from jqd.testing.clock import ManualClock
 from jqd.webui.api import SHARED_S, Answers, Api, together
 from jqd.webui.config import SESSION_S, SESSIONS_MAX
@@ -82,6 +82,29 @@ async def test_a_page_that_leaves_takes_no_answer_from_the_others_and_a_refusal_
     assert refusing.times == 1
 
 
+async def test_a_token_that_has_ended_ends_no_login_of_others_with_the_same_rights() -> None:
+    answers, refusing, good = Answers(ManualClock()), Asked(Forbidden("it was revoked", status=401)), Asked()
+    found, refused = [], []
+
+    async def revoked() -> None:
+        try:
+            await answers.get("key", refusing)
+        except Forbidden as error:
+            refused.append(error)
+
+    async def other() -> None:
+        found.append(await answers.get("key", good))
+
+    good.may.set()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(revoked)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(other)
+        await wait_all_tasks_blocked()
+        refusing.may.set()
+    assert (found, len(refused)) == ([{"times": 1}], 1)
+
+
 async def test_of_several_calls_the_first_error_comes_out_in_no_group() -> None:
     async def fails() -> None:
         raise NotFound("nobody", status=404)
@@ -143,6 +166,30 @@ async def test_a_feed_ticks_when_counters_change_and_by_time_while_it_is_refused
             feeds.close()
             await waiting.wait()
         assert feeds.listeners == 0
+
+
+async def test_many_pages_look_less_often_and_miss_nothing(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jqd.webui.feed.PAGES_A_S", 1)
+    source = Counting()
+    api = Api(cast("Any", source), Answers(ManualClock()), "me")
+    async with trio.open_nursery() as nursery:
+        feeds = Feeds(nursery)
+        async with feeds.listen(api) as feed, feeds.listen(api), feeds.listen(api):
+            ticks = [trio.current_time()]
+
+            async def note() -> None:
+                while True:
+                    await feed.wait_tick()
+                    ticks.append(trio.current_time())
+
+            nursery.start_soon(note)
+            for waiting in (1, 2, 3, 4, 4, 4, 4):
+                source.send.send_nowait({"waiting": waiting})
+                await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+    assert ticks == [0, 0, 3], "and the last change is seen"
 
 
 class Closing:

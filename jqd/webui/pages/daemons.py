@@ -28,7 +28,7 @@ def register(ui: "Ui") -> None:
         found = await together(
             daemons=partial(api.get, "/v1/daemons", limit=PAGE_DAEMONS, cursor=cursor or None),
             stats=partial(api.get, "/v1/stats"),
-            ready=api.client.ready,
+            ready=api.ready,
         )
         stats, onward = found["stats"], found["daemons"].get("cursor") or ""
         return visit.render(

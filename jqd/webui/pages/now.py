@@ -37,7 +37,7 @@ def register(ui: "Ui") -> None:
     async def show(visit: Visit) -> Response:
         api = visit.api
         found = await together(
-            ready=api.client.ready,
+            ready=api.ready,
             stats=partial(_or_none, api, "/v1/stats"),
             types=partial(_or_none, api, "/v1/types", limit=TYPES_MAX),
             workers=partial(_or_none, api, "/v1/workers", limit=WORKERS_MAX),

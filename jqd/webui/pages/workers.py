@@ -47,7 +47,7 @@ def register(ui: "Ui") -> None:
         found = await together(
             workers=partial(api.get, "/v1/workers", limit=PAGE_WORKERS, cursor=cursor or None),
             handlers=partial(api.get, "/v1/handlers", limit=PAGE_HANDLERS, cursor=onward or None),
-            ready=api.client.ready,
+            ready=api.ready,
         )
         workers, handlers = found["workers"].get("workers", []), found["handlers"].get("handlers", [])
         next_workers, next_handlers = found["workers"].get("cursor") or "", found["handlers"].get("cursor") or ""
