@@ -95,29 +95,23 @@ def as_array(then: bytes) -> bytes:
     return b"\x91" + then if is_map else then
 
 
-def wants_result(then: bytes) -> bool:
-    """Whether any of the jobs of a `then` gets the result of its parent."""
-    return any(map(_wants, _items_decoder.decode(then)))
+def jobs_of(then: bytes) -> list[dict[str, Raw]]:
+    """The jobs of a `then`."""
+    return _items_decoder.decode(then)
 
 
-def _wants(item: Mapping[str, Raw]) -> bool:
+def wants_result(item: Mapping[str, Raw]) -> bool:
+    """Whether a job of a `then` gets the result of its parent."""
     return bytes(item.get("argument", NIL)) == NIL or bytes(item.get("result_into", NIL)) != NIL
 
 
-def waiting(then: bytes, parent: str) -> bytes:
-    """The jobs of a `then`; those that get the result of their parent wait for it, and read it where it is kept."""
-    own = {"after": [parent], "one_result": True}
-    return _encoder.encode([item | own if _wants(item) else item for item in _items_decoder.decode(then)])
-
-
-def following(then: bytes, result: bytes) -> bytes:
-    """The jobs of a `then` once their parent has succeeded with this result, as a MessagePack array."""
-    items = _items_decoder.decode(then)
-    return _encoder.encode([with_result(item, result) for item in items])
+def waiting(item: Mapping[str, Raw], parent: str) -> Mapping[str, Any]:
+    """Such a job; if it gets the result of its parent it waits for that, and reads it where it is kept."""
+    return {**item, "after": [parent], "one_result": True} if wants_result(item) else item
 
 
 def with_result(item: Mapping[str, Raw], result: bytes) -> dict[str, Any]:
-    """A job with that result as its argument if it has none of its own, or in the field that it names."""
+    """Such a job, with that result as its argument if it has none of its own, or in the field that it names."""
     job: dict[str, Any] = {**item}
     into = job.pop("result_into", None)
     argument = bytes(item.get("argument", NIL))

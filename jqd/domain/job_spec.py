@@ -246,13 +246,13 @@ _record_decoder = msgspec.msgpack.Decoder(JobRecord)
 _records_decoder = msgspec.msgpack.Decoder(list[JobRecord])
 
 
+_CONTENT = len(JobRecord.__struct_fields__) - 1  # the last, a trace, is no content: each try has one of its own
+_DEFAULTS = (None, *JobRecord.__struct_defaults__)  # a name has none
+
+
 def _content(job: Any) -> tuple[Any, ...]:
-    values, defaults = (
-        structs.astuple(job)[:-1],
-        JobRecord.__struct_defaults__[:-1],
-    )  # no content: each try has a trace of its own
-    size = len(values)
-    while size > _DIGESTED and values[size - 1] == defaults[size - len(values) - 1]:
+    values, size = structs.astuple(job), _CONTENT
+    while size > _DIGESTED and values[size - 1] == _DEFAULTS[size - 1]:
         size -= 1
     return values[:size]
 
@@ -260,7 +260,9 @@ def _content(job: Any) -> tuple[Any, ...]:
 def content_digest(job: Any) -> str:
     """Return 32 hexadecimal digits of a job's content, to compare pushes under one id. An option that is left out
     equals its default. `keep_result` is no content: it may be declared by the function instead."""
-    content = _encoder.encode(_content(structs.replace(job, replace=False, keep_result=False)))
+    if job.replace or job.keep_result:
+        job = structs.replace(job, replace=False, keep_result=False)
+    content = _encoder.encode(_content(job))
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 

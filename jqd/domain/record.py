@@ -204,7 +204,7 @@ def _flow(head: Head, index: int, job: JobRecord) -> Flow:
     return Flow(
         as_text(as_array(bytes(job.then))),
         job.result_into or "",
-        tuple(parent if is_id(parent) else names(parent) for parent in job.after),
+        tuple(parent if is_id(parent) else names(parent) for parent in job.after) if job.after else (),
         job.on_parent_failure,
         names(job.group) if job.group else "",
         unique_key(names(job.name), job.unique) if job.unique else "",

@@ -12,7 +12,7 @@ interrupted, more often                     dead
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from jqd.domain.backoff import Backoff
-from jqd.domain.flow import THEN_TOO_LARGE, following, waiting, wants_result
+from jqd.domain.flow import THEN_TOO_LARGE, jobs_of, waiting, wants_result, with_result
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, named
 from jqd.domain.job import BACKOFF_S_MAX, INTERRUPTED, NIL, SNOOZE, Exit, Fate, Held, Job, Outcome, bytes_of
 from jqd.domain.results import RESULT_DROPPED
@@ -194,23 +194,24 @@ def with_then(report: Report, then: bytes, parent: str) -> Report:
 
     A result that is too large to be handed on fails none but those that want it, and these by name: they wait for
     their parent, which has ended, and read the result if it is kept and fits an argument."""
-    wants = wants_result(then)
+    jobs = jobs_of(then)
+    wants = any(map(wants_result, jobs))
     size = report.result_bytes or len(report.result)
     if not wants or size <= FOLLOWERS_BYTES_MAX:
-        follows, why = _joined(report.follows, following(then, report.result))
+        follows, why = _joined(report.follows, [with_result(job, report.result) for job in jobs])
         if not why:
             return msgspec.structs.replace(report, follows=follows)
     if wants:
-        follows, why = _joined(report.follows, waiting(then, parent))
+        follows, why = _joined(report.follows, [waiting(job, parent) for job in jobs])
         if not why:
             note = f"{THEN_TOO_LARGE}: its result has {size} bytes, at most {FOLLOWERS_BYTES_MAX} can be handed on"
             return msgspec.structs.replace(report, follows=follows, note=f"{note}; return where it is")
     return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow cannot: {why}")
 
 
-def _joined(own: bytes, then: bytes) -> tuple[bytes, str]:
-    """Two arrays of jobs as one, and why they cannot follow; "": they can."""
-    jobs = [job for some in (own, then) if some for job in _items(some)]
+def _joined(own: bytes, then: Sequence[object]) -> tuple[bytes, str]:
+    """An array of jobs and more of them as one array, and why they cannot follow; "": they can."""
+    jobs = [*_items(own), *then] if own else then
     follows = _encoder.encode(jobs)
     if len(jobs) <= FOLLOWERS_MAX and len(follows) <= FOLLOWERS_BYTES_MAX:
         return follows, ""
