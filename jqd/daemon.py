@@ -113,7 +113,7 @@ class Daemon:
             partitions=len(stores),
             stores=stores,
             wrong=lambda follows, scopes: wrong(self.config.api, follows, scopes),  # it may be loaded anew
-            push=lambda entries, *, shelved=False: follow(self.parts.services, entries, shelved=shelved),
+            push=lambda entries, **how: follow(self.parts.services, entries, **how),
             release=lambda *said: release(self.parts.services, *said),
             settled=lambda where: self.control.settled(where),
         )

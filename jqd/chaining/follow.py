@@ -1,7 +1,8 @@
 """Pushes jobs that follow others: each counts once, by whichever daemon and however often."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -12,9 +13,9 @@ from jqd.chaining.outbox import UNREADABLE, OutboxDone, OutboxLeft
 from jqd.domain.charge import FREE, Charge
 from jqd.domain.errors import JournalRefused, JqdError, StoreAway
 from jqd.domain.fields import DECODE_ERRORS
-from jqd.domain.followers import is_made_of, read_entry
+from jqd.domain.followers import read_entry
 from jqd.domain.job_spec import JobSpec
-from jqd.domain.jobid import partition_of, partition_of_name
+from jqd.domain.jobid import is_made, partition_of_name
 from jqd.domain.log import get_logger
 from jqd.domain.tenant import annotate
 from jqd.service.batch import DETAIL_LENGTH_MAX, Batch
@@ -46,22 +47,33 @@ class Following(NamedTuple):
     """Of their tenant's quota."""
 
 
-async def follow(services: Services, entries: Sequence[bytes], *, shelved: bool = False) -> OutboxLeft:
+async def follow(
+    services: Services, entries: Sequence[bytes], *, shelved: bool = False, written: trio.Event | None = None
+) -> OutboxLeft:
     """Push the jobs of these entries, as far as the quotas of their tenants have room.
 
-    `shelved`: they waited for a quota. Raises JournalRefused.
+    `shelved`: they waited for a quota. `written`: as `Push` has it. Raises JournalRefused.
     """
-    done = OutboxLeft({}, {})
+    children = list[tuple[str, str]]()
+    done = OutboxLeft({}, {}, children)
     refused: list[JournalRefused] = []
 
-    async def push(homes: frozenset[int], some: Sequence[Following]) -> None:
+    unwritten = set[int]()
+
+    def go_on(batch: int) -> None:
+        unwritten.discard(batch)
+        if written is not None and not unwritten and not done.over:
+            written.set()
+
+    async def push(batch: int, homes: frozenset[int], some: Sequence[Following]) -> None:
         began_s = services.clock.mono_s()
-        if (why := services.partition_breaker.why(homes, began_s)) is not None:
-            done.waits.update((each.entry, why) for each in some)
-            return
         try:
+            if (why := services.partition_breaker.why(homes, began_s)) is not None:
+                done.waits.update((each.entry, why) for each in some)
+                return
             tenant = some[0].tenant
-            done.waits.update(await _push(services.as_principal(Principal(tenant)) if tenant else services, some))
+            its = services.as_principal(Principal(tenant)) if tenant else services
+            done.waits.update(await _push(its, some, children, partial(go_on, batch)))
         except JournalRefused as error:
             refused.append(error)  # raised below, outside the nursery, as what it is
         except JqdError as error:
@@ -69,12 +81,16 @@ async def follow(services: Services, entries: Sequence[bytes], *, shelved: bool 
                 now_s = services.clock.mono_s()
                 services.partition_breaker.note(homes, str(error), took_s=now_s - began_s, now_s=now_s)
             done.waits.update((each.entry, str(error)) for each in some)
+        finally:
+            go_on(batch)
 
     with ExitStack() as charges:
         found = await _within(services, _read(entries, done.waits), done.over, charges, shelved=shelved)
+        batches = _by_partition(services, found)
+        unwritten.update(range(len(batches)))
         async with trio.open_nursery() as nursery:
-            for homes, some in _by_partition(services, found):
-                nursery.start_soon(push, homes, some)
+            for batch, (homes, some) in enumerate(batches):
+                nursery.start_soon(push, batch, homes, some)
     if refused:
         raise refused[0]
     return done
@@ -140,7 +156,10 @@ def _homes(services: Services, each: Following) -> frozenset[int]:
     return frozenset(partition_of_name(annotate(each.tenant, name), services.partitions) for name in named)
 
 
-async def _push(services: Services, some: Sequence[Following]) -> dict[bytes, str]:
+async def _push(
+    services: Services, some: Sequence[Following], children: list[tuple[str, str]], written: Callable[[], None]
+) -> dict[bytes, str]:
+    """Push the jobs of these entries. Returns which wait, and why; adds parents and jobs that they have made."""
     owners = [each for each in some for _ in each.jobs]
     jobs = [job for each in some for job in each.jobs]
     items = [item for each in some for item in each.items]
@@ -150,30 +169,31 @@ async def _push(services: Services, some: Sequence[Following]) -> dict[bytes, st
         async with PushLinks(services, follows=True) as links:
             if has_links(agreed.jobs):
                 await links.join(agreed.jobs)
+            written()  # when others run next: `take` writes the frame before it waits
             taken = await take(services, agreed.array, agreed.jobs, changes=agreed.changes, links=links)
         for place, (owner, item) in enumerate(zip(owners, items, strict=True)):
             if owner.charge is not FREE and place not in agreed.known and place not in agreed.refused:
                 home = partition_of_name(annotate(owner.tenant, str(jobs[place].job_id)), services.partitions)
                 owner.charge.taken([home], len(bytes(item)))
-        await confirm_ids(services, agreed, taken.position)
-    await _link(services, owners, jobs, agreed)
+        await confirm_ids(services, agreed, taken.position, _chosen(agreed))
+    ids = agreed.ids
+    children += (
+        (each.parent, ids[name]) for each, job in zip(owners, jobs, strict=True) if (name := str(job.job_id)) in ids
+    )
     waits: dict[bytes, str] = {}
     for place, why in agreed.refused.items():
         job_id, owner = str(jobs[place].job_id), owners[place]
         if not await exists(services, job_id):
             waits[owner.entry] = why
-        elif not is_made_of(job_id, owner.parent):
+        elif not is_made(job_id):
             # Its parent chose the id. As with any push, the job that has the id stays.
             get_logger("outbox").error("outbox.refused", parent=owner.parent, job_id=job_id, why=why)
     return waits
 
 
-async def _link(services: Services, owners: Sequence[Following], jobs: Sequence[JobSpec], agreed: ReservedIds) -> None:
-    """Tell the parents' partitions which jobs they have made."""
-    pairs: dict[int, list[tuple[str, str]]] = {}
-    for owner, job in zip(owners, jobs, strict=True):
-        if (child := agreed.ids.get(str(job.job_id))) is not None:
-            home = partition_of(owner.parent, services.partitions)
-            pairs.setdefault(home, []).append((owner.parent, child))
-    for home, its in pairs.items():
-        await services.store.at(home).link_children(its)
+def _chosen(agreed: ReservedIds) -> list[int]:
+    """Return the places of jobs whose ids their parents chose: another push may want one, so it is confirmed.
+
+    An id that is made of the parent's is given to nobody else, however long it takes until its job is applied, and
+    whoever pushes the same entry again gets the same revision of the same job."""
+    return [place for place, job in enumerate(agreed.jobs) if not is_made(str(job.job_id))]

@@ -3,7 +3,8 @@
     outcome ──apply_outcomes──▶ outbox ──push──▶ journal, under an id made of the parent ──▶ out of the outbox
 
 Every step may be repeated, by any daemon: the same push under the same id counts once. So the daemon that applied the
-outcome pushes at once, and the others look now and then for what it left.
+outcome pushes at once, and the others look now and then for what it left. While some are synced, those behind them get
+their names: they come to the journal in the order in which they came to the outbox.
 
 Jobs beyond their tenant's quota lie on a shelf of that tenant: once a second some daemon tries the oldest of them
 (docs/adr/0047). When all that is left there waits for something else, it goes back to the outbox, because a tenant with
@@ -22,9 +23,10 @@ from jqd.domain.errors import JournalRefused, StoreAway, StoreRefused
 from jqd.domain.jobid import ID_LENGTH
 from jqd.domain.log import get_logger
 from jqd.loops.backoff import LoopBackoff
-from jqd.store import Shelf, Store, Waiting
+from jqd.store import Shelf, Store
 
 ENTRIES = 500  # in one push: as many names as one call of the store gives; one sync
+UNDER_WAY = 4 * ENTRIES  # being pushed at once: some get their names while those before them are synced
 ENTRIES_BYTES = 4 << 20  # in one answer, as for scripts that move rows
 LOOK_S = 2.0  # between looks for entries left by a daemon that died or hangs
 LEFT_S = 1.0  # an entry that has waited for so long was left
@@ -58,12 +60,19 @@ class OutboxLeft(NamedTuple):
     """Those that have to wait, and why."""
     over: dict[str, OutboxDone]
     """By their tenants: those whose quota has no room."""
+    children: Sequence[tuple[str, str]] = ()
+    """(parent, child) of all that were pushed, now or before."""
 
 
 class Push(Protocol):
-    """Pushes the jobs of entries and returns which have to wait. Raises JournalRefused, StoreAway, StoreRefused."""
+    """Pushes the jobs of entries and returns which have to wait. Raises JournalRefused, StoreAway, StoreRefused.
 
-    def __call__(self, entries: Sequence[bytes], *, shelved: bool = False) -> Awaitable[OutboxLeft]: ...
+    Sets `written` once they are on their way to the disk, in their order, and none of them waits for a quota: what came
+    behind them may be pushed then."""
+
+    def __call__(
+        self, entries: Sequence[bytes], *, shelved: bool = False, written: trio.Event | None = None
+    ) -> Awaitable[OutboxLeft]: ...
 
 
 class OutboxRest(NamedTuple):
@@ -97,6 +106,14 @@ class Outbox:
         self._shelves_at_s = -math.inf
         self._new_ms = 0
         """By the store's time: all entries before it have been tried."""
+        self._under_way: set[bytes] = set()
+        """Entries since then that are being pushed, and lie in the outbox still."""
+        self._passed = 0
+        """Number of entries since then that have to wait there."""
+        self._asks = False
+        """Whether it is asked again once entries leave: too many are under way, or those are passed over just now."""
+        self._failure: StoreAway | StoreRefused | JournalRefused | None = None
+        """Of a push under way."""
         self._walk_at_s = self._walk_began_s = clock.mono_s()
         self._walked = 0
         """Entries at the front of the outbox that have to wait, seen since the walk began there."""
@@ -123,41 +140,78 @@ class Outbox:
         self._bell.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        task_status.started()
-        while True:
-            with trio.move_on_after(SHELF_LOOK_S if self.shelves else LOOK_S):
-                await self._bell.wait()
-            rang, self._bell = self._bell.is_set(), trio.Event()
-            try:
-                if self.shelves:
-                    await self._look_at_shelves()  # first: new entries must go to the end of their shelf
-                if await self._empty(rang):
-                    if not self.shelves:
-                        await self._look_at_shelves()
-                    await self._try_shelves()
-            except (StoreAway, StoreRefused, JournalRefused) as error:
-                self._bell.set()  # new entries may be left
-                await self.backoff.wait_after_failure(error)
-            else:
-                self.backoff.succeeded()
+        async with trio.open_nursery() as nursery:
+            task_status.started()
+            while True:
+                with trio.move_on_after(SHELF_LOOK_S if self.shelves else LOOK_S):
+                    await self._bell.wait()
+                rang, self._bell = self._bell.is_set(), trio.Event()
+                try:
+                    if self.shelves:
+                        await self._look_at_shelves()  # first: new entries must go to the end of their shelf
+                    if await self._empty(nursery, rang):
+                        if not self.shelves:
+                            await self._look_at_shelves()
+                        await self._try_shelves()
+                except (StoreAway, StoreRefused, JournalRefused) as error:
+                    self._bell.set()  # new entries may be left
+                    await self.backoff.wait_after_failure(error)
+                else:
+                    self.backoff.succeeded()
 
-    async def _empty(self, rang: bool) -> bool:
+    async def _empty(self, nursery: trio.Nursery, rang: bool) -> bool:
         """Push new followers, if there were any, and those left before. Returns whether some wait for a quota."""
-        shelves = await self._push_new() if rang else bool(self.shelves)
+        shelves = await self._push_new(nursery) if rang else bool(self.shelves)
         if not rang or self._clock.mono_s() >= self._walk_at_s:
             shelves = await self._push_left()
+            self._passed = 0  # some of them may be gone, and nothing new must be taken for one of them
             self._walk_at_s = self._clock.mono_s() + LOOK_S
         return shelves
 
-    async def _push_new(self) -> bool:
-        """Push all that came since the last time. Older entries that wait may be many, and are skipped."""
-        passed = 0
-        while True:
-            found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, since_ms=self._new_ms, skip=passed)
-            if not found.entries:
-                self._new_ms = found.now_ms
-                return found.shelves > 0
-            passed += await self._push_found(found)
+    async def _push_new(self, nursery: trio.Nursery) -> bool:
+        """Begin to push all that came since the last time. Older entries that wait may be many, and are skipped.
+
+        Those under way are skipped by their number: they came before these. Where another daemon makes it wrong,
+        `_push_left` finds what was skipped, and what is pushed twice counts once."""
+        shelves = bool(self.shelves)
+        while self._failure is None:
+            self._asks = True
+            if len(self._under_way) >= UNDER_WAY:
+                break
+            skip = self._passed + len(self._under_way)
+            found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, since_ms=self._new_ms, skip=skip)
+            shelves, self._asks = found.shelves > 0, False
+            entries = [entry for entry in found.entries if entry not in self._under_way]
+            if not entries:
+                if not self._under_way and self._failure is None:
+                    self._new_ms, self._passed = found.now_ms, 0
+                break
+            self._under_way.update(entries)
+            written = trio.Event()
+            nursery.start_soon(self._push_round, entries, written)
+            await written.wait()
+        if self._failure is not None:
+            failure, self._failure, self._passed = self._failure, None, 0
+            raise failure
+        return shelves
+
+    async def _push_round(self, entries: Sequence[bytes], written: trio.Event) -> None:
+        """Push entries, beside others."""
+        try:
+            left = await self._push_found(entries, written)
+            self._passed += left
+        except (StoreAway, StoreRefused, JournalRefused) as error:
+            self._failure = error
+            self._bell.set()
+        finally:
+            self._leave(entries)
+            written.set()
+
+    def _leave(self, entries: Sequence[bytes]) -> None:
+        """Entries are not under way any more: they stay where they are, or are about to be taken away."""
+        self._under_way.difference_update(entries)
+        if self._asks:
+            self._bell.set()
 
     async def _push_left(self) -> bool:
         """Push all that has waited for long, oldest first, past WALK entries that have to wait on; the next call
@@ -169,14 +223,15 @@ class Outbox:
         end = self._walked + WALK
         while True:
             found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, age_s=LEFT_S, skip=self._walked)
-            self._walked = self._walked + await self._push_found(found) if found.entries else 0
+            self._walked = self._walked + await self._push_found(found.entries) if found.entries else 0
             if not found.entries or self._walked >= end:
                 return found.shelves > 0
 
-    async def _push_found(self, found: Waiting) -> int:
-        """Push entries. Returns how many stay where they are."""
-        left, over = await self._push_some(found.entries, None)
+    async def _push_found(self, entries: Sequence[bytes], written: trio.Event | None = None) -> int:
+        """Push entries. Returns how many stay where they are. `written`: as `Push` has it."""
+        left, over = await self._push_some(entries, None, written)
         for tenant, its in over.items():
+            self._leave(its)
             await self._store.put_off(tenant, its, SHELF_S)
         return len(left)
 
@@ -209,7 +264,7 @@ class Outbox:
             await self._store.put_back(tenant, wait[at : at + ENTRIES])
 
     async def _push_some(
-        self, entries: Sequence[bytes], shelf: str | None
+        self, entries: Sequence[bytes], shelf: str | None, written: trio.Event | None = None
     ) -> tuple[list[bytes], dict[str, list[bytes]]]:
         """Push entries, and remove those that are done.
 
@@ -217,16 +272,19 @@ class Outbox:
         now_s = self._clock.mono_s()
         rest = {entry for entry in entries if self._rests.get(entry, NO_REST).until_s > now_s}
         self._rests |= {entry: self._rests[entry]._replace(met_s=now_s) for entry in rest}
+        if written is None:
+            rest |= self._under_way.intersection(entries)
         due = [entry for entry in entries if entry not in rest]
-        waits, over = await self._push(due, shelved=shelf is not None) if due else ({}, {})
+        pushed = await self._push(due, shelved=shelf is not None, written=written) if due else OutboxLeft({}, {})
+        waits, over, children = pushed
         for tenant, its in over.items():
             if tenant not in self.shelves:
                 self._log.info("outbox.put_off", tenant=tenant, why=its.why)
         spent = {tenant: its.entries for tenant, its in over.items()}
         left = {*waits, *(entry for its in spent.values() for entry in its)}
         done = [entry for entry in due if entry not in left]
-        if done:
-            await self._store.drop_outbox(done, shelf)
+        self._leave(done)
+        await self._store.drop_outbox(done, shelf, children)
         for entry in due:
             if entry not in waits:
                 self._rests.pop(entry, None)

@@ -6,7 +6,6 @@
 Each has an id made of its parent, the parent's generation and its place, so pushing it again is a repeat.
 """
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ from jqd.domain.tenant import tenant_of
 FOLLOWERS_MAX = 500  # of one success: as many names as one call of the store gives
 FOLLOWERS_BYTES_MAX = 1 << 20  # all of them together: what one call of the store takes
 
-_PLACE = re.compile(r"(\.[0-9]+){1,2}")
 _items_decoder = msgspec.msgpack.Decoder(list[dict[str, Raw]])
 _delay_decoder = msgspec.msgpack.Decoder(float)
 _entry_decoder = msgspec.msgpack.Decoder(tuple[str, Raw])
@@ -35,13 +33,8 @@ def named(follows: bytes, parent: str, jobtype: str, generation: int, ended_at_m
 
 
 def follower_id(parent: str, generation: int, place: int) -> str:
-    """Return the id of a follower without an id of its own."""
+    """Return the id of a follower without an id of its own (`jobid.is_made`)."""
     return f"{parent}.{generation}.{place}" if generation else f"{parent}.{place}"
-
-
-def is_made_of(job_id: str, parent: str) -> bool:
-    """Return whether that id is one that `follower_id` makes."""
-    return job_id.startswith(parent) and _PLACE.fullmatch(job_id, len(parent)) is not None
 
 
 class OutboxEntry(NamedTuple):

@@ -15,7 +15,7 @@ import trio
 
 from jqd.domain.errors import NotFound, NotYet, StoreAway, StoreRefused, StoreUnsettled
 from jqd.domain.job import Fate, State, is_name
-from jqd.domain.jobid import IdParts, parse_id, partition_of_name
+from jqd.domain.jobid import IdParts, is_made, parse_id, partition_of_name
 from jqd.domain.record import Lane
 from jqd.domain.results import LargeResult
 from jqd.domain.tenant import bare
@@ -146,8 +146,11 @@ async def expect_promised(services: Services, given: str) -> None:
     """Raise NotFound where a pusher's own id is only reserved and the push did not come in time: its disk refused it,
     another job of it was refused, or its daemon died.
 
-    What this daemon wrote and could not confirm may be on its way for longer.
+    What this daemon wrote and could not confirm may be on its way for longer, and so may what an outcome made, which is
+    never confirmed: it comes in any case.
     """
+    if is_made(given):
+        return
     name = services.qualified_name(given)
     where = {partition_of_name(name, services.partitions)}
     applied = min(services.journal.read_point(Lane.CHANGES, partition) for partition in where)

@@ -7,10 +7,9 @@ from jqd.domain.dates import instant_ms
 from jqd.domain.errors import Fault, Invalid
 from jqd.domain.fields import FAULTS_MAX
 from jqd.domain.flow import CALLBACK
-from jqd.domain.followers import is_made_of
 from jqd.domain.job import has_bare_ends, is_name
 from jqd.domain.job_spec import JobSpec
-from jqd.domain.jobid import ID_LENGTH, parse_id
+from jqd.domain.jobid import is_id, is_made
 from jqd.service.flow_checks import is_linked, link_faults
 
 PRINTABLE = "has printable characters only"
@@ -79,8 +78,6 @@ def _id_fault(job_id: str) -> str | None:
     if job_id in (".", ".."):
         return "a job_id stands in URLs, where . and .. mean something else"
     # What stands there first stays: a job that is to follow another, or comes under a key, would never be made.
-    parent = job_id[:ID_LENGTH]
-    is_given = parse_id(parent) is not None and (job_id == parent or is_made_of(job_id, parent))
-    if is_given or job_id.startswith((KEY_STEM, GROUP_STEM)):
+    if is_id(job_id) or is_made(job_id) or job_id.startswith((KEY_STEM, GROUP_STEM)):
         return "a job_id of this form is one that jqd gives itself; choose another"
     return None

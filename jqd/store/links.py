@@ -228,11 +228,6 @@ class LinkMethods(ScriptMethods):
             flat = [one for entry, its in some for one in (entry, stages.get(entry, 1), len(its), *its)]
             await self._caller.call("drop_links", rest_until_ms, *flat)
 
-    async def link_children(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """(parent, child) of jobs that outcomes made."""
-        for some in in_steps(pairs, STEP_JOBS):
-            await self._caller.call("link_children", *(one for pair in some for one in pair))
-
     async def list_links(
         self, given: Sequence[str], most: int, skip: int = 0, reach: int = 0, known: Sequence[str] = ()
     ) -> list[Linked | None]:

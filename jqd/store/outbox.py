@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jqd.store.methods import ScriptMethods, bound, in_rows
+from jqd.store.methods import STEP_JOBS, ScriptMethods, bound, in_rows, in_steps
 
 
 class Waiting(NamedTuple):
@@ -46,11 +46,18 @@ class OutboxMethods(ScriptMethods):
             [entry for entry in entries if isinstance(entry, bytes)],
         )
 
-    async def drop_outbox(self, entries: Sequence[bytes], tenant: str | None = None) -> None:
-        """Remove entries whose jobs are all in a journal. `tenant`: they lie on its shelf."""
+    async def drop_outbox(
+        self, entries: Sequence[bytes], tenant: str | None = None, children: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        """Remove entries whose jobs are all in a journal. `tenant`: they lie on its shelf. `children`: (parent, child)
+        of jobs that outcomes made; parents know of them no later than the entries are gone."""
         bound(entries)
-        if entries:
-            await self._caller.call("drop_outbox", _shelf(tenant), *entries)
+        steps = in_steps(children, STEP_JOBS) or [()]
+        for at, some in enumerate(steps, 1):
+            gone = entries if at == len(steps) else ()
+            if some or gone:
+                flat = (one for pair in some for one in pair)
+                await self._caller.call("drop_outbox", _shelf(tenant), len(some), *flat, *gone)
 
     async def put_off(self, tenant: str, entries: Sequence[bytes], rest_s: float) -> None:
         """Move entries onto the tenant's shelf, which is due in `rest_s` for whoever asks first."""

@@ -1,9 +1,12 @@
 """Followers are pushed once each: whoever does it, however often, and whatever stands in their way."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
+import trio
+import trio.testing
 from structlog.testing import capture_logs
 
 from jqd.chaining.follow import follow
@@ -99,6 +102,44 @@ async def test_an_id_that_is_only_promised_is_waited_for_and_holds_up_no_other(e
     edge.clock.advance(31)
     assert await push(edge, held) == {}, "nobody wrote it"
     assert "own" in await jobs(edge)
+
+
+async def test_an_id_that_is_made_is_not_confirmed_and_reads_as_on_its_way_however_long_it_takes(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else may have it, and it comes in any case. One that is chosen another push may want."""
+    confirm, confirmed = edge.whole.confirm_names, list[str]()
+
+    async def note(rows: Any, *written: Any) -> Any:
+        confirmed.extend(row.name for row in rows)
+        return await confirm(rows, *written)
+
+    monkeypatch.setattr(edge.whole, "confirm_names", note)
+    both = entry({"name": "a"}, {"name": "c", "job_id": "own"})
+    assert (await follow(services(edge), [both])).children[0][0] == PARENT
+    assert confirmed == ["own"]
+    edge.clock.advance(31)  # longer than a reservation
+    told = [await edge.call("GET", f"/v1/jobs/{name}") for name in (f"{PARENT}.0", "own")]
+    assert [(one.status, one.body.get("state")) for one in told] == [(200, "waiting")] * 2
+    assert (await follow(services(edge), [both])).waits == {}, "pushed again, as by another daemon"
+    await edge.apply()
+    assert sorted(await jobs(edge)) == [f"{PARENT}.0", "own"]
+    assert len(await edge.claim("a")) == 1
+
+
+async def test_those_behind_them_may_go_on_once_these_are_written_unless_some_wait_for_a_quota(edge: Whole) -> None:
+    await quota(edge, queued=6)
+    first, second, other = family(1, 6), family(2, 6), family(3, 3, "other")
+    for entries, goes_on in (([first, other], True), ([second, family(4, 3, "other")], False)):
+        written, edge.journal.hold, edge.journal.waiting = trio.Event(), trio.Event(), trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(follow, services(edge), entries, written=written))
+            await edge.journal.waiting.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            assert written.is_set() == goes_on, "what is behind them would take the room that comes free"
+            edge.journal.hold.set()
+        edge.journal.hold = None
+        await edge.apply()
 
 
 async def test_a_store_that_is_away_makes_them_wait_and_so_does_what_cannot_be_read(edge: Whole) -> None:

@@ -38,12 +38,18 @@ class Pushes:
         self.refuses: Exception | None = None
         self.room = 10_000
         self.takes_s = 0.0
+        self.is_early = False
+        """Whether those behind them may go on at once."""
         self.outbox: Outbox | None = None
         """Whose shelves are looked at, too: what is new goes behind what lies there."""
 
-    async def __call__(self, entries: Sequence[bytes], *, shelved: bool = False) -> OutboxLeft:
+    async def __call__(
+        self, entries: Sequence[bytes], *, shelved: bool = False, written: trio.Event | None = None
+    ) -> OutboxLeft:
         its = [entry.partition(b" ")[2] for entry in entries]
         self.calls.append(its)
+        if self.is_early and written is not None:
+            written.set()
         await trio.sleep(self.takes_s)
         if self.refuses is not None:
             raise self.refuses
@@ -175,6 +181,27 @@ async def test_much_that_has_to_wait_is_in_nobodys_way(
     await trio.sleep(REST_S + LOOK_S)
     assert await room.left() == [], "what does not wait any more goes in one look"
     assert room.complaint() is None
+
+
+async def test_so_many_are_under_way_and_no_more_and_what_fails_among_them_goes_again(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch, room: Room
+) -> None:
+    monkeypatch.setattr("jqd.chaining.outbox.ENTRIES", 1)
+    monkeypatch.setattr("jqd.chaining.outbox.UNDER_WAY", 3)
+    room.pushes.is_early, room.pushes.takes_s = True, 1.0
+    its = [b"%d" % number for number in range(5)]
+    await room.put(*its)
+    room.outbox.wake()
+    await trio.testing.wait_all_tasks_blocked()
+    assert room.pushes.calls == [[it] for it in its[:3]]
+    await trio.sleep(1.5)
+    assert room.pushes.calls == [[it] for it in its], "and more when some are through, though nobody rings"
+    room.pushes.refuses = JournalRefused("the disk is full", full=True)
+    await trio.sleep(1)
+    assert await room.left() == its[3:]
+    room.pushes.refuses = None
+    await trio.sleep(5)
+    assert (sorted(room.pushes.taken), await room.left()) == (its, [])
 
 
 async def test_a_disk_that_is_full_and_a_store_that_is_away_are_weather(autojump_clock: None, room: Room) -> None:

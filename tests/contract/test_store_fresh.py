@@ -82,7 +82,7 @@ async def test_a_chain_that_ended_is_purged(store_bench: StoreBench) -> None:
     await store_bench.add(job)
     owner = await store_bench.join()
     await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.SUCCEEDED))
-    await store_bench.store.link_children([(job.id, child.id)])
+    await store_bench.store.drop_outbox([], children=[(job.id, child.id)])
     await store_bench.add(child)
     store_bench.clock.advance(100 * 86_400)
     await store_bench.join()

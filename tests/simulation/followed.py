@@ -19,16 +19,16 @@ from tests.simulation.mistake import Mistake, Real, mistake
 
 
 def _drop_first(real: Real) -> Real:
-    async def empty(self: Outbox, rang: bool) -> bool:
+    async def empty(self: Outbox, nursery: trio.Nursery, rang: bool) -> bool:
         push = self._push
 
-        async def drop_and_push(entries: Sequence[bytes], *, shelved: bool = False) -> Any:
+        async def drop_and_push(entries: Sequence[bytes], **how: Any) -> Any:
             await self._store.drop_outbox(entries)
-            return await push(entries, shelved=shelved)
+            return await push(entries, **how)
 
         self._push = drop_and_push
         try:
-            return bool(await real(self, rang))
+            return bool(await real(self, nursery, rang))
         finally:
             self._push = push
 

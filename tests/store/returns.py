@@ -189,7 +189,7 @@ class Round:
             edit = await store.reserve_edit(child.id, 0)
             assert edit is not None
             await self.bench.add(changed(child, edit.revision, ChangeKind.EDIT, eligible_at_ms=0))
-            await store.link_children([(parent.id, child.id)])
+            await store.drop_outbox([], children=[(parent.id, child.id)])
             await self.end(await self.taken())
             await store.drop_links({one.entry: () for one in (await store.take_links(9, 0)).blocked})
 

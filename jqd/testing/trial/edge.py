@@ -209,7 +209,7 @@ class TrialDaemon:
             left = await follow(self._services, entries)
             assert not left.waits, "there is nothing here to wait for"
             assert not left.over, "nobody has a quota here"
-            await self._store.drop_outbox(entries)
+            await self._store.drop_outbox(entries, children=left.children)
             await self._settle()
 
     async def _give_back(self, held: Held) -> None:
