@@ -20,6 +20,8 @@ PAGE = (ROOT / "docs" / "operate" / "SECOND-MACHINE.md").read_text()
 BLOCKS = re.findall(r"^```sh\n# ([AB])(, goes on)?\n(.*?)^```(?:\n\n```\n(.*?)^```)?", PAGE, re.MULTILINE | re.DOTALL)
 ADDRESSES = {"A": "10.0.0.1", "B": "10.0.0.2"}
 END_S = 30.0
+REGISTER = """curl -sS http://10.0.0.1:7420/v1/workers -H "authorization: Bearer $(cat worker.token)" \\
+  -H 'content-type: application/json' -d '{"name": "asks", "jobs": ["none"], "max_jobs": 1, "ttl": 60}'"""
 
 
 def ip(*words: str) -> None:
@@ -36,21 +38,13 @@ class Machine:
         outside = {key: value for key, value in os.environ.items() if not key.startswith("JQD_")}
         path = f"{programs}:{sys.prefix}/bin:{os.environ['PATH']}"
         self.env = {**outside, "PATH": path, "HOME": str(folder), "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
-        self.inside = [
-            "ip",
-            "netns",
-            "exec",
-            space,
-            "env",
-            "-i",
-            *(f"{key}={value}" for key, value in self.env.items()),
-        ]
+        self.inside = ["ip", "netns", "exec", space]
 
     def types(self, text: str) -> str:
         """What a block prints."""
         told = subprocess.run(
             [*self.inside, "bash", "-e", "-c", text],
-            cwd=self.folder, capture_output=True, text=True, timeout=WAIT_S, check=False,
+            cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=WAIT_S, check=False,
         )  # fmt: skip
         assert told.returncode == 0, f"on {self.name}: {text}\n{told.stdout}{told.stderr}"
         return told.stdout
@@ -58,9 +52,9 @@ class Machine:
     @contextmanager
     def goes_on(self, text: str, ready: str) -> Iterator[Process]:
         """A block that goes on, once its output has `ready`; it is ended with all it started."""
-        number = len(list(self.folder.glob("*.log")))
-        with Process(["-e", "-c", f"exec 2>&1; {text}"], self.folder / f"{number}.log", cwd=self.folder,
-                     program=[*self.inside, "bash"]) as process:  # fmt: skip
+        number, unset = len(list(self.folder.glob("*.log"))), "unset ${!JQD_*}"
+        with Process(["-e", "-c", f"exec 2>&1; {unset}; {text}"], self.folder / f"{number}.log", self.env,
+                     cwd=self.folder, program=[*self.inside, "bash"]) as process:  # fmt: skip
             try:
                 process.wait_line(ready)
                 yield process
@@ -118,10 +112,12 @@ def test_every_command_of_the_page_works_where_it_is_to_be_typed(machines: dict[
             assert a.types(look) == said
         with b.goes_on(pull, "worker.registered"):
             assert a.types(look.splitlines()[0] + "\n" + push) == said.splitlines()[0] + "\n"
-            shutil.copy(a.folder / "store.password", b.folder)
-            running.enter_context(b.goes_on(second, "://"))
-            rows = a.types(daemons).splitlines()
-            assert [len(rows), rows[1].split()[3], rows[2].split()[1]] == [3, "yes", "yes"], rows
+        shutil.copy(a.folder / "store.password", b.folder)
+        running.enter_context(b.goes_on(second, "://"))
+        rows = a.types(daemons).splitlines()
+        assert [len(rows), rows[1].split()[3], rows[2].split()[1]] == [3, "yes", "yes"], rows
+        wait_for(lambda: "http://10.0.0.2:7420" in b.types(REGISTER), "the first never hears where the other one is")
+        with b.goes_on(pull, "worker.registered"):
             end(first)
             both = look.splitlines()[0].replace("10.0.0.1:7420", "10.0.0.1:7420,http://10.0.0.2:7420")
             assert a.types(both + "\n" + push) == "42\n", "the other daemon, which the worker had learned of"
@@ -130,8 +126,9 @@ def test_every_command_of_the_page_works_where_it_is_to_be_typed(machines: dict[
 def test_a_worker_refuses_to_listen_there_without_a_secret_and_says_what_to_do(machines: dict[str, Machine]) -> None:
     command = ["jqd", "worker", "jqd.worker.demo", "--bind", "10.0.0.2:7421"]
     told = subprocess.run(
-        [*machines["B"].inside, *command], capture_output=True, text=True, timeout=WAIT_S, check=False
-    )
+        [*machines["B"].inside, *command],
+        env=machines["B"].env, capture_output=True, text=True, timeout=WAIT_S, check=False,
+    )  # fmt: skip
     assert told.returncode != 0
     assert all(word in told.stderr for word in ("--secret-file", "openssl rand", "--pull"))
 
