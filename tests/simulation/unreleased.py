@@ -101,7 +101,7 @@ UNRELEASED: dict[str, Mistake] = {
         1,
         "stuck",
         "it is noted that children were told of an end before they are",
-        (Flows, "_tell", _drop_told_first),
+        (Flows, "_note_ends", _drop_told_first),
         (faults_module, "POINTS", _as_it_is_dropped),
         awaits=True,
         dense=2,
