@@ -8,7 +8,23 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import e2e, edge, enqueue, flows, journal, latency, memory, pull, scale, schedule, single, space, start, ui
+from bench import (
+    e2e,
+    edge,
+    enqueue,
+    flows,
+    journal,
+    latency,
+    looks,
+    memory,
+    pull,
+    scale,
+    schedule,
+    single,
+    space,
+    start,
+    ui,
+)
 from bench.result import Result
 
 ENTRIES: dict[str, Callable[[int], Result]] = {
@@ -31,6 +47,7 @@ ENTRIES: dict[str, Callable[[int], Result]] = {
     "arrays": edge.arrays,
     "claimable": edge.claimable,
     "ui": ui.run,
+    "looks": looks.run,
 }
 SHORT_JOBS = {
     "journal": 20_000,
@@ -52,6 +69,7 @@ SHORT_JOBS = {
     "arrays": 4,
     "claimable": 200,
     "ui": 500,
+    "looks": 100_000,
 }
 
 

@@ -28,7 +28,7 @@ def run(pages: int) -> Result:
     """`pages`: how many are open."""
     with tempfile.TemporaryDirectory(prefix=".jqd-bench-", dir=Path.cwd()) as directory:
         settings = {"JQD_PRESSURE__WAITING_JOBS_MAX": "100000000"}
-        with serve(Path(directory) / "data", settings) as (url, _), _ui(url) as page_url:
+        with serve(Path(directory) / "data", settings) as (url, _), ui(url) as page_url:
             alone, beside = [], []
             for _ in range(TURNS):
                 alone.append(_rate(url))
@@ -50,7 +50,7 @@ def _rate(url: str, seconds: float = 5.0) -> float:
 
 
 @contextmanager
-def _ui(url: str) -> Iterator[str]:
+def ui(url: str) -> Iterator[str]:
     args = [sys.executable, "-m", "jqd", "ui", "--url", url, "--bind", "127.0.0.1:0"]
     with subprocess.Popen(args, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -134,7 +134,7 @@ ROUTES = [
     Route("POST", "/v1/jobs/<job_id>/heartbeat", leases.beat, {200: told.Beaten}, leases.Beating, **URGENT),
     Route("POST", "/v1/leases", leases.pull, {200: told.Lease}, leases.Pulling, polls=True, **URGENT),
     Route("POST", "/v1/outcomes", leases.report, {200: told.Reports}, list[leases.Outcome], **REPORT),
-    Route("GET", "/v1/errors", listing.list_errors, {200: told.Errors}, None, query=listing.ErrorsQuery, **LIST),
+    Route("GET", "/v1/errors", listing.list_errors, {200: listing.Errors}, None, query=listing.ErrorsQuery, **LIST),
     Route("GET", "/v1/history", history.get, {200: history.History}, None, history.HistoryQuery, **LIST),
     Route("GET", "/v1/types", jobtypes.list_types, {200: jobtypes.Jobtypes}, None, jobtypes.TypesQuery, **LIST),
     Route("POST", "/v1/types/pause", pauses.pause_all, {200: pauses.Halted}, **ONE),

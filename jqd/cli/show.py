@@ -14,6 +14,7 @@ from rich.text import Text
 from jqd.cli.common import Common, age
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import COLOURS, CONTROLS, ago, console, instant, lasting, plain, show, table, tenants_of, whose
+from jqd.cli.walk import looked_at, over_line
 from jqd.client import Client, JobInfo, Unreachable
 from jqd.client.send import AGAIN
 from jqd.domain.job_spec import KEPT
@@ -107,7 +108,8 @@ def jobs(
     with common.client() as client:
         if watch:
             return _watch_jobs(client, lambda: list(client.jobs(state=state, **asked, limit=limit)), common)
-        found = list(client.jobs(state=state, **asked, limit=limit))
+        found = list(client.jobs(state=state, **asked, limit=limit, looked=looked_at))
+    over_line("")
     say_if_none(found, "no job is of that kind, or the store does not know it yet", common)
     if common.output != "table":
         show([_brief(info) for info in found], common.output)

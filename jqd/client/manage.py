@@ -1,7 +1,8 @@
 """The client's calls about many jobs, handlers, workers and daemons."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
@@ -18,6 +19,7 @@ from jqd.domain.job import Code
 from jqd.domain.suggest import suggestion
 from jqd.domain.units import Duration
 
+TEXTS = 10  # of one reason, as in one answer
 PAGE_JOBS = 500  # asked for in one request
 SEEN_JOBS = 100_000  # ids remembered of one walk, some 10 MB: a job that moves meanwhile comes again some pages later
 BULK_S = 60.0  # on top of the usual timeout: one request changes up to some ten thousand jobs
@@ -79,13 +81,22 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         view._http = self._http.speaking_for(tenant)
         return view
 
-    def jobs(self, *, limit: int | None = None, **which: Unpack[Matching]) -> Iterator[JobInfo]:
+    def jobs(
+        self,
+        *,
+        limit: int | None = None,
+        looked: Callable[[int, int | None], object] | None = None,
+        **which: Unpack[Matching],
+    ) -> Iterator[JobInfo]:
         """Jobs that match all that is given; newest first, at most `limit`. Asks page by page.
+
+        `looked` is called after each page but the last: how many jobs were looked at so far, and how many there are,
+        where that may be known.
 
         They come without error, result, history and argument, which `get` tells. A job that changes its state meanwhile
         comes once, as it was seen first. Raises Invalid for an unknown state.
         """
-        cursor, left = "", limit
+        cursor, left, far = "", limit, 0
         asked = _asked(which)
         seen: dict[str, None] = {}  # the oldest first
         while left is None or left > 0:
@@ -101,6 +112,9 @@ class Manage(Constraints, Flows, Schedules, Tokens):
             cursor = answer.get("cursor") or ""
             if not cursor:
                 return
+            far += answer.get("looked", 0)
+            if looked is not None:
+                looked(far, answer.get("of"))
             left = None if left is None else left - len(infos)
 
     def errors(self, **which: Unpack[Matching]) -> Reasons:
@@ -112,11 +126,9 @@ class Manage(Constraints, Flows, Schedules, Tokens):
             asked = params | ({"cursor": cursor} if cursor else {})
             answer = self._http.call_for_map("a question for errors", "GET", "/v1/errors", params=asked, wait_s=BULK_S)
             for row in answer["errors"]:
-                known = found.setdefault((row.get("tenant", ""), row["name"], row["error"]), row)
+                known = found.setdefault((row.get("tenant", ""), row["name"], row.get("pattern") or row["error"]), row)
                 if known is not row:
-                    known["count"] += row["count"]
-                    known["since"] = min(known["since"] or "", row["since"] or "")
-                    known["latest"] = max(known["latest"] or "", row["latest"] or "")
+                    _join(known, row)
             cursor, others = answer.get("cursor") or "", others + answer["others"]
             if not cursor:
                 return Reasons(sorted(found.values(), key=lambda row: -row["count"]), others)
@@ -292,6 +304,18 @@ class Manage(Constraints, Flows, Schedules, Tokens):
             cursor = answer.get("cursor") or ""
             if not cursor:
                 return Changed(matched, changed, tuple(refused))
+
+
+def _join(known: dict[str, Any], row: dict[str, Any]) -> None:
+    """Add what a later answer tells of the same reason."""
+    if (row["latest"] or "") > (known["latest"] or ""):
+        known |= {name: row[name] for name in ("latest", "error", "job_id")}
+    known["since"] = min(known["since"] or "", row["since"] or "")
+    for number in ("count", "last_hour"):
+        known[number] = known.get(number, 0) + row.get(number, 0)
+    texts = Counter({each["error"]: each["count"] for each in known.get("texts") or ()})
+    texts.update({each["error"]: each["count"] for each in row.get("texts") or ()})
+    known["texts"] = [{"error": error, "count": count} for error, count in texts.most_common(TEXTS)]
 
 
 def _changes(**changes: Unpack[Changes]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
 from jqd.service.find import Coming, expect_promised, find, resolve
 from jqd.service.job_filter import JobFilter
-from jqd.service.listing import STEP_JOBS, STEPS_MAX, WALK_S, fitting, page_of
+from jqd.service.listing import FREE_JOBS, LIST_S, STEP_JOBS, STEPS_MAX, WALK_S, Looked, Of, fitting, page_of, reach
 from jqd.service.server_only import any_reserved, may_change
 from jqd.service.services import Services
 from jqd.store import JobView
@@ -91,6 +91,9 @@ class Tally(msgspec.Struct):
     changed: int = 0
     cursor: str = ""
     """For the next request; empty: that was all."""
+    looked: Looked | msgspec.UnsetType = msgspec.UNSET
+    """With a cursor only, as `of`."""
+    of: Of = msgspec.UNSET
     refused: list[Refused] | msgspec.UnsetType = msgspec.UNSET
     """Named jobs, or a flow's, that were not changed, and why."""
 
@@ -197,14 +200,16 @@ async def _each_piece(services: Services, wanted: Filter, tally: Tally, may: Tes
         if wanted.job_ids is not None:
             await _act_on(await _named(services, wanted, tally, may), wanted, tally, act)
             return
-        until_s = trio.current_time() + WALK_S
-        tally.cursor = wanted.cursor
+        until_s, looked = trio.current_time() + (LIST_S if wanted.dry_run else WALK_S), 0
+        free, tally.cursor = FREE_JOBS if wanted.dry_run else 0, wanted.cursor
         for _ in range(STEPS_MAX):
             page = await page_of(services, wanted, wanted.step(STEP_JOBS), tally.cursor)
-            tally.cursor = page.cursor
+            tally.cursor, looked = page.cursor, looked + page.looked
             await _act_on(await fitting(services, wanted, [*filter(may, page.jobs)]), wanted, tally, act)
-            if not tally.cursor or trio.current_time() >= until_s:
-                return
+            if not tally.cursor or (looked >= free and trio.current_time() >= until_s):
+                break
+        if tally.cursor:
+            tally.looked, tally.of = looked, await reach(services, wanted, tally.cursor)
 
 
 async def _act_on(matched: Sequence[Found], wanted: Filter, tally: Tally, act: Act) -> None:

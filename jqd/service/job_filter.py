@@ -79,6 +79,12 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return bool(self.search or self.error or self.error_is or self.error_like)
 
     @property
+    def is_of_tried(self) -> bool:
+        """Return whether only jobs match of which an attempt ended."""
+        given = self.code, self.exitcode, self.error, self.error_is, self.error_like
+        return any(each is not None for each in given)
+
+    @property
     def row_bytes(self) -> int:
         """See `Store.list_jobs`: arguments are read only for a search."""
         return SEARCHED_BYTES_MAX if self.search else 0

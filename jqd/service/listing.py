@@ -4,30 +4,43 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import trio
+from msgspec import UNSET, Meta, UnsetType
 
 from jqd.domain.error_pattern import fold
 from jqd.domain.errors import Invalid
-from jqd.domain.job import Outcome
+from jqd.domain.job import Outcome, State
 from jqd.domain.tenant import bare
 from jqd.service.job_filter import JobFilter, last_line
 from jqd.service.services import Services
 from jqd.store import JobView, Page
 
-LOOKED_MAX = 10_000  # jobs looked at for one answer: few may have the words that are looked for
-LIST_S = 2.0  # no page is asked for later than this: a short answer with a cursor is better than none
-STEP_JOBS = 500  # looked at in one step of a walk: a script of the store stays below some milliseconds
+READ_MAX = 10_000  # jobs read for one answer: few may have the words that are looked for
+LIST_S = 0.03  # no step of a look is begun later than this: with the last one the answer comes within 0.1 s
+FREE_JOBS = 500  # looked at however long it takes: few jobs are one answer on a busy machine, too
+TEXT_JOBS = 100  # read in one step where texts are compared, at least
+STEP_JOBS = 500  # read in one step of a walk: a script of the store stays below some milliseconds
 STEPS_MAX = 20  # in one request
-WALK_S = 5.0  # no step is begun later than this: the answer comes before a client or a proxy gives up
+WALK_S = 5.0  # no step of a change is begun later than this: the answer comes before a client or a proxy gives up
 GROUPS_MAX = 200  # reasons in one answer, the largest: what nobody would read is only counted
+
+ENDED = (State.SUCCEEDED, State.CANCELLED)
+RETRIED = (State.RETRYING, State.WAITING, State.SCHEDULED)
+TOGETHER = {State.SUCCEEDED: ENDED, State.CANCELLED: ENDED, State.RETRYING: RETRIED}
+"""Which states lie together where one is looked for."""
 
 TEXTS_MAX = 100  # lines of one reason that are told apart: 30 kB
 HOUR_MS = 3_600_000
 
 T = TypeVar("T")
+Looked = Annotated[int, Meta(description="jobs looked at")]
+Of = (
+    Annotated[int, Meta(description="jobs that this goes through at most; left out where it is over, and for a tenant")]
+    | UnsetType
+)
 
 _searching = trio.CapacityLimiter(1)
 _queues: WeakValueDictionary[str, trio.CapacityLimiter] = WeakValueDictionary()
@@ -71,6 +84,7 @@ class Failures(NamedTuple):
     others: int
     """Failures that are in none of the groups, for those are many."""
     looked: int
+    """Jobs looked at."""
     cursor: str
     """For the next request; empty: that was all."""
 
@@ -87,7 +101,14 @@ async def page_of(services: Services, wanted: JobFilter, limit: int, cursor: str
     try:
         async with _queue(services):
             return await services.store.list_jobs(
-                wanted.state, jobtype, wanted.tag, limit, cursor, whose, row_bytes=wanted.row_bytes
+                wanted.state,
+                jobtype,
+                wanted.tag,
+                limit,
+                cursor,
+                whose,
+                row_bytes=wanted.row_bytes,
+                tried=wanted.is_of_tried,
             )
     except ValueError as error:
         raise Invalid(f"cursor {cursor[:32]!r} is none that an answer gave; leave it out to begin anew") from error
@@ -98,30 +119,47 @@ async def list_jobs(services: Services, wanted: JobFilter, limit: int) -> Page:
     if wanted.is_for_store:
         return await page_of(services, wanted, limit, wanted.cursor)
     found: list[JobView] = []
-    cursor, looked, until_s = wanted.cursor, 0, trio.current_time() + LIST_S
+    cursor, read, looked, until_s = wanted.cursor, 0, 0, trio.current_time() + LIST_S
     while True:
-        page = await page_of(services, wanted, wanted.step(limit - len(found)), cursor)
-        found += await fitting(services, wanted, page.jobs)
-        looked, cursor = looked + max(1, len(page.jobs)), page.cursor
-        if len(found) >= limit or not cursor or looked >= LOOKED_MAX or trio.current_time() >= until_s:
-            return Page(found, cursor)
+        left = limit - len(found)
+        page = await page_of(services, wanted, wanted.step(max(left, TEXT_JOBS)), cursor)
+        fits = await fitting(services, wanted, page.jobs)
+        if len(fits) > left:  # the next page begins behind what this one tells
+            page = await page_of(services, wanted, wanted.step(left), cursor)
+            fits = await fitting(services, wanted, page.jobs)
+        found += fits
+        read, looked, cursor = read + max(1, len(page.jobs)), looked + page.looked, page.cursor
+        is_over = read >= READ_MAX or (looked >= FREE_JOBS and trio.current_time() >= until_s)
+        if len(found) >= limit or not cursor or is_over:
+            return Page(found, cursor, looked)
+
+
+async def reach(services: Services, wanted: JobFilter, cursor: str) -> Of:
+    """Return how many jobs a look by this filter goes through at most, if it has a cursor; who is of one tenant may not
+    know. Raises StoreAway, StoreRefused.
+    """
+    if not cursor or not services.principal.sees_all:
+        return UNSET
+    counts = (await services.store.stats()).counts
+    states = TOGETHER.get(wanted.state, (wanted.state,)) if wanted.state else State
+    return int(sum(getattr(counts, state.value) for state in states))
 
 
 async def failures(services: Services, wanted: JobFilter) -> Failures:
     """Return the reasons of matching failures. Raises Invalid, StoreAway, StoreRefused."""
     groups: dict[tuple[str, str], Failure] = {}
-    cursor, looked, until_s = wanted.cursor, 0, trio.current_time() + WALK_S
+    cursor, looked, until_s = wanted.cursor, 0, trio.current_time() + LIST_S
     now_ms = services.clock.wall_ms()
     for _ in range(STEPS_MAX):
         page = await page_of(services, wanted, wanted.step(STEP_JOBS), cursor)
         cursor = page.cursor
-        looked += len(page.jobs)
+        looked += page.looked
         failed = [(view, view.outcome) for view in await fitting(services, wanted, page.jobs) if view.outcome]
         lines = await aside(services, partial(_lines, [last for _, last in failed]))
         for (view, last), (line, pattern) in zip(failed, lines, strict=True):
             group = groups.setdefault((view.jobtype, pattern), Failure(view.jobtype, pattern))
             group.note(line, last.finished_at_ms, bare(view.name) or view.id, now_ms)
-        if not cursor or trio.current_time() >= until_s:
+        if not cursor or (looked >= FREE_JOBS and trio.current_time() >= until_s):
             break
     ranked = sorted(groups.values(), key=lambda group: (-group.times, -group.latest_ms))
     return Failures(ranked[:GROUPS_MAX], sum(group.times for group in ranked[GROUPS_MAX:]), looked, cursor)

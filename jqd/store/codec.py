@@ -276,13 +276,13 @@ def _last_try(keys: Keys, job_id: str, row: bytes) -> Outcome | None:
         return None
 
 
-def decode_tries(keys: Keys, job_id: str, row: object) -> tuple[int, list[Outcome]]:
-    """How often a job failed, and the outcomes kept of it, oldest first. Raises Unreadable."""
+def decode_tries(keys: Keys, job_id: str, row: object, *, last: bool = False) -> tuple[int, list[Outcome]]:
+    """How often a job failed, and the outcomes kept of it, oldest first; or the last one. Raises Unreadable."""
     count = failed_attempts(keys, job_id, row)
-    outcomes = []
+    outcomes: list[Outcome] = []
     if row is not None:
         rest = _bytes(row)[_LENGTH_BYTES:]
-        while rest:
+        while rest and not (last and outcomes):
             size = int.from_bytes(rest[:_LENGTH_BYTES], "big")
             if size:  # else all behind it are of earlier contents
                 outcomes.append(decode_outcome(keys, "tries", job_id, rest[_LENGTH_BYTES : _LENGTH_BYTES + size]))

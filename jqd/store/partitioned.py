@@ -17,6 +17,7 @@ from jqd.domain.job import State
 from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.domain.results import LargeResult
 from jqd.store.counts import TypeView, added
+from jqd.store.listing import LIST_FREE, LIST_S
 from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameWanted
 from jqd.store.store import Store
 from jqd.store.types import (
@@ -217,30 +218,27 @@ class PartitionedStore:
         tenant: str | None = None,
         *,
         row_bytes: int = 0,
+        tried: bool = False,
     ) -> Page:
-        walks = _decode_cursor(cursor, len(self._stores))
+        which = state, jobtype, tag
+        more: dict[str, Any] = {"row_bytes": row_bytes, "tried": tried}
+        walks, looked, until_s = _decode_cursor(cursor, len(self._stores)), 0, trio.current_time() + LIST_S
         found: dict[str, JobView] = {}  # by id: a job may move between the pieces of its partition
         piece = max(1, min(limit, PIECE_JOBS, CURSOR_IDS // len(walks)))
         while len(found) < limit:
             dry = {n: walk for n, walk in enumerate(walks) if walk.is_dry}
+            if dry and found and looked >= LIST_FREE and trio.current_time() >= until_s:
+                break
             if dry:
                 # All that is fetched of the last one goes into the page, so nothing of it is fetched twice.
                 last = len(dry) == 1 and not any(walk.rows or walk.given for walk in walks)
                 size = limit - len(found) if last else piece
                 asks = {
-                    n: partial(
-                        self._stores[n].list_jobs,
-                        state,
-                        jobtype,
-                        tag,
-                        walk.begin(size),
-                        walk.start,
-                        tenant,
-                        row_bytes=row_bytes,
-                    )
+                    n: partial(self._stores[n].list_jobs, *which, walk.begin(size), walk.start, tenant, **more)
                     for n, walk in dry.items()
                 }
                 pages = await self._all(asks)
+                looked += sum(page.looked for page in pages.values())
                 for number, page in pages.items():
                     dry[number].take(page)
                 continue
@@ -249,7 +247,7 @@ class PartitionedStore:
                 break
             view = max(ready, key=lambda walk: walk.rows[-1].id).pop_newest()
             found[view.id] = view
-        return Page(sorted(found.values(), key=lambda view: view.id, reverse=True), _encode_cursor(walks))
+        return Page(sorted(found.values(), key=lambda view: view.id, reverse=True), _encode_cursor(walks), looked)
 
     # ------------------------------------------------------------ asking
 

@@ -14,11 +14,11 @@ from jqd.store.history import HistoryMethods
 from jqd.store.jobs import JobMethods
 from jqd.store.leases import LeaseMethods
 from jqd.store.links import LinkMethods
+from jqd.store.listing import ListingMethods
 from jqd.store.members import MemberMethods
 from jqd.store.notices import NoticeMethods
 from jqd.store.outbox import OutboxMethods
 from jqd.store.permits import PermitMethods
-from jqd.store.queries import QueryMethods
 from jqd.store.results import ResultMethods
 from jqd.store.settings import SettingMethods
 from jqd.store.types import StoreLook
@@ -27,9 +27,9 @@ from jqd.store.types import StoreLook
 class Store(
     JobMethods,
     ClaimMethods,
+    ListingMethods,
     NoticeMethods,
     HistoryMethods,
-    QueryMethods,
     ResultMethods,
     OutboxMethods,
     PermitMethods,

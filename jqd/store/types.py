@@ -330,3 +330,5 @@ class Page(NamedTuple):
     """Newest first, without their results."""
     cursor: str
     """Where to go on; "" when that was all."""
+    looked: int = 0
+    """How many jobs were looked at for it."""

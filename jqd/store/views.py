@@ -24,8 +24,8 @@ MEANT = re.compile(rb"G\d{1,16}:")  # before an outcome: the generation of the c
 WAITS = frozenset({"ready", "later", "nowhere"})
 
 
-def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object]) -> JobView:
-    """Build the view of a job. Raises Unreadable."""
+def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], *, last: bool = False) -> JobView:
+    """Build the view of a job; `last`: with no more history than its last attempt. Raises Unreadable."""
     _, score, sysid, row, tries, outcome, result, asked, _, generation, worker, progress, log = fields
     job = codec.decode_job(keys, job_id, row)
     if place == "nowhere":
@@ -33,7 +33,7 @@ def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object]) -> 
             f"the key {keys['jobs']} holds job {job_id!r}, but no set of {keys['ready']}:…, "
             "later, held, ended or dead does: keys were deleted by hand"
         )
-    failed, history = codec.decode_tries(keys, job_id, tries)
+    failed, history = codec.decode_tries(keys, job_id, tries, last=last)
     ended, cancelled = decode_end(keys, job_id, outcome)
     if ended is not None and ended.reason == "expired" and job.flow is not None and job.flow.failed:
         ended = parent_failed(ended, job.flow.failed)

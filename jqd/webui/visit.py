@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from quart import Response, redirect
-from werkzeug.exceptions import UnprocessableEntity
+from werkzeug.exceptions import BadRequest, UnprocessableEntity
 
 from jqd.webui import values
 from jqd.webui.api import Api
@@ -107,3 +107,11 @@ class Visit:
     def go(self, path: str, **query: Any) -> Response:
         """Answer a form: the browser shows that page next."""
         return redirect(self.link(path, **query), code=303)  # type: ignore[return-value]
+
+
+def looked_at(visit: Visit, answer: dict[str, Any]) -> int:
+    """Return how many jobs this page and those before it were looked for among. Raises BadRequest."""
+    try:
+        return int(visit.query.get("looked", "0")) + int(answer.get("looked", 0))
+    except ValueError:
+        raise BadRequest("looked is a whole number: how many jobs the pages before this one looked at") from None

@@ -30,6 +30,7 @@ from jqd.store import (
     StoreStats,
     TypeView,
 )
+from jqd.store.counts import Counts
 from jqd.testing.clock import ManualClock
 
 JOURNAL = 7
@@ -123,6 +124,7 @@ class FakeStore:
         self.history: list[tuple[int, bytes]] = []
         """Rows of numbers over time, and when each began."""
         self.places: dict[str, QueuePlace] = {}
+        self.counts = Counts()
         self.asked: list[tuple[Any, ...]] = []
         self.cleaned: list[int] = []
         self.entrusted: dict[str, Entrusted] = {}
@@ -223,6 +225,7 @@ class FakeStore:
         tenant: str | None = None,
         *,
         row_bytes: int = 0,
+        tried: bool = False,
     ) -> Page:
         await trio.lowlevel.checkpoint()
         self._check()
@@ -238,7 +241,7 @@ class FakeStore:
             and (tag is None or tag in view.tags)
             and (tenant is None or view.tenant == tenant)
         ]
-        return Page(fit[:limit], fit[limit - 1].id if len(fit) > limit else "")
+        return Page(fit[:limit], fit[limit - 1].id if len(fit) > limit else "", len(fit[:limit]))
 
     async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
         await trio.lowlevel.checkpoint()
@@ -281,7 +284,7 @@ class FakeStore:
     async def stats(self) -> StoreStats:
         await trio.lowlevel.checkpoint()
         self._check()
-        return StoreStats(1, 2, 3, 4, 5, 6, 7)
+        return StoreStats(1, 2, 3, 4, 5, 6, 7, counts=self.counts)
 
 
 def outcome(job_id: str, **fields: Any) -> Outcome:

@@ -8,9 +8,11 @@ import pytest
 
 from jqd.domain import json_ext
 from jqd.domain.job import State
+from jqd.service import bulk
 from jqd.service.job_filter import SEARCHED_BYTES_MAX, SEARCHED_JOBS
-from jqd.service.listing import LOOKED_MAX
+from jqd.service.listing import READ_MAX
 from jqd.store import Page
+from jqd.store.counts import Counts
 from tests.api.edge import Edge
 from tests.api.fakes import outcome
 
@@ -70,17 +72,17 @@ async def test_it_goes_with_all_other_filters(edge):
 
 
 async def test_arguments_are_asked_for_only_where_they_are_looked_at(edge, monkeypatch):
-    asked: list[tuple[int, int]] = []
+    asked: list[tuple[int, int, bool]] = []
     listed = edge.store.list_jobs
 
-    async def list_jobs(*given, row_bytes):
-        asked.append((given[3], row_bytes))
-        return await listed(*given, row_bytes=row_bytes)
+    async def list_jobs(*given, row_bytes, tried):
+        asked.append((given[3], row_bytes, tried))
+        return await listed(*given, row_bytes=row_bytes, tried=tried)
 
     monkeypatch.setattr(edge.store, "list_jobs", list_jobs)
     await edge.call("GET", "/v1/jobs?error=x&limit=1000")
     await edge.call("GET", "/v1/jobs?search=x&limit=1000")
-    assert asked == [(1_000, 0), (SEARCHED_JOBS, SEARCHED_BYTES_MAX)]
+    assert asked == [(1_000, 0, True), (SEARCHED_JOBS, SEARCHED_BYTES_MAX, False)]
 
 
 async def test_one_answer_looks_at_so_many_jobs_and_says_where_to_go_on(edge, monkeypatch, mock_clock):
@@ -88,14 +90,52 @@ async def test_one_answer_looks_at_so_many_jobs_and_says_where_to_go_on(edge, mo
     (view,) = edge.store.views.values()
     pages: list[str] = []
 
-    async def endless(*given, row_bytes):
+    async def endless(*given, **more):
         pages.append(given[4])
         return Page([view] * given[3], edge.journal.ids.take(1).first)
 
     monkeypatch.setattr(edge.store, "list_jobs", endless)
     told = await edge.call("GET", "/v1/jobs?search=nowhere&limit=1000")
     assert (told.status, told.body["jobs"], told.body["cursor"] > pages[-1]) == (200, [], True)
-    assert len(pages) == LOOKED_MAX // SEARCHED_JOBS
+    assert len(pages) == READ_MAX // SEARCHED_JOBS
+
+
+async def test_no_job_is_passed_over_where_more_fit_than_a_page_may_have(edge):
+    ids = [edge.add(State.FAILED, outcome=outcome("K", message="full" if at % 3 else "")) for at in range(60)]
+    told, cursor = [], ""
+    while True:
+        page = (await edge.call("GET", f"/v1/jobs?error=full&limit=7&cursor={cursor}")).body
+        told.append([job["job_id"] for job in page["jobs"]])
+        if not (cursor := page["cursor"]):
+            break
+    assert [job_id for page in told for job_id in page] == [ids[at] for at in range(59, -1, -1) if at % 3]
+    assert {len(page) for page in told[:-1]} == {7}
+
+
+@pytest.mark.parametrize(("tenant", "of"), [("*", 9), ("acme", None)])
+async def test_a_list_that_is_not_over_says_how_far_it_looked(edge, tenant, of):
+    for _ in range(9):
+        edge.add(State.FAILED, jobtype="acme\x1fmail", outcome=outcome("K", message="full"))
+    edge.store.counts = Counts(failed=9, succeeded=70)
+    for more in ("", "&error=full"):
+        path = f"/v1/jobs?state=failed{more}"
+        told = (await edge.call("GET", f"{path}&limit=4", headers={"jqd-tenant": tenant})).body
+        assert (len(told["jobs"]), told["looked"] >= 4, told.get("of")) == (4, True, of)
+        whole = (await edge.call("GET", path, headers={"jqd-tenant": tenant})).body
+        assert (len(whole["jobs"]), whole["cursor"], "of" in whole) == (9, "", False)
+
+
+async def test_a_count_that_is_not_over_says_how_far_it_looked(edge, monkeypatch):
+    monkeypatch.setattr(bulk, "STEP_JOBS", 4)
+    monkeypatch.setattr(bulk, "STEPS_MAX", 1)
+    for _ in range(6):
+        edge.add(State.FAILED)
+    edge.store.counts = Counts(failed=6)
+    body = {"state": "failed", "dry_run": True}
+    told = (await edge.call("POST", "/v1/jobs/delete", body)).body
+    assert (told["matched"], told["looked"], told["of"]) == (4, 4, 6)
+    rest = (await edge.call("POST", "/v1/jobs/delete", body | {"cursor": told["cursor"]})).body
+    assert rest == {"matched": 2, "changed": 0, "cursor": ""}
 
 
 @pytest.mark.parametrize("search", ["", "x" * 1_001])

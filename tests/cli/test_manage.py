@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -61,6 +62,39 @@ def test_errors_are_told_with_what_to_do(script: Script, capsys: pytest.CaptureF
     assert "--error-is=$'it\\'s \\x1b[2J'" in text
     assert "  delete   jqd delete --all --name=mail --error-is=y --dry-run" in text
     assert [asked.get("cursor") for _, _, asked in script.asked] == [None, "next"]
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_list_that_takes_several_answers_says_on_a_terminal_how_far_it_looked(
+    script: Script, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    script.on("GET", "/v1/jobs", 200, {"jobs": [], "cursor": "a", "looked": 7_000, "of": 9_000})
+    script.on("GET", "/v1/jobs", 200, {"jobs": [], "cursor": "b", "looked": 1_500, "of": 9_000})
+    script.on("GET", "/v1/jobs", 200, {"jobs": [JOB], "cursor": ""})
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    assert run(["jobs", "--tag", "rare"]) == 0
+    told = capsys.readouterr()
+    assert JOB["job_id"] in told.out
+    assert ("looked at 7000 of 9000 jobs\r" in told.err, "looked at 8500 of 9000" in told.err) == (is_terminal,) * 2
+    assert told.err.endswith("\x1b[2K\r" if is_terminal else "")
+
+
+@pytest.mark.parametrize("is_newest_first", [True, False])
+def test_a_reason_that_several_answers_tell_is_one(
+    script: Script, capsys: pytest.CaptureFixture[str], is_newest_first: bool
+) -> None:
+    early = {"name": "mail", "pattern": "no user \u2026", "count": 2, "since": "2027-01-14T08:00:00.000Z"}
+    early |= {"error": "no user 7", "latest": "2027-01-15T08:00:00.000Z", "job_id": "old", "last_hour": 0}
+    early["texts"] = [{"error": "no user 7", "count": 1}, {"error": "no user 6", "count": 1}]
+    late = {**early, "error": "no user 9", "count": 3, "latest": "2027-01-16T08:00:00.000Z", "job_id": "new"}
+    late |= {"since": "2027-01-15T08:00:00.000Z", "last_hour": 1, "texts": [{"error": "no user 6", "count": 3}]}
+    found = [late, early] if is_newest_first else [early, late]
+    script.on("GET", "/v1/errors", 200, {"errors": found[:1], "others": 0, "cursor": "next"})
+    script.on("GET", "/v1/errors", 200, {"errors": found[1:], "others": 0, "cursor": ""})
+    assert run(["errors", "-o", "json"]) == 0
+    (row,) = json.loads(out(capsys))
+    texts = [{"error": "no user 6", "count": 4}, {"error": "no user 7", "count": 1}]
+    assert row == {**late, "count": 5, "since": early["since"], "texts": texts}
 
 
 def test_errors_of_tenants_are_told_apart_and_their_commands_reach_no_other(

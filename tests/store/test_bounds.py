@@ -230,11 +230,15 @@ async def test_few_of_a_name_are_found_among_many_that_ended_and_none_costs_the_
         rare[:0] = [job.id for job in reversed(jobs)]
     count.look()
     for state, name in [(None, "none"), (State.WAITING, None), (State.FAILED, "rare"), (State.RUNNING, "mail")]:
-        assert await bench.store.list_jobs(state, name, None, 50, "") == ([], "")
+        assert (await bench.store.list_jobs(state, name, None, 50, ""))[:2] == ([], "")
         assert count.look().inside <= 150, "the first step, and the counts"
-    cancelled = await bench.store.list_jobs(State.CANCELLED, None, None, 50, "")
-    assert len(cancelled.jobs) == 1
-    assert count.look().inside <= 3 * MANY, "of each that is passed over the outcome is read, and no more"
+    cancelled, cursor = list[str](), ""
+    while page := await bench.store.list_jobs(State.CANCELLED, None, None, 50, cursor):
+        cancelled += [view.id for view in page.jobs]
+        if not (cursor := page.cursor):
+            break
+    assert len(cancelled) == 1
+    assert count.look().inside <= MANY / 10, "of those that are passed over the outcomes are read, many at once"
     found, cursor = list[str](), ""
     while page := await bench.store.list_jobs(None, "rare", None, 3, cursor):
         found += [view.id for view in page.jobs]
@@ -242,7 +246,12 @@ async def test_few_of_a_name_are_found_among_many_that_ended_and_none_costs_the_
             break
     assert found == rare
     client.hset(Keys("jqd")["counts"], "of:rare", "rubbish")
-    assert len((await bench.store.list_jobs(State.SUCCEEDED, "rare", None, 50, "")).jobs) == len(rare) - 1
+    found, cursor = [], ""
+    while page := await bench.store.list_jobs(State.SUCCEEDED, "rare", None, 50, cursor):
+        found += [view.id for view in page.jobs]
+        if not (cursor := page.cursor):
+            break
+    assert len(found) == len(rare) - 1
     found, cursor = [], ""
     while page := await bench.store.list_jobs(State.SUCCEEDED, "mail", None, 150, cursor):
         found += [view.id for view in page.jobs]

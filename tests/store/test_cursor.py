@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from jqd.api.head_limits import TARGET_LENGTH_MAX
-from jqd.store.queries import CURSOR_BYTES_MAX, _decode_cursor, _encode_cursor
+from jqd.store.listing import CURSOR_BYTES_MAX, _decode_cursor, _encode_cursor
 
 
 def test_a_place_in_each_of_a_thousand_queues_fits_into_a_url() -> None:

@@ -46,6 +46,7 @@ class Ranked(FakeStore):
         tenant: str | None = None,
         *,
         row_bytes: int = 0,
+        tried: bool = False,
     ) -> Page:
         self.calls += 1
         everything = await super().list_jobs(state, jobtype, tag, EVERYTHING, "")
@@ -121,6 +122,7 @@ class Sparse(FakeStore):
         tenant: str | None = None,
         *,
         row_bytes: int = 0,
+        tried: bool = False,
     ) -> Page:
         self.looks += 1
         at = int(cursor or 0)
@@ -159,6 +161,7 @@ class Moving(FakeStore):
         tenant: str | None = None,
         *,
         row_bytes: int = 0,
+        tried: bool = False,
     ) -> Page:
         views = (await super().list_jobs(state, jobtype, tag, EVERYTHING, "")).jobs
         return Page([structs.replace(views[0], state=State.SUCCEEDED)], "") if cursor else Page(views, "1")

@@ -17,7 +17,7 @@ from tests.live.harness import ingested
 from tests.webui.chromium import Chromium
 from tests.webui.conftest import NASTY, Push, Site
 
-PIECE = 2_000  # jobs that one call of the API looks at where it searches texts
+PIECE = 2_000  # jobs that one call of the API changes where it searches texts
 MANY = "bulk<b>/\"'&"
 
 
@@ -93,10 +93,12 @@ def test_many_are_counted_and_cancelled_piece_by_piece_with_a_stop(site: Site, c
         for job_id in (ids[0], ids[-1]):
             ingested(client, job_id)
     ask = link("/bulk", act="cancel", name=MANY, state="waiting", search=MANY, before="2100-01-01T00:00:00Z")
-    page = site.get(ask)
-    assert f"{PIECE} jobs so far" in numbers(page.text)
-    page = site.post("/bulk/count", form(page.text, "/bulk/count"))
-    page = site.post("/bulk/count", form(page.text, "/bulk/count"))
+    page, parts = site.get(ask), 0
+    while 'action="/bulk/count"' in page.text:
+        said = re.search(r"At least \d+ jobs match<.*Looked at \d+ of \d+ jobs", numbers(page.text), re.DOTALL)
+        assert said, page.text
+        page, parts = site.post("/bulk/count", form(page.text, "/bulk/count")), parts + 1
+    assert parts >= 1
     assert f"Cancel these {len(ids)}" in numbers(page.text)
     page = site.post("/bulk/piece", form(page.text, "/bulk/piece"))
     assert f"{PIECE}</strong> of {len(ids)} jobs cancelled." in numbers(page.text)
@@ -109,6 +111,30 @@ def test_many_are_counted_and_cancelled_piece_by_piece_with_a_stop(site: Site, c
         expect(page.get_by_role("button", name="Cancel these 2\u202f100")).to_be_visible()
         page.get_by_role("button", name="Cancel these").click()
         expect(page.get_by_role("status").last).to_contain_text("2\u202f100 of 2\u202f100 jobs cancelled")
+
+    chromium.run(look)
+
+
+def test_a_list_that_found_nothing_yet_looks_on_by_itself(site: Site, chromium: Chromium) -> None:
+    """By a link without scripts, in a browser until there is one."""
+    with Client(site.daemon) as client:
+        needle = client.push("hay", ["needle in it"], priority=-5)
+        ids = client.push_many([{"name": "hay", "argument": n} for n in range(2 * PIECE)])
+        for job_id in (needle, ids[-1]):
+            ingested(client, job_id)
+    ask, links = link("/jobs", name="hay", state="waiting", search="needle in"), list[str]()
+    page = site.get(ask)
+    while "The look goes on" in page.text:
+        assert re.search(r"Looked at \d+ of \d+ jobs", numbers(page.text))
+        (found,) = re.findall(r'<a href="([^"]*)" data-hx-get', page.text)
+        links.append(unescape(found))
+        page = site.get(links[-1])
+    assert len(links) >= 1
+    assert needle in page.text
+
+    def look(page: Page) -> None:
+        page.goto(site.url + ask)
+        expect(page.get_by_role("link", name=needle)).to_be_visible()
 
     chromium.run(look)
 

@@ -1,9 +1,10 @@
 """Lists of jobs, of reasons for failures, and of daemons."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import UNSET, Meta
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
@@ -11,16 +12,53 @@ from jqd.api.lists import page_of, page_wanted
 from jqd.api.message import answer_rows
 from jqd.api.v1.job_views import iso, job_brief
 from jqd.api.v1.members import Daemon, Daemons, gone_daemon
-from jqd.api.v1.responses import Errors, ErrorText, Jobs, Reason
+from jqd.api.v1.responses import Instant, Jobs
 from jqd.domain.job import State
 from jqd.domain.tenant import bare, tenant_of
 from jqd.http import Request, Response
 from jqd.service import listing
 from jqd.service.job_filter import JobFilter
+from jqd.service.listing import Looked, Of
 
 LIST_JOBS, LIST_JOBS_MAX = 50, 1_000
 TEXTS = 10  # of each reason
 TYPES_MAX = 1_000  # in one answer: some 300 KiB
+
+
+class ErrorText(Struct, frozen=True):
+    """A line, as the worker wrote it."""
+
+    error: str
+    count: int
+
+
+class Reason(Struct, frozen=True):
+    """Jobs of one type whose last attempt failed alike."""
+
+    name: str
+    pattern: Annotated[str, Meta(description="what their lines have in common, … for numbers, ids, quoted values")]
+    error: str
+    """The telling line of the newest: of a traceback the last."""
+    count: int
+    last_hour: Annotated[int, Meta(description="of those, in the last hour")]
+    since: Instant | None
+    """The first failure."""
+    latest: Instant | None
+    job_id: str
+    """The newest of them."""
+    texts: Annotated[Sequence[ErrorText], Meta(description="their different lines, the 10 most frequent")]
+    tenant: str | UnsetType = UNSET
+    """Left out for the tenant ""."""
+
+
+class Errors(Struct, frozen=True):
+    """Reasons for failures, the most frequent first."""
+
+    errors: Sequence[Reason]
+    others: Annotated[int, Meta(description="failures with rarer reasons")]
+    looked: Looked
+    cursor: str
+    of: Of = UNSET
 
 
 class ErrorsQuery(JobFilter, frozen=True, forbid_unknown_fields=True):
@@ -44,7 +82,10 @@ async def list_jobs(parts: ApiContext, request: Request) -> Response:
     """
     query = read_query(request, JobsQuery)
     page = await listing.list_jobs(parts.services, query, query.limit)
-    return await answer_rows(request, Jobs([], page.cursor), (job_brief(parts.services, view) for view in page.jobs))
+    of = await listing.reach(parts.services, query, page.cursor)
+    return await answer_rows(
+        request, Jobs([], page.cursor, page.looked, of), (job_brief(parts.services, view) for view in page.jobs)
+    )
 
 
 async def list_errors(parts: ApiContext, request: Request) -> Response:
@@ -53,7 +94,8 @@ async def list_errors(parts: ApiContext, request: Request) -> Response:
     Raises Invalid.
     """
     query = read_query(request, ErrorsQuery)
-    found = await listing.failures(parts.services, msgspec.structs.replace(query, state=State(query.state)))
+    query = msgspec.structs.replace(query, state=State(query.state))
+    found = await listing.failures(parts.services, query)
     rows = (
         Reason(
             name=bare(group.jobtype),
@@ -69,7 +111,8 @@ async def list_errors(parts: ApiContext, request: Request) -> Response:
         )
         for group in found.groups
     )
-    return await answer_rows(request, Errors([], found.others, found.looked, found.cursor), rows)
+    of = await listing.reach(parts.services, query, found.cursor)
+    return await answer_rows(request, Errors([], found.others, found.looked, found.cursor, of), rows)
 
 
 async def list_daemons(parts: ApiContext, request: Request) -> Response:

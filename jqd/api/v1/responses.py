@@ -15,6 +15,7 @@ from jqd.domain.job_spec import JobOptions, TypeOptions, Value, Waits
 from jqd.runner import BatchJob
 from jqd.runner.handler import Lang
 from jqd.runner.worker import Format, StyleName
+from jqd.service.listing import Looked, Of
 from jqd.service.push import Level
 
 Instant = Annotated[str, Meta(description="ISO 8601, in UTC")]
@@ -153,42 +154,9 @@ class Jobs(Struct, frozen=True):
     """One page of jobs."""
 
     jobs: Sequence[JobBrief]
-    cursor: str
-
-
-class ErrorText(Struct, frozen=True):
-    """A line, as the worker wrote it."""
-
-    error: str
-    count: int
-
-
-class Reason(Struct, frozen=True):
-    """Jobs of one type whose last attempt failed alike."""
-
-    name: str
-    pattern: Annotated[str, Meta(description="what their lines have in common, … for numbers, ids, quoted values")]
-    error: str
-    """The telling line of the newest: of a traceback the last."""
-    count: int
-    last_hour: Annotated[int, Meta(description="of those, in the last hour")]
-    since: Instant | None
-    """The first failure."""
-    latest: Instant | None
-    job_id: str
-    """The newest of them."""
-    texts: Annotated[Sequence[ErrorText], Meta(description="their different lines, the 10 most frequent")]
-    tenant: str | UnsetType = UNSET
-    """Left out for the tenant ""."""
-
-
-class Errors(Struct, frozen=True):
-    """Reasons for failures, the most frequent first."""
-
-    errors: Sequence[Reason]
-    others: Annotated[int, Meta(description="failures with rarer reasons")]
-    looked: Annotated[int, Meta(description="jobs looked at")]
-    cursor: str
+    cursor: Annotated[str, Meta(description="for the next page; a page without jobs may have one, too")]
+    looked: Looked = 0
+    of: Of = UNSET
 
 
 class Lease(Struct, frozen=True):

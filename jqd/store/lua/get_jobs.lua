@@ -2,20 +2,19 @@
 -- All about some jobs.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it: "never was" is no answer in a store that was emptied just
---          now; 0 for all, or else results are left out, and arguments of rows with more bytes than this; the jobtype that is looked for, or nothing; 1: of
---          that name of each tenant; how they ended that are looked for, or nothing; then per job: id, last field of the journal that made it, or nothing
+--          now; 0 for all, or else results are left out, and arguments of rows with more bytes than this; then per job: id, last field of the journal that
+--          made it, or nothing
 -- Returns  per job: place (ready, later, held, ended, dead, nowhere, early, unseen; awaited: it, or a later content, was
 --          promised under its name and is on its way, of which only a full answer tells the latter), its score, sysid that holds it, row,
 --          tries row, outcome, result, 1 when its cancel was asked, last id applied of that journal, its row of
 --          `generation`, worker that holds it, how far it is, what its last failed attempt printed; nil for
---          what is not there, and in place of a job that is not looked for
+--          what is not there
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
--- Cost     O(jobs · (members + log jobs)), and their bytes; of those that ended and are not looked for O(1) and the bytes of their outcome
---@include fail keys now counts order queues heads pages members holder move stands early life tries leases results change
+-- Cost     O(jobs · (members + log jobs)), and their bytes
+--@include fail keys now counts order queues heads pages members holder move early life tries leases results change
 local row_bytes = number(ARGV[3], 'bytes')
 local brief = row_bytes > 0
-local wanted, of_each, how = ARGV[4], ARGV[5] == '1', ARGV[6]
-local FIRST, FIELDS = 7, 2
+local FIRST, FIELDS = 4, 2
 
 expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'early', 'life', 'generation', 'names', 'logs')
 expect_leases()
@@ -49,21 +48,6 @@ local function place(id, row)
   return 'nowhere', '0', false
 end
 
--- Of what has ended its outcome tells, unless it has another content since: that is short, and a row brings its argument.
-local function may_fit(id)
-  local kept = (wanted ~= '' or how ~= '') and redis.call('HGET', K.outcome, id) or nil
-  local its_how, its = ended_as(kept)
-  if kept and how ~= '' and its_how ~= how then
-    return false
-  elseif wanted == '' then
-    return true
-  elseif not kept or (its or '') == '' or has_changes and redis.call('HEXISTS', K.generation, id) == 1 then
-    its = header(redis.call('HGET', K.jobs, id) or '') or wanted
-  end
-  its = its:match('^[^\30]*')
-  return its == wanted or of_each and its:match('\31(.*)$') == wanted
-end
-
 local function view(id, last_field)
   local row = redis.call('HGET', K.jobs, id)
   local name, score, sysid = place(id, row)
@@ -80,6 +64,6 @@ end
 
 local views = {}
 for at = FIRST, #ARGV, FIELDS do
-  views[#views + 1] = may_fit(ARGV[at]) and view(ARGV[at], ARGV[at + 1])
+  views[#views + 1] = view(ARGV[at], ARGV[at + 1])
 end
 return views

@@ -1,7 +1,7 @@
 """Act on all jobs that match a filter: count them first, then change exactly these, piece by piece.
 
 The filter is frozen by `before`, the moment of the count: what fails later is none of them. One call of the API looks
-at some 10,000 jobs, so the browser asks for one piece after the other: by itself with JavaScript, by a button without.
+at some thousand jobs, so a browser asks for one piece after the other: by itself with JavaScript, by a button without.
 What was done so far stands in the form, so that nothing goes on when nobody looks, and a UI that dies loses no place.
 """
 
@@ -35,6 +35,7 @@ FILTER = (
 """What jobs are chosen by, as the API calls it."""
 PIECE_S = 60.0  # on top of the usual timeout, for one piece
 RETRYABLE = ("failed", "cancelled")
+NUMBERS = ("matched", "changed", "met", "looked")  # of a run
 
 
 class Act(NamedTuple):
@@ -103,15 +104,17 @@ class Run(NamedTuple):
     met: int = 0
     """Of the counted ones, those that the pieces so far met."""
     cursor: str = ""
+    looked: int = 0
+    """Jobs that the count looked at."""
 
     @classmethod
     def of(cls, form: Any) -> "Run":
         """Read a form that `fields` made. Raises BadRequest."""
         try:
-            matched, changed, met = (int(form.get(name, "0")) for name in ("matched", "changed", "met"))
+            matched, changed, met, looked = (int(form.get(name, "0")) for name in NUMBERS)
         except ValueError:
             raise BadRequest("this form was changed on its way; begin anew") from None
-        return cls(matched, form.get("whole") == "yes", changed, met, str(form.get("cursor", "")))
+        return cls(matched, form.get("whole") == "yes", changed, met, str(form.get("cursor", "")), looked)
 
     @property
     def start(self) -> "Run":
@@ -120,8 +123,7 @@ class Run(NamedTuple):
 
     @property
     def fields(self) -> dict[str, str]:
-        values = {"matched": self.matched, "changed": self.changed, "met": self.met}
-        numbers = {name: str(each) for name, each in values.items()}
+        numbers = {name: str(getattr(self, name)) for name in NUMBERS}
         return {**numbers, "whole": "yes" if self.whole else "", "cursor": self.cursor}
 
 
@@ -160,8 +162,9 @@ def register(ui: "Ui") -> None:
 async def _count(visit: Visit, act: str, which: dict[str, str], run: Run) -> Response:
     answer = await _call(visit, act, which, run.cursor, dry_run=True)
     cursor = answer.get("cursor") or ""
-    run = Run(run.matched + answer["matched"], whole=not cursor, cursor=cursor)
-    return _page(visit, act, which, run, phase="counted" if run.whole else "counting")
+    looked = run.looked + answer.get("looked", 0)
+    run = Run(run.matched + answer["matched"], whole=not cursor, cursor=cursor, looked=looked)
+    return _page(visit, act, which, run, phase="counted" if run.whole else "counting", of=answer.get("of"))
 
 
 async def _call(visit: Visit, act: str, which: dict[str, str], cursor: str, *, dry_run: bool = False) -> dict[str, Any]:
@@ -177,6 +180,7 @@ def _page(
     *,
     phase: str,
     refused: str = "",
+    of: int | None = None,
 ) -> Response:
     flags = {name: each for name, each in which.items() if name not in ("since", "before")}
     return visit.render(
@@ -187,6 +191,7 @@ def _page(
         whose=_whose(visit),
         run=run,
         phase=phase,
+        of=of,
         refused=refused,
         fields={"act": act, **which},
         shown={name: each for name, each in which.items() if name != "before"},

@@ -7,37 +7,38 @@ from werkzeug.exceptions import BadRequest
 
 from jqd.webui.pages.bulk import FILTER
 from jqd.webui.values import link
-from jqd.webui.visit import Visit
+from jqd.webui.visit import Visit, looked_at
 
 if TYPE_CHECKING:
     from jqd.webui.app import Ui
 
 STATES = ("failed", "retrying")
-WALK_S = 10.0  # on top of the usual timeout: one call looks at some 10,000 failures
+ROWS_MAX = 50  # reasons on one page: each has two forms, and 200 of them took as long as all else
 TEXTS_SHOWN_MAX = 10  # of one reason
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/errors", nav="Errors", takes=(*FILTER, "cursor"))
+    @ui.page("/errors", nav="Errors", takes=(*FILTER, "cursor", "looked"))
     async def show(visit: Visit) -> Response:
         which = visit.asked(*FILTER)
         state = which.get("state", "failed")
         if state not in STATES:
             raise BadRequest(f"errors are of jobs that are {' or '.join(STATES)}, not {state!r}")
         cursor = visit.query.get("cursor", "")
-        answer = await visit.api.get("/v1/errors", wait_s=WALK_S, cursor=cursor or None, **which)
-        onward = answer.get("cursor") or ""
+        answer = await visit.api.get("/v1/errors", cursor=cursor or None, **which)
+        onward, looked = answer.get("cursor") or "", looked_at(visit, answer)
         flags = {name: each for name, each in which.items() if name not in ("since", "before")}
         return visit.render(
             "errors.html",
-            rows=[_row(visit, row, which, state) for row in answer["errors"]],
-            others=answer["others"],
-            looked=answer["looked"],
+            rows=[_row(visit, row, which, state) for row in answer["errors"][:ROWS_MAX]],
+            others=answer["others"] + sum(row["count"] for row in answer["errors"][ROWS_MAX:]),
+            looked=looked,
+            of=answer.get("of"),
             state=state,
             states=STATES,
             which=which,
             newest=visit.link("/errors", **which) if cursor else "",
-            older=visit.link("/errors", **which, cursor=onward) if onward else "",
+            older=visit.link("/errors", **which, cursor=onward, looked=str(looked)) if onward else "",
             call=link("/v1/errors", cursor=cursor, **which),
             command=visit.command("jqd", "errors", **flags),
         )

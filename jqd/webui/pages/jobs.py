@@ -7,7 +7,7 @@ from quart import Response
 from jqd.webui.pages.bulk import FILTER, offered
 from jqd.webui.pages.now import STATES
 from jqd.webui.values import link
-from jqd.webui.visit import Visit
+from jqd.webui.visit import Visit, looked_at
 
 if TYPE_CHECKING:
     from jqd.webui.app import Ui
@@ -17,22 +17,24 @@ CODES = ("retry", "ok", "failed", "error")
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/jobs", nav="Jobs", takes=(*FILTER, "cursor", "done"))
+    @ui.page("/jobs", nav="Jobs", takes=(*FILTER, "cursor", "looked", "done"))
     async def show(visit: Visit) -> Response:
         which = visit.asked(*FILTER)
         cursor = visit.query.get("cursor", "")
         answer = await visit.api.get("/v1/jobs", limit=PAGE_JOBS, cursor=cursor or None, **which)
-        onward = answer.get("cursor") or ""
+        onward, looked = answer.get("cursor") or "", looked_at(visit, answer)
         flags = {name: each for name, each in which.items() if name not in ("since", "before")}
         return visit.render(
             "jobs.html",
             jobs=answer.get("jobs", []),
+            looked=looked,
+            of=answer.get("of"),
             which=which,
             states=STATES,
             codes=CODES,
             offers=offered(which),
             newest=visit.link("/jobs", **which) if cursor else "",
-            older=visit.link("/jobs", **which, cursor=onward) if onward else "",
+            older=visit.link("/jobs", **which, cursor=onward, looked=str(looked)) if onward else "",
             call=link("/v1/jobs", limit=PAGE_JOBS, cursor=cursor, **which),
             command=visit.command("jqd", "jobs", **flags),
         )

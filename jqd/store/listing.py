@@ -1,0 +1,225 @@
+"""The store's method that lists jobs: it walks the places where they lie, a bounded part with each page."""
+
+import base64
+import zlib
+from collections.abc import Sequence
+
+import msgspec
+import trio
+
+from jqd.domain.flow import BLOCKED_MS
+from jqd.domain.job import State
+from jqd.domain.queue_name import BETWEEN
+from jqd.domain.tenant import bare, tenant_of
+from jqd.store import codec
+from jqd.store.queries import VIEWS, QueryMethods
+from jqd.store.types import JobView, Page
+
+LEAST = 5  # ids of each place in one call
+LIST_SOURCES = 64  # places looked through side by side; a store with more jobtypes is walked in groups
+LIST_TYPES = 10_000  # queues whose waiting jobs are listed
+LIST_ROWS = 2_000  # ids looked at in one call: 2 to 5 ms of the server, where rows or outcomes of them are read
+LIST_SCAN = 50_000  # jobs looked at for one page: a filter with few matches gives a short page and a cursor
+ALL = "*"  # tenants: none is called so
+LIST_FREE = 500  # jobs looked at however long it takes: few jobs are one page on a busy machine, too
+LIST_S = 0.03  # no call for a page is begun later than this: with what else it takes, that is within 0.1 s
+
+# In which places the jobs of a state lie.
+PLACES = {
+    State.WAITING: ("ready",),
+    State.SCHEDULED: ("later",),
+    State.BLOCKED: ("later",),
+    State.RETRYING: ("later", "ready"),
+    State.RUNNING: ("held",),
+    State.SUCCEEDED: ("ended",),
+    State.CANCELLED: ("ended",),
+    State.FAILED: ("dead",),
+    None: ("held", "ready", "later", "ended", "dead"),
+}
+
+CURSOR_BYTES_MAX = 1 << 20  # unpacked: a place in each of some 15,000 jobtypes
+_cursors = msgspec.msgpack.Decoder(dict[str, tuple[float, str]])
+
+
+class _Source:
+    """One place that is walked from its newest job back."""
+
+    def __init__(self, place: str, suffix: str, before: tuple[float, str]) -> None:
+        self.place, self.suffix = place, suffix
+        self.before = before
+        """Where the next call begins."""
+        self.at = before
+        """Where the next page begins: all before it were told, or do not fit."""
+        self.rows: list[tuple[str, float]] = []
+        self.done = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.place}:{self.suffix}"
+
+    def take(self) -> str:
+        """Take the newest."""
+        job_id, score = self.rows.pop(0)
+        self.at = (score, job_id) if self.rows else self.before
+        return job_id
+
+
+class _Looking:
+    """What one page is looked for by, and how far it may look."""
+
+    def __init__(self, *fits: object) -> None:
+        self.fits = fits
+        """The filter, as `list_ids` takes it."""
+        self.looked = 0
+        self._until_s = trio.current_time() + LIST_S
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether this was enough for one page."""
+        return self.looked >= LIST_SCAN or (self.looked >= LIST_FREE and trio.current_time() >= self._until_s)
+
+
+class ListingMethods(QueryMethods):
+    async def list_jobs(
+        self,
+        state: State | None,
+        jobtype: str | None,
+        tag: str | None,
+        limit: int,
+        cursor: str,
+        tenant: str | None = None,
+        *,
+        row_bytes: int = 0,
+        tried: bool = False,
+    ) -> Page:
+        """Return up to `limit` jobs that match, newest first; in exact order if all fit in one page and few lie in each
+        place.
+
+        `tenant`: None: of all tenants, with each one's jobtype of that name. `row_bytes`: jobs with larger rows come
+        without their argument. `tried`: jobs of which no attempt ended may be left out. A page may be short or empty
+        and have a cursor: then many jobs were looked at that did not match, or it took long.
+        Raises ValueError for a cursor that this store did not give.
+        """
+        walked = _decode_cursor(cursor)
+        found: dict[str, JobView] = {}  # by id: a job that moves during the walk is seen in both places
+        how = state.value if state and PLACES[state] == ("ended",) else ""
+        is_tried = int(tried or state is State.RETRYING)
+        looking, are_any = _Looking(ALL if tenant is None else tenant, jobtype or "", how, tag or "", is_tried), False
+        sources = await self._sources(state, jobtype, tenant)
+        for at in range(0, len(sources), LIST_SOURCES):
+            group = [
+                _Source(*place, walked.get(":".join(place), _begin(state, place[0])))
+                for place in sources[at : at + LIST_SOURCES]
+            ]
+            begins = [source.at for source in group]
+            while len(found) < limit and not all(source.done and not source.rows for source in group):
+                if looking.is_over:
+                    break
+                ids = await self._newest(group, min(VIEWS, limit - len(found)), looking)
+                views = await self._views(ids, brief=max(1, row_bytes), last=True) if ids else []
+                for view in views:
+                    if isinstance(view, JobView) and _matches(view, state, jobtype, tag, tenant):
+                        found[view.id] = view
+                are_any = bool(found) or are_any or await self._are_any(state, jobtype, tenant)
+                if not are_any:
+                    return Page([], "", looking.looked)
+            walked |= {s.name: s.at for s, began in zip(group, begins, strict=True) if s.at != began}
+            if any(source.rows or not source.done for source in group):
+                break
+        else:
+            walked = {}
+        cursor = _encode_cursor(walked) if walked else ""
+        return Page([found[job_id] for job_id in sorted(found, reverse=True)], cursor, looking.looked)
+
+    async def _are_any(self, state: State | None, jobtype: str | None, tenant: str | None) -> bool:
+        """Return whether the counts know of such jobs; else none is looked at, however many others there are."""
+        counts = (one.counts for one in await self.list_types() if _is_of(one.jobtype, jobtype, tenant))
+        return any(state is None or getattr(each, state.value) or not each.jobs for each in counts)  # 0: unreadable
+
+    async def _sources(self, state: State | None, jobtype: str | None, tenant: str | None) -> list[tuple[str, str]]:
+        sources: list[tuple[str, str]] = []
+        for place in PLACES[state]:
+            if place == "held":
+                members = await self._caller.call("list_members")
+                sources += (("held", sysid) for sysid in self._texts("members", members))
+            elif place == "ready":
+                names: set[str] = set()
+                # Which other tenants have such a jobtype is unknown: theirs are found among all.
+                for asked in dict.fromkeys((jobtype or "", "" if tenant is None else jobtype or "")):
+                    answer = await self._caller.call("list_ready", LIST_TYPES, asked)
+                    names.update(self._texts("types", answer))
+                own = sorted(name for name in names if _is_of(name.partition(BETWEEN)[0], jobtype, tenant))
+                sources += (("loose", name[:-1]) if name.endswith(BETWEEN) else ("ready", name) for name in own)
+            else:
+                sources.append((place, ""))
+        return sources
+
+    async def _newest(self, group: Sequence[_Source], count: int, looking: _Looking) -> list[str]:
+        """Return the next `count` ids of all sources together, newest first; fewer where that was looked for long
+        enough, or there are no more."""
+        taken: list[str] = []
+        while len(taken) < count:
+            empty = [source for source in group if not source.rows and not source.done]
+            if empty and not looking.is_over:
+                share = max(LEAST, 2 * (count - len(taken)) // len(group))
+                await self._fill(empty, min(count - len(taken), share), looking)
+                if any(source.rows for source in group):
+                    continue
+                break  # the caller finds out whether there are any
+            ready = [source for source in group if source.rows]
+            if not ready:
+                break
+            # The newest head comes next, until a source runs dry.
+            while len(taken) < count and ready:
+                newest = max(ready, key=lambda source: source.rows[0][0])
+                taken.append(newest.take())
+                if not newest.rows and not newest.done and not looking.is_over:
+                    break
+                ready = [source for source in ready if source.rows]
+        return taken
+
+    async def _fill(self, empty: Sequence[_Source], count: int, looking: _Looking) -> None:
+        flat = (v for s in empty for v in (s.place, s.suffix, f"{s.before[0]:.0f}", s.before[1]))
+        answer = await self._caller.call("list_ids", count, LIST_ROWS, *looking.fits, *flat)
+        for source, told in zip(empty, self._list("ended", answer), strict=True):
+            score, job_id, is_all, looked, rows = codec.fields(self._keys, source.place, told, 5)
+            source.before = float(self._whole(source.place, score)), self._text(source.place, job_id)
+            source.rows = [
+                (self._text(source.place, job_id), float(self._whole(source.place, score)))
+                for job_id, score in self._rows(source.place, rows, 2)
+            ]
+            source.done = bool(self._whole(source.place, is_all))
+            source.at = source.at if source.rows else source.before
+            looking.looked += self._whole(source.place, looked)
+
+
+def _matches(view: JobView, state: State | None, jobtype: str | None, tag: str | None, tenant: str | None) -> bool:
+    good_state = state is None or view.state is state
+    return good_state and _is_of(view.jobtype, jobtype, tenant) and (tag is None or tag in view.tags)
+
+
+def _is_of(its: str, jobtype: str | None, tenant: str | None) -> bool:
+    """Return whether a jobtype is the wanted one, of that tenant; None: of any tenant."""
+    if tenant is None:
+        return jobtype is None or jobtype in (its, bare(its))
+    return tenant_of(its) == tenant and (jobtype is None or its == jobtype)
+
+
+def _begin(state: State | None, place: str) -> tuple[float, str]:
+    """Score and id before which to look: those that wait for a date lie before all that are blocked."""
+    return (BLOCKED_MS, "!") if place == "later" and state in (State.SCHEDULED, State.RETRYING) else (0.0, "")
+
+
+def _encode_cursor(walked: dict[str, tuple[float, str]]) -> str:
+    # It travels in a URL and has a row for each jobtype with jobs: packed, these are a tenth.
+    return base64.urlsafe_b64encode(zlib.compress(msgspec.msgpack.encode(walked))).decode()
+
+
+def _decode_cursor(cursor: str) -> dict[str, tuple[float, str]]:
+    if not cursor:
+        return {}
+    try:
+        packed = base64.b64decode(cursor, altchars=b"-_", validate=True)
+        return _cursors.decode(zlib.decompressobj().decompress(packed, CURSOR_BYTES_MAX))
+    except (msgspec.MsgspecError, ValueError, zlib.error) as error:
+        raise ValueError(f"the cursor {cursor[:32]!r} is none that was given here") from error

@@ -1,0 +1,111 @@
+"""Lists by any filter: page by page they tell each job that fits once, however little one page looks at."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from jqd.domain.job import ChangeKind, Fate, State
+from jqd.domain.tenant import annotate
+from jqd.store import JobView, Page, listing
+from tests.contract.bench import StoreBench, changed, outcome
+from tests.contract.limited import KEYED
+
+TENANTS, NAMES, TAGS = ("", "acme"), ("mail", "sms"), ((), ("red",), ("blue", "red"), ("reddish",))
+ROWS, SCAN, FREE = 7, 20, 5
+
+
+async def fill(bench: StoreBench) -> list[JobView]:
+    """Jobs of two tenants and types, with and without tags, in every state, and of one type so many that some lie in
+    pages."""
+    owner, sets = await bench.join(), list(product(TENANTS, NAMES, TAGS))
+    dead = bench.make("mail", tags=("red",))
+    await bench.add(dead)
+    for fate, delay_ms in ((Fate.DEAD, 0), (Fate.SUCCEEDED, 0), (Fate.RETRY, 60_000), (Fate.RETRY, 0), (None, 0)):
+        await bench.add(*(bench.make(annotate(tenant, name), tags=tags) for tenant, name, tags in sets))
+        for tenant, name in product(TENANTS, NAMES):
+            held = await bench.claim(owner, annotate(tenant, name))
+            if fate is not None:
+                await bench.settle(*(outcome(each, fate, status=500, delay_ms=delay_ms) for each in held))
+    await bench.cancel(*[(await bench.push(annotate(t, n), tags=tags)).id for t, n, tags in sets])
+    later_ms = bench.clock.wall_ms() + 60_000
+    await bench.add(*(bench.make(annotate(t, n), tags=tags, eligible_at_ms=later_ms) for t, n, tags in sets))
+    await bench.add(*(bench.make("mail", tags=TAGS[number % 40 == 0]) for number in range(150)))
+    await bench.add(*(bench.make("sms", queue=KEYED, tags=tags) for _, _, tags in sets))
+    # Its outcome is of another jobtype than its content since, which came while it was dead.
+    revision = await bench.store.reserve_change(dead.id)
+    await bench.add(changed(dead, revision, ChangeKind.EDIT, jobtype="sms"))
+    cursor, views = "", list[JobView]()
+    while True:
+        page = await bench.store.list_jobs(None, None, None, 1_000, cursor)
+        views += page.jobs
+        if not (cursor := page.cursor):
+            return views
+
+
+async def pages(
+    bench: StoreBench, state: State | None, jobtype: str | None, tag: str | None, limit: int, **more: Any
+) -> list[Page]:
+    found = [await bench.store.list_jobs(state, jobtype, tag, limit, "", **more)]
+    while found[-1].cursor:
+        found.append(await bench.store.list_jobs(state, jobtype, tag, limit, found[-1].cursor, **more))
+    return found
+
+
+async def test_each_filter_tells_each_job_once_however_little_a_page_looks_at(
+    store_bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views = await fill(store_bench)
+    assert len({view.id for view in views}) == len(views) == 1 + 8 * 16 + 150
+    monkeypatch.setattr(listing, "LIST_ROWS", ROWS)
+    monkeypatch.setattr(listing, "LIST_SCAN", SCAN)
+    for state, tenant, name, tag in product((None, *State), (None, *TENANTS), (None, *NAMES), (None, "red")):
+        jobtype = None if name is None else annotate(tenant or "", name)
+        wanted = {
+            view.id
+            for view in views
+            if state in (None, view.state)
+            and (tenant is None or view.tenant == tenant)
+            and (name is None or view.jobtype in [annotate(each, name) for each in TENANTS])
+            and (tag is None or tag in view.tags)
+        }
+        told = await pages(store_bench, state, jobtype, tag, limit=30, tenant=tenant)
+        ids = [view.id for page in told for view in page.jobs]
+        assert (len(ids), {*ids}) == (len(wanted), wanted), (state, tenant, name, tag)
+        assert all(page.looked < SCAN + 3 * ROWS for page in told), (state, tenant, name, tag)
+        assert sum(page.looked for page in told) >= len(wanted)
+
+
+async def test_jobs_of_which_no_attempt_ended_are_left_out_where_none_of_them_can_fit(store_bench: StoreBench) -> None:
+    views = await fill(store_bench)
+    tried = {view.id for view in views if view.outcome is not None}
+    (page,) = await pages(store_bench, None, None, None, limit=1_000, tried=True)
+    found = {view.id for view in page.jobs}
+    assert tried <= found
+    assert {view.state for view in page.jobs if view.id not in tried} <= {State.CANCELLED}
+    assert page.looked == len(views)
+
+
+async def test_what_takes_long_ends_a_page_and_few_jobs_are_one_all_the_same(
+    store_bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [(await store_bench.push(tags=("red",))).id for _ in range(2 * FREE)][::-1]
+    monkeypatch.setattr(listing, "LIST_S", 0.0)
+    assert len(await pages(store_bench, None, None, "red", limit=100)) == 1
+    monkeypatch.setattr(listing, "LIST_FREE", FREE)
+    monkeypatch.setattr(listing, "LIST_ROWS", FREE)
+    told = await pages(store_bench, None, None, "red", limit=100)
+    assert [view.id for page in told for view in page.jobs] == jobs
+    assert len(told) >= 2
+
+
+async def test_large_rows_are_looked_at_a_few_with_each_call(
+    store_bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = b"\xc6\x00\x08\x00\x00".ljust(5 + (1 << 19), b"x")
+    jobs = [(await store_bench.push(argument=large, tags=("red",) if at % 7 == 0 else ())).id for at in range(28)]
+    monkeypatch.setattr(listing, "LIST_SCAN", 1)
+    told = await pages(store_bench, State.WAITING, None, "red", limit=100)
+    assert [view.id for page in told for view in page.jobs] == jobs[::7][::-1]
+    assert 2 <= len(told) <= 28
+    assert sum(page.looked for page in told) == 28
