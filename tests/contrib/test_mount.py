@@ -54,9 +54,9 @@ def app() -> jqd.App:
     return found
 
 
-def batch(*jobs: tuple[str, Any]) -> bytes:
+def batch(*jobs: tuple[str, Any], timeout: float = 30.0) -> bytes:
     each = [{"job_id": str(number), "name": name, "argument": given} for number, (name, given) in enumerate(jobs)]
-    return msgspec.json.encode({"jobs": [job | {"timeout": 0.05} for job in each]})
+    return msgspec.json.encode({"jobs": [job | {"timeout": timeout} for job in each]})
 
 
 async def whole(body: bytes) -> AsyncIterator[bytes]:
@@ -115,7 +115,8 @@ def test_a_secret_that_is_none_is_refused_and_not_repeated(secret: str | list[st
 def test_in_a_thread_functions_of_all_kinds_run() -> None:
     mount = Mount(app(), secret=None)
     body = batch(
-        ("double", {"number": 4}), ("triple", {"number": 4}), ("slow", None), ("quadruple", None), ("odd", None)
+        *(("double", {"number": 4}), ("triple", {"number": 4}), ("slow", None), ("quadruple", None), ("odd", None)),
+        timeout=0.5,
     )
     answer = mount.answer(JSON, [body])
     unknown, *ended, unsendable = outcomes(answer)
@@ -133,7 +134,7 @@ async def test_in_a_loop_what_was_written_for_another_is_refused_with_a_word() -
     mount = Mount(app(), secret=None)
     body = batch(("double", {"number": 4}), ("triple", {"number": 4}))
     assert outcomes(await mount.aanswer(JSON, whole(body))) == [8, 12]
-    told = msgspec.json.decode((await mount.aanswer(JSON, whole(batch(("slow", None))))).body)
+    told = msgspec.json.decode((await mount.aanswer(JSON, whole(batch(("slow", None), timeout=0.05)))).body)
     assert told["status"] == 500
     assert (
         told["detail"] == "job 'slow' is declared for asyncio, and this server runs trio: declare it with loop='trio'"

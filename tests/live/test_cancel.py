@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from jqd.client import Cancel, Client
-from tests.live.harness import LEASE, Daemon, Worker, short_directory
+from tests.live.harness import LEASE, Daemon, Worker, short_directory, wait_for
 from tests.valkey import valkey
 
 WAIT_S = 30.0  # no answer comes near
@@ -27,8 +27,7 @@ def test_a_running_job_is_cancelled_from_any_daemon(tmp_path: Path) -> None:
             Client(one.url) as here,
             Client(two.url) as there,
         ):
-            rows = {row["daemon"]: row for row in there.daemons()}
-            assert sorted(row["this"] for row in rows.values()) == [False, True]
+            wait_for(lambda: sorted(row["this"] for row in there.daemons()) == [False, True], "one knows of no other")
             for asked_at, job in ((there, "slow"), (here, "patient")):
                 job_id = there.push(job, 3_600, timeout=7_200)
                 neighbour = there.push("slow", 0)
