@@ -98,8 +98,8 @@ def _find_slot(services: Services, wish: DerivedWanted) -> str:
         if not wish.replace_oldest or not same:
             raise
         return min(same, key=lambda slot: valid[slot].made_at_ms)
-    # By chance, for another daemon may choose one in the same moment: the later of two has it.
-    return secrets.choice([slot for slot in had if slot not in valid] or [slot for slot in slots if slot not in valid])
+    # By chance, of as many as there are, for another daemon may choose one in the same moment: the later of two has it.
+    return secrets.choice([slot for slot in slots if slot not in valid])
 
 
 def _expect_room(services: Services, line: Sequence[str], valid: Collection[Token]) -> None:

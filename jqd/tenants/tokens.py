@@ -14,7 +14,7 @@ from jqd.domain.shares import PART, Share
 from jqd.domain.tenant import IN_WORDS, NAME, annotate
 from jqd.domain.tokens import NOBODYS, TOKEN, Role, Token, body_of, draw, hash_of
 from jqd.service.services import Services
-from jqd.service.settings import MIB, expect_room, get_or_refresh, save
+from jqd.service.settings import MIB, expect_room, get_or_refresh, refresh, save
 
 TOKENS = Share("tokens", 10_000)  # valid ones: every daemon keeps them in memory, some 3 MB
 DERIVED = Share("derived tokens", 10_000, remedy="revoke some, or the token that they were derived from")
@@ -127,6 +127,8 @@ async def revoke(services: Services, token_id: str) -> None:
         raise NotFound(f"there is no token {token_id[:64]!r}")
     if token.revoked_at_ms:
         return
+    if token.slot:
+        await refresh(services)  # another daemon may have given its slot to another one
 
     def make() -> Mapping[tuple[str, str], bytes]:
         now_ms = services.clock.wall_ms()

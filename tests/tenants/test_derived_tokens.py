@@ -4,11 +4,14 @@ import random
 from itertools import product
 from typing import Any
 
+import msgspec
 import pytest
+import trio
 
 from jqd.domain.errors import Denied
 from jqd.domain.scopes import in_scope
-from jqd.domain.tokens import DEPTH_MAX, MAY, OVER_S, Role, Token
+from jqd.domain.settings import ORIGINS, Setting
+from jqd.domain.tokens import DEPTH_MAX, MAY, OVER_S, TOKEN, Role, Token, body_of, draw, hash_of
 from jqd.loops.settings import carried, find_unneeded
 from jqd.service.principal import Principal, is_within
 from jqd.tenants.derived_tokens import SLOTS, TTL_S, TTL_S_MAX, _expect_no_more
@@ -154,6 +157,42 @@ async def test_so_many_are_valid_at_once_and_whoever_leaves_makes_room(
     assert [await status(edge, one["token"]) for one in made[-3:]] == [401, 200, 200]
     kept = [setting for setting in edge.workers.settings.all("token") if setting.name.startswith(ann["token_id"])]
     assert len(kept) == 1 + 3, "the settings do not grow by it"
+
+
+async def test_daemons_that_choose_at_one_moment_have_all_slots_that_are_free_to_choose_from(edge: Whole) -> None:
+    ann = await make(edge, "push")
+    for _ in range(20):
+        made = await derive(edge, ann["token"])
+        assert (await call(edge, ann["token"], "DELETE", f"/v1/tokens/{made['token_id']}")).status == 200
+    kept = [setting for setting in edge.workers.settings.all(TOKEN) if setting.name.startswith(f"{ann['token_id']}-")]
+    assert len(kept) > 5, "the one that ended last is chosen no sooner than others"
+
+
+async def test_who_revokes_where_a_slot_s_new_owner_is_not_known_yet_leaves_it_alone(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jqd.tenants.derived_tokens.SLOTS", 1)
+    ann, settings = await make(edge, "push"), edge.workers.settings
+    old = await derive(edge, ann["token"])
+    (setting,) = (one for one in settings.all(TOKEN) if one.name != ann["token_id"])
+    token_id, secret, text = draw()
+    before = edge.api._parts.auth.tokens.get(old["token_id"])
+    assert before is not None
+    body = body_of(msgspec.structs.replace(before, token_id=token_id, hash=hash_of(secret)))
+    theirs = Setting(TOKEN, setting.name, setting.revision + ORIGINS, setting.at_ms, msgspec.Raw(body))
+    settings.askers, asked, answers = 1, settings.asked, []  # a store is there, which has it
+
+    async def revoke() -> None:
+        answers.append(await call(edge, ann["token"], "DELETE", f"/v1/tokens/{old['token_id']}"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(revoke)
+        with trio.move_on_after(1):
+            await asked.wait()
+        settings.take([theirs])
+        settings.record_sync(settings.asking())
+    assert [answer.status for answer in answers] == [200]
+    assert [await status(edge, one) for one in (old["token"], text)] == [401, 200]
 
 
 async def test_none_comes_back_by_a_daemon_that_was_away_while_others_had_its_slot(
