@@ -7,6 +7,7 @@ from jqd.client.client import TIMEOUT_S_DEFAULT, Client
 from jqd.client.environ import URL_DEFAULT, daemon_urls
 from jqd.client.errors import (
     BufferFull,
+    ClientClosed,
     Conflict,
     Forbidden,
     Invalid,
@@ -40,6 +41,7 @@ __all__ = [
     "Cancel",
     "Changed",
     "Client",
+    "ClientClosed",
     "Conflict",
     "FlowInfo",
     "FlowJob",

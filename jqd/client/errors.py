@@ -49,6 +49,10 @@ class Unreachable(JqdClientError):
         self.sent = sent
 
 
+class ClientClosed(JqdClientError):
+    """The client was closed, by another part of the program; make another."""
+
+
 class NotFound(JqdClientError):
     """There is no such job, or it ended so long ago that it is forgotten."""
 

@@ -4,6 +4,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import msgspec
 from jqd import __version__
 from jqd.client.environ import checked_urls
 from jqd.client.errors import (
+    ClientClosed,
     Conflict,
     Forbidden,
     Invalid,
@@ -102,6 +104,17 @@ class Http:
             mine = self._by_process.setdefault(process, made)  # another thread may have been sooner
         return mine
 
+    @contextmanager
+    def _open(self) -> Iterator[httpx2.Client]:
+        """Give the connections. Raises ClientClosed where another thread closed them, before or meanwhile."""
+        connections = self._connections()
+        try:
+            yield connections
+        except (RuntimeError, ValueError) as error:  # of httpx2, and of a socket that is gone
+            if not connections.is_closed:
+                raise
+            raise ClientClosed(f"the client of {self.url} was closed; make another") from error
+
     @property
     def url(self) -> str:
         """Return the URL of the daemon that is asked first."""
@@ -151,14 +164,15 @@ class Http:
             at, others = self._at, tried < daemons  # whether there are daemons that were not asked yet
             url = self.urls[at]
             try:
-                response = self._connections().request(
-                    method,
-                    url + path,
-                    params=params,
-                    content=body,
-                    headers=headers,
-                    timeout=httpx2.Timeout(self._timeout_s + wait_s, connect=self._timeout_s),
-                )
+                with self._open() as connections:
+                    response = connections.request(
+                        method,
+                        url + path,
+                        params=params,
+                        content=body,
+                        headers=headers,
+                        timeout=httpx2.Timeout(self._timeout_s + wait_s, connect=self._timeout_s),
+                    )
             except httpx2.TransportError as error:
                 trouble = self._trouble(method, url, error)
                 if isinstance(trouble, Unreachable):
@@ -186,7 +200,10 @@ class Http:
         url, headers = self.url, {**self._tenant, **headers}
         timeout = httpx2.Timeout(self._timeout_s, read=quiet_s)
         try:
-            with self._connections().stream("GET", url + path, headers=headers, timeout=timeout) as response:
+            with (
+                self._open() as connections,
+                connections.stream("GET", url + path, headers=headers, timeout=timeout) as response,
+            ):
                 if response.status_code == 200:
                     yield from response.iter_lines()
                     return

@@ -12,12 +12,17 @@ from typing import Any
 
 import trio
 
-from jqd.client import AsyncClient, JqdClientError
+from jqd.client import AsyncClient, ClientClosed, Forbidden, JqdClientError
 from jqd.domain.clock import Clock
 
 SHARED_S = 0.9  # pages look again each second
 ANSWERS_MAX = 1_000  # kept at once, some KB each
 UNAUTHORIZED = 401  # the token is not valid any more, or there is none
+
+
+def has_ended(error: Exception) -> bool:
+    """Return whether an error says that a login is over: its token, or its client that `Api.close` closed."""
+    return isinstance(error, ClientClosed) or (isinstance(error, Forbidden) and error.status == UNAUTHORIZED)
 
 
 @dataclass
@@ -49,7 +54,7 @@ class Answers:
                 raise found.error
             if found.body is not None:
                 return found.body
-            # Whoever asked has left before the answer came, or its token has ended, which says nothing of others.
+            # Whoever asked has left before the answer came, or its login has ended, which says nothing of others.
 
     def forget(self) -> None:
         """Share no answer that is older than this: after an act the page shows what it changed."""
@@ -63,7 +68,7 @@ class Answers:
         try:
             mine.body = await ask()
         except JqdClientError as error:
-            mine.error = error if error.status != UNAUTHORIZED else None
+            mine.error = None if has_ended(error) else error
             raise
         finally:
             if mine.body is None and mine.error is None and self._kept.get(key) is mine:

@@ -20,7 +20,7 @@ from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.log import get_logger
 from jqd.domain.tenant import IN_WORDS, is_tenant
 from jqd.webui import live, login, pages, values
-from jqd.webui.api import UNAUTHORIZED, Answers, Api
+from jqd.webui.api import UNAUTHORIZED, Answers, Api, has_ended
 from jqd.webui.assets import load_assets
 from jqd.webui.config import BODY_BYTES_MAX, LOGIN_BYTES_MAX, TIMEOUT_S, UiConfig
 from jqd.webui.errors import LoginNeeded, Refused
@@ -123,8 +123,11 @@ class Ui:
         """Answer with what others with the same rights were just shown: 500 open pages are rendered once a second."""
 
         async def render() -> dict[str, Any]:
-            visit.form_token = self._mark
-            answer = await handler(visit)
+            visit.form_token, own = self._mark, visit.form_token
+            try:
+                answer = await handler(visit)
+            finally:
+                visit.form_token = own  # a page that says what went wrong is this visitor's alone
             return {"body": await answer.get_data(), "status": answer.status_code, "headers": [*answer.headers.items()]}
 
         session = visit.session
@@ -207,7 +210,7 @@ class Ui:
                 return visit.render("refused.html", status=status, what=error.name, why=error.description)
             case Refused():
                 return visit.render("refused.html", status=403, what="Refused", why=str(error))
-            case Forbidden(status=401) if visit.has_session and not visit.session.is_open:
+            case JqdClientError() if has_ended(error) and visit.has_session and not visit.session.is_open:
                 self.sessions.end(visit.session)
                 return visit.go("/login", next=visit.url, why="ended")
             case JqdClientError() if isinstance(error, AWAY):
@@ -228,6 +231,7 @@ class Ui:
         self.feeds = Feeds(self.app.nursery)
 
     async def _end(self) -> None:
+        await login.revoke_all(self.sessions.all())
         self.sessions.close()
         self._open_api.close()
 

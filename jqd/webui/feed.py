@@ -5,6 +5,7 @@ Ticks come a second apart while the counters change, and every few seconds other
 while no daemon answers, so that pages come back by themselves.
 """
 
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -24,9 +25,11 @@ _log = get_logger("webui")
 class Feed:
     """The ticks for pages of the same rights; `run` while somebody listens."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self.listeners = 0
+    def __init__(self) -> None:
+        self.apis: deque[Api] = deque()
+        """One for each listener. The first is used; any may be closed by the end of its login."""
+        self.is_over = False
+        """Nothing ticks any more: whoever listens asks for another feed."""
         self._next = trio.Event()
         self.stop = trio.CancelScope()
         self._ticked_s = trio.current_time()
@@ -34,19 +37,33 @@ class Feed:
     async def wait_tick(self) -> None:
         await self._next.wait()
 
+    @property
+    def listeners(self) -> int:
+        return len(self.apis)
+
     async def run(self) -> None:
         """Follow the counters, and tick by time whatever becomes of that: a daemon may be away, or refuse, or be
         silent."""
-        with self.stop:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._tick_by_time)
-                while True:
-                    try:
-                        await self._follow()
-                    except JqdClientError as error:
-                        _log.debug("webui.feed_ended", why=str(error))
-                    self.tick()
-                    await trio.sleep(QUIET_S)
+        try:
+            with self.stop:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._tick_by_time)
+                    await self._follow_always()
+        except Exception as error:  # noqa: BLE001 - it would end the application, with the pages of everybody
+            _log.error("webui.feed_failed", exc_info=error)
+        finally:
+            self.is_over = True
+            self.tick()
+
+    async def _follow_always(self) -> None:
+        while self.apis:  # else nobody listens any more, and `stop` is cancelled
+            try:
+                await self._follow()
+            except JqdClientError as error:
+                _log.debug("webui.feed_ended", why=str(error))
+            self.tick()
+            await trio.sleep(QUIET_S)
+            self.apis.rotate()  # maybe the login of that one has ended
 
     async def _tick_by_time(self) -> None:
         while True:
@@ -56,7 +73,7 @@ class Feed:
 
     async def _follow(self) -> None:
         known: object = None
-        async for event in self._api.client.counters():
+        async for event in self.apis[0].client.counters():
             counts = event.data.get("store") and {**event.data["store"], "used_memory": None}
             is_due = known is None or trio.current_time() >= self._ticked_s + self.listeners / PAGES_A_S
             if is_due and (counts != known or counts is None):
@@ -95,14 +112,15 @@ class Feeds:
     async def listen(self, api: Api) -> AsyncIterator[Feed]:
         """Give the feed of these rights; it ends with its last listener."""
         feed = self._feeds.get(api.identity)
-        if feed is None:
-            feed = self._feeds[api.identity] = Feed(api)
+        if feed is None or feed.is_over:
+            feed = self._feeds[api.identity] = Feed()
             self._nursery.start_soon(feed.run)
-        feed.listeners += 1
+        feed.apis.append(api)
         try:
             yield feed
         finally:
-            feed.listeners -= 1
+            feed.apis.remove(api)
             if not feed.listeners:
                 feed.stop.cancel()
-                del self._feeds[api.identity]
+                if self._feeds.get(api.identity) is feed:
+                    del self._feeds[api.identity]

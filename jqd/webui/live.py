@@ -31,7 +31,7 @@ def register(ui: "Ui") -> None:
         async def stream() -> AsyncIterator[bytes]:
             async with feeds.listen(visit.api) as feed:
                 yield b"retry: 2000\n\n"
-                while not feeds.is_closing:
+                while not (feeds.is_closing or feed.is_over or ui.sessions.is_over(visit.session)):
                     with trio.move_on_after(HEARD_S) as waited:
                         await feed.wait_tick()
                     yield STILL_THERE if waited.cancelled_caught else TICK

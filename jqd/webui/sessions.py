@@ -83,6 +83,11 @@ class Sessions:
         self._by_id.move_to_end(session_id)
         return session
 
+    def is_over(self, session: Session) -> bool:
+        return not session.is_open and (
+            session.session_id not in self._by_id or session.ends_at_s <= self._clock.mono_s()
+        )
+
     def is_due(self, session: Session) -> bool:
         """Return whether to ask if its token is valid; once, for then it counts as asked."""
         now_s = self._clock.mono_s()
@@ -95,6 +100,9 @@ class Sessions:
         if self._by_id.pop(session.session_id, None) is not None:
             session.api.close()
 
+    def all(self) -> list[Session]:
+        return list(self._by_id.values())
+
     def close(self) -> None:
-        for session in list(self._by_id.values()):
+        for session in self.all():
             self.end(session)

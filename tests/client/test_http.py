@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from jqd.client.errors import (
+    ClientClosed,
     Conflict,
     Forbidden,
     Invalid,
@@ -271,3 +272,21 @@ def test_a_token_that_no_header_carries_is_refused_and_not_shown(secret: str) ->
     assert "hush" not in str(refused.value)
     with pytest.raises(WrongToken, match="the name of the tenant has"):
         Http("http://127.0.0.1:1", timeout_s=1, token=None, tenant=secret)
+
+
+def test_a_client_that_was_closed_says_so() -> None:
+    wire = Wire(packed(200, {}))
+    http = wire.http()
+    http.close()
+    view = http.speaking_for("acme")
+    for ask in (http.call, view.call):
+        with pytest.raises(ClientClosed, match="make another"):
+            ask("GET", "/v1/me")
+    with pytest.raises(ClientClosed):
+        next(http.lines("/v1/events", {}, 1))
+    assert wire.requests == []
+
+
+def test_a_mistake_of_a_transport_is_not_taken_for_a_close() -> None:
+    with pytest.raises(RuntimeError, match="mistake"):
+        Wire(RuntimeError("a mistake")).http().call("GET", "/v1/me")

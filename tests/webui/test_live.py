@@ -6,10 +6,15 @@ import pytest
 import trio
 from playwright.sync_api import Page, Route, expect
 
+from jqd.client import AsyncClient
 from jqd.client.http import Http
 from jqd.testing.clock import ManualClock
+from jqd.webui.api import Answers, Api
 from jqd.webui.app import create_app
 from jqd.webui.config import UiConfig
+from jqd.webui.feed import Feeds
+from jqd.webui.live import TICK
+from jqd.webui.sessions import Me
 from tests.webui.chromium import Chromium
 from tests.webui.conftest import Push, Site
 
@@ -71,3 +76,50 @@ async def test_pages_that_look_within_a_second_ask_each_thing_once(site: Site, m
                 nursery.start_soon(look)
         assert len(asked) == len(set(asked)), asked
     await ui._end()
+
+
+async def test_a_feed_goes_on_by_the_client_of_who_is_still_there(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jqd.webui.feed.QUIET_S", 0.2)
+    followed = trio.Event()
+    first, second, third = (Api(AsyncClient(site.daemon, timeout_s=5), Answers(ManualClock()), "me") for _ in range(3))
+    counters = second.client.counters
+
+    def note() -> Any:
+        followed.set()
+        return counters()
+
+    monkeypatch.setattr(second.client, "counters", note)
+    async with trio.open_nursery() as nursery:
+        feeds = Feeds(nursery)
+        with trio.fail_after(30):
+            async with feeds.listen(first) as feed, feeds.listen(second) as same:
+                await feed.wait_tick()
+                first.close()  # as a logout does
+                await followed.wait()
+                await same.wait_tick()
+                async with feeds.listen(third) as joined:
+                    await joined.wait_tick()
+                    assert feed is same is joined
+    second.close()
+    third.close()
+
+
+async def test_the_stream_of_a_login_that_has_ended_ends_with_its_next_tick(site: Site) -> None:
+    ui = create_app(UiConfig(urls=[site.daemon]))
+    clients = [AsyncClient(site.daemon, timeout_s=5) for _ in range(2)]
+    ending, staying = (ui.sessions.begin(Api(each, ui.answers, "me"), Me("operator"))[0] for each in clients)
+    with trio.fail_after(30):
+        async with ui.app.test_app() as app:
+            streams = []
+            for session in (ending, staying):
+                headers = {"host": "localhost", "cookie": f"{ui.cookie}={session.session_id}"}
+                streams.append(app.test_client().request("/live", headers=headers))
+            async with streams[0] as ended, streams[1] as going:
+                for each in (ended, going):
+                    await each.send_complete()
+                    assert b"retry" in await each.receive()
+                ui.sessions.end(ending)
+                while last := await ended.receive():
+                    assert last == TICK
+                assert await going.receive() == TICK
+                ui.close_streams()

@@ -1,19 +1,26 @@
 """Logging in at a daemon that asks for tokens: what a role may, and how a login ends."""
 
 import re
+from typing import Any, cast
 
 import httpx2
 import pytest
+import trio
 from playwright.sync_api import Page
+from structlog.testing import capture_logs
 
-from jqd.client import Client
+from jqd.client import AsyncClient, Client, ClientClosed, Unreachable
 from jqd.tenants.derived_tokens import SLOTS
 from jqd.testing.clock import ManualClock
-from jqd.webui.app import create_app
+from jqd.webui.api import Answers, Api
+from jqd.webui.app import ClientFactory, Ui, create_app
 from jqd.webui.config import CHECK_S, UiConfig
-from jqd.webui.login import NOTE
+from jqd.webui.login import NOTE, REVOKE_S, revoke_all
+from jqd.webui.sessions import Me, Session
 from tests.webui.chromium import Chromium
-from tests.webui.conftest import Guarded
+from tests.webui.conftest import Guarded, UiProcess
+
+ORIGIN = {"origin": "http://localhost", "host": "localhost"}
 
 
 def test_without_a_login_every_page_leads_there_and_back(guarded: Guarded) -> None:
@@ -131,6 +138,89 @@ async def test_who_is_revoked_sees_nothing_that_others_with_the_same_rights_are_
     assert (answer.status_code, answer.headers["location"][-9:]) == (303, "why=ended")
     assert (await other.get("/jobs?name=a")).status_code == 200
     ui.sessions.close()
+
+
+async def test_a_page_that_shows_an_error_is_its_visitors_own_and_lets_him_log_out(guarded: Guarded) -> None:
+    ui, browser, made = await _logged_in(guarded)
+    (session,) = ui.sessions.all()
+    for path, status in (("/job?id=nobody", 404), ("/jobs?odd=1", 422), ("/jobs", 200)):
+        answer = await browser.get(path)
+        page = await answer.get_data(as_text=True)
+        assert answer.status_code == status, path
+        assert ui._mark not in page
+        assert session.form_token in page
+        if status == 404:
+            form_token = page.split('name="form_token" value="')[1].split('"')[0]
+    answer = await browser.post("/logout", form={"form_token": form_token}, headers=ORIGIN)
+    assert answer.status_code == 303
+    assert ui.sessions.all() == []
+    assert _derived(guarded, made) == []
+
+
+async def test_a_login_that_fails_half_way_leaves_no_token_and_no_connection(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients: list[AsyncClient] = []
+
+    async def away() -> dict[str, Any]:
+        raise Unreachable("gone", sent=False)
+
+    def connect(token: str | None) -> AsyncClient:
+        clients.append(AsyncClient(guarded.daemon.url, timeout_s=5, token=token))
+        monkeypatch.setattr(clients[-1], "me", away)
+        return clients[-1]
+
+    ui, _, made = await _logged_in(guarded, connect, status=503)
+    assert ui.sessions.all() == []
+    assert _derived(guarded, made) == []
+    with pytest.raises(ClientClosed):
+        clients[-1].client.me()
+
+
+def test_a_stop_leaves_no_token_behind(guarded: Guarded) -> None:
+    made = guarded.master.create_token("viewer")
+    with UiProcess(guarded.ui.log.with_name("stopped.log"), "--url", guarded.daemon.url) as ui:
+        for _ in range(3):
+            answer = httpx2.post(f"{ui.url}/login", data={"token": made["token"]}, headers={"origin": ui.url})
+            assert answer.status_code == 303
+        assert len(_derived(guarded, made)) == 3
+        assert ui.stop() == 0
+        assert "token_left" not in ui.log.read_text()
+    assert _derived(guarded, made) == []
+
+
+async def test_a_stop_waits_three_seconds_for_a_daemon_that_does_not_answer(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    class Silent:
+        client = Client("http://127.0.0.1:9")
+
+        async def in_thread(self, call: object, *, abandon: bool) -> None:
+            assert abandon
+            await trio.sleep_forever()
+
+    api = Api(cast("AsyncClient", Silent()), Answers(ManualClock()), "me")
+    began_s = trio.current_time()
+    with capture_logs() as lines:
+        await revoke_all([Session(api, Me("viewer", token_id=f"token-{number}")) for number in range(100)])
+    assert trio.current_time() - began_s == REVOKE_S
+    assert [line["event"] for line in lines] == 100 * ["webui.token_left"]
+
+
+def _derived(guarded: Guarded, made: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for each in guarded.master.tokens() if each["derived_from"] == made["token_id"]]
+
+
+async def _logged_in(
+    guarded: Guarded, connect: ClientFactory | None = None, status: int = 303
+) -> tuple[Ui, Any, dict[str, Any]]:
+    """A UI in this process, a browser, and the token that it logged in with."""
+    ui, made = create_app(UiConfig(urls=[guarded.daemon.url]), connect), guarded.master.create_token("operator")
+    browser = ui.app.test_client()
+    length = {"content-length": str(len(made["token"]) + 6)}
+    answer = await browser.post("/login", form={"token": made["token"]}, headers=ORIGIN | length)
+    assert answer.status_code == status
+    return ui, browser, made
 
 
 def test_a_person_logs_in_with_a_browser(guarded: Guarded, chromium: Chromium) -> None:

@@ -4,9 +4,10 @@ from typing import Any, cast
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from jqd.client import Forbidden, JobEvent, NotFound, Unavailable
+from jqd.client import ClientClosed, Forbidden, JobEvent, JqdClientError, NotFound, Unavailable
 from jqd.testing.clock import ManualClock
 from jqd.webui.api import SHARED_S, Answers, Api, together
 from jqd.webui.config import SESSION_S, SESSIONS_MAX
@@ -82,14 +83,15 @@ async def test_a_page_that_leaves_takes_no_answer_from_the_others_and_a_refusal_
     assert refusing.times == 1
 
 
-async def test_a_token_that_has_ended_ends_no_login_of_others_with_the_same_rights() -> None:
-    answers, refusing, good = Answers(ManualClock()), Asked(Forbidden("it was revoked", status=401)), Asked()
+@pytest.mark.parametrize("error", [Forbidden("it was revoked", status=401), ClientClosed("its login has ended")])
+async def test_a_login_that_has_ended_ends_no_login_of_others_with_the_same_rights(error: JqdClientError) -> None:
+    answers, refusing, good = Answers(ManualClock()), Asked(error), Asked()
     found, refused = [], []
 
     async def revoked() -> None:
         try:
             await answers.get("key", refusing)
-        except Forbidden as error:
+        except (ClientClosed, Forbidden) as error:
             refused.append(error)
 
     async def other() -> None:
@@ -125,6 +127,8 @@ class Counting:
         async for told in self._receive:
             if told == "refuse":
                 raise Unavailable("16 listen already", status=429, retry_after=None)
+            if told == "break":
+                raise KeyError("unforeseen")
             yield JobEvent("counters", {"store": told})
 
 
@@ -168,6 +172,47 @@ async def test_a_feed_ticks_when_counters_change_and_by_time_while_it_is_refused
         assert feeds.listeners == 0
 
 
+async def test_a_feed_that_breaks_ends_alone_and_its_listeners_get_another(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    broken, other = Counting(), Counting()
+    async with trio.open_nursery() as nursery:
+        feeds = Feeds(nursery)
+        one = Api(cast("Any", broken), Answers(ManualClock()), "me")
+        two = Api(cast("Any", other), Answers(ManualClock()), "another")
+        async with feeds.listen(two) as spared:
+            async with feeds.listen(one) as feed:
+                broken.send.send_nowait("break")
+                with trio.fail_after(1), capture_logs() as lines:
+                    await feed.wait_tick()
+                assert feed.is_over
+                async with feeds.listen(one) as fresh:
+                    assert fresh is not feed
+                    broken.send.send_nowait({"waiting": 1})
+                    with trio.fail_after(1):
+                        await fresh.wait_tick()
+            with trio.fail_after(1):
+                other.send.send_nowait({"waiting": 2})
+                await spared.wait_tick()
+            assert not spared.is_over
+        assert feeds.listeners == 0
+    assert [line["event"] for line in lines] == ["webui.feed_failed"]
+
+
+async def test_a_listener_that_leaves_at_once_is_no_mistake() -> None:
+    with capture_logs() as lines:
+        await _leave_at_once()
+    assert lines == []
+
+
+async def _leave_at_once() -> None:
+    async with trio.open_nursery() as nursery:
+        feeds = Feeds(nursery)
+        async with feeds.listen(Api(cast("Any", Counting()), Answers(ManualClock()), "me")):
+            assert feeds.listeners == 1
+        assert feeds.listeners == 0
+
+
 async def test_many_pages_look_less_often_and_miss_nothing(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,7 +252,9 @@ def test_sessions_end_by_time_and_by_number() -> None:
     first, _ = sessions.begin(cast("Api", api), me)
     assert sessions.find(first.session_id) is first
     assert sessions.find("guessed") is None
+    assert not sessions.is_over(first)
     clock.advance(SESSION_S + 1)
+    assert sessions.is_over(first)
     assert sessions.find(first.session_id) is None
     assert api.closed == 1
     kept = [sessions.begin(cast("Api", api), me)[0] for _ in range(SESSIONS_MAX)]
