@@ -17,7 +17,7 @@ from jqd.runner.delivery import Delivery, DeliveryContext
 from jqd.runner.transport import Post
 
 TELL_S = 2.0  # for one request, from its connection to its answer: the worker has only to take note
-AGAIN_S = (0.25, 1.0)  # pauses before it is told again
+AGAIN_S = (1.0, 1.0)  # pauses before it is told again; in another second, or a worker takes it for a kept request
 TELLERS = 32  # requests at once, to all workers together
 TELLERS_EACH = 4  # of these to one worker: one that does not answer them keeps none from the others
 ASKED_MAX = 1_000  # cancels remembered of jobs that are not in flight: the answer to their claim may be on its way

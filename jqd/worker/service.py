@@ -343,10 +343,9 @@ class Service:
         self._executor.drain()  # jobs that have ended by now are not cancelled
         batches = [batch for batch in self._in_hand if batch_id is None or batch.batch_id in ("", batch_id)]
         found = [i for batch in batches for i in batch.items if i.job_id in wanted and not i.ended]
+        self._signed.take(_by_name(headers), self._clock.mono_s())  # found or not: the job may come back
         if not found:
-            # Not remembered: it is sent again, perhaps within the same second.
             raise Refusal(404, "No such job", "it is not in flight here; it ended, or never came")
-        self._signed.take(_by_name(headers), self._clock.mono_s())
         for item in found:
             self.stop(item)
         await send({"type": "http.response.start", "status": 204, "headers": []})

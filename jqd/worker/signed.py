@@ -37,15 +37,19 @@ def signing_keys(secrets: Sequence[str]) -> list[bytes]:
 def is_ours(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, now_s: float) -> bool:
     """Whether one of the keys signed this body lately. `headers`: looked up in any case of letters."""
     try:
-        sent_at = int(headers["webhook-timestamp"])
-        signed = f"{headers['webhook-id']}.{sent_at}.".encode() + body
+        message, sent_at = headers["webhook-id"], headers["webhook-timestamp"]
+        # As it stands: it has one spelling, or what is remembered of a request would not tell it from the same again.
+        signed = f"{message}.{sent_at}.".encode() + body
+        sent_at_s = int(sent_at)
         given = [code.encode() for code in headers["webhook-signature"].split()]
     except (KeyError, ValueError):  # also of a letter that cannot be encoded
+        return False
+    if not (sent_at.isascii() and sent_at.isdigit()):
         return False
     wanted = [b"v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)) for key in keys]
     fits = [hmac.compare_digest(each, code) for each in wanted for code in given]
     # Between integers, for a float has no room for the hundreds of digits that anybody may send.
-    return abs(int(now_s) - sent_at) < FRESH_S and any(fits)
+    return abs(int(now_s) - sent_at_s) < FRESH_S and any(fits)
 
 
 class SignedRequests:

@@ -1,18 +1,22 @@
 """A worker with secrets runs and stops nothing that no daemon of its own signed."""
 
+import base64
+import hmac
+
 import pytest
 import trio
 
 from jqd import App
 from jqd.domain.errors import ConfigError
 from jqd.domain.job import Held, Job
+from jqd.runner.cancel import AGAIN_S
 from jqd.runner.protocols import STYLES, Sending
 from jqd.runner.signature import signature
 from jqd.runner.worker import Worker
 from jqd.testing.clock import ManualClock
 from jqd.worker.serve import serve
 from jqd.worker.service import Service
-from jqd.worker.signed import SignedRequests
+from jqd.worker.signed import SignedRequests, is_ours
 from tests.worker.exchange import Exchange, gated, jobs, packed
 
 SECRET, OTHER = "whsec_" + "c2VjcmV0" * 5, "whsec_" + "b3RoZXIh" * 5
@@ -37,6 +41,12 @@ async def asked(headers: dict[str, str], *, method: str = "POST", body: bytes = 
         return await Exchange(service, body, headers, method, query).run()
     finally:
         service.close()
+
+
+def spellings(at_s: int) -> list[str]:
+    """Other texts of that number, as `int` reads them."""
+    text = str(at_s)
+    return [f"0{text}", f"+{text}", f"{text[:1]}_{text[1:]}", f" {text}", f"{text}\t", chr(0xFF11) + text[1:]]
 
 
 NATIVE = STYLES["native"]
@@ -95,6 +105,8 @@ async def test_what_somebody_kept_and_sends_again_runs_nothing() -> None:
         again = await Exchange(service, BODY, kept).run()
         assert again.status == 503, "a 4xx could fail somebody's jobs"
         assert "came before" in again.body["detail"]
+        for text in spellings(NOW_S):
+            assert (await Exchange(service, BODY, kept | {"webhook-timestamp": text}).run()).status == 503, text
         assert ran == [0]
         anew = signed(SECRET, "b1", BODY, NOW_S + 299)  # a daemon says the same again: it signs it anew
         assert (await Exchange(service, BODY, anew).run()).status == 200
@@ -119,6 +131,43 @@ async def test_a_cancel_that_stopped_a_job_stops_no_later_one() -> None:
             gate.go.clear()
     finally:
         service.close()
+
+
+def test_a_timestamp_is_plain_digits_also_where_another_spelling_of_it_is_signed() -> None:
+    door = SignedRequests([SECRET])
+    assert is_ours(door.keys, signed(SECRET, "b1", BODY, NOW_S), BODY, NOW_S)
+    for text in spellings(NOW_S)[1:]:
+        code = hmac.digest(door.keys[0], f"b1.{text}.".encode() + BODY, "sha256")
+        headers = signed(SECRET, "b1", BODY, NOW_S) | {"webhook-timestamp": text}
+        headers["webhook-signature"] = f"v1,{base64.b64encode(code).decode()}"
+        assert not is_ours(door.keys, headers, BODY, NOW_S), text
+
+
+async def test_a_cancel_that_found_no_job_stops_none_that_comes_after_it() -> None:
+    gates, gate = gated()
+    service = Service(gates.jobs, clock=ManualClock(), secrets=[SECRET])
+    cancel = signed(SECRET, "gate-0-cancel", b"", NOW_S)
+
+    async def status(at: str) -> int:
+        told = cancel | {"webhook-timestamp": at}
+        return (await Exchange(service, b"", told, "DELETE", "job_id=gate-0").run()).status
+
+    try:
+        assert await status(str(NOW_S)) == 404
+        body = packed(*jobs("gate", 1))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Exchange(service, body, signed(SECRET, "b1", body, NOW_S)).run)
+            await gate.wait_begun()
+            assert [await status(text) for text in (str(NOW_S), *spellings(NOW_S))] == [503] * 7
+            cancel = signed(SECRET, "gate-0-cancel", b"", NOW_S + 1)
+            assert await status(str(NOW_S + 1)) == 204
+            gate.go.set()
+    finally:
+        service.close()
+
+
+def test_a_daemon_that_says_a_cancel_again_signs_it_anew() -> None:
+    assert all(pause_s >= 1 for pause_s in AGAIN_S), "within one second it would be taken for one that somebody kept"
 
 
 def test_as_many_requests_are_remembered_as_fit() -> None:
