@@ -15,13 +15,13 @@ from jqd.domain.dates import instant_ms, iso
 from jqd.domain.errors import Fault, Invalid, NotFound
 from jqd.domain.job import is_name
 from jqd.domain.job_spec import JobSpec
+from jqd.domain.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.domain.settings import FIRED, NIL, SCHEDULE
 from jqd.domain.shares import Share
 from jqd.domain.tenant import tenant_of
 from jqd.service.batch import Batch
 from jqd.service.job_limits import expect_bare_ends
 from jqd.service.job_limits import faults as job_faults
-from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.service.push import expect_open, push
 from jqd.service.services import Services
 from jqd.service.settings import expect_room, get_or_refresh, refresh, save, wait_loaded

@@ -23,9 +23,11 @@ from jqd.domain.backoff import Backoff
 from jqd.domain.flow import THEN_TOO_LARGE, jobs_of, waiting, wants_result, with_result
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, named
 from jqd.domain.job import BACKOFF_S_MAX, INTERRUPTED, NIL, SNOOZE, Exit, Fate, Held, Job, Outcome, bytes_of
+from jqd.domain.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.domain.results import RESULT_DROPPED
 
 INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read
+TOO_DEEP = f"{INVALID_RESPONSE}: the result nests deeper than {NESTING_MAX} levels; return plain values"
 SNOOZE_STATUS = 102
 SNOOZES_MAX = 10_000  # of a job: a week of one a minute. Past that each costs an attempt, so that none goes on for ever
 SNOOZE_S_MIN = 1.0  # shorter ones would be a busy loop through store and journal
@@ -108,6 +110,7 @@ def end_attempt(
     job = held.job
     if report.reason:
         report = _bounded(held, report, max_interruptions)
+    report = _readable(report, job) if len(report.result) > NESTING_MAX else report
     succeeds = 200 <= report.status < 300 and report.reason != SNOOZE
     if succeeds and (report.follows or job.flow is not None):
         report = _followed(report, job, wrong)
@@ -237,7 +240,9 @@ def succeed_late(
     attempt: Outcome, report: Report, *, then: bytes, finished_at_ms: int, result_bytes_max: int, trace: str = ""
 ) -> Outcome | None:
     """The success of an attempt that was given up; None when its result is too large to be kept, and required, or to
-    be given to what follows. `then`, `trace`: of its job."""
+    be given to what follows, or too deep to be read. `then`, `trace`: of its job."""
+    if (attempt.keep_result or then) and nests_deeper(report.result, NESTING_MAX):
+        return None
     if then:
         report = with_then(report, then, attempt.job_id)
         if report.status >= 300:
@@ -288,6 +293,13 @@ def _bounded(held: Held, report: Report, max_interruptions: int) -> Report:
     return report
 
 
+def _readable(report: Report, job: Job) -> Report:
+    """The report; a failure for good if its result goes on and nests so deep that nobody could read it there."""
+    goes_on = 200 <= report.status < 300 and (job.keep_result or job.flow is not None)
+    is_deep = goes_on and nests_deeper(report.result, NESTING_MAX)
+    return Report(status=422, message=TOO_DEEP) if is_deep else report
+
+
 def _fate(held: Held, report: Report, max_interruptions: int, since_ms: int) -> Fate:
     """Decide what becomes of a job whose attempt failed.
 
@@ -328,6 +340,10 @@ def _within_limits(report: Report) -> Report:
         changes["error"] = NIL
         message = changes.get("message", report.message)
         changes["message"] = f"{message}\n(its error value of {len(report.error)} bytes was dropped)"
+    elif nests_deeper(report.error, NESTING_MAX):
+        changes["error"] = NIL
+        message = changes.get("message", report.message)
+        changes["message"] = f"{message}\n(its error value nests deeper than {NESTING_MAX} levels and was dropped)"
     return msgspec.structs.replace(report, **changes) if changes else report
 
 

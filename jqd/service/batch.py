@@ -16,9 +16,9 @@ from jqd.domain.errors import Fault, TooLarge, Unreadable
 from jqd.domain.fields import DECODE_ERRORS, faults_of
 from jqd.domain.flow import CALLBACK
 from jqd.domain.job_spec import JobSpec
+from jqd.domain.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.service.config import ServiceConfig
 from jqd.service.job_limits import faults
-from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.store import Replace
 
 DETAIL_LENGTH_MAX = 300  # of what a decoder said

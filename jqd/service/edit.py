@@ -20,13 +20,13 @@ from jqd.domain.flow import CALLBACK, Flow
 from jqd.domain.job import ChangeKind, Priority, State
 from jqd.domain.job_spec import KEPT, Date, Delay, JobRecord, links_of
 from jqd.domain.jobid import partition_of_name
+from jqd.domain.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.domain.tenant import bare
 from jqd.service.audit import noted
 from jqd.service.find import Coming, expect_promised, find, once_settled, resolve
 from jqd.service.flow_checks import NO_MAP, is_map
 from jqd.service.job_limits import date_faults, eligible_at_ms
-from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.service.server_only import expect_allowed
 from jqd.service.services import Services
 from jqd.store import EditGiven, JobView

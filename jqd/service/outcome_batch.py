@@ -27,6 +27,7 @@ from jqd.domain.errors import (
     TooLarge,
 )
 from jqd.domain.job import Exit, Fate, Outcome, State
+from jqd.domain.msgpack_depth import NESTING_MAX
 from jqd.domain.record import Lane, encode_outcomes
 from jqd.domain.tenant import bare
 from jqd.runner import Report, is_repeat
@@ -221,7 +222,8 @@ class OutcomeBatch:
             why = f"the store is not told of job {each.job_id} again yet, nor of what is to follow it; send it again"
             self.answers[place] = StoreUnsettled(why)
         elif (outcome := self._succeed_late(attempt, each.report, view)) is None:
-            detail = "the result is required, or given to what follows, and too large for that; store it elsewhere"
+            detail = f"the result nests deeper than {NESTING_MAX} levels, or is required, or given to what follows, and"
+            detail += " too large for that; store it elsewhere"
             self.answers[place] = TooLarge(detail)
         else:
             self._count(place, outcome)

@@ -108,9 +108,9 @@ class Batch:
         """Take the outcome of `item`, unless it has one already."""
         if not item.ended:
             item.ended = True
-            self.put_bare(outcome)
+            self.put_bare(item.job_id, outcome)
 
-    def put_bare(self, outcome: bytes) -> None:
+    def put_bare(self, job_id: str, outcome: bytes) -> None:
         assert self.left > 0, "more outcomes than jobs"
         self._ready.append(outcome)
         self.left -= 1
@@ -157,14 +157,20 @@ class LeasedBatch(Batch):
     """Jobs that were asked for: there is no answer for their outcomes to go into, so each is given to `settle`."""
 
     def __init__(
-        self, codec: Codec, jobs: int, settle: Callable[[bytes], None], arrived_s: float = 0.0, lease_id: str = ""
+        self,
+        codec: Codec,
+        jobs: int,
+        settle: Callable[[str, bytes], None],
+        arrived_s: float = 0.0,
+        lease_id: str = "",
     ) -> None:
+        """`settle`: takes the id of a job and its outcome."""
         super().__init__(codec, jobs, arrived_s, lease_id=lease_id)
         self._settle = settle
 
-    def put_bare(self, outcome: bytes) -> None:
-        self._settle(outcome)
-        super().put_bare(b"")
+    def put_bare(self, job_id: str, outcome: bytes) -> None:
+        self._settle(job_id, outcome)
+        super().put_bare(job_id, b"")
 
     def note(self, item: Item, told: bytes) -> None:
         """Tell nobody: the time of a leased job begins when the worker says so, and heartbeats tell the rest."""

@@ -40,7 +40,7 @@ class Errand(Batch):
         super().__init__(codec, 1)
         self.key, self._ended = key, ended
 
-    def put_bare(self, outcome: bytes) -> None:
+    def put_bare(self, job_id: str, outcome: bytes) -> None:
         self._ended(self.key, outcome)
 
 

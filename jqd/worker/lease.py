@@ -30,6 +30,7 @@ BACKOFF = Backoff(first_s=0.2, factor=2.0, cap_s=5.0)  # between reports that ar
 GONE = (404, 409)  # the job is not ours any more: it ended, or was given to somebody else
 REFUSED = (400, 413, 422)  # a report as a whole: it is too large, or an outcome in it that nobody can read
 INVALID_RESPONSE = "INVALID_RESPONSE"
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # MessagePack that nobody here can read
 HEADERS = {"content-type": MSGPACK, "accept": MSGPACK}
 _encode = msgspec.msgpack.Encoder().encode
 T = TypeVar("T")
@@ -78,14 +79,14 @@ class NoLease(Exception):
 
 
 async def ask(http: httpx2.AsyncClient, daemon: str, asked: dict[str, Any], decode: Callable[[bytes], T]) -> T:
-    """Ask for jobs, and wait POLL_S for some. `decode` raises MsgspecError. Raises NoLease."""
+    """Ask for jobs, and wait POLL_S for some. `decode` raises UNREADABLE. Raises NoLease."""
     try:
         with trio.fail_after(POLL_CALL_S):
             body = _encode({"wait": POLL_S} | asked)
             answer = await http.post(f"{daemon}/v1/leases", content=body, headers=HEADERS, timeout=POLL_CALL_S)
         if answer.status_code == 200:
             return decode(answer.content)
-    except (httpx2.HTTPError, msgspec.MsgspecError, trio.TooSlowError) as error:
+    except (httpx2.HTTPError, *UNREADABLE, trio.TooSlowError) as error:
         raise NoLease(repr(error)) from error
     raise NoLease(f"answered {answer.status_code}")
 
@@ -200,7 +201,7 @@ class Lease:
             else:
                 answer.raise_for_status()
                 rows = _decode_reports(answer.content).outcomes
-        except (httpx2.HTTPError, msgspec.MsgspecError, trio.TooSlowError) as error:
+        except (httpx2.HTTPError, *UNREADABLE, trio.TooSlowError) as error:
             self._log.warning(
                 f"{self._room}.not_reported", jobs=len(outcomes), daemon=self._daemon(), error=repr(error)
             )
@@ -240,7 +241,7 @@ class Lease:
                 path = f"/v1/jobs/{quote(job_id, safe='')}/heartbeat"
                 answer = await self._post(path, {"lease_id": self._lease_id} | self._lines(job_id), CALL_S)
             told = _decode_beat(answer.content) if answer.status_code == 200 else _Beat()
-        except (httpx2.HTTPError, msgspec.MsgspecError, trio.TooSlowError) as error:
+        except (httpx2.HTTPError, *UNREADABLE, trio.TooSlowError) as error:
             self._log.debug(f"{self._room}.not_heard", job_id=job_id, daemon=self._daemon(), error=repr(error))
             return
         if told.log_end is None:

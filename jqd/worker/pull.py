@@ -17,7 +17,7 @@ from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.log import get_logger
 from jqd.worker.attempt_output import Output
 from jqd.worker.batch import LeasedBatch
-from jqd.worker.lease import REPORT_JOBS_MAX, Lease, NoLease, Outcome, ask
+from jqd.worker.lease import INVALID_RESPONSE, REPORT_JOBS_MAX, UNREADABLE, Lease, NoLease, Outcome, ask
 from jqd.worker.refusal import Message
 from jqd.worker.register import Registration
 from jqd.worker.service import Service
@@ -33,9 +33,15 @@ class _Leased(msgspec.Struct):
     jobs: list[JobIn]
 
 
+_NIL, _NONE = Raw(msgspec.msgpack.encode(None)), Raw(msgspec.msgpack.encode([]))
+
+
 class _Told(Outcome, kw_only=True):
-    result: Raw = Raw(msgspec.msgpack.encode(None))
-    """As the service encoded it: no value is lost on the way."""
+    """With values as the service encoded them: none is lost on the way."""
+
+    result: Raw = _NIL
+    error: Raw = _NIL
+    jobs: Raw = _NONE
 
 
 _decode_leased = msgspec.msgpack.Decoder(_Leased).decode
@@ -100,8 +106,8 @@ class Puller:
         def daemon() -> str:
             return place.daemon
 
-        def settle(outcome: bytes) -> None:
-            lease.put(_decode_outcome(outcome))
+        def settle(job_id: str, outcome: bytes) -> None:
+            lease.put(_read(job_id, outcome))
             self._freed.set()
 
         lease = Lease(lease_id, [job.job_id for job in jobs], self._http, daemon, self._silence_s, place.hurry)
@@ -126,6 +132,14 @@ class Puller:
     async def _rest(self, seconds: float) -> None:
         with trio.move_on_after(seconds):
             await self.stopping.wait()
+
+
+def _read(job_id: str, outcome: bytes) -> Outcome:
+    try:
+        return _decode_outcome(outcome)
+    except UNREADABLE as error:  # a job may return what can be written and not be read
+        why = f"{INVALID_RESPONSE}: its outcome nests too deep to be read, or is none ({error}); return plain values"
+        return Outcome(job_id=job_id, status=422, message=why)
 
 
 class _Running:

@@ -275,11 +275,13 @@ class Service:
                 known = ", ".join(list(self._jobs)[:NAMES_SHOWN_MAX]) or "none"
                 # Not final: while a new version is rolled out, some workers know a job and others do not yet.
                 message = f"this worker knows no job {job.name!r}; it knows: {known}"
-                batch.put_bare(self.attempts.unknown(batch.codec, job.job_id or job.id, message))
+                job_id = job.job_id or job.id
+                batch.put_bare(job_id, self.attempts.unknown(batch.codec, job_id, message))
                 continue
             if len(batch.items) == room:
                 message = f"of this batch the worker had room for {room} jobs"
-                batch.put_bare(self.attempts.refused(batch.codec, job.job_id or job.id, message))
+                job_id = job.job_id or job.id
+                batch.put_bare(job_id, self.attempts.refused(batch.codec, job_id, message))
                 continue
             item = Item(batch, job, function)
             batch.items.append(item)

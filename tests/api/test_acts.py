@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from jqd.domain.job import Fate, State
-from jqd.service.msgpack_depth import NESTING_MAX
+from jqd.domain.msgpack_depth import NESTING_MAX
 from jqd.store import JobView
 from tests.api.edge import JSON, MSGPACK
 from tests.api.whole import Whole

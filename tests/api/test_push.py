@@ -5,9 +5,9 @@ import pytest
 import trio
 import trio.testing
 
+from jqd.domain.msgpack_depth import NESTING_MAX
 from jqd.http import RequestHead
 from jqd.service.batch import SAID_MAX, WRONG_TOO
-from jqd.service.msgpack_depth import NESTING_MAX
 from jqd.testing.trial.edge import Whole
 from tests.api.edge import JSON, MSGPACK, Edge
 

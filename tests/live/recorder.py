@@ -89,6 +89,15 @@ def noop(argument: Any, /) -> None:
     """Ends sooner than it could be noted."""
 
 
+@app.job(name="nested")
+def nested(levels: int, /) -> Any:
+    """Returns so many arrays, one in the other."""
+    value: Any = None
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 @app.job(name="neighbour")
 def neighbour(argument: Any, /) -> None:
     """Sleeps for as long as it is told, or takes the process down with all that is in it."""

@@ -3,9 +3,10 @@
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from jqd.client import Client
@@ -71,6 +72,25 @@ def test_a_worker_without_a_port_runs_the_jobs_of_a_module_with_its_token() -> N
                 assert worker.stop() == 0, worker.log.read_text()
             assert client.workers() == [], "it took its leave"
         assert worker.noted("stop") == 1, "a cancel stops an async function"
+
+
+def test_a_result_that_nests_too_deep_fails_its_job_by_name_and_no_worker() -> None:
+    """Up to 256 levels come back. Deeper ones a daemon refuses, and past what Python reads the worker itself."""
+    with ExitStack() as stack:
+        server, base = stack.enter_context(valkey()), stack.enter_context(short_directory())
+        daemon = stack.enter_context(Daemon(base / "d", "--store", server.url))
+        with pulling(daemon, base, job="nested") as worker, Client(daemon.url) as client:
+            ids = [client.push("nested", levels, keep_result=True, max_retry=0) for levels in (256, 257, 972, 988, 5)]
+            most, *deep, last = client.wait(ids, timeout=WAIT_S)
+            assert [most.state, last.state] == ["succeeded", "succeeded"], (most, last)
+            assert msgspec.msgpack.encode(client.result(ids[0])) == b"\x91" * 256 + b"\xc0"
+            for job in deep:
+                assert (job.state, job.attempts) == ("failed", 1)
+                message = job.message or ""
+                assert "INVALID_RESPONSE: " in message or "cannot be encoded" in message, job
+            assert "256 levels" in (deep[0].message or "")
+            assert worker.child.poll() is None
+            assert worker.stop() == 0, worker.log.read_text()
 
 
 def test_whichever_daemon_dies_the_other_one_of_its_store_gives_and_takes() -> None:

@@ -63,10 +63,20 @@ class Machine:
 
 
 def end(process: Process) -> None:
-    """SIGTERM to the shell and what it runs, also where the shell alone was killed."""
+    """SIGTERM to the shell and what it runs, also where the shell alone was killed; returns when all have ended."""
     with suppress(ProcessLookupError):
         os.killpg(process.child.pid, signal.SIGTERM)
     process.child.wait(timeout=END_S)
+    wait_for(lambda: not runs(process.child.pid), "it does not end")
+
+
+def runs(group: int) -> bool:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state != "Z":
+                return True
+    return False
 
 
 @pytest.fixture
@@ -90,7 +100,9 @@ def machines() -> Iterator[dict[str, Machine]]:
                 ip("-n", space, "link", "set", device, "up")
         programs = base / "bin"
         programs.mkdir()
-        (programs / "valkey-server").symlink_to(get_binary_path())
+        server = programs / "valkey-server"
+        server.write_text(f'#!/bin/sh\necho "$*" > "$HOME/arguments"\nexec {get_binary_path()} "$@"\n')
+        server.chmod(0o755)
         yield {name: Machine(name, space, base / name, programs) for name, space in spaces.items()}
 
 
@@ -106,6 +118,10 @@ def test_every_command_of_the_page_works_where_it_is_to_be_typed(machines: dict[
     with ExitStack() as running:
         running.enter_context(a.goes_on(store, "Ready to accept connections"))
         first = running.enter_context(a.goes_on(serve, "://"))
+        password = a.folder / "store.password"
+        assert store.startswith("umask 077\n")
+        assert password.stat().st_mode & 0o077 == 0
+        assert password.read_text().strip() not in (a.folder / "arguments").read_text(), "`ps` would show it"
         a.types(tokens)
         shutil.copy(a.folder / "worker.token", b.folder)
         with b.goes_on(worker, "worker.registered"):

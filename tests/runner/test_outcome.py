@@ -13,6 +13,7 @@ from jqd.domain.dates import iso
 from jqd.domain.flow import THEN_TOO_LARGE, Flow, as_text
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
 from jqd.domain.job import INTERRUPTED, NIL, SNOOZE, Fate, Held, Job, Keep, Outcome
+from jqd.domain.msgpack_depth import NESTING_MAX
 from jqd.domain.results import RESULT_DROPPED
 from jqd.runner.outcome import (
     ERROR_BYTES_MAX,
@@ -296,6 +297,25 @@ def test_what_a_success_carries() -> None:
         "A", 9, Fate.SUCCEEDED, "mail", 4, 1, 201, 0, NOW_MS, NOW_MS + 5, "W", result=b"\x01", keep_result=True
     )
     assert end(Report(result=b"\x01"), keep=False).result == NIL
+
+
+def test_a_result_that_nobody_could_read_again_fails_the_job_for_good() -> None:
+    most, more = (Report(result=b"\x91" * levels + b"\xc0") for levels in (NESTING_MAX, NESTING_MAX + 1))
+    assert end(most, result_max=1000).result == most.result
+    for flow in (None, Flow(as_text(msgpack.packb([{"name": "next"}])))):
+        outcome = end(more, result_max=1000, flow=flow)
+        assert (outcome.fate, outcome.status, outcome.result, outcome.follows) == (Fate.FAILED, 422, NIL, b"")
+        assert outcome.message == "INVALID_RESPONSE: the result nests deeper than 256 levels; return plain values"
+    assert end(more, keep=False).fate is Fate.SUCCEEDED, "nobody asked for it"
+    given_up = end(Report(status=504), result_max=1000)
+    late = [succeed_late(given_up, each, then=b"", finished_at_ms=9, result_bytes_max=1000) for each in (most, more)]
+    assert [each is None for each in late] == [False, True]
+
+
+def test_an_error_value_that_nobody_could_read_again_is_dropped() -> None:
+    outcome = end(Report(status=500, message="no", error=b"\x91" * (NESTING_MAX + 1) + b"\xc0"))
+    assert (outcome.fate, outcome.error) == (Fate.RETRY, NIL)
+    assert outcome.message == "no\n(its error value nests deeper than 256 levels and was dropped)"
 
 
 def test_what_a_failure_carries() -> None:

@@ -15,12 +15,18 @@ from jqd.worker.register import Registration, Slots
 from jqd.worker.service import Service, ServiceConfig
 
 URL = "http://daemon"
+DEEP = b"\x91" * 5_000 + b"\xc0"  # more than Python reads
 app = App()
 
 
 @app.job(keep_result=True)
 async def odd(argument: Any, /) -> Any:
     return {1: [b"\x00", msgspec.msgpack.Ext(7, b"x")]}
+
+
+@app.job(keep_result=True)
+async def deep(argument: Any, /) -> Any:
+    return msgspec.Raw(DEEP)
 
 
 @app.job()
@@ -39,6 +45,8 @@ class FakeDaemon:
         self.poll = trio.Event()
         self.seen = trio.Event()
         self.status = 200
+        self.odd: dict[str, list[bytes]] = {}
+        """What it answers first, by the last part of the path."""
         self.http = httpx2.AsyncClient(transport=httpx2.MockTransport(self._answer))
 
     async def _answer(self, request: httpx2.Request) -> httpx2.Response:
@@ -58,6 +66,8 @@ class FakeDaemon:
             self.taken |= {outcome["job_id"]: outcome for outcome, answer, _ in rows if answer == 200}
             told = {"outcomes": [{"job_id": o["job_id"], "status": answer, "detail": why} for o, answer, why in rows]}
             self.seen.set()
+        if odd := self.odd.get(request.url.path.rpartition("/")[2]):
+            return httpx2.Response(200, content=odd.pop(0))
         return httpx2.Response(status, content=msgspec.msgpack.encode(told))
 
 
@@ -117,6 +127,30 @@ async def test_what_no_daemon_can_take_has_failed(autojump_clock: None) -> None:
             await daemon.seen.wait()
             daemon.seen = trio.Event()
     assert (daemon.taken["a"]["status"], daemon.taken["a"]["message"]) == (422, "INVALID_RESPONSE: result: no")
+
+
+async def test_a_result_that_nobody_can_read_fails_its_job_and_no_other(autojump_clock: None) -> None:
+    daemon = FakeDaemon([job("a", "deep"), job("b", "odd")], [job("c", "odd")])
+    async with pulling(daemon):
+        while len(daemon.taken) < 3:
+            await daemon.seen.wait()
+            daemon.seen = trio.Event()
+    told = daemon.taken["a"]
+    assert (told["status"], told["lease_id"]) == (422, "1")
+    assert told["message"].startswith("INVALID_RESPONSE: its outcome nests too deep to be read")
+    assert [daemon.taken[each]["type"] for each in "bc"] == ["success", "success"]
+
+
+async def test_answers_that_nobody_can_read_end_no_worker(autojump_clock: None) -> None:
+    daemon = FakeDaemon([job("lost", "odd")], [job("a", "wait", 30), job("b", "odd")])
+    odd = b"\x81\xa1x" + DEEP
+    daemon.odd = {"leases": [odd], "heartbeat": [odd, odd], "outcomes": [odd]}
+    async with pulling(daemon):
+        while "a" not in daemon.taken:
+            await daemon.seen.wait()
+            daemon.seen = trio.Event()
+    assert list(daemon.taken) == ["b", "a"]
+    assert daemon.odd == {"leases": [], "heartbeat": [], "outcomes": []}
 
 
 async def test_jobs_that_come_after_it_was_told_to_stop_go_back_untried(autojump_clock: None) -> None:

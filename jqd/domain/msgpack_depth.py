@@ -1,12 +1,12 @@
 """Checks how deep MessagePack nests.
 
 Decoders recurse. What one takes here, another may not: with a fuller stack at ingest, in a worker, in another language.
-So depth has a limit of its own, well below every decoder's, and no job that was accepted fails to be read again.
+So depth has a limit of its own, well below every decoder's, and nothing that was accepted fails to be read again.
 """
 
 import msgpack
 
-NESTING_MAX = 256  # containers within containers in one argument; a quarter of what our own decoders take
+NESTING_MAX = 256  # containers within containers in one argument or result; a quarter of what our own decoders take
 COUNTED_BYTES_MAX = 65_536  # from here on counting takes longer than measuring
 
 _HEADS = bytes([*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF])  # bytes that may begin an array or a map

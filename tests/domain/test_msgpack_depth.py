@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
+from jqd.domain.msgpack_depth import NESTING_MAX, nests_deeper
 
 
 def nested(levels: int) -> bytes:
