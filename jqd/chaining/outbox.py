@@ -28,6 +28,7 @@ from jqd.store import Shelf, Store
 ENTRIES = 500  # in one push: as many names as one call of the store gives; one sync
 UNDER_WAY = 4 * ENTRIES  # being pushed at once: some get their names while those before them are synced
 ENTRIES_BYTES = 4 << 20  # in one answer, as for scripts that move rows
+UNDER_WAY_BYTES = 2 * ENTRIES_BYTES  # an eighth of `journal.pending_bytes_max`: a slow disk takes pushes besides
 LOOK_S = 2.0  # between looks for entries left by a daemon that died or hangs
 LEFT_S = 1.0  # an entry that has waited for so long was left
 WALK = 5_000  # waiting entries passed in one such look: 0.1 s of a server; the next look continues there
@@ -176,16 +177,20 @@ class Outbox:
         shelves = bool(self.shelves)
         while self._failure is None:
             self._asks = True
-            if len(self._under_way) >= UNDER_WAY:
+            if len(self._under_way) >= UNDER_WAY or sum(map(len, self._under_way)) >= UNDER_WAY_BYTES:
                 break
             skip = self._passed + len(self._under_way)
             found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, since_ms=self._new_ms, skip=skip)
             shelves, self._asks = found.shelves > 0, False
             entries = [entry for entry in found.entries if entry not in self._under_way]
-            if not entries:
+            # For each of these that was not skipped, one that waits was.
+            self._passed += len(found.entries) - len(entries)
+            if not found.entries:
                 if not self._under_way and self._failure is None:
                     self._new_ms, self._passed = found.now_ms, 0
                 break
+            if not entries:
+                continue
             self._under_way.update(entries)
             written = trio.Event()
             nursery.start_soon(self._push_round, entries, written)

@@ -11,6 +11,7 @@ import trio.testing
 from jqd.chaining.outbox import (
     COMPLAIN_S,
     ENTRIES,
+    ENTRIES_BYTES,
     LEFT_S,
     LOOK_S,
     REST_S,
@@ -202,6 +203,45 @@ async def test_so_many_are_under_way_and_no_more_and_what_fails_among_them_goes_
     room.pushes.refuses = None
     await trio.sleep(5)
     assert (sorted(room.pushes.taken), await room.left()) == (its, [])
+
+
+async def test_as_many_bytes_are_under_way_and_no_more(autojump_clock: None, room: Room) -> None:
+    """With a slow disk one tenant's long results would fill the journal's room for what is not synced: all get 503."""
+    room.pushes.is_early, room.pushes.takes_s = True, 1.0
+    its = [b"%d" % number + b"x" * (1 << 20) for number in range(12)]
+    await room.put(*its)
+    room.outbox.wake()
+    await trio.testing.wait_all_tasks_blocked()
+    under_way = sum(len(it) for call in room.pushes.calls for it in call)
+    assert 2 * ENTRIES_BYTES <= under_way < 2 * ENTRIES_BYTES + len(its[0]), "an answer gives one at least"
+    await trio.sleep(1.5)
+    assert [it for call in room.pushes.calls for it in call] == its, "the others when some are through"
+
+
+async def test_what_is_new_is_found_behind_what_waits_and_what_is_under_way(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch, room: Room
+) -> None:
+    """How many wait there is counted anew after each look for what was left."""
+    monkeypatch.setattr("jqd.chaining.outbox.ENTRIES", 2)
+    room.pushes.is_early, room.pushes.waits = True, {b"stuck 1", b"stuck 2"}
+    room.pushes.takes_s = 10 * LOOK_S
+    await room.put(b"slow 1")
+    room.outbox.wake()
+    await trio.testing.wait_all_tasks_blocked()
+    room.pushes.takes_s = 0.0
+    await room.put(*sorted(room.pushes.waits))
+    room.outbox.wake()
+    await trio.testing.wait_all_tasks_blocked()
+    room.pushes.takes_s = 10 * LOOK_S
+    await room.put(b"slow 2", b"slow 3")
+    room.outbox.wake()
+    await trio.testing.wait_all_tasks_blocked()
+    room.pushes.takes_s = 0.0
+    await trio.sleep(LOOK_S + LEFT_S / 4)
+    await room.put(b"new")
+    room.outbox.wake()
+    await trio.testing.wait_all_tasks_blocked()
+    assert room.pushes.taken == [b"new"], "at once, not when it is old enough to have been left"
 
 
 async def test_a_disk_that_is_full_and_a_store_that_is_away_are_weather(autojump_clock: None, room: Room) -> None:
