@@ -109,9 +109,9 @@ class Heartbeats:
         return dead
 
     def silent_s(self, name: str, now_s: float) -> float:
-        """Return since when a member's heartbeat has not changed; 0: it is not known."""
+        """Return since when a member's heartbeat has not changed; infinite: it was never seen."""
         seen = self._seen.get(name)
-        return now_s - seen[1] if seen is not None else 0.0
+        return now_s - seen[1] if seen is not None else math.inf
 
     def forget(self) -> None:
         """Forget all heartbeats: the store is another, or was away."""

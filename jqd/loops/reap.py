@@ -3,6 +3,7 @@
 A daemon is dead when its heartbeat has not changed for a lease on *our* clock.
 """
 
+import math
 import random
 from functools import partial
 
@@ -42,10 +43,12 @@ class Reap:
         others = {sysid: member for sysid, member in members.items() if sysid != self._membership.sysid}
         self._note_left(others)
         beats = {sysid: (member.counter, member.epoch) for sysid, member in others.items()}
-        dead = self._heartbeats.observe(beats, self._clock.mono_s())
+        now_s = self._clock.mono_s()
+        silent_s = {sysid: self._heartbeats.silent_s(sysid, now_s) for sysid in others}  # that it is burnt is no beat
+        dead = self._heartbeats.observe(beats, now_s)
         dead += [sysid for sysid, member in others.items() if member.epoch == 0]
+        self._silent_s |= {sysid: silent_s[sysid] for sysid in dead if sysid not in self._dead}
         self._dead |= {sysid: others[sysid] for sysid in dead}
-        self._silent_s |= {sysid: self._heartbeats.silent_s(sysid, self._clock.mono_s()) for sysid in dead}
         if self._dead:
             self._found.set()
 
@@ -71,7 +74,7 @@ class Reap:
             total += moved
         self.daemons, self.jobs = self.daemons + (total > 0), self.jobs + total
         self._log.warning("reap.jobs", sysid=sysid, epoch=member.epoch, count=total)
-        self._depart(sysid, self._silent_s.pop(sysid, 0.0), total)
+        self._depart(sysid, self._silent_s.pop(sysid, math.inf), total)
 
     def _note_left(self, others: dict[str, Member]) -> None:
         """Note who took its leave: it beat until lately. Who fell silent is noted by whoever gives its jobs back."""
@@ -84,7 +87,7 @@ class Reap:
 
     def _depart(self, sysid: str, silent_s: float, jobs: int) -> None:
         died = silent_s >= self._membership.config.lease_s / 2
-        heard_at_ms = self._clock.wall_ms() - round(silent_s * 1000)
+        heard_at_ms = self._clock.wall_ms() - round(silent_s * 1000) if silent_s < math.inf else 0
         self.departures.note("daemon", sysid, died=died, heard_at_ms=heard_at_ms, jobs=jobs)
 
 

@@ -169,6 +169,8 @@ class Recovery:
         # A member under our name is an earlier process of ours, as the journal's lock proves, or we, since an answer
         # was lost. Only in the life of the store that we came through is it another copy of this journal.
         ours = self._answer_lost or look.identity != membership.past
+        # Nor is it known then which of the two did not take its leave. And our own seat that we lost is no death.
+        may_have_died = membership.owner is None and not self._answer_lost
         self._answer_lost = True
         try:
             owner = await self._still_good() or await self._store.reserve_sysid(
@@ -177,7 +179,7 @@ class Recovery:
                 through=through,
                 seen=look.fence,
                 period_ms=self._period_ms,
-                died=self._note_died,
+                died=self._note_died if may_have_died else lambda jobs: None,
             )
         except SysidTaken as error:
             raise JournalForked(f"{error}: another copy of this directory is in use") from error
@@ -186,10 +188,8 @@ class Recovery:
         self._log.info("recovery.joined", sysid=owner.sysid, epoch=owner.epoch)
 
     def _note_died(self, jobs: int) -> None:
-        """Note that an earlier process of ours did not take its leave; not that we lost our own seat."""
-        if self._membership.owner is None:
-            sysid, departures = self._membership.sysid, self._reap.departures
-            departures.note("daemon", sysid, died=True, jobs=jobs)
+        """Note that an earlier process of ours did not take its leave."""
+        self._reap.departures.note("daemon", self._membership.sysid, died=True, jobs=jobs)
 
     async def _still_good(self) -> Owner | None:
         """Return our last owner, if the store still knows it: then nobody took what we hold."""

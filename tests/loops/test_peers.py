@@ -2,7 +2,21 @@
 
 import trio
 
-from tests.loops.house import house, until
+from jqd.domain.errors import StoreAway
+from jqd.store import Owner
+from jqd.store.methods import BYTES_MAX
+from tests.contract.bench import StoreBench
+from tests.loops.house import House, house, until
+
+
+async def hold(here: House, sysid: str, jobs: int = 3) -> Owner:
+    """A daemon of that name that holds jobs."""
+    await here.store.look(fresh=True)
+    owner = await here.store.reserve_sysid(sysid, True, through=True)
+    bench = StoreBench(here.store, here.clock)
+    await bench.add(*(bench.make() for _ in range(jobs)))
+    assert len(await bench.claim(owner, limit=jobs)) == jobs
+    return owner
 
 
 async def test_daemons_are_told_apart_by_their_heartbeats(autojump_clock: None) -> None:
@@ -55,4 +69,73 @@ async def test_a_burnt_daemon_does_not_live(autojump_clock: None) -> None:
         here.renew._note_members({"d0": here.renew._peers["d0"][0]._replace(epoch=0)})
         (row,) = here.renew.peers()
         assert (row.epoch, row.living) == (0, False)
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_gives_back_what_another_began_with_says_that_it_died_too(autojump_clock: None) -> None:
+    """Its epoch is burnt by then: that is no sign of life."""
+    async with house() as here, trio.open_nursery() as nursery:
+        await hold(here, "d0")
+        await here.join(nursery)
+        await nursery.start(here.reap.run)
+        await until(lambda: len(here.renew.peers()) == 2)
+        lease_s = here.membership.config.lease_s
+        await trio.sleep(lease_s * 0.9)
+        assert await here.store.reap("d0", here.renew._peers["d0"][0], 1) == 1
+        await until(here.reap.departures.rows)
+        (row,) = here.reap.departures.rows()
+        assert (row.died, row.jobs) == (True, 2)
+        assert row.at_ms - row.heard_at_ms > lease_s / 2 * 1000
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_was_burnt_before_anybody_here_heard_it_died(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        owner = await hold(here, "d0")
+        member = (await here.store.renew_sysid(owner, through=True)).members["d0"]
+        assert await here.store.reap("d0", member, 1) == 1
+        await here.join(nursery)
+        await nursery.start(here.reap.run)
+        await until(here.reap.departures.rows)
+        (row,) = here.reap.departures.rows()
+        assert (row.died, row.jobs, row.heard_at_ms) == (True, 2, 0), "nobody knows when it was last heard"
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_is_met_as_it_leaves_with_many_jobs_has_not_died(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        owner = await hold(here, "d0")
+        await here.join(nursery)
+        await nursery.start(here.reap.run)
+        await until(lambda: len(here.renew.peers()) == 2)
+        assert await here.store._left("release_sysid", *owner, 1, BYTES_MAX) == 1
+        await until(here.reap.departures.rows)
+        (row,) = here.reap.departures.rows()
+        assert (row.died, row.jobs) == (False, 2)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_start_whose_answer_was_lost_is_no_death(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        reserve, lost = here.store.reserve_sysid, [StoreAway("the answer was lost")]
+
+        async def lose(*args: object, **named: object) -> Owner:
+            taken = await reserve(*args, **named)  # type: ignore[arg-type]
+            if lost:
+                raise lost.pop()
+            return taken
+
+        here.store.reserve_sysid = lose  # type: ignore[method-assign]
+        await here.join(nursery)
+        await here.wait_claimable()
+        assert (lost, here.reap.departures.rows()) == ([], [])
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_start_after_a_process_that_did_not_leave_says_so(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        await hold(here, "d1")
+        await here.join(nursery)
+        await here.wait_claimable()
+        assert [(row.name, row.died, row.jobs) for row in here.reap.departures.rows()] == [("d1", True, 3)]
         nursery.cancel_scope.cancel()
