@@ -11,7 +11,7 @@ import pytest
 from jqd.client import Client
 from jqd.webui.app import create_app
 from jqd.webui.config import UiConfig
-from tests.live.harness import Daemon, Process, ingested, short_directory
+from tests.live.harness import Daemon, Process, ingested, short_directory, wait_for
 from tests.webui import nasty
 from tests.webui.chromium import Chromium, found
 
@@ -53,7 +53,7 @@ class Site:
 
 @pytest.fixture(scope="package")
 def site() -> Iterator[Site]:
-    with short_directory() as base, Daemon(base / "d") as daemon:
+    with short_directory() as base, _after_one_that_died(base / "d") as daemon:
         args = ["worker", "jqd.worker.demo", "--daemon", daemon.url, "--name", "demo"]
         with (
             Process(args, base / "worker.log") as worker,
@@ -68,6 +68,14 @@ def site() -> Iterator[Site]:
             assert (base / "ui.log").read_text() == ""
             worker.stop()
         assert daemon.stop() == 0
+
+
+def _after_one_that_died(data_dir: Path) -> Daemon:
+    """Start a daemon where one was killed: its page says so for a day."""
+    with Daemon(data_dir) as died:
+        wait_for(lambda: any(row["through"] for row in died.get("/v1/daemons").json()["daemons"]), "it has its seat")
+        died.kill()
+    return Daemon(data_dir)
 
 
 def _some_jobs(client: Client) -> dict[str, str]:

@@ -56,7 +56,7 @@ PAGES = [
     Seen("workers", plain("/workers"), "How each daemon sees them"),
     Seen("handler", plain("/handler?name=" + quote(ODD, safe="")), "all new jobs"),
     Seen("tenants", plain("/tenants"), "Tenants, and how their jobs stand"),
-    Seen("daemons", plain("/daemons"), "Daemons of this store"),
+    Seen("daemons", plain("/daemons"), "Daemons that went within the last day"),
     Seen("audit", plain("/audit?act=jobs+delete"), "Nobody did that"),
 ]
 REFUSED = [

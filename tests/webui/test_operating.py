@@ -1,5 +1,6 @@
 """Pages and acts of those who operate daemons, at real ones, as a browser without JavaScript sends them."""
 
+import re
 from urllib.parse import urlencode
 
 import httpx2
@@ -20,6 +21,16 @@ def test_a_daemon_is_drained_and_resumed(site: Site) -> None:
     assert ">Drain</button>" in site.get("/daemons").text
     assert site.post("/daemons/drain", form | {"daemon": ""}).status_code == 400
     assert site.post("/daemons/drain", form | {"daemon": NASTY}).status_code == 404
+
+
+def test_a_daemon_that_died_is_shown_with_what_became_of_its_jobs(site: Site) -> None:
+    told = httpx2.get(f"{site.daemon}/v1/daemons").json()
+    (row,) = told["gone"]
+    table = site.get("/daemons").text.partition("Daemons that went within the last day")[2].partition("</table>")[0]
+    cells = [re.sub("<[^>]*>", "", each) for each in re.findall(r"<td[^>]*>(.*?)</td>", table, re.DOTALL)]
+    name = told["daemons"][0]["daemon"]
+    assert (cells[:2], cells[4:]) == ([name, "died"], [str(row["jobs"]), name, "1"]), "the process before this one"
+    assert row["at"] in table
 
 
 def test_the_audit_says_who_did_what_and_its_filter_is_its_address(guarded: Guarded) -> None:
