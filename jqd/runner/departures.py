@@ -5,12 +5,12 @@ what one saw that is gone by now. A name has one row, of the last time.
 """
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from jqd.domain.clock import Clock
 
 KEPT_MS = 86_400_000  # whoever looks in the morning sees the night
-ROWS_MAX = 100  # of one daemon: some 10 kB of its view
+ROWS_MAX = 100  # of a kind: some 10 kB of a daemon's view
 SAME_MS = 60_000  # what is seen so close together, by several partitions or daemons, is one departure
 LOST_MAX = 1_000  # workers whose lost jobs are counted until it is seen that they are gone
 
@@ -83,12 +83,14 @@ class Departures:
             self._rows.setdefault((row.kind, row.name), row)
 
     def rows(self) -> list[Departure]:
-        """Return those of the last day, the newest first, at most ROWS_MAX."""
+        """Return those of the last day, the newest first, at most ROWS_MAX of a kind: those that died before others."""
         since_ms = self._clock.wall_ms() - KEPT_MS
-        kept = [row for row in reversed(self._rows.values()) if row.at_ms > since_ms]
+        recent = [row for row in reversed(self._rows.values()) if row.at_ms > since_ms]
+        recent.sort(key=_died_first)
+        kept = [row for kind in get_args(Kind) for row in [each for each in recent if each.kind == kind][:ROWS_MAX]]
         kept.sort(key=lambda row: -row.at_ms)
-        self._rows = {(row.kind, row.name): row for row in reversed(kept[:ROWS_MAX])}
-        return kept[:ROWS_MAX]
+        self._rows = {(row.kind, row.name): row for row in reversed(kept)}
+        return kept
 
 
 class Gone(NamedTuple):
@@ -118,4 +120,14 @@ def together(seen: Iterable[tuple[str, Departure]], kind: Kind) -> list[Gone]:
             times=max(row.times for row in told),
         )
         found.append(Gone(one, gave or sorted(daemon for daemon, _ in rows)))
-    return found[:ROWS_MAX]
+    return found
+
+
+def shown(found: Iterable[Gone]) -> list[Gone]:
+    """Return at most ROWS_MAX of these, the newest first: a fleet that leaves in good order hides nobody who died."""
+    kept = sorted(found, key=lambda one: _died_first(one.row))[:ROWS_MAX]
+    return sorted(kept, key=lambda one: -one.row.at_ms)
+
+
+def _died_first(row: Departure) -> tuple[bool, int]:
+    return not row.died, -row.at_ms

@@ -10,7 +10,7 @@ from jqd.domain.job_spec import TypeOptions
 from jqd.domain.tenant import bare, tenant_of
 from jqd.domain.tokens import Role, is_token_id
 from jqd.runner import Worker, WorkerSpec
-from jqd.runner.departures import Gone
+from jqd.runner.departures import Gone, shown
 from jqd.runner.handler import code_for, is_version
 from jqd.runner.registry import KIND, body_of, no_more
 from jqd.service.services import Services
@@ -120,11 +120,11 @@ def gone(services: Services) -> list[Gone]:
     if services.principal.scopes:
         return []
     rows = services.control.gone("worker")
-    return [
+    return shown(
         one
         for one in rows
         if services.workers.get(one.row.name) is None and services.principal.can_see(tenant_of(one.row.name))
-    ]
+    )
 
 
 def unneeded_options(services: Services) -> dict[tuple[str, str], bytes]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from jqd.runner.departures import Departure, Gone
+from jqd.runner.departures import ROWS_MAX, Departure, Gone
 from tests.api.whole import Whole
 
 
@@ -51,3 +51,12 @@ async def test_a_worker_that_is_gone_is_seen_by_its_tenant_and_not_once_it_is_ba
     later = (await edge.call("GET", f"/v1/workers?limit=1&cursor={cursor}")).body
     assert [row["worker_id"] for row in later["workers"]] == ["w3"]
     assert "gone" not in later
+
+
+async def test_a_tenant_sees_its_own_whatever_others_lost(edge: Whole) -> None:
+    edge.control.left += [gone("worker", f"beta\x1f{number}") for number in range(ROWS_MAX)]
+    edge.control.left += [gone("daemon", f"x{number}") for number in range(ROWS_MAX)]
+    acme = (await edge.call("GET", "/v1/workers", headers={"jqd-tenant": "acme"})).body["gone"]
+    assert [row["worker_id"] for row in acme] == ["w2"]
+    for what in ("workers", "daemons"):
+        assert len((await edge.call("GET", f"/v1/{what}")).body["gone"]) == ROWS_MAX

@@ -1,6 +1,6 @@
 """What is kept of daemons and workers that went away, and what several daemons together say of one."""
 
-from jqd.runner.departures import KEPT_MS, ROWS_MAX, Departure, Departures, together
+from jqd.runner.departures import KEPT_MS, ROWS_MAX, Departure, Departures, Gone, shown, together
 from jqd.testing.clock import ManualClock
 
 
@@ -45,6 +45,24 @@ def test_a_day_later_it_is_forgotten_and_there_are_never_too_many() -> None:
     assert [rows[0].name, rows[-1].name, len(rows)] == ["w119", "w20", ROWS_MAX]
     clock.advance(KEPT_MS / 1000 + 1)
     assert seen.rows() == []
+
+
+def test_a_fleet_that_leaves_hides_nobody_who_died() -> None:
+    clock = ManualClock()
+    seen = Departures(clock)
+    seen.note("daemon", "d", died=True, jobs=40)
+    seen.note("worker", "w", died=True)
+    for number in range(ROWS_MAX):
+        clock.advance(1)
+        seen.note("worker", f"x{number}", died=False)
+    rows = seen.rows()
+    assert len(rows) == ROWS_MAX + 1
+    assert {(row.kind, row.name) for row in rows[-2:]} == {("worker", "w"), ("daemon", "d")}
+    assert "x0" not in {row.name for row in rows}
+    told = [Gone(Departure("worker", f"{died}", died, at_ms, 0), []) for died in (False, True) for at_ms in range(90)]
+    kept = [one.row for one in shown(told)]
+    assert (len(kept), sum(row.died for row in kept)) == (ROWS_MAX, 90)
+    assert kept == sorted(kept, key=lambda row: -row.at_ms)
 
 
 def test_what_an_earlier_process_noted_is_told_on() -> None:

@@ -16,6 +16,7 @@ from jqd.api.v1.responses import Instant, Jobs
 from jqd.domain.job import State
 from jqd.domain.tenant import bare, tenant_of
 from jqd.http import Request, Response
+from jqd.runner.departures import shown
 from jqd.service import listing
 from jqd.service.job_filter import JobFilter
 from jqd.service.listing import Looked, Of
@@ -137,5 +138,5 @@ async def list_daemons(parts: ApiContext, request: Request) -> Response:
         )
         for peer in page
     ]
-    gone = [] if wanted.behind else parts.services.control.gone("daemon")
+    gone = [] if wanted.behind else shown(parts.services.control.gone("daemon"))
     return await answer_rows(request, Daemons([], cursor, [gone_daemon(each) for each in gone] or UNSET), rows)

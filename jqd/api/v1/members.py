@@ -10,7 +10,7 @@ from jqd.api.v1.responses import Instant, Worker
 from jqd.domain.tenant import bare, tenant_of
 from jqd.runner.departures import Gone
 
-GONE = "on the first page: what went within the last day, the newest first, at most 100"
+GONE = "on the first page: what went within the last day, the newest first, at most 100, those that died before others"
 
 
 class Daemon(Struct, frozen=True):
