@@ -75,11 +75,16 @@ class QueryMethods(ScriptMethods):
         for job_id in job_ids:
             number = codec.journal_of(job_id)
             flat += (job_id, "" if number is None else last_field(number))
-        answer = await self._caller.call("get_jobs", self._caller.identity, brief, *flat)
-        rows = self._list("jobs", answer)
-        views = [
-            None if row is None else self._view(job_id, row, last) for job_id, row in zip(job_ids, rows, strict=True)
-        ]
+        views: list[JobView | OnItsWay | None] = []
+        left = job_ids
+        while left:  # what is large comes with several calls
+            words = flat[-2 * len(left) :]
+            answer = await self._caller.call("get_jobs", self._caller.identity, brief, int(last), *words)
+            rows = self._list("jobs", answer)
+            views += [
+                None if row is None else self._view(job_id, row, last) for job_id, row in zip(left, rows, strict=False)
+            ]
+            left = left[max(1, len(rows)) :]
         with suppress(StoreAway):  # a server that takes no writes can still be read
             if await self.burial.bury() and not again:
                 return await self._views(job_ids, brief=brief, last=last, again=True)

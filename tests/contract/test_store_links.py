@@ -9,7 +9,7 @@ import pytest
 from jqd.domain.errors import StoreUnsettled
 from jqd.domain.flow import AFTER_MAX, BLOCKED_MS, Flow
 from jqd.domain.job import ChangeKind, Fate, Job, State
-from jqd.store import NameWanted
+from jqd.store import NameWanted, codec
 from jqd.store.links import NEW, Due, ParentNote, Standing, WatchPair
 from jqd.store.methods import STEP_JOBS
 from jqd.testing.store import FakeStore
@@ -309,6 +309,33 @@ async def test_what_is_found_from_a_job_is_told_behind_it_the_nearest_first(stor
     assert await links(bench, [ids[2]], reach=9, known=[ids[3]]) == [ids[2], ids[1], ids[0]]
     assert await links(bench, ["=own/0", "none"], reach=9) == [ids[0], "", *ids[1:]]
     assert await bench.store.unfinished(["=own/1", "=own/none", ids[2]]) == ["=own/1", ids[2]]
+
+
+async def test_no_more_are_found_than_are_asked_for_of_a_chain_of_followers(store_bench: StoreBench) -> None:
+    bench, chain = store_bench, [store_bench.make()]
+    for _ in range(20):
+        chain.append(bench.make(flow=Flow(parent=chain[-1].id)))
+    await bench.add(*chain)
+    ids = [job.id for job in chain][::-1]
+    assert await links(bench, [ids[0]], reach=9) == ids[:10]
+    assert await links(bench, [ids[0], ids[10]], reach=3) == [ids[0], ids[10], ids[1], ids[11], ids[2]]
+    assert await links(bench, [ids[0]], reach=99) == ids
+
+
+async def test_a_parent_that_is_no_text_stands_in_a_row_that_cannot_be_read(store_bench: StoreBench) -> None:
+    bench, good = store_bench, await store_bench.push()
+    job = bench.make("sum", flow=Flow(after=("zz", good.id)), eligible_at_ms=BLOCKED_MS)
+    await bench.add(job)
+    row, text, number = codec.encode_job(job), b"\xa2zz", b"\xcd\x00\x2a"
+    assert row.count(text) == 1
+    assert bench.recount is not None
+    bench.recount.spoil(job.id, row.replace(text, number))
+    rows = await bench.store.list_links([job.id], 9, reach=9)
+    assert [(row.job.id, row.job.jobtype, row.state) for row in rows if row] == [
+        (job.id, "", State.FAILED),
+        (good.id, "mail", State.WAITING),
+    ]
+    assert "holds something" in str(bench.store.burial.complaint)
 
 
 async def test_of_very_many_links_one_call_tells_some_jobs_and_the_next_the_others(store_bench: StoreBench) -> None:

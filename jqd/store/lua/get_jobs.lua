@@ -1,20 +1,22 @@
 #!lua flags=no-writes
--- All about some jobs.
+-- All about some jobs: the first of them, as many as BYTES_MAX go round for, one at least. The others are for the next call.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it: "never was" is no answer in a store that was emptied just
---          now; 0 for all, or else results are left out, and arguments of rows with more bytes than this; then per job: id, last field of the journal that
---          made it, or nothing
+--          now; 0 for all, or else results are left out, and arguments of rows with more bytes than this; 1: of failed attempts
+--          no more than the last; then per job: id, last field of the journal that made it, or nothing
 -- Returns  per job: place (ready, later, held, ended, dead, nowhere, early, unseen; awaited: it, or a later content, was
 --          promised under its name and is on its way, of which only a full answer tells the latter), its score, sysid that holds it, row,
 --          tries row, outcome, result, 1 when its cancel was asked, last id applied of that journal, its row of
 --          `generation`, worker that holds it, how far it is, what its last failed attempt printed; nil for
 --          what is not there
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
--- Cost     O(jobs · (members + log jobs)), and their bytes
+-- Cost     O(jobs · (members + log jobs)), and their bytes: BYTES_MAX, and those of one job
 --@include fail keys now counts order queues heads pages members holder move early life tries leases results change
 local row_bytes = number(ARGV[3], 'bytes')
 local brief = row_bytes > 0
-local FIRST, FIELDS = 4, 2
+local is_last = ARGV[4] == '1'
+local FIRST, FIELDS = 5, 2
+local BYTES_MAX = 2 * 1024 * 1024  -- read in one call: a millisecond or two
 
 expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'early', 'life', 'generation', 'names', 'logs')
 expect_leases()
@@ -48,14 +50,26 @@ local function place(id, row)
   return 'nowhere', '0', false
 end
 
+local bytes = 0
+local function weighed(row)
+  bytes = bytes + (row and #row or 0)
+  return row
+end
+
+-- A row of `tries` (tries.lua) as far as its latest outcome.
+local function latest(row)
+  local at = has_begun(row) and 5 or 9
+  return #row > at + 3 and row:sub(1, at + 3 + struct.unpack('>I4', row, at)) or row
+end
+
 local function view(id, last_field)
-  local row = redis.call('HGET', K.jobs, id)
+  local row, tries = weighed(redis.call('HGET', K.jobs, id)), weighed(redis.call('HGET', K.tries, id))
   local name, score, sysid = place(id, row)
   local worker = sysid == WORKERS and (select(3, lease(tonumber(score))) or '')
-  local kept = redis.call('HGET', K.outcome, id)
+  local kept = weighed(redis.call('HGET', K.outcome, id))
   local progress = (sysid or kept and kept:sub(1, 1) == CANCELLED) and redis.call('HGET', K.leases, 'p' .. id)
   return {
-    name, score, sysid, row and brief and #row > row_bytes and header_of(row) or row, redis.call('HGET', K.tries, id),
+    name, score, sysid, row and brief and #row > row_bytes and header_of(row) or row, tries and is_last and latest(tries) or tries,
     kept, not brief and redis.call('HGET', K.result, id),
     redis.call('ZSCORE', K.tomb, 'c' .. id) and '1', redis.call('HGET', K.applied, last_field),
     redis.call('HGET', K.generation, id), worker, progress, not brief and redis.call('HGET', K.logs, id),
@@ -64,6 +78,9 @@ end
 
 local views = {}
 for at = FIRST, #ARGV, FIELDS do
+  if bytes >= BYTES_MAX then
+    break
+  end
   views[#views + 1] = view(ARGV[at], ARGV[at + 1])
 end
 return views

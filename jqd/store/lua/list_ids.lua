@@ -7,14 +7,14 @@
 --          (ready, loose, later, held, ended, dead), jobtype or sysid or nothing, score and id before which to begin, or nothing twice
 -- Returns  per place: score and id of the last that was looked at, or as it was asked for; 1: that was all there is; how many were looked at; flat: id, score
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
--- Cost     O(places · (log rows)² + ids looked at), and the bytes of their rows where a tag is looked for
+-- Cost     O(places · (log rows)² + ids looked at), and where a filter needs them the bytes of outcomes and rows: some BYTES_MAX
 --@include fail keys counts order queues heads pages holder move stands
 local limit, rows_max = number(ARGV[2], 'limit'), number(ARGV[3], 'rows')
 local tenant, wanted, how, tag, is_tried = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8] == '1'
 local of_some = tenant ~= '*' or wanted ~= ''
 local FIRST, FIELDS = 9, 4
 local CHUNK = 250  -- read at once
-local BYTES_MAX = 2 * 1024 * 1024  -- of rows in one call: a millisecond or two
+local BYTES_MAX = 2 * 1024 * 1024  -- of outcomes and rows in one call, and of AT_ONCE jobs more: a millisecond or two
 local JOBTYPE, TAGS = 2, 10  -- places in a row's header
 
 expect('later', 'ended', 'dead', 'jobs', 'outcome', 'tries', 'generation')
@@ -131,31 +131,44 @@ local function may_have_ended_so(id, kept)
   return is_wanted(its:match('^[^\30]*')), true
 end
 
--- How many of these ids, from the first on, are told by `bytes` of rows, what is left of these, and which of the ids may fit.
-local function fitting(name, ids, bytes)
-  local fit, known, asked, places = {}, {}, {}, {}
-  local has_ended = name == 'ended' or name == 'dead'
-  local outcomes = (has_ended and (of_some or how ~= '') or is_tried) and redis.call('HMGET', K.outcome, unpack(ids))
-  local tries = is_tried and redis.call('HMGET', K.tries, unpack(ids))
-  for at, id in ipairs(ids) do
+-- Whether an attempt of it ended, or may have. How it went is not read: that may be long.
+local function has_tried(id)
+  return redis.call('HEXISTS', K.tries, id) == 1 or redis.call('HEXISTS', K.outcome, id) == 1
+end
+
+-- Notes which of ids[first .. last] may fit. Returns the bytes that were read.
+local function note_fitting(name, ids, first, last, fit)
+  local bytes, known, asked, places = 0, {}, {}, {}
+  local has_ended = (name == 'ended' or name == 'dead') and (of_some or how ~= '')
+  local outcomes = has_ended and redis.call('HMGET', K.outcome, unpack(ids, first, last)) or {}
+  for at = first, last do
+    local id, kept = ids[at], outcomes[at - first + 1]
+    bytes = bytes + (kept and #kept or 0)
     fit[at], known[at] = true, not of_some or name == 'ready' or name == 'loose'
-    if has_ended and outcomes then
-      fit[at], known[at] = may_have_ended_so(id, outcomes[at])
+    if has_ended then
+      fit[at], known[at] = may_have_ended_so(id, kept)
     end
-    fit[at] = fit[at] and (not is_tried or outcomes[at] or tries[at]) and true
+    fit[at] = fit[at] and (not is_tried or has_tried(id))
     if fit[at] and (tag ~= '' or not known[at]) then
       asked[#asked + 1], places[#places + 1] = id, at
     end
   end
-  local rows = rows_within(asked, bytes)
+  local rows = #asked > 0 and redis.call('HMGET', K.jobs, unpack(asked)) or {}
   for number, at in ipairs(places) do
     local row = rows[number]
-    if row == nil then
-      return at - 1, 0, fit
-    end
-    bytes, fit[at] = bytes - (row and #row or 0), may_be(row, known[at])
+    bytes, fit[at] = bytes + (row and #row or 0), may_be(row, known[at])
   end
-  return #ids, bytes, fit
+  return bytes
+end
+
+-- How many of these ids, from the first on, are told by `bytes`, what is left of these, and which of the ids may fit.
+local function fitting(name, ids, bytes)
+  local fit, told = {}, 0
+  while told < #ids and bytes > 0 do
+    local last = math.min(#ids, told + AT_ONCE)
+    bytes, told = bytes - note_fitting(name, ids, told + 1, last, fit), last
+  end
+  return told, bytes, fit
 end
 
 local pages, bytes, rows_left = {}, BYTES_MAX, rows_max

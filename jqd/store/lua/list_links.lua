@@ -3,18 +3,19 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, number of children to be listed of each, and of those to be passed over; how many more jobs may be
 --          found, and of how many the ids follow that are known and not told again; these; then ids, or "=" and own ids
--- Returns  of how many of the given it tells: fewer are for the next call; then per such: id, its row without its argument, how it stands, number of failed
---          attempts, how many children it has, their ids, its generation (change), when (ms) it ended, or nothing; nil for what is not here; then the same of each
+-- Returns  of how many of the given it tells: fewer are for the next call, and fewer may be found then; then per such: id, its row without its argument,
+--          how it stands, number of failed attempts, how many children it has, their ids, its generation (change), when (ms) it ended, or nothing; nil for what is not here; then the same of each
 --          that was found
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a job may have an own id that was given, JQD_WRONG_TYPE, JQD_ARGUMENT
--- Cost     O((ids + found) · (members + children listed + parents)), no more than some LINKS children and parents but for one job
+-- Cost     O((ids + found) · (members + children listed + parents)) and the bytes of their rows, no more than some LINKS but for one job
 --@include fail keys now counts order queues heads pages members life settled holder move stands early tries links
 local identity = ARGV[2]
 local most, skip = number(ARGV[3], 'most'), number(ARGV[4], 'skip')
 local reach, known = number(ARGV[5], 'reach'), number(ARGV[6], 'known')
 local FIRST, FLOW = 7, 14  -- place in a row's header
 local ID = '^[0-7]' .. ('[0-9A-Z]'):rep(25) .. '$'  -- what is no own id, nearly always: else it is not found from here
-local LINKS = 4000  -- in one call: 2 ms, mostly for reading names of parents out of rows
+local LINKS = 4000  -- jobs, children and parents in one call: 2 ms, mostly for reading names of parents out of rows
+local A_LINK = 512  -- bytes of rows that cost as much
 
 expect('jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'life', 'generation', 'names', 'members')
 expect_held_keys()
@@ -26,7 +27,7 @@ for at = FIRST, FIRST + known - 1 do
 end
 
 local function meet(id)
-  if reach > 0 and id and not met[id] then
+  if id and not met[id] then
     met[id] = true
     found[#found + 1] = id
   end
@@ -45,14 +46,17 @@ local function told(id)
   local children = most > 0 and redis.call('ZRANGE', key, skip, skip + most - 1) or {}
   local flow = good and type(fields) == 'table' and type(fields[FLOW]) == 'table' and fields[FLOW] or {}
   local parents = type(flow.after) == 'table' and flow.after or {}
-  links = links + #children + #parents
+  links = links + 1 + #children + #parents + (#row + (tries and #tries or 0)) / A_LINK
   for at = 1, math.min(#children, reach - #found) do
     meet(children[at])
   end
   for at = 1, math.min(#parents, reach - #found) do
-    meet(given_id(parents[at]:find(ID) and parents[at] or '=' .. parents[at]))
+    local parent = type(parents[at]) == 'string' and parents[at]  -- else whoever reads the row tells what is wrong
+    meet(parent and given_id(parent:find(ID) and parent or '=' .. parent))
   end
-  meet(type(flow.parent) == 'string' and flow.parent)
+  if #found < reach then
+    meet(type(flow.parent) == 'string' and flow.parent)
+  end
   local _, how = how_stands(id, true)
   return {
     id, good and behind > 0 and row:sub(1, behind) .. '\192' or row, how, tries and #tries >= 4 and struct.unpack('>I4', tries) or 0,

@@ -5,19 +5,31 @@
 -- Returns  place to go on from ("0": that was all); time in ms; flat: jobtype, row of counts, since when (ms) the
 --          job that is next could have begun, or nothing. A jobtype may be told twice
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
--- Cost     O(part · log waiting), and the bytes of the rows of those that are next
+-- Cost     O(part · log waiting), and the bytes of the rows of those that are next, BYTES_MAX at most
 --@include fail keys now order queues heads pages move
 local SOON_MS, MICROS = 1000, 1000
+local BYTES_MAX = 2 * 1024 * 1024  -- of rows in one call: a millisecond or two
 local now_ms = clock(ARGV[1])
 local place, limit = ARGV[2], number(ARGV[3], 'limit')
 
 expect('types', 'jobs', 'counts', 'tries', 'generation')
 local following, rows = unpack(redis.call('HSCAN', K.counts, place, 'COUNT', limit))
 
+-- A row, unless it has more bytes than are left for this call.
+local bytes_left = BYTES_MAX
+local function row_within(key, id)
+  local bytes = redis.call('HSTRLEN', key, id)
+  if bytes > bytes_left then
+    return nil
+  end
+  bytes_left = bytes_left - bytes
+  return redis.call('HGET', key, id) or nil
+end
+
 -- When its last attempt had it wait until. Behind the first values of an outcome scripts can read no further.
 local function retried_ms(id)
   local DELAY, FINISHED = 8, 10
-  local row = redis.call('HGET', K.tries, id)
+  local row = row_within(K.tries, id)
   if not row or #row <= 8 or not has_begun(row) then
     return 0
   end
@@ -26,7 +38,7 @@ local function retried_ms(id)
   return fields[1] and (tonumber(fields[DELAY + 2]) or 0) + (tonumber(fields[FINISHED + 2]) or 0) or 0
 end
 
--- Of a job that waited for parents nobody knows when the last one ended: that of its push.
+-- Of a job that waited for parents nobody knows when the last one ended: that of its push. So it is where its row is not read.
 local function due_of(jobtype)
   local ID_LENGTH = 26
   local id = (first_waiting(jobtype) or keyed.known and keyed.best(jobtype) or ''):match('^[^:]*')
@@ -35,7 +47,7 @@ local function due_of(jobtype)
   end
   local due_ms = pushed_ms(id)
   if now_ms - due_ms > SOON_MS then
-    local _, _, date_ms = header(redis.call('HGET', K.jobs, id) or '')
+    local _, _, date_ms = header(row_within(K.jobs, id) or '')
     local anew_us = (redis.call('HGET', K.generation, id) or ''):match(':(%d+)')
     due_ms = math.max(due_ms, date_ms or 0, retried_ms(id), math.floor((tonumber(anew_us or nil) or 0) / MICROS))
   end
