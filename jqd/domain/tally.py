@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import add
 
-from jqd.domain.job import INTERRUPTED, SNOOZE, Fate, Held, Job, Outcome
+from jqd.domain.job import INTERRUPTED, SNOOZE, Fate, Held, Outcome
 from jqd.domain.tenant import annotate
 
 NAMES_MAX = 10_000  # jobtypes between two readings, which are a minute apart at most: some 6 MB
@@ -84,13 +84,13 @@ class Tally:
     def started(self, held: Sequence[Held], now_ms: int) -> None:
         """Count attempts that are given to a worker.
 
-        How long a job waited is noted of its first attempt, unless it waited for parents: of others nobody here knows
-        since when they could have begun.
+        How long a job waited is noted of its first attempt, or the first since it was tried anew, unless it waited for
+        parents: of others nobody here knows since when they could have begun.
         """
         for each in held:
             counts = self._counts(each.job.jobtype)
             counts.started += 1
-            if each.attempt == 1 and not each.snoozes and not each.interruptions and (ready_ms := _ready_ms(each.job)):
+            if each.attempt == 1 and not each.snoozes and not each.interruptions and (ready_ms := _ready_ms(each)):
                 counts.waited(max(0, now_ms - ready_ms))
 
     def ended(self, outcomes: Sequence[Outcome], void: Collection[int] | None) -> None:
@@ -122,8 +122,9 @@ def counts_of(row: dict[str, Counts], jobtype: str) -> Counts:
     return counts
 
 
-def _ready_ms(job: Job) -> int:
+def _ready_ms(held: Held) -> int:
     """Return since when a job could have begun; 0: not known."""
+    job = held.job
     if job.flow is not None and job.flow.after:
         return 0
-    return max(job.created_at_ms, job.eligible_at_ms)
+    return max(job.created_at_ms, job.eligible_at_ms, held.generation // 1000)  # it is in µs

@@ -56,6 +56,20 @@ def test_the_first_attempt_tells_how_long_its_job_waited_and_no_other() -> None:
     assert (counts.started, sum(counts.wait), counts.wait_ms) == (6, 3, 1_000)
 
 
+def test_a_job_that_was_tried_anew_waited_since_then() -> None:
+    """Its attempts are counted from one again. One with an own id has a generation from its push on."""
+    tally, now_ms = Tally(), 1_000_000
+    held = [
+        Held(job("a", created_at_ms=1), 1, 1, generation=(now_ms - 200) * 1000),
+        Held(job("b", created_at_ms=now_ms - 900), 1, 1, generation=(now_ms - 900) * 1000),
+        Held(job("c", created_at_ms=1, eligible_at_ms=now_ms - 50), 1, 1, generation=(now_ms - 300) * 1000),
+        Held(job("d", created_at_ms=1), 1, 1, generation=(now_ms + 5) * 1000),
+    ]
+    tally.started(held, now_ms)
+    counts = take(tally)["mail"]
+    assert (sum(counts.wait), counts.wait_ms) == (4, 1_150)
+
+
 def test_programs_that_make_up_names_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jqd.domain.tally.NAMES_MAX", 3)
     tally = Tally()
