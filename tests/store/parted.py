@@ -227,9 +227,10 @@ async def _clean(store: EdgeStore, before_ms: int) -> int:
     return gone
 
 
-def numbers(told: list[TypeView]) -> list[tuple[str, Counts, int]]:
-    """Of each jobtype; what happened in a minute is added up in another order."""
-    return [(view.jobtype, view.counts.numbers, view.oldest_ms) for view in told]
+def numbers(told: list[TypeView]) -> list[tuple[str, Counts, bool]]:
+    """Of each jobtype; what happened in a minute is added up in another order. Each partition has a job that is next:
+    since when the oldest of them could begin says nothing of which one is next of all."""
+    return [(view.jobtype, view.counts.numbers, view.oldest_ms > 0) for view in told]
 
 
 def shown(view: JobView) -> tuple[Any, ...]:
