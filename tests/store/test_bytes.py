@@ -84,7 +84,7 @@ async def fail_all(bench: StoreBench, fate: Fate, attempts: int = 1) -> None:
     ],
 )
 async def test_a_filter_looks_at_few_large_outcomes_in_one_call(
-    bench: StoreBench, scale: Scale, fate: Fate, asked: tuple[Any, ...]
+    bench: StoreBench, scale: Scale, fate: Fate, asked: tuple[State | None, str | None, str | None]
 ) -> None:
     await fail_all(bench, fate)
     scale.weights.clear()
