@@ -337,6 +337,8 @@ class _Walk:
         """Jobs of that piece: fetched again it must be as large, or `given` is not in it."""
         self.rows: list[JobView] = []
         """The rest of it, the newest last."""
+        self._behind: list[str] = []
+        """Those of `given` that lie behind it: it was longer before."""
         self.done = done
         self._end = start
         self._weary = False
@@ -358,6 +360,8 @@ class _Walk:
         self._end = page.cursor
         # A short piece means that many were looked at: more are left to the next page.
         self._weary = page.cursor != "" and len(page.jobs) < self.size
+        here = {view.id for view in page.jobs}
+        self._behind = [job_id for job_id in self.given if job_id not in here] if self._weary else []
         self._step_when_empty()
 
     def pop_newest(self) -> JobView:
@@ -369,7 +373,7 @@ class _Walk:
 
     def _step_when_empty(self) -> None:
         if not self.rows:
-            self.start, self.given, self.done = self._end, [], self._end == ""
+            self.start, self.given, self.done = self._end, self._behind, self._end == ""
 
 
 def _joined(one: TypeView, other: TypeView) -> TypeView:

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from jqd.store import (
     StoreStats,
     open_store,
 )
+from jqd.store.types import Page
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
 from tests.store.parted import CONFIG, PARTS, Cluster, fake, name_in, parted
@@ -236,3 +238,36 @@ async def test_rules_are_told_of_each_where_they_differ(fakes: Cluster) -> None:
 
     mixed = PartitionedStore([fakes.one, Other(fakes.clock), fakes.one], servers=3)
     assert mixed.durability_rule == f"partition 0, 2: {setting}; partition 1: at once"
+
+
+# ---------------------------------------------------------------- pieces that end by time
+
+
+class Busy:
+    """A partition whose lists end by time: how many jobs each call tells at most."""
+
+    def __init__(self, ids: list[str], most: list[int]) -> None:
+        self._ids, self._most = ids, iter(most)
+
+    async def list_jobs(
+        self, _state: None, _jobtype: None, _tag: None, limit: int, cursor: str, *_: Any, **__: Any
+    ) -> Page:
+        begin = int(cursor or 0)
+        end = begin + min(limit, next(self._most, limit))
+        jobs: list[Any] = [SimpleNamespace(id=each) for each in self._ids[begin:end]]
+        return Page(jobs, str(end) if end < len(self._ids) else "", 500)
+
+
+@pytest.mark.parametrize("most", [[40, 10, 40, 40], [40, 10, 5, 5, 40], [40, 1, 1, 1], [10, 30, 5]])
+async def test_a_piece_that_is_shorter_when_it_is_fetched_again_repeats_nothing(most: list[int]) -> None:
+    """What lies behind it was told, too, and comes with the next one."""
+    ids = [f"{number:03}" for number in reversed(range(120))]
+    one, other = Busy(ids[::2], most), Busy(ids[1::2], [])
+    parts: list[Any] = [one, other]
+    store, told, cursor = PartitionedStore(parts, servers=1), list[str](), ""
+    for _ in range(60):
+        page = await store.list_jobs(None, None, None, 40, cursor)
+        told, cursor = [*told, *(view.id for view in page.jobs)], page.cursor
+        if not cursor:
+            break
+    assert sorted(told, reverse=True) == ids
