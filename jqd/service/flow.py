@@ -20,15 +20,27 @@ from jqd.store import JobView
 from jqd.store.links import Linked
 
 CANCELS = 500  # in one frame
+PASSES = 4  # looks at a flow that is cancelled: each finds what the job before pushed until it was told
 DETAIL_MAX = 300  # characters of why a job was left for another: of up to 10,000
 
 
 async def cancel_flow(services: Services, given: str, breathe: Breathe, *, dry_run: bool = False) -> Tally:
-    """Cancel all jobs of a flow that have not ended. Raises NotFound."""
+    """Cancel all jobs of a flow that have not ended, also those that come into it meanwhile. Raises NotFound."""
     flow = await whole(services, given, breathe)
-    if not dry_run:
-        await noted(services, "flow cancel", given)
-    return await cancel_all(services, flow.jobs, [], dry_run=dry_run)
+    if dry_run:
+        return await cancel_all(services, flow.jobs, [], dry_run=True)
+    await noted(services, "flow cancel", given)
+    tally, seen, new = Tally(), set[str](), flow.jobs
+    with telling(tally):
+        for _ in range(PASSES):
+            some = await cancel_all(services, new, [])
+            tally.matched, tally.changed = tally.matched + some.matched, tally.changed + some.changed
+            seen.update(new)
+            flow = await whole(services, given, breathe)
+            new = {job_id: row for job_id, row in flow.jobs.items() if job_id not in seen}
+            if not new:
+                break
+    return tally
 
 
 async def retry_flow(services: Services, given: str, breathe: Breathe, *, dry_run: bool = False) -> Tally:

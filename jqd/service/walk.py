@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from jqd.domain.clock import Clock
 from jqd.domain.errors import NotFound
 from jqd.domain.job import State
@@ -29,7 +31,8 @@ KNOWN = 400  # jobs found last that one call is told, so that it does not walk b
 WALKS = 4  # of which further pages may be asked for: some 10 MB each
 WALK_KEPT_S = 60.0  # since its first page
 CHILDREN_MAX = 200  # of one job that are told with it
-MORE_MAX = 1_000  # further children of one job, or members of a group, in one call
+FURTHER_MAX = FLOW_MAX  # children of one job in one call, as many as a flow has jobs: 260 kB
+MORE_MAX = 1_000  # members of a group in one call
 NEAR_MAX = 100  # ids of parents, or of children, told of one job
 INGESTED_S = 1.0  # for what this daemon has journaled: some milliseconds, unless the store is away or far behind
 
@@ -110,7 +113,7 @@ class Walk:
         """Ids, and "=" with own ones, of all that is found or due."""
         self._due: dict[str, None] = {first: None}
         self._wide: dict[str, int] = {}
-        """Jobs with further children, and groups after "=" → how many of these were told."""
+        """Jobs with further children, and groups after "=" → how many members of these were told."""
         self._groups: set[str] = set()
         self._is_whole = is_ingested
 
@@ -137,42 +140,49 @@ class Walk:
         """Return the jobs from that place on. Raises StoreAway, StoreRefused."""
         await self.reach(services, begin + size + 1, breathe)
         rows = list(islice(self._jobs.values(), begin, begin + size))
-        near: list[str] = []
+        near, asked = dict[str, None](), dict[str, bool]()
         for row in rows:
-            near += row.listed[:NEAR_MAX]
-            near += await self._parents_told(services, row)
+            near |= dict.fromkeys(row.listed[:NEAR_MAX])
+            near |= dict.fromkeys(await self._parents_told(services, row, asked))
             await breathe()
-        await self._look(services, [each for each in dict.fromkeys(near) if each in self._due], breathe)
+        # They are beside the others: a walk made anew for a later page was not asked for this one, and must meet the
+        # jobs in the same order.
+        beside = await _look_beside(services, [each for each in near if each in self._due], breathe)
+        names = {row.job.name: job_id for job_id, row in beside.items() if row.job.name}
+        flow = Flow({**beside, **self._jobs}, {**names, **self._names}, self._is_whole)
         is_last = begin + size >= len(self._jobs) and not self._due and not self._wide
-        return Page(sorted(rows, key=lambda row: row.job.id), self.flow, 0 if is_last else begin + size)
+        return Page(sorted(rows, key=lambda row: row.job.id), flow, 0 if is_last else begin + size)
 
-    async def _parents_told(self, services: Services, row: Linked) -> Sequence[str]:
+    async def _parents_told(self, services: Services, row: Linked, asked: dict[str, bool]) -> Sequence[str]:
         """Return the parents that are told of a job: the first, those that it waits for, and that it was cancelled for.
-        The latter two may be any of 10,000."""
-        parents = [key_of(each) for each in self.flow.parents(row)]
+        The latter two may be any of 10,000. `asked`: as in `_unended`."""
+        parents = self.flow.parents(row)
         if len(parents) <= NEAR_MAX or row.state == State.CANCELLED:
-            return parents
-        return [*parents[:NEAR_MAX], *(await _unended(services, parents) if row.state == State.BLOCKED else ())]
+            return [key_of(each) for each in parents]
+        waits = await _unended(services, parents, asked) if row.state == State.BLOCKED else ()
+        return [*map(key_of, parents[:NEAR_MAX]), *waits]
 
     async def _look(self, services: Services, given: Sequence[str], breathe: Breathe) -> None:
+        """Take the jobs with these ids, and what is found from them; the last stay due where links are very many."""
         reach = max(0, PIECE - len(given))
         known = list(islice(reversed(self._jobs), KNOWN)) if reach else []
-
         pieces = pieces_of(services, given)
         told: dict[int, Sequence[Linked | None]] = {}
 
         async def one(place: int) -> None:
             home, its = pieces[place]
-            told[place] = await services.store.at(home).list_links(its, CHILDREN_MAX, 0, reach, known)
+            told[place] = await services.store.at(home).list_links(
+                its, CHILDREN_MAX, 0, reach, known, LINKS_MAX // PIECES
+            )
 
         await act_on_each(range(len(pieces)), one, PIECES)
         for place in range(len(pieces)):  # not as they came: whoever walks again meets the jobs in the same order
             for row in told[place]:
                 if row is not None and services.principal.can_access(row.job.jobtype):
                     self._add(row)
+            for each in pieces[place][1][: len(told[place])]:
+                self._due.pop(each, None)
             await breathe()
-        for each in given:
-            self._due.pop(each, None)
 
     def _add(self, row: Linked) -> None:
         """Take a job, unless it was found by way of one that the principal may not see."""
@@ -207,10 +217,13 @@ class Walk:
             group = await services.home(key[1:]).get_group(key[1:], MORE_MAX, self._wide[key])
             found, end = (group.job_ids, group.end) if group is not None else ((), 0)
         else:
-            home, told = partition_of(key, services.partitions), self._wide[key]
-            (row,) = await services.store.at(home).list_links([key], MORE_MAX, told)
-            found = row.listed if row is not None else ()
-            end = told + len(found) if len(found) == MORE_MAX else 0
+            # All in one call: a child that is told of its parent's end is listed last from then on, so whoever passes
+            # over as many as were listed before passes over others.
+            home = partition_of(key, services.partitions)
+            (row,) = await services.store.at(home).list_links([key], FURTHER_MAX)
+            found, end = row.listed if row is not None else (), 0
+            if row is not None and row.children > len(found):
+                self._is_whole = False
         self._meet(found)
         if end:
             self._wide[key] = end
@@ -250,6 +263,24 @@ async def look(services: Services, job_ids: Iterable[str], breathe: Breathe) -> 
     return found
 
 
+async def _look_beside(services: Services, given: Sequence[str], breathe: Breathe) -> dict[str, Linked]:
+    """As `look`, without what these wait for: that may be very much, and a page needs their names and states only."""
+    found: dict[str, Linked] = {}
+
+    async def one(piece: tuple[int, Sequence[str]]) -> None:
+        home, its = piece
+        while its:
+            rows = await services.store.at(home).list_links(its, 0, links=LINKS_MAX // PIECES)
+            its = its[len(rows) :]
+            for row in rows:
+                if row is not None and services.principal.can_access(row.job.jobtype):
+                    found[row.job.id] = row._replace(job=replace(row.job, flow=None))
+            await breathe()
+
+    await act_on_each(pieces_of(services, given), one, PIECES)
+    return found
+
+
 async def wait_ingested(services: Services) -> bool:
     """Whether the store has all that was pushed here before, within INGESTED_S: who pushed sees it."""
     return await services.control.wait_ingested(INGESTED_S)
@@ -265,14 +296,20 @@ async def _begin(services: Services, given: str, breathe: Breathe) -> Walk:
     return walk
 
 
-async def _unended(services: Services, parents: Sequence[str]) -> Sequence[str]:
-    """Return the first of these that have not ended."""
+async def _unended(services: Services, parents: Sequence[str], asked: dict[str, bool]) -> Sequence[str]:
+    """Return the first of these that have not ended. `asked`: parents for which the store was asked → whether they had
+    not; jobs side by side often wait for the same."""
+
+    async def one(piece: tuple[int, Sequence[str]]) -> None:
+        home, its = piece
+        is_open = {*await services.store.at(home).unfinished(its)}
+        asked.update((each, each in is_open) for each in its)
+
     found: list[str] = []
     for at in range(0, len(parents), PIECE * PIECES):
-        some, is_open = parents[at : at + PIECE * PIECES], set[str]()
-        for home, its in pieces_of(services, some):
-            is_open.update(await services.store.at(home).unfinished(its))
-        found += [each for each in some if each in is_open]
+        some = [key_of(each) for each in parents[at : at + PIECE * PIECES]]
+        await act_on_each(pieces_of(services, [each for each in some if each not in asked]), one, PIECES)
+        found += [each for each in some if asked[each]]
         if len(found) >= NEAR_MAX:
             break
     return found[:NEAR_MAX]

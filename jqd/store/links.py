@@ -230,21 +230,30 @@ class LinkMethods(ScriptMethods):
             await self._caller.call("drop_links", rest_until_ms, *flat)
 
     async def list_links(
-        self, given: Sequence[str], most: int, skip: int = 0, reach: int = 0, known: Sequence[str] = ()
+        self,
+        given: Sequence[str],
+        most: int,
+        skip: int = 0,
+        reach: int = 0,
+        known: Sequence[str] = (),
+        links: int | None = None,
     ) -> list[Linked | None]:
         """Of each, up to `most` children after the first `skip`; None for what is not here. One whose row cannot be
         read has no jobtype, and counts as failed. `given`: ids, or "=" and own ones. Behind these stand up to `reach`
-        jobs more, found from them, the nearest first, and none of `known`.
+        jobs more, found from them, the nearest first, and none of `known`. Fewer than are given where these have more
+        than `links` parents and listed children.
 
         Raises StoreUnsettled where an own id may be in a journal only."""
         found: list[Linked | None] = []
-        left = given
-        while left:
+        left, told = given, 0
+        while left and (links is None or told <= links):
             some = left[:LOOKED]
             numbers = most, skip, reach, len(known)
             answer = await self._caller.call("list_links", self._caller.identity, *numbers, *known, *some)
             looked, *rows = self._list("jobs", answer)
-            found += [None if row is None else self._linked(row) for row in rows]
+            new = [None if row is None else self._linked(row) for row in rows]
+            told += sum(len(row.listed) + len(row.job.flow.after if row.job.flow else ()) for row in new if row)
+            found += new
             left = left[max(1, self._whole("jobs", looked)) :]
         return found
 

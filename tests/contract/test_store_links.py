@@ -342,7 +342,10 @@ async def test_of_very_many_links_one_call_tells_some_jobs_and_the_next_the_othe
     bench = store_bench
     wide = [blocked(bench, *([bench.make()] * AFTER_MAX)) for _ in range(3)]
     await bench.add(*wide)
-    assert await links(bench, [job.id for job in wide]) == [job.id for job in wide]
+    ids = [job.id for job in wide]
+    assert await links(bench, ids) == ids
+    assert await links(bench, ids, links=AFTER_MAX - 1) == ids[:1]
+    assert await links(bench, ids, links=AFTER_MAX) == ids[:2]
 
 
 async def test_an_own_id_may_be_in_a_journal_only_until_the_store_is_settled(store_bench: StoreBench) -> None:

@@ -17,6 +17,7 @@ from jqd.service.walk import FLOW_MAX, NEAR_MAX
 from jqd.store.links import Linked
 
 PAGE = 500  # jobs of one answer
+BEHIND = "!"  # begins a cursor: below all ids, so a daemon that takes it for one repeats, and leaves out none
 
 
 class FlowQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,7 +69,7 @@ async def get(parts: ApiContext, request: Request, job_id: str) -> Response:
     for row in found.rows:
         jobs.append(_row_of(found.flow, row))
         await request.breathe()
-    page = FlowPage(jobs, str(found.end or ""), found.flow.is_whole)
+    page = FlowPage(jobs, f"{BEHIND}{found.end}" if found.end else "", found.flow.is_whole)
     return answer(200, page, request.answer_language())
 
 
@@ -90,9 +91,10 @@ def _begin(cursor: str) -> int:
     """Return behind how many jobs a page begins. Raises Invalid."""
     if not cursor:
         return 0
-    if not (cursor.isdecimal() and cursor.isascii() and len(cursor) <= len(str(FLOW_MAX))):
+    sign, number = cursor[:1], cursor[1:]
+    if not (sign == BEHIND and number.isdecimal() and number.isascii() and len(number) <= len(str(FLOW_MAX))):
         raise Invalid(f"cursor {cursor[:32]!r} is none that an answer gave; leave it out to begin anew")
-    return int(cursor)
+    return int(number)
 
 
 def read_change(request: Request) -> Change:
