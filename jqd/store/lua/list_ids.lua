@@ -14,7 +14,8 @@ local tenant, wanted, how, tag, is_tried = ARGV[4], ARGV[5], ARGV[6], ARGV[7], A
 local of_some = tenant ~= '*' or wanted ~= ''
 local FIRST, FIELDS = 9, 4
 local CHUNK = 250  -- read at once
-local BYTES_MAX = 2 * 1024 * 1024  -- of outcomes and rows in one call, and of AT_ONCE jobs more: a millisecond or two
+local BYTES_MAX = 2 * 1024 * 1024  -- of outcomes and rows in one call, and some more than fit: a millisecond or two
+local OUTCOMES = 25  -- read at once, of some 80 KB at most
 local JOBTYPE, TAGS = 2, 10  -- places in a row's header
 
 expect('later', 'ended', 'dead', 'jobs', 'outcome', 'tries', 'generation')
@@ -136,14 +137,14 @@ local function has_tried(id)
   return redis.call('HEXISTS', K.tries, id) == 1 or redis.call('HEXISTS', K.outcome, id) == 1
 end
 
--- Notes which of ids[first .. last] may fit. Returns the bytes that were read.
-local function note_fitting(name, ids, first, last, fit)
-  local bytes, known, asked, places = 0, {}, {}, {}
+-- Notes which of ids[first .. last] may fit, as far as `bytes` go. Returns the last of them, and what is left of these.
+local function note_fitting(name, ids, first, last, fit, bytes)
+  local known, asked, places = {}, {}, {}
   local has_ended = (name == 'ended' or name == 'dead') and (of_some or how ~= '')
   local outcomes = has_ended and redis.call('HMGET', K.outcome, unpack(ids, first, last)) or {}
   for at = first, last do
     local id, kept = ids[at], outcomes[at - first + 1]
-    bytes = bytes + (kept and #kept or 0)
+    bytes = bytes - (kept and #kept or 0)
     fit[at], known[at] = true, not of_some or name == 'ready' or name == 'loose'
     if has_ended then
       fit[at], known[at] = may_have_ended_so(id, kept)
@@ -153,20 +154,22 @@ local function note_fitting(name, ids, first, last, fit)
       asked[#asked + 1], places[#places + 1] = id, at
     end
   end
-  local rows = #asked > 0 and redis.call('HMGET', K.jobs, unpack(asked)) or {}
+  local rows = rows_within(asked, bytes)
   for number, at in ipairs(places) do
     local row = rows[number]
-    bytes, fit[at] = bytes + (row and #row or 0), may_be(row, known[at])
+    if row == nil then
+      return at - 1, 0
+    end
+    bytes, fit[at] = bytes - (row and #row or 0), may_be(row, known[at])
   end
-  return bytes
+  return last, bytes
 end
 
 -- How many of these ids, from the first on, are told by `bytes`, what is left of these, and which of the ids may fit.
 local function fitting(name, ids, bytes)
   local fit, told = {}, 0
   while told < #ids and bytes > 0 do
-    local last = math.min(#ids, told + AT_ONCE)
-    bytes, told = bytes - note_fitting(name, ids, told + 1, last, fit), last
+    told, bytes = note_fitting(name, ids, told + 1, math.min(#ids, told + OUTCOMES), fit, bytes)
   end
   return told, bytes, fit
 end
