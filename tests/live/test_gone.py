@@ -62,7 +62,8 @@ def test_a_daemon_that_was_killed_and_started_again_says_so_itself() -> None:
             assert (row["daemon"], row["how"], row["by"], row["times"]) == (name, "died", [name], 1)
             assert again.stop() == 0
         with Daemon(base / "one", "--store", server.url, env=LEASE) as third:
-            assert wait_gone(third, "daemons")[0]["at"] == row["at"], "it was stopped in good order; that is no death"
+            ats = {each["at"] for each in gone(third, "daemons")}  # none where it stopped before it had said so
+            assert ats <= {row["at"]}, "it was stopped in good order; that is no death"
             assert third.stop() == 0
 
 
