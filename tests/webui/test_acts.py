@@ -149,7 +149,12 @@ def mend(page: Page, made: Made) -> None:
 
 def count_on(page: Page, made: Made) -> None:
     """Each answer has looked at some; on a busy machine at few."""
-    more = page.get_by_role("button", name="Go on counting")
+    again(page, "Go on counting")
+
+
+def again(page: Page, label: str) -> None:
+    """Without scripts: press this as long as there is one."""
+    more = page.get_by_role("button", name=label, exact=True)
     while more.count():
         with page.expect_navigation():
             more.click()
@@ -166,13 +171,19 @@ def stop_early(page: Page, made: Made) -> None:
             route.continue_()
 
     page.route("**/bulk/piece", hold)
-    click(*([] if made.scripts else ["Go on counting"]), "Cancel these *", "Stop")(page, made)
+    if not made.scripts:
+        count_on(page, made)
+    click("Cancel these *", "Stop")(page, made)
     page.unroute("**/bulk/piece")
 
 
 def go_on(page: Page, made: Made) -> None:
     """With scripts it counts and goes on by itself."""
-    click(*(["Cancel these *"] if made.scripts else ["Cancel all, without counting them", "Go on"]))(page, made)
+    if made.scripts:
+        click("Cancel these *")(page, made)
+    else:
+        click("Cancel all, without counting them")(page, made)
+        again(page, "Go on")
 
 
 def unregister(page: Page, made: Made) -> None:
