@@ -113,7 +113,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
             if not cursor:
                 return
             far += answer.get("looked", 0)
-            if looked is not None:
+            if looked is not None and far:  # a tenant is not told
                 looked(far, answer.get("of"))
             left = None if left is None else left - len(infos)
 

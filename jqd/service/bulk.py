@@ -91,7 +91,7 @@ class Tally(msgspec.Struct):
     changed: int = 0
     cursor: str = ""
     """For the next request; empty: that was all."""
-    looked: Looked | msgspec.UnsetType = msgspec.UNSET
+    looked: Looked = msgspec.UNSET
     """With a cursor only, as `of`."""
     of: Of = msgspec.UNSET
     refused: list[Refused] | msgspec.UnsetType = msgspec.UNSET
@@ -209,7 +209,7 @@ async def _each_piece(services: Services, wanted: Filter, tally: Tally, may: Tes
             if not tally.cursor or (looked >= free and trio.current_time() >= until_s):
                 break
         if tally.cursor:
-            tally.looked, tally.of = looked, await reach(services, wanted, tally.cursor)
+            tally.looked, tally.of = await reach(services, wanted, tally.cursor, looked)
 
 
 async def _act_on(matched: Sequence[Found], wanted: Filter, tally: Tally, act: Act) -> None:

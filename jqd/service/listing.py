@@ -36,7 +36,7 @@ TEXTS_MAX = 100  # lines of one reason that are told apart: 30 kB
 HOUR_MS = 3_600_000
 
 T = TypeVar("T")
-Looked = Annotated[int, Meta(description="jobs looked at")]
+Looked = Annotated[int, Meta(description="jobs looked at; left out for a tenant")] | UnsetType
 Of = (
     Annotated[int, Meta(description="jobs that this goes through at most; left out where it is over, and for a tenant")]
     | UnsetType
@@ -134,15 +134,18 @@ async def list_jobs(services: Services, wanted: JobFilter, limit: int) -> Page:
             return Page(found, cursor, looked)
 
 
-async def reach(services: Services, wanted: JobFilter, cursor: str) -> Of:
-    """Return how many jobs a look by this filter goes through at most, if it has a cursor; who is of one tenant may not
-    know. Raises StoreAway, StoreRefused.
+async def reach(services: Services, wanted: JobFilter, cursor: str, looked: int) -> tuple[Looked, Of]:
+    """Return how many jobs were looked at, and how many a look by this filter goes through at most, if it has a cursor.
+
+    Who is of one tenant may know neither: both count the jobs of others. Raises StoreAway, StoreRefused.
     """
-    if not cursor or not services.principal.sees_all:
-        return UNSET
+    if not services.principal.sees_all:
+        return UNSET, UNSET
+    if not cursor:
+        return looked, UNSET
     counts = (await services.store.stats()).counts
     states = TOGETHER.get(wanted.state, (wanted.state,)) if wanted.state else State
-    return int(sum(getattr(counts, state.value) for state in states))
+    return looked, int(sum(getattr(counts, state.value) for state in states))
 
 
 async def failures(services: Services, wanted: JobFilter) -> Failures:

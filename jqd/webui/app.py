@@ -204,7 +204,7 @@ class Ui:
         visit: Visit = g.get("visit") or Visit(self, request.path, {}, {}, None)
         match error:
             case LoginNeeded():
-                return visit.go("/login", next=visit.url if request.method == "GET" else "/")
+                return _to_login(visit, next=visit.url if request.method == "GET" else "/")
             case HTTPException():
                 status = error.code or 500
                 return visit.render("refused.html", status=status, what=error.name, why=error.description)
@@ -212,7 +212,7 @@ class Ui:
                 return visit.render("refused.html", status=403, what="Refused", why=str(error))
             case JqdClientError() if has_ended(error) and visit.has_session and not visit.session.is_open:
                 self.sessions.end(visit.session)
-                return visit.go("/login", next=visit.url, why="ended")
+                return _to_login(visit, next=visit.url, why="ended")
             case JqdClientError() if isinstance(error, AWAY):
                 looks = request.method == "GET"
                 again = visit.url if looks else "/"
@@ -263,4 +263,13 @@ async def _secured(answer: Response) -> Response:
     if request.method not in LOOKS and request.http_version.startswith("1") and not g.get("is_read"):
         # Nothing more can be asked on a connection on which a body was left unread.
         answer.headers["connection"] = "close"
+    return answer
+
+
+def _to_login(visit: Visit, **query: str) -> Response:
+    """Lead to the login; what only renews a part of a page leads the whole page there."""
+    answer = visit.go("/login", **query)
+    if "hx-request" in request.headers:
+        answer.headers["hx-redirect"] = answer.headers["location"]
+        answer.status_code = 204  # a redirect would be followed, and its page put into the part
     return answer

@@ -189,6 +189,8 @@ def go_on(page: Page, made: Made) -> None:
 def unregister(page: Page, made: Made) -> None:
     page.goto(page.url.partition("/worker/")[0] + "/workers")
     row = page.locator("tr", has_text=made.name).filter(has=page.get_by_role("button")).first
+    while not row.count():  # what pages share may be a second old, and this one does not renew itself without scripts
+        page.reload()
     row.get_by_role("button", name="Unregister").click()
     click("Unregister")(page, made)
 

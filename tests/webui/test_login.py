@@ -136,6 +136,9 @@ async def test_who_is_revoked_sees_nothing_that_others_with_the_same_rights_are_
     assert (await other.get("/jobs?name=a")).status_code == 200
     answer = await revoked.get("/jobs?name=a")
     assert (answer.status_code, answer.headers["location"][-9:]) == (303, "why=ended")
+    part = await revoked.get("/jobs?name=a", headers={"hx-request": "true"})
+    assert part.status_code == 204
+    assert part.headers["hx-redirect"].startswith("/login?"), "a page that is open goes there as a whole"
     assert (await other.get("/jobs?name=a")).status_code == 200
     ui.sessions.close()
 

@@ -57,8 +57,8 @@ class Errors(Struct, frozen=True):
 
     errors: Sequence[Reason]
     others: Annotated[int, Meta(description="failures with rarer reasons")]
-    looked: Looked
     cursor: str
+    looked: Looked = UNSET
     of: Of = UNSET
 
 
@@ -83,9 +83,9 @@ async def list_jobs(parts: ApiContext, request: Request) -> Response:
     """
     query = read_query(request, JobsQuery)
     page = await listing.list_jobs(parts.services, query, query.limit)
-    of = await listing.reach(parts.services, query, page.cursor)
+    looked, of = await listing.reach(parts.services, query, page.cursor, page.looked)
     return await answer_rows(
-        request, Jobs([], page.cursor, page.looked, of), (job_brief(parts.services, view) for view in page.jobs)
+        request, Jobs([], page.cursor, looked, of), (job_brief(parts.services, view) for view in page.jobs)
     )
 
 
@@ -112,8 +112,8 @@ async def list_errors(parts: ApiContext, request: Request) -> Response:
         )
         for group in found.groups
     )
-    of = await listing.reach(parts.services, query, found.cursor)
-    return await answer_rows(request, Errors([], found.others, found.looked, found.cursor, of), rows)
+    looked, of = await listing.reach(parts.services, query, found.cursor, found.looked)
+    return await answer_rows(request, Errors([], found.others, found.cursor, looked, of), rows)
 
 
 async def list_daemons(parts: ApiContext, request: Request) -> Response:

@@ -155,7 +155,7 @@ class Jobs(Struct, frozen=True):
 
     jobs: Sequence[JobBrief]
     cursor: Annotated[str, Meta(description="for the next page; a page without jobs may have one, too")]
-    looked: Looked = 0
+    looked: Looked = UNSET
     of: Of = UNSET
 
 
