@@ -199,7 +199,10 @@ def test_a_hook_that_is_gone_gets_nothing_more(shared_daemons: tuple[Daemon, Dae
     with registered(shared_daemon, hook.url, "gone", style="webhook") as row, Client(shared_daemon.url) as client:
         job_id = client.push("gone", say((410, {}, ""), (200, {}, "")), max_retry=0)
         deadline_s = time.monotonic() + START_S
-        while any(row["worker_id"] in each.get("/v1/workers").text for each in (shared_daemon, other)):
+        while any(
+            row["worker_id"] in {found["worker_id"] for found in each.get("/v1/workers").json()["workers"]}
+            for each in (shared_daemon, other)
+        ):
             assert time.monotonic() < deadline_s, "it is registered still"
             time.sleep(0.02)
         assert len(hook.asked(job_id)) == 1, "nor by the other daemon, which had not heard that it is gone"
