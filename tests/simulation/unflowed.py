@@ -51,17 +51,17 @@ def _all_but_one(real: Real) -> Real:
 def _under_any_id(real: Real) -> Real:
     numbers = itertools.count()
 
-    async def push_own(services: Services, item: Mapping[str, Any]) -> Pushed:
-        pushed: Pushed = await real(services, item)
-        await real(services, {**item, "job_id": f"{item['job_id']}.{next(numbers)}"})
+    async def push_own(services: Services, item: Mapping[str, Any], trace: str = "") -> Pushed:
+        pushed: Pushed = await real(services, item, trace)
+        await real(services, {**item, "job_id": f"{item['job_id']}.{next(numbers)}"}, trace)
         return pushed
 
     return push_own
 
 
 def _by_nobody(real: Real) -> Real:
-    async def push_own(services: Services, item: Mapping[str, Any]) -> Pushed:
-        pushed: Pushed = await real(services, {**item, "after": ["0" * 26], "delay": 86_400})
+    async def push_own(services: Services, item: Mapping[str, Any], trace: str = "") -> Pushed:
+        pushed: Pushed = await real(services, {**item, "after": ["0" * 26], "delay": 86_400}, trace)
         return pushed
 
     return push_own
