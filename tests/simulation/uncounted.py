@@ -5,12 +5,12 @@ from tests.simulation.mistake import Mistake, in_scripts, mistake
 UNCOUNTED: dict[str, Mistake] = {
     "try-uncounted": mistake(
         "wipe,lost,workers",
-        0,
+        10,
         "number",
         "a failed attempt is not counted when a hand-over of the next one is told to an emptied store before it",
         in_scripts("elseif one.fate ~= RETRY or in_hand_of(", "elseif true or in_hand_of("),
         lends=True,
-        dense=2,
+        dense=4,
     ),
     "given-back-uncounted": mistake(
         "kill",
