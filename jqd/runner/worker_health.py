@@ -90,7 +90,9 @@ class WorkerViews:
         """Return our view as it is now: a new setting where something changed since the last look."""
         now_ms = self._clock.wall_ms()
         if self._clock.mono_s() - self._gone_at_s >= GONE_EVERY_S:
-            self._gone, self._gone_at_s = tuple(self._workers.departures.rows()), self._clock.mono_s()
+            gone = tuple(self._workers.departures.rows())
+            if gone != self._gone:
+                self._gone, self._gone_at_s = gone, self._clock.mono_s()
         body = _encoder.encode(WorkerView(self._rows(), self.url, machine(), self._gone))
         setting = self._settings.get(VIEW, self._daemon)
         if setting is None or bytes(setting.body) != body or now_ms - setting.at_ms > AGAIN_S * 1000:

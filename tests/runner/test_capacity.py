@@ -130,3 +130,14 @@ def test_a_daemon_says_where_it_is_reached_and_a_loopback_address_only_on_its_ma
     assert hall.views.urls(daemons, None) == ["https://jqd.example.org", "http://127.0.0.1:7420"]
     assert hall.views.urls(daemons, "127.0.0.1") == hall.views.urls(daemons, None)
     assert hall.views.urls(daemons, "10.0.0.1") == ["https://jqd.example.org"]
+
+
+def test_a_departure_is_said_at_the_next_look_however_short_ago_there_was_none(hall: Hall) -> None:
+    before = hall.views.look().body
+    hall.workers.departures.note("daemon", "d2", died=True)
+    first = hall.views.look().body
+    assert first != before, "a daemon that stops in a moment has said it"
+    hall.workers.departures.note("daemon", "d3", died=True)
+    assert hall.views.look().body == first, "but a fleet that leaves makes no view for each"
+    hall.clock.advance(views_module.GONE_EVERY_S)
+    assert hall.views.look().body != first
