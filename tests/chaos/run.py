@@ -25,7 +25,7 @@ from tests.chaos.nemesis import CALM_S, LEASE_S, WIPE, Strike, plan
 from tests.chaos.plain import Plain
 from tests.chaos.verdict import Verdict
 from tests.chaos.workload import CALL_S, MAX_RETRY, POLL_S, Settings, Workload
-from tests.live.harness import short_directory
+from tests.directories import short_directory
 from tests.stalls import STALL_S
 from tests.store.places import check_places
 

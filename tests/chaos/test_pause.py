@@ -29,7 +29,8 @@ from jqd.store import JobView, RedisStore, open_store
 from tests.chaos.cluster import Cluster, History, in_thread
 from tests.chaos.edge import Edge
 from tests.chaos.history import load
-from tests.live.harness import Daemon, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Daemon
 
 LEASE_S = 1.2
 TAKEN_OVER_S = LEASE_S + 2.0  # the promise: eligible again by then

@@ -2,7 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.live.harness import Daemon, Process, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Daemon, Process
 
 
 @pytest.fixture(scope="package")

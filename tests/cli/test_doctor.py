@@ -16,7 +16,8 @@ import trustme
 from jqd.cli import run
 from jqd.cli.exits import Exit
 from jqd.journal.files import Files, holding
-from tests.live.harness import Daemon, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Daemon
 from tests.valkey import Valkey, valkey
 
 SOON_S = 30.0  # for a loop that tries again within three seconds, on a loaded machine

@@ -17,7 +17,8 @@ from jqd.domain.clock import SystemClock
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES
 from tests.cli.books import AT_MS, Batch, a_bit_of_everything, files_of, flip, states, told, write
 from tests.cli.books import data_dir as data_dir  # the fixture
-from tests.live.harness import Daemon, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Daemon
 
 END_S = 60.0  # for one command on a loaded machine
 

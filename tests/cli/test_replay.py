@@ -24,7 +24,7 @@ from jqd.journal.recover import Retired, write_retired
 from jqd.store import StoreConfig, open_embedded
 from tests.cli.books import AT_MS, Batch, Ids, cancels, flip, outcome, outcomes, states, write
 from tests.cli.replayed import FAILED, Told, contents, into, replayed, views, watched
-from tests.live.harness import short_directory
+from tests.directories import short_directory
 from tests.valkey import Valkey, fresh_valkey, valkey_server
 
 __all__ = ["fresh_valkey", "valkey_server"]

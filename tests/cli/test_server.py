@@ -14,7 +14,8 @@ from jqd.cli import run
 from jqd.cli.exits import Exit
 from jqd.client import Client
 from jqd.domain.errors import StoreAway
-from tests.live.harness import Process, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Process
 
 END_S = 30.0  # for a process to go once it was told
 

@@ -34,7 +34,8 @@ import redis
 from jqd.client import Client
 from jqd.store import StoreConfig
 from jqd.store.keys import Keys
-from tests.live.harness import ROOT, START_S, Daemon, Worker, short_directory
+from tests.directories import short_directory
+from tests.live.harness import ROOT, START_S, Daemon, Worker
 from tests.live.test_crash import wait_all_ended
 from tests.store.places import check_places
 from tests.valkey import valkey

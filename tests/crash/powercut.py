@@ -32,7 +32,8 @@ from jqd.journal import JournalConfig, open_journal
 from tests.crash import mounts
 from tests.crash.blocklog import FLUSH, IMAGE, Op, read_log
 from tests.crash.disk import quiet
-from tests.live.harness import ROOT, Daemon, short_directory
+from tests.directories import short_directory
+from tests.live.harness import ROOT, Daemon
 from tests.valkey import valkey
 
 DISK_BYTES = 16 << 20  # the smallest on which ext4 has a journal of its own with some room

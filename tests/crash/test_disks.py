@@ -19,7 +19,8 @@ import trio
 from jqd.client import Client
 from tests.crash import mounts
 from tests.crash.powercut import read_jobs
-from tests.live.harness import Daemon, Worker, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Daemon, Worker
 from tests.live.test_crash import wait_all_ended
 from tests.valkey import Valkey, valkey
 

@@ -22,7 +22,8 @@ from jqd.api.route import Route
 from jqd.domain.root_token import FILE
 from jqd.domain.tokens import Role
 from jqd.routes import ROUTES
-from tests.live.harness import Daemon, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import Daemon, wait_for
 from tests.stalls import unstalled
 from tests.wire.attack import Answer, mutate, parse
 

@@ -6,7 +6,6 @@ import queue
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -19,6 +18,7 @@ import httpx2
 
 from jqd.client import Client, JobInfo
 from tests import stalls
+from tests.directories import short_directory
 from tests.valkey import Valkey, valkey
 
 # A short lease: the daemons that may claim again wait for one.
@@ -166,13 +166,6 @@ class Worker(Process):
     def starts(self) -> Counter[str]:
         """How often each job was started."""
         return Counter(str(e["job_id"]) for e in self.entries() if e["event"] == "start")
-
-
-@contextmanager
-def short_directory() -> Iterator[Path]:
-    """A directory whose path leaves room for a unix socket (108 bytes)."""
-    with tempfile.TemporaryDirectory(prefix="jqd-") as path:
-        yield Path(path)
 
 
 class Pair(NamedTuple):

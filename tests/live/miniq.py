@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import httpx2
 
 from jqd.client import Client, JobInfo
-from tests.live.harness import LEASE, Daemon, short_directory
+from tests.directories import short_directory
+from tests.live.harness import LEASE, Daemon
 from tests.valkey import Valkey, valkey
 
 WAIT_S = 30.0  # for a job to end on a busy machine

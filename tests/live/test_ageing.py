@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from jqd.client import Client
-from tests.live.harness import QUICK, Daemon, Process, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import QUICK, Daemon, Process, wait_for
 from tests.valkey import valkey
 
 PERIOD_S, LATE = 1, 2  # steps that the job is worse by than those that come later

@@ -8,7 +8,8 @@ import pytest
 import redis
 
 from jqd.client import Client
-from tests.live.harness import LEASE, START_S, Daemon, Worker, short_directory
+from tests.directories import short_directory
+from tests.live.harness import LEASE, START_S, Daemon, Worker
 from tests.valkey import Valkey, valkey
 
 WAIT_S = 30.0  # for jobs to end on a busy machine

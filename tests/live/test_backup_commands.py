@@ -14,7 +14,8 @@ from jqd.client import Client
 from jqd.domain.errors import StoreAway, StoreRefused
 from jqd.store import StoreConfig, copy_rdb
 from jqd.store.rdb import _received
-from tests.live.harness import LEASE, Daemon, Worker, short_directory
+from tests.directories import short_directory
+from tests.live.harness import LEASE, Daemon, Worker
 from tests.valkey import Valkey, valkey
 
 WAIT_S = 30.0  # for jobs to end on a busy machine

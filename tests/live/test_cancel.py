@@ -4,7 +4,8 @@ import time
 from pathlib import Path
 
 from jqd.client import Cancel, Client
-from tests.live.harness import LEASE, Daemon, Worker, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import LEASE, Daemon, Worker, wait_for
 from tests.valkey import valkey
 
 WAIT_S = 30.0  # no answer comes near

@@ -14,7 +14,8 @@ import pytest
 
 from jqd.client import Client, JobInfo
 from jqd.client.job_info import FINAL_STATES
-from tests.live.harness import AS_ROOT, LEASE, ROOT, Daemon, Process, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import AS_ROOT, LEASE, ROOT, Daemon, Process, wait_for
 from tests.valkey import valkey
 
 END_S = 40.0

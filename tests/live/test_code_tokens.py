@@ -3,7 +3,8 @@
 from typing import Any
 
 from jqd.client import Client
-from tests.live.harness import AS_ROOT, LEASE, Daemon, Process, short_directory
+from tests.directories import short_directory
+from tests.live.harness import AS_ROOT, LEASE, Daemon, Process
 from tests.live.miniq import WAIT_S
 from tests.live.test_tokens import jqd
 from tests.valkey import valkey

@@ -9,7 +9,8 @@ import httpx2
 import pytest
 
 from jqd.client import Client, JqdClientError
-from tests.live.harness import Daemon, Worker, ingested, pair, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Daemon, Worker, ingested, pair
 from tests.valkey import valkey
 
 ENOUGH = 600  # jobs: a dozen batches, and hundreds of jobs that wait or are at work when the daemon ends

@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from jqd.client import Client
-from tests.live.harness import Process, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Process
 
 
 def test_dev_works_where_the_user_stands_without_any_option() -> None:

@@ -7,7 +7,8 @@ import subprocess
 import httpx2
 
 from jqd.client import Client
-from tests.live.harness import Process, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import Process, wait_for
 
 
 def uis(url: str) -> list[int]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import httpx2
 import trio
 
-from tests.live.harness import Daemon, Worker, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import Daemon, Worker, wait_for
 
 END_S = 10.0  # a stop with nothing in flight: listeners hold nobody up
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from jqd import App
 from jqd.client import Client
-from tests.live.harness import Daemon, ingested, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Daemon, ingested
 from tests.valkey import valkey
 
 ANSWER_S = 30.0

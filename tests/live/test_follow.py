@@ -9,7 +9,8 @@ import threading
 import httpx2
 
 from jqd.client import Client, JobEvent
-from tests.live.harness import QUICK, Daemon, Process, pair, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import QUICK, Daemon, Process, pair, wait_for
 from tests.stalls import unstalled
 
 FOLLOWERS = 1_000

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.harness import ROOT, Daemon, Process, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import ROOT, Daemon, Process, wait_for
 from tests.wire.attack import Worker
 
 PROGRAM = ROOT / "examples/go/main.go"

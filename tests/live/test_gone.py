@@ -3,7 +3,8 @@
 from typing import Any
 
 from jqd.client import Client
-from tests.live.harness import LEASE, WAIT_S, Daemon, Worker, pair, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import LEASE, WAIT_S, Daemon, Worker, pair, wait_for
 from tests.live.puller import Puller
 from tests.live.test_tokens import jqd
 from tests.valkey import valkey

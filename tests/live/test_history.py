@@ -5,7 +5,8 @@ from functools import partial
 from pathlib import Path
 
 from jqd.client import Client
-from tests.live.harness import QUICK, Daemon, Process, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import QUICK, Daemon, Process, wait_for
 from tests.valkey import valkey
 
 MINUTES = 600  # in steps of ten, with those under way

@@ -12,7 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx2
 import pytest
 
-from tests.live.harness import ROOT, Daemon, Process, short_directory
+from tests.directories import short_directory
+from tests.live.harness import ROOT, Daemon, Process
 
 PAGES = ("HTTP.md", "DIALECTS.md", "FLOWS.md")
 TOLD = "curl() { command curl -w '\\n%{http_code}' \"$@\"; }; J='content-type: application/json'; "

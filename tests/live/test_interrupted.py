@@ -8,7 +8,8 @@ from pathlib import Path
 from redis import Redis
 
 from jqd.client import Client, JobInfo
-from tests.live.harness import LEASE, WAIT_S, Daemon, pair, short_directory
+from tests.directories import short_directory
+from tests.live.harness import LEASE, WAIT_S, Daemon, pair
 from tests.live.test_processes import Crew
 from tests.valkey import valkey
 

@@ -12,7 +12,8 @@ from jqd.client import Client
 from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.domain.queue_name import home_of
 from jqd.store.keys import Keys
-from tests.live.harness import QUICK, Daemon, Worker, cluster, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import QUICK, Daemon, Worker, cluster, wait_for
 from tests.live.test_crash import wait_all_ended
 from tests.live.test_servers import HERE, THERE, two_servers
 

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from jqd.client import Client
-from tests.live.harness import Daemon, Worker, ingested, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Daemon, Worker, ingested
 
 SECRET = "payload-nobody-may-log"
 

@@ -17,7 +17,8 @@ import pytest
 
 from jqd.cli import run
 from jqd.client import Client
-from tests.live.harness import LEASE, Daemon, Worker, pair, short_directory
+from tests.directories import short_directory
+from tests.live.harness import LEASE, Daemon, Worker, pair
 from tests.notify.server import Postbox, free_port, mail_server
 from tests.notify.test_hook import hook
 from tests.valkey import valkey

@@ -6,7 +6,8 @@ import sys
 
 import httpx2
 
-from tests.live.harness import QUICK, Daemon, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import QUICK, Daemon, wait_for
 from tests.valkey import valkey
 
 NAMES = 1_500  # more than a page of them

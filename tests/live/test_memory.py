@@ -9,8 +9,9 @@ import msgspec
 import pytest
 import trio
 
+from tests.directories import short_directory
 from tests.fuzz.requests import memory_mb
-from tests.live.harness import WAIT_S, Daemon, short_directory
+from tests.live.harness import WAIT_S, Daemon
 
 ROUNDS = 10
 GROWTH_MB_MAX = 64.0  # what allocators keep swings by up to 55; one body of forty that stayed would be 300

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 import pytest
 
 from jqd.client import Client
-from tests.live.harness import ROOT, Daemon, ingested, short_directory
+from tests.directories import short_directory
+from tests.live.harness import ROOT, Daemon, ingested
 from tests.live.miniq import ENV, TEXT, WAIT_S, Answer, Queue, line_runner, queue
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from jqd.client import Client
-from tests.live.harness import Daemon, Process, Worker, pair, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Daemon, Process, Worker, pair
 
 WAIT_S = 60.0  # nothing that is waited for comes near
 SLOTS = 4

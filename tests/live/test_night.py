@@ -21,7 +21,8 @@ import trustme
 from jqd.cli import run
 from jqd.client import Client, Unavailable
 from tests.crash.mounts import tmpfs, why_not
-from tests.live.harness import ROOT, Daemon, short_directory
+from tests.directories import short_directory
+from tests.live.harness import ROOT, Daemon
 from tests.valkey import valkey
 
 pytestmark = pytest.mark.long

@@ -9,7 +9,8 @@ import pytest
 from jqd.cli import run
 from jqd.cli.exits import Exit
 from jqd.client import Client
-from tests.live.harness import Daemon, Worker, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Daemon, Worker
 from tests.live.test_crash import wait_all_ended
 from tests.live.test_servers import jobs
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from jqd.client import Client
-from tests.live.harness import Daemon, Process, Worker, pair, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Daemon, Process, Worker, pair
 
 WAIT_S = 30.0  # for a job to end on a busy machine
 

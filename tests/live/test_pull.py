@@ -17,7 +17,8 @@ import httpx2
 import msgpack
 
 from jqd.client import Client
-from tests.live.harness import LEASE, Daemon, pair, short_directory
+from tests.directories import short_directory
+from tests.live.harness import LEASE, Daemon, pair
 from tests.live.puller import WAIT_S, Puller
 from tests.valkey import Valkey, valkey
 

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from jqd.client import Client
-from tests.live.harness import LEASE, WAIT_S, Daemon, Process, pair, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import LEASE, WAIT_S, Daemon, Process, pair, wait_for
 from tests.live.test_tokens import jqd
 from tests.valkey import valkey
 

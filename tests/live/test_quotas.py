@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from jqd.client import Client, Unavailable
-from tests.live.harness import QUICK, Daemon, Process, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import QUICK, Daemon, Process, wait_for
 from tests.valkey import emptied, valkey
 
 FOLLOWERS, PARENTS = 20, 4

@@ -6,7 +6,8 @@ from typing import Any
 import httpx2
 
 from jqd.client import Client
-from tests.live.harness import Daemon, Process, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Daemon, Process
 
 WAIT_S = 60.0  # nothing that is waited for comes near
 TYPES = 10_000

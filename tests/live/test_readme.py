@@ -18,7 +18,8 @@ import pytest
 
 from jqd.cli import run
 from jqd.client import Client
-from tests.live.harness import ROOT, Process, short_directory
+from tests.directories import short_directory
+from tests.live.harness import ROOT, Process
 from tests.valkey import valkey
 
 pytestmark = pytest.mark.long

@@ -22,7 +22,8 @@ from jqd.journal import Files
 from jqd.journal.inspect import Good, snapshot, walk
 from jqd.worker.app import App
 from jqd.worker.serve import serve
-from tests.live.harness import QUICK, WAIT_S, Daemon, ingested, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import QUICK, WAIT_S, Daemon, ingested, wait_for
 from tests.valkey import Valkey, valkey
 
 KNOWN_S = 2.0

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import httpx2
 
-from tests.live.harness import Daemon, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import Daemon, wait_for
 from tests.live.puller import Puller
 from tests.valkey import valkey
 

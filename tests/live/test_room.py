@@ -7,7 +7,8 @@ from contextlib import ExitStack, contextmanager
 
 import httpx2
 
-from tests.live.harness import QUICK, Daemon, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import QUICK, Daemon, wait_for
 from tests.live.test_tokens import jqd
 from tests.valkey import valkey
 

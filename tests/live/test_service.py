@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.harness import ROOT, START_S, Daemon, short_directory
+from tests.directories import short_directory
+from tests.live.harness import ROOT, START_S, Daemon
 
 UNITS = sorted((ROOT / "deploy").glob("*.service"))
 

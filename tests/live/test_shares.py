@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from jqd.client import Client
-from tests.live.harness import QUICK, Daemon, Process, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import QUICK, Daemon, Process, wait_for
 from tests.valkey import valkey
 
 BACKLOG, FEW, WATCHED = 2000, 10, 300

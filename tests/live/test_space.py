@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from jqd.client import Client
-from tests.live.harness import LEASE, Daemon, Worker, short_directory
+from tests.directories import short_directory
+from tests.live.harness import LEASE, Daemon, Worker
 from tests.live.test_crash import wait_all_ended
 from tests.valkey import valkey
 

@@ -11,7 +11,8 @@ import pytest
 
 from jqd import Cancel, JobFailed, JobInfo, JqdClientError, NoResult, Ref, TimedOut
 from jqd.testing.server import Server, open_server
-from tests.live.harness import ROOT, short_directory
+from tests.directories import short_directory
+from tests.live.harness import ROOT
 from tests.live.wares import add, app, busy, early, flaky, hopeless, nap, odd, parent, quiet, rest, talk
 
 WAIT_S = 30.0  # for a real job on a busy machine

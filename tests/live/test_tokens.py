@@ -16,7 +16,8 @@ import pytest
 
 from jqd.cli import run
 from jqd.client import Client, JqdClientError, NotFound
-from tests.live.harness import QUICK, Daemon, Process, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import QUICK, Daemon, Process, wait_for
 from tests.valkey import valkey
 
 REVOKED_S = 5.0

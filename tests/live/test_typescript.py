@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.harness import ROOT, Daemon, Process, short_directory
+from tests.directories import short_directory
+from tests.live.harness import ROOT, Daemon, Process
 
 PACKAGES = {"openapi-fetch": "0.17.0", "openapi-typescript": "7.13.0", "typescript": "5.9.3"}
 INSTALL_S = 120.0  # some ten seconds where the registry is near

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from jqd.client import Client
-from tests.live.harness import Process, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Process
 
 JOBS = 5
 

@@ -18,7 +18,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.live.harness import ROOT, Daemon, Process, short_directory
+from tests.directories import short_directory
+from tests.live.harness import ROOT, Daemon, Process
 from tests.valkey import valkey
 
 pytestmark = pytest.mark.long

@@ -6,7 +6,6 @@ Everything is fast, so that a failover takes a second; and everything gone when 
 import os
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +15,7 @@ from typing import TypeVar
 import redis
 from redis.crc import key_slot
 
+from tests.directories import short_directory
 from tests.valkey import Valkey
 
 SLOT = key_slot(b"{jqd:0}:jobs")
@@ -164,7 +164,7 @@ def cluster() -> Iterator[Cluster]:
     """A running Cluster."""
     options = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(2 * DOWN_MS))
     with ExitStack() as stack:
-        base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jqd-")))
+        base = stack.enter_context(short_directory())
         yield Cluster([start(stack, Node(base / f"node{n}", *options)) for n in range(4)])
 
 
@@ -172,7 +172,7 @@ def cluster() -> Iterator[Cluster]:
 def watched() -> Iterator[Watched]:
     """A running master with all that watches it."""
     with ExitStack() as stack:
-        yield Watched(stack, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jqd-"))))
+        yield Watched(stack, stack.enter_context(short_directory()))
 
 
 def start(stack: ExitStack, node: N) -> N:

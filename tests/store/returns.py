@@ -5,9 +5,7 @@ python -m tests.store.returns --jobs 100000        # some minutes; a Valkey of i
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,6 +24,7 @@ from jqd.testing.clock import ManualClock
 from tests.contract.bench import JOURNAL, StoreBench, changed, holds, outcome, setting
 from tests.contract.limited import KEYED, claim, item
 from tests.contract.limited import setting as constraint
+from tests.directories import short_directory
 from tests.valkey import Valkey
 
 PART = 200  # jobs of one kind in one go
@@ -344,8 +343,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=100_000, help="how many, of all kinds together")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="jqd") as directory:
-        server = Valkey(Path(directory))
+    with short_directory() as directory:
+        server = Valkey(directory)
         server.start()
         try:
             before, after, jobs = trio.run(compare, server.url, options.jobs)

@@ -4,7 +4,6 @@ import re
 import shutil
 import socket
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,6 +26,7 @@ from jqd.store.scripts import load_scripts
 from jqd.store.server_versions import FLOORS, FROZEN, judge_version, named
 from jqd.testing.clock import ManualClock
 from tests.contract.bench import StoreBench
+from tests.directories import short_directory
 from tests.store.furnished import Furnished
 from tests.store.places import short_pages
 from tests.store.test_planted import CALLS
@@ -185,8 +185,8 @@ async def test_our_own_server_is_well(fresh_valkey: Valkey) -> None:
 
 
 async def test_the_embedded_server_is_well() -> None:
-    with tempfile.TemporaryDirectory(prefix="jqd-") as directory:
-        async with open_embedded(Path(directory)) as url:
+    with short_directory() as directory:
+        async with open_embedded(directory) as url:
             assert await examine(StoreConfig(url=url)) == []
 
 

@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +20,7 @@ import trio
 from jqd.domain.backoff import Backoff
 from jqd.domain.errors import ConfigError, StoreRefused
 from jqd.store import embedded, open_embedded
+from tests.directories import short_directory
 
 CHILD = """
 import sys, trio, redis
@@ -54,8 +54,8 @@ SETTINGS = {
 @pytest.fixture
 def directory() -> Iterator[Path]:
     """A short private place: socket paths are short."""
-    with tempfile.TemporaryDirectory(prefix="jqd-") as name:
-        yield Path(name) / "data"
+    with short_directory() as base:
+        yield base / "data"
 
 
 def pid_of(url: str) -> int:

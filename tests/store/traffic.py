@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jqd.client import Client, JqdClientError
-from tests.live.harness import Daemon, Worker, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Daemon, Worker
 from tests.live.test_crash import wait_all_ended
 from tests.store.ensemble import wait_until
 

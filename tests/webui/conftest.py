@@ -11,7 +11,8 @@ import pytest
 from jqd.client import Client
 from jqd.webui.app import create_app
 from jqd.webui.config import UiConfig
-from tests.live.harness import Daemon, Process, ingested, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import Daemon, Process, ingested, wait_for
 from tests.webui import nasty
 from tests.webui.chromium import Chromium, found
 

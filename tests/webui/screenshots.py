@@ -11,7 +11,8 @@ from pathlib import Path
 from playwright.sync_api import Page
 
 from jqd.client import Client
-from tests.live.harness import ROOT, Daemon, Process, short_directory
+from tests.directories import short_directory
+from tests.live.harness import ROOT, Daemon, Process
 from tests.webui.chromium import Chromium, found
 from tests.webui.conftest import UiProcess
 

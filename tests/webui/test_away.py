@@ -4,7 +4,8 @@ import httpx2
 import pytest
 
 from jqd.client import Client
-from tests.live.harness import Daemon, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Daemon
 from tests.webui.conftest import Guarded, UiProcess
 
 NOBODY = "http://127.0.0.1:9"

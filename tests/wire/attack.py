@@ -17,7 +17,8 @@ import trio
 
 from jqd.domain.descriptors import RESERVE_PARTITION
 from tests import stalls
-from tests.live.harness import START_S, Daemon, Process, short_directory
+from tests.directories import short_directory
+from tests.live.harness import START_S, Daemon, Process
 from tests.stalls import check, read_steps
 from tests.wire.corpus import ANYWHERE, CLOSE, DAEMON, WORKER, Case
 

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import httpx2
 
 from jqd.domain.root_token import FILE
-from tests.live.harness import ROOT, Daemon, short_directory, wait_for
+from tests.directories import short_directory
+from tests.live.harness import ROOT, Daemon, wait_for
 from tests.wire.attack import Worker
 
 # Left out: `positive_data_acceptance` (that a date is a date no schema says), `unsupported_method` (the door refuses

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.live.harness import short_directory
+from tests.directories import short_directory
 from tests.wire.conform import LIGHTJQ, run, serving
 
 

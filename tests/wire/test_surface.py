@@ -10,7 +10,8 @@ import pytest
 import trio
 
 from jqd.routes import ROUTES
-from tests.live.harness import Daemon, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Daemon
 from tests.valkey import Valkey, valkey
 from tests.wire.calls import drive
 from tests.wire.surface import KEY, WAIT_S, Stub, Surface, leave

@@ -9,7 +9,8 @@ import pytest
 import trio
 
 from bench.crowd import BEGUN, HOST
-from tests.live.harness import Daemon, short_directory
+from tests.directories import short_directory
+from tests.live.harness import Daemon
 from tests.wire.attack import Target, parse, send_corpus, send_mutations, talk, targets
 from tests.wire.corpus import DAEMON
 from tests.wire.leave import leave
