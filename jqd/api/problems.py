@@ -62,21 +62,24 @@ class Problem(JqdError):
         errors: Sequence[Error] = (),
         retry_after_s: int | None = None,
         fault: str = "",
+        uri: str = "about:blank",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """`fault`: the id under which the log has more. `headers`: further ones of the response."""
+        """`fault`: the id under which the log has more. `headers`: further ones of the response.
+        `uri`: its type, by which a client knows this very refusal."""
         super().__init__(detail)
         self.status = status
         self.detail = detail
         self.errors = errors
         self.retry_after_s = retry_after_s
         self.fault = fault
+        self.uri = uri
         self.headers = headers or {}
 
     def body(self) -> Details:
         """Return the problem document."""
         title = HTTPStatus(self.status).phrase
-        return Details("about:blank", title, self.status, self.detail, self.errors or UNSET, self.fault or UNSET)
+        return Details(self.uri, title, self.status, self.detail, self.errors or UNSET, self.fault or UNSET)
 
 
 def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] = STATUSES) -> Problem:
@@ -100,7 +103,8 @@ def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] =
     detail = f"the store cannot be used: {error}" if isinstance(error, StoreRefused) else str(error)
     faults: Sequence[Fault] = error.faults if isinstance(error, ServiceError) else ()
     again_s = error.retry_after_s if isinstance(error, ours.Overloaded) else RETRY_AFTER_S if status >= 500 else None
-    return Problem(status, detail, errors=errors_of(faults), retry_after_s=again_s)
+    uri = ours.IdsUnknown.problem if isinstance(error, ours.IdsUnknown) else "about:blank"
+    return Problem(status, detail, errors=errors_of(faults), retry_after_s=again_s, uri=uri)
 
 
 def errors_of(faults: Sequence[Fault]) -> list[Error]:

@@ -9,6 +9,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 from uuid import uuid4
@@ -31,10 +32,10 @@ from jqd.client.errors import (
     Unreachable,
 )
 from jqd.client.events import JobEvent, JobEvents, read_events
-from jqd.client.http import TRIES_MAX, Answer, Http, encode, item_errors, job_path, odd, query
+from jqd.client.http import TRIES_MAX, Http, encode, item_errors, job_path, odd, query
 from jqd.client.job_info import Ack, Cancel, JobInfo, PushedJob, job_info, job_map, listed_job
 from jqd.client.manage import Manage
-from jqd.client.send import cuts, how_safe, less, of_all, taken
+from jqd.client.send import cuts, how_safe, less, of_all, send_push, taken, unnamed
 from jqd.client.tracing import sending
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.job_spec import PushOptions
@@ -54,7 +55,8 @@ class Client(Manage):
 
     `url`: without it the daemon that `JQD_URL` and `JQD_TOKEN` name, else the one on this machine. Of several (a list,
     or a text with commas) the first that answers is asked, and the next when it does not. So that a push is never two,
-    each then gets an id of its own from this client, unless it has one. `timeout_s`: for one answer, on top of the time
+    each then gets an id of its own from this client, unless it has one; while the store is away, which alone knows ids,
+    it goes to one daemon without, where none may have taken it before. `timeout_s`: for one answer, on top of the time
     that a call asks the daemon to wait. `token`: sent as a bearer token; `tenant`: whom to
     speak for, where the token is for all. A client may be made before a process forks,
     and is used on both sides: the child makes connections of its own (not with a `transport`). Every method raises
@@ -116,7 +118,8 @@ class Client(Manage):
             body = encode(traced[0])
             for tried in range(1, TRIES_MAX + 1):
                 try:
-                    answer = self._send(body, query(ack=ack), [named])
+                    bare = None if named is job or tried > 1 else partial(encode, unnamed(traced[0]))
+                    answer = send_push(self._http, body, query(ack=ack), [named], bare=bare)
                     break
                 except Conflict:
                     # Nobody else has an id that was made here: the daemon that did not answer is taking this very push.
@@ -158,7 +161,8 @@ class Client(Manage):
         for start, stop in [(0, len(encoded))] if atomic and encoded else cuts(encoded):
             try:
                 params = query(ack=ack, atomic=atomic or None)
-                ids, refused, told = self._push_list(encoded[start:stop], params, listed[start:stop])
+                made = not any(job.get("job_id") is not None for job in given[start:stop])
+                ids, refused, told = self._push_list(encoded[start:stop], params, listed[start:stop], ids_made=made)
             except JqdClientError as error:
                 if not any(job_ids):
                     raise
@@ -189,9 +193,11 @@ class Client(Manage):
         return {**job, "job_id": uuid4().hex}
 
     def _push_list(
-        self, encoded: Sequence[bytes], params: dict[str, str], jobs: Sequence[Mapping[str, Any]]
+        self, encoded: Sequence[bytes], params: dict[str, str], jobs: Maps, *, ids_made: bool
     ) -> tuple[list[str | None], list[ItemError], dict[str, Any]]:
-        answer = self._send(encode([msgspec.Raw(job) for job in encoded]), params, jobs)
+        body = encode([msgspec.Raw(job) for job in encoded])
+        bare = (lambda: encode([*map(unnamed, jobs)])) if ids_made else None
+        answer = send_push(self._http, body, params, jobs, bare=bare)
         fields = answer.body if isinstance(answer.body, dict) else {}
         job_ids = fields.get("job_ids")
         if not isinstance(job_ids, list) or len(job_ids) != len(encoded):
@@ -199,20 +205,6 @@ class Client(Manage):
         if not all(job_id is None or isinstance(job_id, str) for job_id in job_ids):
             raise odd("a push of many jobs", answer)
         return job_ids, item_errors(fields.get("errors")), fields
-
-    def _send(self, body: bytes, params: dict[str, str], jobs: Sequence[Mapping[str, Any]]) -> Answer:
-        """Send a push; repeat it when no answer came, if that counts once."""
-        named = all(job.get("job_id") is not None for job in jobs)
-        replaces = any(job.get("replace") for job in jobs)
-        try:
-            return self._http.call("POST", "/v1/jobs", body=body, params=params, repeatable=named and not replaces)
-        except Unreachable as error:
-            if not (error.sent and replaces):
-                raise
-            message = (
-                f"{error}; it is not sent again, for replace would then count twice: look how the job stands (get)"
-            )
-            raise Unreachable(message, sent=True) from error
 
     # ------------------------------------------------------------ look and wait
 

@@ -78,11 +78,16 @@ class TooLarge(JqdClientError):
 
 
 class Unavailable(JqdClientError):
-    """The daemon cannot take this now and took nothing of it. `retry_after`: seconds it asks to wait, or None."""
+    """The daemon cannot take this now and took nothing of it. `retry_after`: seconds it asks to wait, or None.
 
-    def __init__(self, message: str, *, status: int, retry_after: float | None) -> None:
+    `ids_unknown`: only the store knows whose the ids of this push are, and it is away. No daemon that was asked can
+    have taken it, and without ids one would.
+    """
+
+    def __init__(self, message: str, *, status: int, retry_after: float | None, ids_unknown: bool = False) -> None:
         super().__init__(message, status=status)
         self.retry_after = retry_after
+        self.ids_unknown = ids_unknown
 
 
 class TimedOut(JqdClientError):

@@ -31,6 +31,7 @@ from jqd.client.errors import (
 )
 from jqd.client.trust import no_certificate, trouble_of_tls, trusted_at
 from jqd.domain.backoff import Backoff
+from jqd.domain.errors import IdsUnknown
 from jqd.domain.media import MSGPACK, language_of
 
 TRIES_MAX = 4  # of a request that may be repeated: with the back-off below, a daemon's restart of about a second
@@ -159,7 +160,7 @@ class Http:
         Each time the next daemon is asked, and a pause is made when all have been.
         """
         headers = {**self._tenant, **({"content-type": MSGPACK} if body is not None else {})}
-        daemons = len(self.urls)
+        daemons, untaken = len(self.urls), True
         for tried in range(1, TRIES_MAX * daemons + 1):
             at, others = self._at, tried < daemons  # whether there are daemons that were not asked yet
             url = self.urls[at]
@@ -181,6 +182,7 @@ class Http:
                     again = isinstance(trouble, TimedOut) and repeatable and others
                 if tried == TRIES_MAX * daemons or not again:
                     raise trouble from error
+                untaken = untaken and isinstance(trouble, Unreachable) and not trouble.sent
                 self._leave(at)
                 if tried % daemons == 0:
                     self._sleep(BACKOFF.delay_s(tried // daemons, self._source))
@@ -189,6 +191,8 @@ class Http:
                 if response.is_success or response.status_code in accept:
                     return Answer(response.status_code, body_told)
                 refused = error_of(response.status_code, body_told, response.headers.get("retry-after"))
+                if isinstance(refused, Unavailable):  # of another 503 something may be in a journal
+                    refused.ids_unknown = untaken = untaken and refused.ids_unknown
                 if not (isinstance(refused, Unavailable) and repeatable and others):
                     raise refused
                 self._leave(at)
@@ -309,7 +313,8 @@ def error_of(status: int, body: Any, retry_after: str | None) -> JqdClientError:
     if status in (400, 415, 422):
         return Invalid(message, status=status, errors=errors)
     if status in (429, 503, 507):
-        return Unavailable(message, status=status, retry_after=_after(retry_after))
+        ids_unknown = fields.get("type") == IdsUnknown.problem
+        return Unavailable(message, status=status, retry_after=_after(retry_after), ids_unknown=ids_unknown)
     kinds = {401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict, 413: TooLarge}
     return kinds.get(status, JqdClientError)(message, status=status)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jqd.client.errors import Invalid, ItemError, JqdClientError, PartlyPushed, TimedOut, Unavailable, Unreachable
-from jqd.client.http import BACKOFF
+from jqd.client.http import BACKOFF, Answer, Http
 from jqd.client.job_info import Ack, PushedJob
 from jqd.client.pending import Pending
 from jqd.domain.clock import Clock, SystemClock
@@ -52,6 +52,39 @@ def of_all(error: ItemError, start: int) -> ItemError:
 
 def taken(job_ids: Sequence[str | None]) -> str:
     return f"{sum(job_id is not None for job_id in job_ids)} of {len(job_ids)}"
+
+
+def unnamed(job: Mapping[str, Any]) -> dict[str, Any]:
+    return {field: value for field, value in job.items() if field != "job_id"}
+
+
+def send_push(
+    http: Http,
+    body: bytes,
+    params: dict[str, str],
+    jobs: Sequence[Mapping[str, Any]],
+    *,
+    bare: Callable[[], bytes] | None,
+) -> Answer:
+    """Send a push; repeat it when no answer came, if that counts once.
+
+    `bare`: returns it without ids, if the client made all of them, to be safe with several daemons. While the store is
+    away no daemon takes ids. Without them one of them does, and is asked once: whoever gets no answer is told, as with
+    a single daemon. That cannot count twice, for each daemon that had the push before has said that it took nothing.
+    """
+    named = all(job.get("job_id") is not None for job in jobs)
+    replaces = any(job.get("replace") for job in jobs)
+    try:
+        return http.call("POST", "/v1/jobs", body=body, params=params, repeatable=named and not replaces)
+    except Unreachable as error:
+        if not (error.sent and replaces):
+            raise
+        message = f"{error}; it is not sent again, for replace would then count twice: look how the job stands (get)"
+        raise Unreachable(message, sent=True) from error
+    except Unavailable as error:
+        if not (error.ids_unknown and bare):
+            raise
+        return http.call("POST", "/v1/jobs", body=bare(), params=params, repeatable=False)
 
 
 AGAIN = (Unreachable, TimedOut, Unavailable)  # what passes

@@ -81,6 +81,15 @@ class StoreUnsettled(StoreAway):
     """
 
 
+class IdsUnknown(StoreAway):
+    """Only the store knows whose the ids of a push are, and it is away: nothing was taken. A push without ids goes on.
+
+    `problem`: the type of the problem document that says so, by which a client knows it.
+    """
+
+    problem = "urn:jqd:ids-unknown"
+
+
 class SysidRefused(StoreAway):
     """This daemon died too often during recovery, while all others waited for it. It rejoins after them."""
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw
 
-from jqd.domain.errors import Fault, JournalRefused, NotYet, StoreAway, StoreError
+from jqd.domain.errors import Fault, IdsUnknown, JournalRefused, NotYet, StoreAway, StoreError
 from jqd.domain.job import ChangeKind, State
 from jqd.domain.job_spec import KEPT, JobRecord, JobSpec, date_digest, digest_of, keyed_digest
 from jqd.domain.jobid import homes_of, partition_of_name
@@ -64,15 +64,15 @@ async def reserve_ids(
     services: Services, batch: Batch, *, dated: bool = False, over: Replace = Replace.NONE
 ) -> ReservedIds:
     """Ask the store for the names in a batch. `dated`: they are of schedules' dates, and each is one job, whatever it
-    is to do. `over`: which jobs lose theirs to those that do not say `replace`. Raises StoreAway, StoreUnsettled,
-    StoreRefused: nothing is taken then."""
+    is to do. `over`: which jobs lose theirs to those that do not say `replace`. Raises IdsUnknown, StoreRefused:
+    nothing is taken then."""
     items = _items_decoder.decode(batch.array)
     try:
         digests = [_digest(job, item, batch.request, dated=dated) for job, item in zip(batch.jobs, items, strict=True)]
         verdicts = await _ask(services, batch.jobs, digests, over)
     except StoreAway as error:
         why = "only the store knows whose a job_id is, so nothing of this push was taken; pushes without a job_id go on"
-        raise type(error)(f"{error}; {why}") from error
+        raise IdsUnknown(f"{error}; {why}") from error
     agreed = ReservedIds(b"", [], {}, {}, {}, len(batch.jobs))
     kept: list[Raw] = []
     its: list[str] = []

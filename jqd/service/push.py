@@ -71,7 +71,7 @@ async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic:
     """Take jobs; returns when the good ones are as safe as `wanted` says. `atomic`: all or none.
 
     Raises Denied, Invalid or Conflict where none can be taken, Incomplete; JournalRefused; and of what goes by its
-    pusher's id, which only the store knows: NotYet, StoreAway, StoreUnsettled, StoreRefused.
+    pusher's id, which only the store knows: NotYet, IdsUnknown, StoreRefused.
     """
     if not services.principal.is_server:
         names = {job.name for job in batch.jobs} if batch.plain else names_of(batch.jobs)

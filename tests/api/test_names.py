@@ -82,6 +82,7 @@ async def test_a_push_that_is_not_confirmed_to_the_store_is_told_so_and_counts_o
         else:
             assert (told.status, told.headers["retry-after"]) == (503, "1")
             assert "push them again" in told.body["detail"]
+            assert told.body["type"] == "about:blank", "it may run: without its id it would be two"
     assert (await edge.call("POST", "/v1/jobs", {**JOB, "argument": 2})).status == 409
     await edge.apply()
     assert (await push(edge, JOB))[0] == 200

@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+import trio
+
 from jqd import App
-from jqd.client import Client
+from jqd.client import AsyncClient, Client, Unavailable
 from tests.directories import short_directory
-from tests.live.harness import Daemon, ingested
+from tests.live.harness import QUICK, Daemon, ingested, pair
+from tests.live.test_tokens import jqd
 from tests.valkey import valkey
 
 ANSWER_S = 30.0
@@ -86,3 +90,28 @@ def test_a_push_whose_answer_was_lost_counts_once_at_the_next_daemon(tmp_path: P
             assert app.client.url == two.url
             app.client.close()
             assert waiting(two, "late") >= 1
+
+
+def test_while_the_store_is_away_a_push_goes_to_one_daemon_without_an_id() -> None:
+    """Not where one may have taken it: the door brings its request to the first, and no answer back."""
+    with pair(QUICK) as (server, one, two, _):
+        both = f"{one.url},{two.url}"
+        server.kill()
+        with Client(both) as client:
+            ids = [client.push("alone", n) for n in range(PUSHES)] + client.push_many([{"name": "alone"}] * PUSHES)
+        ids += [jqd("push", "alone", "1", "--url", both), trio.run(push_async, both)]
+        with cut(one) as (door, answers), Client([door, two.url]) as client, pytest.raises(Unavailable):
+            client.push("alone", "unsure")
+        assert b" 503 " in answers[0]
+        with Client(both) as client, pytest.raises(Unavailable, match="only the store knows whose a job_id is"):
+            client.push("alone", job_id="mine")
+        server.start()
+        with Client(both) as client:
+            for job_id in ids:
+                assert ingested(client, job_id).name == "alone"
+        assert waiting(two, "alone") == len(set(ids)) == 2 * PUSHES + 2
+
+
+async def push_async(urls: str) -> str:
+    async with AsyncClient(urls) as client:
+        return await client.push("alone")
