@@ -191,6 +191,13 @@ def test_a_link_leads_somewhere() -> None:
     assert faults(judge, PAGES) == []
 
 
+def test_no_page_has_marks_of_a_merge() -> None:
+    def judge(path: Path) -> Iterator[str]:
+        yield from re.findall(r"^(?:<{7} |={7}$|>{7} ).*", path.read_text(), re.MULTILINE)
+
+    assert faults(judge, PAGES) == []
+
+
 DECISIONS = {page.name[:4] for page in (ROOT / "docs" / "adr").glob("0*.md")}
 
 
