@@ -34,6 +34,7 @@ from jqd.loops.backoff import LoopBackoff
 from jqd.loops.claims import Claims
 from jqd.loops.heartbeat import Heartbeat
 from jqd.loops.ingest import Ingest, LaneRules
+from jqd.loops.lane_records import RECORD_BYTES, job_bytes
 from jqd.loops.membership import Membership
 from jqd.loops.outcomes import OutcomesLoop
 from jqd.loops.progress import Progress
@@ -57,7 +58,6 @@ SETTLE_S = 3.0  # of the drain time, reserved for writing and applying the last 
 LEAVE_S = 2.0  # to hand jobs back and leave the store; else other daemons reap them after a lease
 MATCH_S = 0.01  # of matching constraints in a row, which blocks the event loop
 GATHER_S = 0.002  # single pushes become one call of the store, 500 a second at most; a job may begin so much later
-RECORD_BYTES = 160  # what a record costs beside its argument or result, for the size of a script call
 
 log = get_logger("daemon")
 
@@ -296,7 +296,7 @@ class Partition:
         some = shared.partitions > 1
         whole: LaneRules[Job] = LaneRules(
             self.watch.guard(self._apply_jobs),
-            lambda job: len(job.argument) + RECORD_BYTES,
+            job_bytes,
             self._ingested,
             (lambda job: mine(job.id) or self.links.concern(job)) if some else None,
             is_alone=self.links.concern,

@@ -27,12 +27,10 @@ from jqd.domain.record import DECODERS, Lane
 from jqd.domain.settings import Setting
 from jqd.journal import Files
 from jqd.journal.inspect import Good, Kind, Place, SegmentView, retired_in, walk
+from jqd.loops.lane_records import CHUNK_BYTES, CHUNK_RECORDS, RECORD_BYTES, job_bytes
 from jqd.store import EdgeStore, JobView, Store
 
-CALL_RECORDS = 500  # one script call must stay below about 5 ms
-CALL_BYTES = 1 << 20
 DAMAGED_MAX = 100  # places told of
-RECORD_BYTES = 64  # of a record beside its values
 ASK_AT_ONCE = 8  # as many as a store has connections
 AWAY_TRIES = 8  # some 12 s: a server that is started anew comes back in less
 AWAY_BACKOFF = Backoff(first_s=0.1, factor=2.0, cap_s=5.0)
@@ -284,7 +282,7 @@ class _Gathered:
 
     def is_full(self, size: int) -> bool:
         """Return whether another record would be too much for one call."""
-        return bool(self._records) and (len(self._records) == CALL_RECORDS or self._bytes + size > CALL_BYTES)
+        return bool(self._records) and (len(self._records) == CHUNK_RECORDS or self._bytes + size > CHUNK_BYTES)
 
     def add(self, position: int, record: Any, size: int) -> None:
         self._records.append((position, record))
@@ -312,7 +310,7 @@ def _size(record: Job | Outcome | Setting | str) -> int:
         case Setting():
             return len(bytes(record.body)) + RECORD_BYTES
         case Job():
-            return len(record.argument) + RECORD_BYTES
+            return job_bytes(record)
         case Outcome():
             return record.content_bytes + RECORD_BYTES
     return RECORD_BYTES

@@ -62,6 +62,7 @@ class LaneRules(NamedTuple, Generic[Record]):
 
     apply: Callable[[str, int, int, Sequence[Record]], Awaitable[object]]
     size_bytes: Callable[[Record], int]
+    """What a record takes of a chunk."""
     applied: Callable[[Sequence[Record], Any], object]
     """Called after the store applied records, with the answer of `apply`, if known."""
     mine: Callable[[Record], bool] | None = None

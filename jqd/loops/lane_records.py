@@ -12,11 +12,16 @@ import trio
 
 from jqd.domain.array_split import in_steps
 from jqd.domain.errors import JournalDamaged, JournalStuck
+from jqd.domain.job import ChangeKind, Job
 from jqd.domain.record import CARRIED, DECODERS, Lane, decode_in_pieces
 from jqd.journal import Journal, Slice
 
-CHUNK_RECORDS = 500  # one script call must stay below about 5 ms
+# One script call must stay below about 5 ms.
+CHUNK_RECORDS = 500
 CHUNK_BYTES = 1 << 20
+RECORD_BYTES = 160  # what a record costs beside its argument or result
+FIRST_CONTENTS = 100  # of named jobs, in one call: 8 us of the server each, 35 where it has lost their names
+OTHER_CHANGES = 50  # dated and blocked jobs, edits, releases, retries: 35 to 85 us each
 
 LARGE_BYTES = 262_144  # of a frame: some 2 ms of decoding where its jobs are small, 0.5 where they are large
 BREATH_S = 0.001  # between pieces, for other tasks: a push needs some ten passes of the event loop
@@ -69,6 +74,15 @@ async def expect_readable(journal: Journal, lanes: Iterable[Lane], applied: Mapp
 def _decode(frames: LaneFrames[Any], slices: Sequence[Slice]) -> None:
     for piece in slices:
         frames.records(piece)
+
+
+def job_bytes(job: Job) -> int:
+    """Return what a job takes of a chunk; of a change at least its share of the time that one call may take."""
+    size = len(job.argument) + RECORD_BYTES
+    if job.change is None:
+        return size
+    is_plain = job.change.kind is ChangeKind.NEW and not job.eligible_at_ms
+    return max(size, CHUNK_BYTES // (FIRST_CONTENTS if is_plain else OTHER_CHANGES))
 
 
 def unreadable(journal: Journal, position: int, error: JournalDamaged) -> JournalStuck:
