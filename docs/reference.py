@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from docs.texts import texts_of
-from docs.words import INTRO, SECTIONS, SHORT, STATUSES, WORDS
+from docs.words import INTRO, SECTIONS, SHORT, STATUSES
+from jqd.api.meanings import WORDS, meaning, structs_in, texts_of
 from jqd.api.openapi import draw
 from jqd.api.problems import STATUSES as ERRORS
 from jqd.api.problems import Details, Error
-from jqd.api.route import Document, NoQuery, Route
+from jqd.api.route import Document, Route
 from jqd.domain.fields import allowed
 from jqd.domain.job_spec import default_of
 from jqd.routes import ROUTES
@@ -35,7 +35,7 @@ def render() -> str:
 
 def _page() -> Iterator[str]:
     yield INTRO
-    document, asked, answered = draw(ROUTES)["paths"], dict[Any, str](), dict[type[Struct], list[str]]()
+    document, asked = draw(ROUTES)["paths"], dict[Any, str]()
     for title, paths in SECTIONS.items():
         routes = [route for route in ROUTES if _section(route.path) == title]
         if not paths:
@@ -47,18 +47,12 @@ def _page() -> Iterator[str]:
         requests = [
             row
             for route in routes
-            for kind in _structs((route.query, *_several(route.body)))
+            for kind in structs_in((route.query, *_several(route.body)))
             for row in _request(kind, asked, route)
         ]
         if requests:
             yield "\nquery or body, and its fields | may be; default | meaning\n---|---|---\n"
             yield from requests
-        new = _structs(kind for route in routes for kind in _answers(route))
-        new = [kind for kind in new if kind not in answered and not _is_wrapper(kind)]
-        rows = [_answer(kind, answered, asked) for kind in sorted(new, key=lambda kind: len(kind.__struct_fields__))]
-        if any(rows):
-            yield "\nanswer | fields that need a word\n---|---\n"
-            yield from rows
     yield from _errors()
 
 
@@ -124,32 +118,6 @@ def _several(kinds: Any) -> tuple[Any, ...]:
     return () if kinds is None else kinds if type(kinds) is tuple else (kinds,)
 
 
-def _answers(route: Route) -> Iterator[Any]:
-    for kinds in route.answers.values():
-        yield from _several(kinds)
-
-
-def _structs(kinds: Iterable[Any]) -> list[type[Struct]]:
-    """The types with fields among these, and those that stand in their fields, each once."""
-    found: dict[type[Struct], None] = {}
-
-    def look(kind: Any) -> None:
-        if isinstance(kind, type) and issubclass(kind, Struct):
-            if kind in found or kind in (NoQuery, Details, Error):
-                return
-            if kind.__struct_fields__:
-                found[kind] = None
-            for field in msgspec.structs.fields(kind):
-                look(field.type)
-        elif not isinstance(kind, Document):
-            for part in get_args(kind):
-                look(part)
-
-    for kind in kinds:
-        look(kind)
-    return list(found)
-
-
 def _request(kind: type[Struct], asked: dict[Any, str], route: Route) -> Iterator[str]:
     """The rows of a query or a body. A field that is as one of a type before it is only named."""
     if kind in asked:
@@ -178,7 +146,7 @@ def _allowed(hint: Any) -> str:
     words = re.sub(r"^integer(?: from|,) (?=\d)", "", words)
     words = re.sub(r"^text(?:,| of) (?:at most|up to|1 to) (\d+) characters$", r"text to \1", words)
     words = re.sub(r"^array of (?:at most|up to) ", "up to ", words)
-    kinds = _structs([hint])
+    kinds = structs_in([hint])
     if kinds and words.startswith(("map:", "array")):
         return _type(hint)
     if words.startswith("one of "):
@@ -197,36 +165,18 @@ def _default(field: Any) -> str:
 
 
 def _meaning(kind: type[Struct], name: str, shown: str) -> str:
-    text = WORDS.get(f"{kind.__name__}.{shown}") or texts_of(kind).get(name) or WORDS.get(shown)
+    text = meaning(kind, name, shown)
     if not text:
         raise SystemExit(
-            f"{kind.__name__}.{name} says nothing of itself: write a text below the field, or in docs/words.py"
+            f"{kind.__name__}.{name} says nothing of itself: write a text below the field, or in jqd/api/meanings.py"
         )
     return _plain(text)
 
 
-def _answer(kind: type[Struct], answered: dict[type[Struct], list[str]], asked: dict[Any, str]) -> str:
-    """The row of a type that is answered: fields that need a word, or hold another type; `/docs` shows them all."""
-    fields = []
-    for field in msgspec.structs.fields(kind):
-        text = texts_of(kind).get(field.name) or _described(field.type)
-        meant = asked.get((field.encode_name, _allowed(field.type)))
-        if meant is not None and (not text or _plain(text) == meant):
-            fields.append(f"`{field.encode_name}`")
-        elif text:
-            fields.append(f"`{field.encode_name}`: {_plain(text)}")
-        else:
-            kind_of = _type(field.type)
-            fields.append(f"`{field.encode_name}`" + (f" {kind_of}" if kind_of[:1] in "`[" and "`" in kind_of else ""))
-    within = [each for each, had in answered.items() if len(had) > 3 and set(had) <= set(fields)]
-    shown = fields
-    if within:
-        base = max(within, key=lambda each: len(answered[each]))
-        shown = [f"all of `{base.__name__}`", *(one for one in fields if one not in answered[base])]
-    known = {one for had in answered.values() for one in had}
-    answered[kind] = fields
-    shown = [one for one in shown if one not in known and (" " in one or kind in (Details, Error))]
-    return f"`{kind.__name__}` | {'; '.join(shown)}\n" if shown else ""
+def _answer(kind: type[Struct]) -> str:
+    """Its fields, and what they mean."""
+    fields = [(field.encode_name, texts_of(kind).get(field.name)) for field in msgspec.structs.fields(kind)]
+    return "; ".join(f"`{name}`: {_plain(text)}" if text else f"`{name}`" for name, text in fields)
 
 
 def _words(several: Iterable[str]) -> str:
@@ -236,15 +186,6 @@ def _words(several: Iterable[str]) -> str:
 
 def _plain(text: str) -> str:
     return _MODULE.sub("", " ".join(text.split()).rstrip(".")).replace("None:", "left out:")
-
-
-def _described(hint: Any) -> str:
-    """What stands at the type of a field that is answered, where it says more than the type."""
-    for each in (hint, *get_args(hint)):
-        for meta in getattr(each, "__metadata__", ()):
-            if meta.description and not re.match(r"a |an |any|text|one of|ISO|true|0 to|1 to", meta.description):
-                return str(meta.description)
-    return ""
 
 
 def _about(kind: type[Struct]) -> str:
@@ -281,8 +222,8 @@ def _type(hint: Any) -> str:
 
 def _errors() -> Iterator[str]:
     yield "\n## Errors\n\n"
-    yield f"Problem details (RFC 9457): {_answer(Details, {}, {}).partition('| ')[2].strip()}. "
-    yield f"In `errors`: {_answer(Error, {}, {}).partition('| ')[2].strip()}.\n\n"
+    yield f"Problem details (RFC 9457): {_answer(Details)}. "
+    yield f"In `errors`: {_answer(Error)}.\n\n"
     yield "status | when, and what to do\n---|---\n"
     if missing := {status for _, status in ERRORS} - STATUSES.keys():
         raise SystemExit(f"docs/words.py has no words for the statuses {missing}")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from docs.texts import texts_of
+from jqd.api.meanings import texts_of
 from jqd.config import Config, settings
 from jqd.domain.fields import allowed
 from jqd.domain.setting_text import text_of

@@ -8,4 +8,4 @@ def test_the_page_is_what_the_script_makes() -> None:
 
 
 def test_it_can_be_read_in_one_sitting() -> None:
-    assert len(render().split()) <= 6_800
+    assert len(render().split()) <= 4_200

@@ -5,13 +5,14 @@ handlers and descriptions of fields.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_origin
 
 import msgspec
 from msgspec import Struct
 
 from jqd import __version__
+from jqd.api.meanings import meaning, structs_in, text_of
 from jqd.api.problems import RETRY_AFTER_S, Details
 from jqd.api.route import Document, Route
 from jqd.domain import media
@@ -46,14 +47,19 @@ INT32 = 2**31 - 1  # what generators take a whole number for, where nothing is s
 
 _NAME = re.compile(r"<(\w+)>")
 _ASKED = re.compile(r"^`[A-Z]+ /[^`]*`(?:: | → |, )?")  # what the document says already
+_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _RAISES = re.compile(r"\s*\bRaises\b.*", re.DOTALL)
 
 
 def draw(routes: Sequence[Route]) -> dict[str, Any]:
     """Return the document of these routes."""
     kinds = [kind for route in routes for kind in (route.refusal, *_kinds(route), route.query)]
+    kinds += structs_in(kinds)
     drawn, schemas = msgspec.json.schema_components(kinds, ref_template=SCHEMAS + "{name}")
     schema = dict(zip(kinds, drawn, strict=True))
+    asked = structs_in(kind for route in routes for kind in (route.query, *_several(route.body)))
+    for kind in structs_in(kinds):
+        _say_meanings(kind, schemas[schema[kind]["$ref"].removeprefix(SCHEMAS)], meaning if kind in asked else text_of)
     for each in (*drawn, *schemas.values()):
         _mark_sizes(each)
     schemas = {_name(name): each for name, each in schemas.items()}
@@ -85,6 +91,15 @@ def draw(routes: Sequence[Route]) -> dict[str, Any]:
 def _name(name: str) -> str:
     """Return a type's name in the document: in Go `NewToken` is what makes a `Token`."""
     return f"{name.removeprefix('New')}New" if name.startswith("New") else name
+
+
+def _say_meanings(kind: type[Struct], schema: dict[str, Any], meant: Callable[[type[Struct], str, str], str]) -> None:
+    """Add what fields are for, before what a value may be."""
+    for field in msgspec.structs.fields(kind):
+        text = _LINK.sub(r"\1", meant(kind, field.name, field.encode_name))
+        drawn = schema["properties"].get(field.encode_name)
+        if text and drawn is not None:
+            drawn["description"] = f"{text}; {may_be}" if (may_be := drawn.get("description")) else text
 
 
 def _mark_sizes(schema: dict[str, Any]) -> None:
@@ -120,10 +135,14 @@ def tag_of(route: Route) -> str:
     return "daemon"
 
 
+def _several(kinds: Any) -> tuple[Any, ...]:
+    return kinds if type(kinds) is tuple else (kinds,)
+
+
 def _kinds(route: Route) -> Iterator[Any]:
     """Return the types of a route's bodies."""
     for kinds in (route.body, *route.answers.values()):
-        for kind in kinds if type(kinds) is tuple else (kinds,):
+        for kind in _several(kinds):
             if kind is not None and not isinstance(kind, Document):
                 yield kind
 
@@ -168,7 +187,10 @@ def _parameters(route: Route, query: dict[str, Any]) -> Iterator[dict[str, Any]]
             if route.query.__struct_config__.forbid_unknown_fields
             else {"default": kind.get("default")}
         )
-        yield {"name": name, "in": "query", "required": name in query.get("required", ()), "schema": schema}
+        parameter = {"name": name, "in": "query", "required": name in query.get("required", ())}
+        if "description" in kind:
+            parameter["description"] = kind["description"]
+        yield parameter | {"schema": schema}
 
 
 def _without_null(kind: dict[str, Any]) -> dict[str, Any]:
@@ -181,7 +203,7 @@ def _without_null(kind: dict[str, Any]) -> dict[str, Any]:
 
 
 def _body(kinds: Any, schema: dict[Any, Any]) -> dict[str, Any]:
-    several = kinds if type(kinds) is tuple else (kinds,)
+    several = _several(kinds)
     values = tuple(kind for kind in several if not isinstance(kind, Document))
     content = _content(values, schema) if values else {}
     content |= {kind.kind: {"schema": {"type": "string"}} for kind in several if isinstance(kind, Document)}
@@ -196,13 +218,13 @@ def _answer(kinds: Any, schema: dict[Any, Any]) -> dict[str, Any]:
             return {"description": "Done; there is nothing to say."}
         case Document(kind, also):
             return {"description": "The document.", "content": {each: {"schema": {}} for each in (kind, *also)}}
-    several = kinds if type(kinds) is tuple else (kinds,)
+    several = _several(kinds)
     words = [_RAISES.sub("", kind.__doc__ or "") for kind in several if _is_struct(kind)]
     return {"description": " ".join(" ".join(words).split()) or "What it says.", "content": _content(kinds, schema)}
 
 
 def _content(kinds: Any, schema: dict[Any, Any], json: str = media.JSON) -> dict[str, Any]:
-    several = [schema[kind] for kind in (kinds if type(kinds) is tuple else (kinds,))]
+    several = [schema[kind] for kind in _several(kinds)]
     one = {"schema": several[0] if len(several) == 1 else {"anyOf": several}}
     return {json: one, media.MSGPACK: one}
 

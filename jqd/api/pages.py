@@ -94,7 +94,7 @@ def _call(method: str, path: str, call: dict[str, Any]) -> str:
     given = [
         (
             f"<code>{escape(one['name'])}</code>",
-            f"{one['in']}, {_words(one['schema'])} {escape(one.get('description', ''))}",
+            f"{one['in']}, {_words(one['schema'] | _meant(one))}",
         )
         for one in call.get("parameters", ())
     ]
@@ -105,6 +105,10 @@ def _call(method: str, path: str, call: dict[str, Any]) -> str:
         for status, answer in call["responses"].items()
     ]
     return f'<p class="call">{method.upper()} {escape(path)}</p>{about}{_table(given)}{_table(rows)}'
+
+
+def _meant(one: dict[str, Any]) -> dict[str, Any]:
+    return {"description": one["description"]} if "description" in one else {}
 
 
 def _words_of(answer: dict[str, Any]) -> str:
@@ -138,8 +142,6 @@ def _words(schema: dict[str, Any]) -> str:
     if "$ref" in schema:
         name = escape(schema["$ref"].removeprefix(SCHEMAS))
         words = f'<a href="#{name}">{name}</a>'
-    elif "description" in schema and "properties" not in schema:
-        words = escape(schema["description"])
     elif "enum" in schema:
         words = " · ".join(escape(str(one)) for one in schema["enum"])
     elif "anyOf" in schema:
@@ -148,8 +150,10 @@ def _words(schema: dict[str, Any]) -> str:
         words = f"array of {_words(schema.get('items', {}))}"
     else:
         words = escape(str(schema.get("type", "any value")))
-    default = schema.get("default")
-    return words if default in (None, [], "") else f"{words} <small>(default {escape(str(default))})</small>"
+    if (default := schema.get("default")) not in (None, [], ""):
+        words += f" <small>(default {escape(str(default))})</small>"
+    meaning = schema.get("description", "") if "properties" not in schema else ""
+    return f"{words}: {escape(meaning)}" if meaning else words
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> str:

@@ -74,6 +74,22 @@ async def test_generators_of_clients_find_what_they_need() -> None:
         assert kind["type"] != "number" or kind["format"] == "double"
 
 
+async def test_fields_say_what_they_are_for() -> None:
+    """Each of a request, as in use/REFERENCE.md; of answers those whose names and types do not say it."""
+    document = await drawn()
+    kinds = document["components"]["schemas"]
+    for name in ("JobSpec", "Outcome", "Registration", "Limits", "Plan", "TokenWanted", "Definition"):
+        assert [field for field, one in kinds[name]["properties"].items() if "description" not in one] == []
+    assert kinds["JobSpec"]["properties"]["run_at"]["description"] == "not before"
+    assert kinds["JobSpec"]["properties"]["job_id"]["description"] == "your own id", "links of a page are none here"
+    assert kinds["Why"]["properties"]["ahead"]["description"] == "jobs of its type before it"
+    assert "description" not in kinds["Why"]["properties"]["state"], "what a filter is for is not said of an answer"
+    (wait,) = [one for one in document["paths"]["/v1/jobs/{job_id}"]["get"]["parameters"] if one["name"] == "wait"]
+    assert wait["description"].startswith("answer when there is something")
+    page = (await Edge().call("GET", "/docs")).raw.decode()
+    assert "jobs of its type before it" in page
+
+
 def schemas_in(part: Any) -> Iterator[dict[str, Any]]:
     """Those that say their type, however deep."""
     if isinstance(part, dict) and isinstance(part.get("type"), str):

@@ -1,0 +1,182 @@
+"""What the fields of requests and answers mean: the OpenAPI document and use/REFERENCE.md say it from here.
+
+A meaning is the text below the field in its class, or, of requests, where many classes have the same field, the one in
+WORDS. Its links lead from docs/use/.
+"""
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterable
+from functools import cache
+from itertools import pairwise
+from typing import Any, get_args
+
+import msgspec
+from msgspec import Struct
+
+# What a field is for, by its name, or by its type and its name.
+WORDS = {
+    "ack": "how safe jobs must be before the answer: [levels](HTTP.md#pushing-jobs-post-v1jobs)",
+    "argument": "what the handler gets; at most 1 MiB, nested at most 256 levels",
+    "backoff": "wait between attempts: a number grows, of an array the last stays; default: the daemon's",
+    "body": "the URL",
+    "bytes": "of jobs as they are pushed",
+    "concurrency": "attempts at once",
+    "consume": "drop the result once it is fetched; needs a token that may push",
+    "cost": "expression: what a start takes of the rate; 1",
+    "counters": "send counters, too",
+    "cron": "[five fields](SCHEDULING.md#fields-of-a-schedule)",
+    "dead": "failed jobs that are kept",
+    "delay": "not before so much later; not with `run_at`",
+    "dry_run": "change nothing",
+    "error": "for programs",
+    "event": "only such events",
+    "every": "instead of `cron`",
+    "extend": "more time from now on",
+    "finished_at": "date by the worker's clock; only shown",
+    "in_flight": "jobs that have not ended",
+    "interrupted": "of `refused`: the job had begun",
+    "jitter": "each date is later by up to so much",
+    "job": "what is pushed",
+    "job_id": "the job",
+    "job_ids": "these jobs",
+    "jobs": "of a success: [jobs that follow](WORKERS.md#jobs-that-follow)",
+    "keep_result": "keep the result an hour; `required`: fail where it is too large to keep",
+    "key": "expression: counted apart for each of its values",
+    "lang": "how it is run",
+    "lease_id": "as the job came with it",
+    "limit": "of one page",
+    "log": "the end of what the attempt printed",
+    "match": "[expression](SCHEDULING.md#expressions): which jobs",
+    "max_retry": "attempts after the first failed one",
+    "message": "for people",
+    "missed": "of dates that passed while no daemon ran",
+    "name": "jobtype",
+    "note": "for people",
+    "on_error": "jobs whose expression fails",
+    "options": "how it is called, and options of its jobs",
+    "overlap": "when the job before has not ended",
+    "per_s": "the window",
+    "priority": "smaller runs first",
+    "priority_max": "jobs with this number or less",
+    "priority_min": "jobs with this number or more",
+    "progress": "how far the job is",
+    "purge": "delete an ended job for good",
+    "queued": "jobs that wait",
+    "rate": "how many in which time",
+    "reason": "`timeout` or `other`",
+    "replace": "take the place of the job with that `job_id`",
+    "replicas": "copies of the store that must have it; implies `ack=store`",
+    "result": "kept only with `keep_result`",
+    "retry_after": "instead of the back-off",
+    "role": "what it may do",
+    "run_at": "not before",
+    "scopes": "only these jobtypes",
+    "should_retry": "false: failed for good",
+    "state": "only jobs in this state",
+    "status": "instead of `type`: 1xx retry, 2xx ok, 4xx failed, 5xx error",
+    "tag": "only jobs with this tag",
+    "timeout": "of one attempt",
+    "type": "how it ended",
+    "tz": "time zone of `cron`",
+    "until": "no date after this",
+    "version": "this one instead of the newest",
+    "wait": "answer when there is something, or after so long; at most `api.wait_s_max`",
+    "worker_id": "as it was registered",
+    "Allowance.rate": "jobs a second",
+    "Clean.before": "ended earlier than then",
+    "JobSpec.expires_in": "dead unless begun so long after its date or push",
+    "JobSpec.tags": "to find jobs by",
+    "JobSpec.on_parent_failure": "`run` it all the same, `cancel` it, or let it `fail`",
+    "JobSpec.group": "which jobs it is one of",
+    "JobsQuery.error": "stands in the last attempt's message or error, in any case",
+    "JobsQuery.search": "stands in jobtype, own id, tag, argument (up to some 16 KiB), message or error;"
+    " or is an integer in the argument",
+    "JobsQuery.error_like": "such a line but for numbers, ids, quoted values: one of them, or its `pattern`",
+    "JobsQuery.error_is": "the line that `GET /v1/errors` shows",
+    "JobsQuery.since": "its last attempt ended then or later; without one, it was pushed",
+    "JobsQuery.before": "the same, earlier",
+    "Edit.run_at": "null: at once",
+    "Pulling.warm": "jobtypes that this worker runs soonest, as it has their code loaded: it gets such jobs first",
+    "Pulling.heartbeat": "longest silence about these jobs; left out: as registered",
+    "Outcome.result_bytes": "size of a result that is too large to be sent",
+    "Registration.jobs": "each a name, or a map [with options](WORKERS.md#options-of-a-job-function); at most 1,000",
+    "Registration.url": "where jobs are posted; left out: it [pulls](WORKERS.md#pulling-jobs)",
+    "Registration.style": "[how it is called](WORKERS.md#what-all-of-them-can-rely-on)",
+    "Registration.worker_id": "of an earlier registration, to repeat or change it",
+    "Registration.batch": "jobs in one request; left out: at most `max_jobs`",
+    "Registration.batch_linger_ms": "how long a smaller batch waits for more jobs",
+    "Registration.ttl": "forgotten after so long unless it registers again",
+    "Registration.heartbeat": "longest silence about jobs it keeps; left out: their longest timeout",
+    "Registration.format": "of requests; default JSON for web hooks, else MessagePack",
+    "Registration.secrets": "[sign](WORKERS.md#signatures) each request; left out: those before",
+    "Registration.trouble": "what keeps it from running jobs; shown",
+    "Definition.server_only": "only schedules, jobs and the master key may push such jobs",
+    "JobSpec.job_id": "[your own id](HTTP.md#your-own-ids)",
+    "PushQuery.atomic": "take all of an array, or nothing",
+    "Pulling.max_jobs": "how many it wants",
+    "Rate.burst": "on top, at once",
+    "Rate.limit": "starts in the window",
+    "Registration.name": "for people; need not be unique",
+    "DerivedWanted.ttl": "valid for so long, and no longer than the token that asks; default 12 h",
+    "DerivedWanted.role": "default: that of the token that asks",
+    "TypesQuery.name": "stands in the jobtype, in any case; with a * at its end: begins it",
+    "HistoryQuery.name": "of this jobtype; default: all together",
+    "HistoryQuery.minutes": "so far back, in steps of a minute; above 480 in steps of ten; default 60",
+    "HistoryQuery.types": "with numbers of each jobtype",
+    "TokenWanted.expires_in": "then it lets nobody in",
+}
+
+
+def meaning(kind: type[Struct], name: str, shown: str) -> str:
+    """Return what a field of a request is for, or "" where nothing says it. `shown`: its name outside."""
+    return WORDS.get(f"{kind.__name__}.{shown}") or text_of(kind, name, shown) or WORDS.get(shown, "")
+
+
+def text_of(kind: type[Struct], name: str, shown: str) -> str:
+    """Return what a field of an answer says of itself, or "" where its name and type say it all."""
+    return " ".join(texts_of(kind).get(name, "").split()).rstrip(".")
+
+
+def structs_in(kinds: Iterable[Any]) -> list[type[Struct]]:
+    """Return the types with fields among these, and those that stand in their fields, each once."""
+    found: dict[type[Struct], None] = {}
+
+    def look(kind: Any) -> None:
+        if isinstance(kind, type) and issubclass(kind, Struct):
+            if kind in found or not kind.__struct_fields__:
+                return
+            found[kind] = None
+            for field in msgspec.structs.fields(kind):
+                look(field.type)
+        for part in get_args(kind):
+            look(part)
+
+    for kind in kinds:
+        look(kind)
+    return list(found)
+
+
+def texts_of(kind: type[Any]) -> dict[str, str]:
+    """Return field → the text below it, of a class and of those that it is made of."""
+    texts: dict[str, str] = {}
+    for each in reversed(kind.__mro__[:-1]):
+        if each.__module__.partition(".")[0] == "jqd":
+            texts |= _texts_in(each.__module__).get(each.__qualname__, {})
+    return texts
+
+
+@cache
+def _texts_in(module: str) -> dict[str, dict[str, str]]:
+    """Class → field → the text below it."""
+    found: dict[str, dict[str, str]] = {}
+    for node in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        texts = found[node.name] = {}
+        for field, below in pairwise(node.body):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    texts[name] = inspect.cleandoc(text)
+    return found
