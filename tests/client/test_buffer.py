@@ -30,7 +30,7 @@ from jqd.client.send import Sender
 from jqd.testing.clock import ManualClock
 from jqd.worker.context import at_work
 
-WAIT_S = 20.0  # for the buffer's thread on a busy machine
+WAIT_S = 60.0  # for the buffer's thread on a busy machine
 
 app = jqd.App("http://127.0.0.1:9")
 

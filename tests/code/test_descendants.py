@@ -29,7 +29,7 @@ def test_all_below_it_are_found_and_killed(
     monkeypatch.setattr(descendants, "_are_listed", lambda: are_listed)
     assert usage([leader.pid])[leader.pid].processes >= 5
     kill_with_descendants(leader.pid)
-    assert leader.wait(timeout=10) == -9
+    assert leader.wait(timeout=60) == -9
     assert leader.stdout is not None
     assert leader.stdout.read() == "", "nobody is left who could print"
 

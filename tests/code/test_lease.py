@@ -341,7 +341,7 @@ async def test_a_worker_that_may_not_run_this_code_ends(
     daemon.answers["/v1/me"] = lambda query: answer
     home = Home(URL, daemon.http, "w", Slots(lambda: 4, 1), "id")
     stopping = trio.Event()
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         await home.run(CodeConfig(daemons=[URL], sandbox=sandbox), stopping)
     assert stopping.is_set()
     assert wrong in home.wrong

@@ -16,7 +16,7 @@ import structlog
 from jqd.domain import log
 from jqd.domain.lossy_stream import PIECE_BYTES, WAITING_BYTES_MAX, LossyStream, LossyWriter
 
-PATIENCE_S = 20.0  # for a thread to be scheduled on a busy machine
+PATIENCE_S = 60.0  # for a thread to be scheduled on a busy machine
 REFUSALS = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EBADF, errno.EAGAIN, errno.EFBIG, errno.EDQUOT)
 
 

@@ -79,7 +79,7 @@ class Process:
     def kill(self) -> None:
         """kill -9, and reap it."""
         self.child.kill()
-        self.child.wait(timeout=10)
+        self.child.wait(timeout=WAIT_S)
 
     def stop(self, timeout_s: float = 30.0) -> int:
         """SIGTERM; returns the exit code."""
@@ -98,7 +98,7 @@ class Process:
     def __exit__(self, *_: object) -> None:
         if self.child.poll() is None:
             self.child.kill()
-        self.child.wait(timeout=10)
+        self.child.wait(timeout=WAIT_S)
         self._stderr.close()
 
 

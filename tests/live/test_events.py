@@ -11,7 +11,7 @@ import trio
 from tests.directories import short_directory
 from tests.live.harness import Daemon, Worker, wait_for
 
-END_S = 10.0  # a stop with nothing in flight: listeners hold nobody up
+END_S = 24.0  # less than `drain_s`: a stop with nothing in flight, and listeners hold nobody up
 
 
 class Ear(threading.Thread):

@@ -137,7 +137,7 @@ async def test_answers_that_come_at_once_are_each_given(autojump_clock: None, mo
             way = Way(made)
             await run(made, nursery)
             await way.end_at_once()
-            with trio.fail_after(5):
+            with trio.fail_after(60):
                 await made.drained()
             assert None not in made.answers
             nursery.cancel_scope.cancel()
@@ -188,7 +188,7 @@ async def test_several_lost_answers_are_asked_for_again_as_they_were_and_in_orde
     await there.end(third, answered=False)
     assert made.applied == []
     await made.push(1)  # would make other chunks
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while not await there.several():
             await trio.sleep(1)
     assert await there.several() == [first, second, third]

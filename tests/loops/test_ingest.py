@@ -188,7 +188,7 @@ async def test_a_call_to_look_again_is_heard_while_a_lost_chunk_is_sent_again(au
         made.store.apply_jobs = slow  # type: ignore[method-assign,assignment]
         await sent.wait()
         made.ingest.recheck()
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             await made.drained()
         assert made.ingest.position == made.journal.end
         nursery.cancel_scope.cancel()

@@ -13,7 +13,7 @@ from typing import Any
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
 
-START_S = 10.0
+START_S = 60.0
 
 
 def free_port() -> int:

@@ -22,7 +22,7 @@ from jqd.runner.worker import StyleName
 from jqd.service.config import ServiceConfig
 from jqd.service.outcome_checks import wrong
 
-WAIT_S = 10.0  # no test waits longer for anything; none that passes comes near
+WAIT_S = 60.0  # no test waits longer for anything; none that passes comes near
 _numbers = itertools.count(1)
 
 

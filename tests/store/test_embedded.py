@@ -132,7 +132,7 @@ async def test_a_dead_server_is_started_again(directory: Path, monkeypatch: pyte
         monkeypatch.setattr(embedded, "RESTART", Backoff(first_s=0.01, cap_s=0.01))
         with structlog.testing.capture_logs() as logs:
             os.kill(first, signal.SIGKILL)
-            with trio.fail_after(20):
+            with trio.fail_after(60):
                 while not any(entry["event"] == "valkey.started" for entry in logs):
                     await trio.sleep(0.01)
         refused = ["valkey.died", "valkey.not_started"] * 2
@@ -209,7 +209,7 @@ def test_it_ends_when_its_daemon_is_killed_and_the_next_life_waits_for_it(direct
                 await opened.wait()
             assert not opened.is_set(), "the earlier server still lives in that directory"
             os.kill(server, signal.SIGCONT)
-            with trio.fail_after(20):
+            with trio.fail_after(60):
                 await opened.wait()
 
     trio.run(next_life)

@@ -21,7 +21,7 @@ from jqd.domain.media import JSON, MSGPACK
 from tests.wire.attack import Answer
 
 KEY = "the master key"  # that its daemon has
-WAIT_S = 20.0  # no answer comes near
+WAIT_S = 60.0  # no answer comes near
 SOON_S = 0.05
 JOB_BYTES_MAX = 1 << 20
 

@@ -10,7 +10,7 @@ import trio
 from jqd import App
 from jqd.worker.service import Service, ServiceConfig
 
-PATIENCE_S = 20.0  # for a thread to be scheduled on a busy machine
+PATIENCE_S = 60.0  # for a thread to be scheduled on a busy machine
 
 
 class Exchange:

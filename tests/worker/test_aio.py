@@ -17,7 +17,7 @@ from jqd.worker.service import Service, ServiceConfig
 from jqd.worker.watchdog import Watchdog
 from tests.worker.exchange import Exchange, packed, run_batch
 
-PATIENCE_S = 20.0  # for a thread to be scheduled on a busy machine
+PATIENCE_S = 60.0  # for a thread to be scheduled on a busy machine
 
 
 class Stage:

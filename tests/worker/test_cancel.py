@@ -11,7 +11,7 @@ from jqd import App, Cancelled, Failed, current
 from jqd.worker.service import Service, ServiceConfig
 from tests.worker.exchange import Exchange, packed
 
-PATIENCE_S = 20.0  # for a thread to be scheduled on a busy machine
+PATIENCE_S = 60.0  # for a thread to be scheduled on a busy machine
 
 
 class Stage:

@@ -13,7 +13,7 @@ import trio
 from jqd.worker.register import Registration, Slots
 from tests.harness.daemon import Answer, ScriptedDaemon
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 SOON_S = 0.03  # a ttl so short that a test sees many repetitions
 
 SHARE = {"max_jobs": 4, "batch": 500}

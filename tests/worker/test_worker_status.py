@@ -20,7 +20,7 @@ from jqd.worker.wire import MSGPACK, JobIn
 from jqd.worker.worker_status import STUCK_EVERY_S, WorkerStatus, slots_of
 from tests.worker.exchange import Exchange, packed
 
-PATIENCE_S = 20.0  # for a thread to be scheduled on a busy machine
+PATIENCE_S = 60.0  # for a thread to be scheduled on a busy machine
 
 app = App()
 
