@@ -1,10 +1,13 @@
+import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Iterator
 
 import hypothesis
 import pytest
 import structlog
 
+from jqd.client.environ import URL_DEFAULT, URL_VARIABLE
 from tests.stalls import guarded
 
 # How long an example takes says more of the machine than of the code: timings are benchmarks, never assertions.
@@ -13,6 +16,22 @@ hypothesis.settings.load_profile("untimed")
 
 # A shell lets what it starts in the background ignore Ctrl-C, and programs hand that on to those that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Somebody may have a daemon of their own on the default port: no test registers workers there, or pushes to it.
+DEFAULT_PORT = int(URL_DEFAULT.rpartition(":")[2])
+os.environ[URL_VARIABLE] = "http://127.0.0.1:1"  # nothing answers there
+
+
+def _refuse_default_port(event: str, given: tuple[object, ...]) -> None:
+    """As `sys.addaudithook` has it. Raises AssertionError, which no code takes for a daemon that is away."""
+    if event in ("socket.connect", "socket.bind"):
+        address = given[1]
+        if isinstance(address, tuple) and address[1] == DEFAULT_PORT:
+            raise AssertionError(f"a test asked for port {DEFAULT_PORT}, which may be somebody's own daemon")
+
+
+sys.addaudithook(_refuse_default_port)
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
