@@ -6,7 +6,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -33,6 +33,14 @@ BIND = "127.0.0.1:0"
 RELOAD_DRAIN_S = 5.0  # with --reload somebody waits for the new code; what has not ended is handed back untried
 NOT_OURS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)  # an address that cannot be bound
 
+
+FOR_PORT = ("bind", "advertise", "secret_file", "insecure")
+VARIABLES = {
+    "secret_file": "JQD_WORKER_SECRET_FILE",
+    "priority_min": "JQD_WORKER_PRIORITY_MIN",
+    "priority_max": "JQD_WORKER_PRIORITY_MAX",
+}
+"""Which environment variables say the same."""
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 
@@ -77,12 +85,29 @@ class Door:
         """Return them as `serve` takes them. Raises Usage."""
         silence_s = duration(self.silence, "--silence")
         if not self.pull:
+            _expect_unsaid(self, "this worker has a port", "silence")
             secrets = None if self.insecure and self.secret_file is None else _secrets(self.secret_file)
             return {"bind": self.bind or BIND, "advertise": self.advertise, "secrets": secrets, "silence_s": silence_s}
-        for name, given in (("bind", self.bind), ("advertise", self.advertise), ("insecure", self.insecure)):
-            if given:
-                raise Usage(f"--pull listens nowhere, so --{name} says nothing: give one of them")
+        _expect_unsaid(self, "--pull listens nowhere", *FOR_PORT)
         return {"pull": True, "silence_s": silence_s}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Module:
+    """What of a module is served, and how."""
+
+    processes: int = 0
+    """Run the jobs in so many processes instead: each plain function alone in one of them, killed at its timeout.
+    SIGHUP then loads the code anew without dropping a job."""
+    priority_min: Annotated[int | None, Parameter(env_var="JQD_WORKER_PRIORITY_MIN")] = None
+    """Take only jobs of this priority number or larger."""
+    priority_max: Annotated[int | None, Parameter(env_var="JQD_WORKER_PRIORITY_MAX")] = None
+    """Take only jobs of this priority number or smaller."""
+    jobs: Annotated[list[str] | None, Parameter(name=["--jobs", "--queues"], negative="")] = None
+    """Serve only these jobs of the app: names with commas between them, or the option several times."""
+    reload: Flag = False
+    """Load the code anew when a Python file below the working directory has changed. For development."""
 
 
 @Parameter(name="*")
@@ -116,13 +141,9 @@ async def worker(
     *,
     daemon: Annotated[list[str] | None, Parameter(negative="")] = None,
     concurrency: int | None = None,
-    processes: int = 0,
     name: str | None = None,
-    priority_min: Annotated[int | None, Parameter(env_var="JQD_WORKER_PRIORITY_MIN")] = None,
-    priority_max: Annotated[int | None, Parameter(env_var="JQD_WORKER_PRIORITY_MAX")] = None,
     drain: str = "30s",
-    jobs: Annotated[list[str] | None, Parameter(name=["--jobs", "--queues"], negative="")] = None,
-    reload: Flag = False,
+    module: Module = Module(),
     door: Door = Door(),
     code: Code = Code(),
     loud: Loud = Loud(),
@@ -138,21 +159,10 @@ async def worker(
     concurrency
         Jobs at work at once: plain functions in as many threads, and as many async ones. Default 16; with --code
         batches, each in a process of its own, default 4.
-    processes
-        Run the jobs in so many processes instead: each plain function alone in one of them, killed at its timeout.
-        SIGHUP then loads the code anew without dropping a job.
     name
         What the daemons call this worker.
-    priority_min
-        Take only jobs of this priority number or larger.
-    priority_max
-        Take only jobs of this priority number or smaller.
     drain
         Time that jobs in flight may take to end after SIGTERM: 90, 30s, 5m.
-    jobs
-        Serve only these jobs of the app: names with commas between them, or the option several times.
-    reload
-        Load the code anew when a Python file below the working directory has changed. For development.
     """
     level = loud.level
     only_tells("stdout", "stderr")
@@ -160,11 +170,15 @@ async def worker(
     drain_s = duration(drain, "--drain")
     if code.code or target is None:
         silence_s = duration(door.silence, "--silence")
+        if code.code:
+            _expect_unsaid(door, "--code listens nowhere, and asks for jobs", "pull", *FOR_PORT)
+            _expect_unsaid(module, "--code runs the handlers that are code", *(each.name for each in fields(module)))
         return await _run_code(code, target, daemon or daemon_urls(), concurrency, name, drain_s, silence_s, level)
-    options = door.options()
+    _expect_unsaid(code, "without --code there is a module", *(each.name for each in fields(code)))
+    options, processes = door.options(), module.processes
     if not processes:
         hear_jobs(level)
-    watch = Watch(Path.cwd()) if reload else None
+    watch = Watch(Path.cwd()) if module.reload else None
     app = target if processes else _loaded(target, watch)
     if not processes:
         trace_attempts()
@@ -175,12 +189,12 @@ async def worker(
         await serve_worker(
             app,
             daemons=daemon or daemon_urls(),
-            only=[name for given in jobs or () for name in given.split(",") if name],
+            only=[name for given in module.jobs or () for name in given.split(",") if name],
             concurrency=CONCURRENCY_DEFAULT if concurrency is None else concurrency,
             processes=processes,
             name=name,
-            priority_min=priority_min,
-            priority_max=priority_max,
+            priority_min=module.priority_min,
+            priority_max=module.priority_max,
             token=daemon_token(),
             drain_s=drain_s,
             log_level=level,
@@ -223,6 +237,15 @@ async def _run_code(
             environment=code.env or [],
         )
         return await supervise(config)
+
+
+def _expect_unsaid(options: Any, why: str, *names: str) -> None:
+    """Raise Usage for the first of these options that was given: whoever gives one thinks that it does something."""
+    unsaid = type(options)()
+    for name in names:
+        if getattr(options, name) != getattr(unsaid, name):
+            variable = f" (or {VARIABLES[name]})" if name in VARIABLES else ""
+            raise Usage(f"{why}, so --{name.replace('_', '-')}{variable} says nothing: leave it out")
 
 
 def _secrets(path: str | None) -> list[str]:
