@@ -16,7 +16,7 @@ from jqd.cli import handlers as runs
 from jqd.cli import quotas as limits
 from jqd.cli import schedules as dates
 from jqd.cli import tokens as secrets
-from jqd.cli.exits import Exit, Usage, exit_of
+from jqd.cli.exits import Exit, Usage, advice_of, exit_of
 from jqd.domain.errors import JqdError
 from jqd.domain.suggest import command as elsewhere
 
@@ -214,6 +214,8 @@ def _end_of_group(group: BaseExceptionGroup[BaseException]) -> int:
 
 def _end(error: JqdError) -> int:
     print(f"jqd: {error}", file=sys.stderr)
+    if advice := advice_of(error):
+        print(f"jqd: {advice}", file=sys.stderr)
     return exit_of(error)
 
 

@@ -2,7 +2,7 @@
 
 import enum
 
-from jqd.client import Invalid, NotFound, PartlyPushed, TimedOut, Unavailable, Unreachable
+from jqd.client import Forbidden, Invalid, NotFound, PartlyPushed, TimedOut, Unavailable, Unreachable
 from jqd.domain.errors import ConfigError, JqdError, StoreAway
 
 
@@ -37,3 +37,19 @@ def exit_of(error: JqdError) -> Exit:
         case PartlyPushed() if isinstance(error.__cause__, JqdError):
             return exit_of(error.__cause__)  # why the rest was not pushed
     return Exit.FAILED
+
+
+def advice_of(error: JqdError) -> str:
+    """Return what to do about what a daemon refused, where its own words are for any client. Empty: they say it."""
+    if isinstance(error, PartlyPushed) and isinstance(error.__cause__, JqdError):
+        return advice_of(error.__cause__)
+    match error:
+        case Forbidden(status=401):
+            return "a token is taken from --token, JQD_TOKEN or the file that JQD_TOKEN_FILE names"
+        case Forbidden():
+            return (
+                "`jqd tokens create ROLE` makes one that may, with a master's token (docs/operate/SECURITY.md, Roles)"
+            )
+        case Unavailable(status=503):
+            return "`jqd status` says what is wrong, and what goes on meanwhile"
+    return ""

@@ -30,7 +30,9 @@ CALL_TIMEOUT_S = 5.0  # of one registration: small messages to a daemon near by
 OTHERS_MAX = (
     5  # daemons asked in place of one that is away: each may take CALL_TIMEOUT_S, all of them less than the ttl
 )
+REFUSALS_MAX = 5  # of a token, in a row: some seconds by BACKOFF; a new token is known at all daemons within two
 LEAVE_TIMEOUT_S = 2.0  # of saying goodbye: it is a courtesy, the ttl does it too
+REFUSED = ("answered 401", "answered 403")  # the token, or what it is for
 BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=10.0)  # a daemon that comes back is found within ten seconds
 
 
@@ -99,6 +101,10 @@ class Registration:
         self.worker_id = worker_id
         self.is_known = False
         """A daemon of the store took it when one was asked last."""
+        self.refused = trio.Event()
+        """Set once its token has been refused from the start, again and again: no daemon here will ever take it."""
+        self.trouble: str | None = None
+        """What stood in the way at home when it was asked last."""
         self._card = card
         self._slots = slots
         self._hurry = trio.Event()
@@ -113,16 +119,16 @@ class Registration:
         self._hurry.set()
 
     async def run(self) -> None:
-        failures = 0
+        failures, refusals, was_ever_known = 0, 0, False
         while True:
             was_known, self._hurry = self.is_known, trio.Event()
             stores = self._slots.stores()
-            trouble = await self._renew()
+            trouble = self.trouble = await self._renew()
             self.is_away = trouble is not None
             if self._slots.stores() != stores:
                 self._slots.changed()
             if trouble is None:
-                failures = 0
+                failures, was_ever_known = 0, True
                 with trio.move_on_after(self._ttl_s / 3):
                     await self._hurry.wait()
                 continue
@@ -130,6 +136,9 @@ class Registration:
             if trouble.startswith("answered") and was_known:
                 continue  # the daemon lives but does not know us any more: register anew at once
             failures += 1
+            refusals = refusals + 1 if trouble.startswith(REFUSED) else 0
+            if refusals >= REFUSALS_MAX and not was_ever_known:
+                self.refused.set()
             await trio.sleep(BACKOFF.delay_s(failures, self._source))
 
     async def leave(self) -> None:

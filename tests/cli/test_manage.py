@@ -398,8 +398,39 @@ def test_a_daemon_that_is_away_is_said(capsys: pytest.CaptureFixture[str]) -> No
     assert "no daemon answers" in capsys.readouterr().err
 
 
-def test_a_store_that_is_away_is_said(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
-    script.on("GET", "/v1/daemons", 503, {"detail": "the store does not answer"})
-    assert run(["daemons"]) == 4
+@pytest.mark.parametrize(
+    ("status", "code", "advice"),
+    [
+        (503, 4, "jqd: `jqd status` says what is wrong, and what goes on meanwhile\n"),
+        (401, 1, "jqd: a token is taken from --token, JQD_TOKEN or the file that JQD_TOKEN_FILE names\n"),
+        (403, 1, "jqd: `jqd tokens create ROLE` makes one that may, with a master's token (docs/operate/SECURITY.md,"),
+        (413, 1, ""),
+    ],
+)
+@pytest.mark.parametrize(
+    ("words", "method", "path"),
+    [
+        (["daemons"], "GET", "/v1/daemons"),
+        (["jobs"], "GET", "/v1/jobs"),
+        (["errors"], "GET", "/v1/errors"),
+        (["push", "mail"], "POST", "/v1/jobs"),
+        (["workers"], "GET", "/v1/workers"),
+        (["types"], "GET", "/v1/types"),
+    ],
+)
+def test_what_to_do_about_a_refusal_is_said(
+    script: Script,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    method: str,
+    path: str,
+    status: int,
+    code: int,
+    advice: str,
+) -> None:
+    script.on(method, path, status, {"detail": "because"})
+    assert run(words) == code
     told = capsys.readouterr()
-    assert (told.out, told.err) == ("", "jqd: the store does not answer (503)\n")
+    assert told.out == ""
+    assert told.err.startswith(f"jqd: because ({status})\n{advice}")
+    assert len(told.err.splitlines()) == (2 if advice else 1)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import structlog
 import trio
+import trio.testing
 
 from jqd.worker.register import Registration, Slots
 from tests.harness.daemon import Answer, ScriptedDaemon
@@ -92,6 +93,34 @@ async def test_a_daemon_that_is_away_is_tried_and_told_of_once() -> None:
             nursery.cancel_scope.cancel()
     assert [entry["event"] for entry in logs] == ["worker.not_registered"]
     assert logs[0]["trouble"] == "not reached: ConnectError refused"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_token_that_is_refused_from_the_start_is_given_up_and_no_other(
+    autojump_clock: trio.testing.MockClock, status: int
+) -> None:
+    """Of a worker that was known once its jobs may still end, and a daemon that recovers may know its token again."""
+    answers: list[int] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        told = answers.pop(0) if answers else status
+        return httpx2.Response(told, content=msgspec.msgpack.encode({"worker_id": "w", "detail": "role"}))
+
+    async def given_up(*first: int) -> float:
+        """After how long; inf: never."""
+        answers[:] = first
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http, trio.open_nursery() as nursery:
+            registration, began_s = place("http://daemon.test", http), trio.current_time()
+            nursery.start_soon(registration.run)
+            with trio.move_on_after(3_600) as waited:
+                await registration.refused.wait()
+                assert registration.trouble == f"answered {status}: role"
+            nursery.cancel_scope.cancel()
+        return float("inf") if waited.cancelled_caught else trio.current_time() - began_s
+
+    assert 2 < await given_up() < 20, "a new token is known at all daemons within two seconds"
+    assert await given_up(503, status, status, status, 500) < 60
+    assert await given_up(201) == float("inf")
 
 
 async def test_leaving_unregisters_once(daemon: ScriptedDaemon, http: httpx2.AsyncClient) -> None:

@@ -8,17 +8,19 @@ from typing import Any
 import httpx2
 import pytest
 import trio
+import trio.testing
 from structlog.testing import capture_logs
 
 from jqd import App
 from jqd.client import Client
 from jqd.domain.address import parse
+from jqd.domain.backoff import Backoff
 from jqd.domain.errors import ConfigError
 from jqd.http import Guard
 from jqd.worker.demo import app as demo
 from jqd.worker.serve import _guard, serve
 from jqd.worker.service import Service
-from tests.harness.daemon import ScriptedDaemon
+from tests.harness.daemon import Answer, ScriptedDaemon, open_daemon
 
 PATIENCE_S = 30.0
 
@@ -217,6 +219,24 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 async def test_settings_that_cannot_work_are_refused_at_once(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says.replace(".", r"\.")):
         await serve(demo, **{"signals": False, **options})
+
+
+async def test_it_ends_where_every_daemon_refuses_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jqd.worker.register.BACKOFF", Backoff(first_s=0.001, factor=1.0, cap_s=0.001))
+    refusal = Answer(403, {"detail": "this token is of the role push"})
+    async with open_daemon() as one, open_daemon() as two:
+        one.script("POST", "/v1/workers", *[refusal] * 1_000)
+        with trio.fail_after(PATIENCE_S), pytest.raises(ConfigError) as caught:
+            await serve(demo, daemons=[one.url], signals=False)
+        assert f"{one.url} answered 403: this token is of the role push; give it another" in str(caught.value)
+        stop = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(serve, demo, daemons=[one.url, two.url], signals=False, stop=stop))
+            with trio.fail_after(PATIENCE_S):
+                while one.counted("POST", "/v1/workers") < 20 or not two.workers:
+                    await trio.testing.wait_all_tasks_blocked(0.001)
+            assert list(two.workers), "the other one has work for it"
+            stop.set()
 
 
 async def test_a_mistake_of_ours_is_a_500_with_the_id_of_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
