@@ -59,14 +59,16 @@ _decode_leased = msgspec.msgpack.Decoder(_Leased).decode
 class Home:
     """A daemon, or another of its store while that is away, where this worker is registered and asks for jobs."""
 
-    def __init__(self, daemon: str, http: httpx2.AsyncClient, name: str, slots: Slots, worker_id: str) -> None:
+    def __init__(
+        self, daemon: str, http: httpx2.AsyncClient, name: str, slots: Slots, worker_id: str, silence_s: float
+    ) -> None:
         self.registration = Registration(
             daemon, self._card, slots, worker_id=worker_id, http=http, source=random.Random(), ttl_s=TTL_S_DEFAULT
         )
         self.catalogue: Catalogue | None = None
         self.wrong = ""
         """What makes this worker useless, in words."""
-        self._http, self._name, self._worker_id = http, name, worker_id
+        self._http, self._name, self._worker_id, self._silence_s = http, name, worker_id, silence_s
 
     @property
     def is_open(self) -> bool:
@@ -110,7 +112,8 @@ class Home:
 
     def _card(self) -> dict[str, object]:
         assert self.catalogue is not None
-        card: dict[str, object] = {"name": self._name, "ttl": TTL_S_DEFAULT, "jobs": list(self.catalogue.jobtypes)}
+        card: dict[str, object] = {"name": self._name, "ttl": TTL_S_DEFAULT, "heartbeat": self._silence_s}
+        card["jobs"] = list(self.catalogue.jobtypes)
         return card | ({"trouble": self.catalogue.trouble} if self.catalogue.trouble else {})
 
     async def _me(self) -> _Me:
@@ -244,7 +247,7 @@ async def serve(config: CodeConfig, base: Path, *, stopping: trio.Event, now: tr
     headers = {"user-agent": f"jqd-code/{__version__}"} | ({"authorization": f"Bearer {token}"} if token else {})
     shares = Slots(lambda: config.concurrency * LEASE_JOBS_MAX, LEASE_JOBS_MAX)
     async with httpx2.AsyncClient(headers=headers, trust_env=False, verify=trusted()) as http:
-        homes = [Home(daemon.rstrip("/"), http, name, shares, worker_id) for daemon in config.daemons]
+        homes = [Home(daemon.rstrip("/"), http, name, shares, worker_id, config.silence_s) for daemon in config.daemons]
         async with trio.open_nursery() as outer:
             pool = Pool(config, base, outer, adopts=adopts)
             outer.start_soon(pool.watch)

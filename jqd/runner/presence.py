@@ -18,12 +18,25 @@ UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that 
 SILENT = ("expired", "unreachable")  # why a worker is taken out that did not say goodbye
 SIGN_S = 30.0  # between two signs of life told to others of a worker without ttl: a tenth of UNREACHABLE_S
 SIGNS_PER_TTL = 4  # and of one with a ttl, which repeats itself three times in it
+BEATS = 3  # signs of life in the time for which a worker may be silent
+BEATS_MISSED = 2  # of them, before it is said to be silent: one may be lost
 SPREAD_S = 2.0  # so long a sign may take from another daemon to us
 BLIND_S = 2.0  # looks at the store come twice a second; while there are none, nobody's silence counts
 PLACE_S = 0.25  # between two counts of the daemons: each look for work asks for every worker
 
 Server = tuple[str, str | None, str, str]
 """Tenant, URL, name and style: who registers the same once more is the same worker."""
+
+
+def asks_within_s(worker: Worker) -> float | None:
+    """Return for how long a worker that pulls may be silent; None: it has not said."""
+    return worker.heartbeat_s if worker.url is None else None
+
+
+def sign_every_s(worker: Worker) -> float:
+    """Return how often a sign of life is told to other daemons, and how often a poll that waits is one."""
+    of_ttl_s = SIGN_S if worker.ttl_s is None else worker.ttl_s / SIGNS_PER_TTL
+    return min(SIGN_S, of_ttl_s, (asks_within_s(worker) or SIGN_S * BEATS) / BEATS)
 
 
 class WorkerIndex:
@@ -163,8 +176,7 @@ class Presence(ABC):
             del self._unreachable_since_s[worker_id]
         self._heard_at_s[worker_id] = self._clock.mono_s()
         now_s = self._seen_at_s[worker_id] = self._now_s()
-        every_s = SIGN_S if worker.ttl_s is None else min(SIGN_S, worker.ttl_s / SIGNS_PER_TTL)
-        if now_s - self._told_at_s.get(worker_id, -SIGN_S) >= every_s:
+        if now_s - self._told_at_s.get(worker_id, -SIGN_S) >= sign_every_s(worker):
             self._told_at_s[worker_id] = now_s
             for told in self._outgoing:
                 told.add(worker_id)
@@ -192,6 +204,19 @@ class Presence(ABC):
             since_s = self._unreachable_since_s.setdefault(worker_id, now_s)
             if now_s - max(since_s, self._seen_at_s[worker_id]) >= UNREACHABLE_S:
                 self.unregister(worker_id, "unreachable")
+
+    def is_overdue(self, worker: Worker) -> bool:
+        """Return whether signs of life that it promised did not come, here or, as is known, at another daemon."""
+        beats_s = [each_s / BEATS for each_s in (worker.ttl_s, asks_within_s(worker)) if each_s is not None]
+        at_s = self._heard_at_s.get(worker.id, self._seen_at_s.get(worker.id))
+        if not beats_s or at_s is None:
+            return False
+        return self._clock.mono_s() - at_s > BEATS_MISSED * min(beats_s) + SPREAD_S
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether no news come of what other daemons hear, as the store is away."""
+        return self._looked_at_s is not None and self._clock.mono_s() - self._looked_at_s > BLIND_S
 
     def heard_at_ms(self, worker_id: str) -> int:
         """Return the last sign of life by our wall clock; 0: none."""

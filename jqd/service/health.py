@@ -27,11 +27,15 @@ DISOWNED = (
 WORDS = {"unreachable": "cannot be reached", "backed_off": "gets no jobs"}
 
 
+WorkerState = Literal["ok", "trouble", "silent", "unknown", "backed_off", "unreachable", "token_ended"]
+
+
 class Health(NamedTuple):
     """The health of one worker, over all daemons."""
 
-    state: Literal["ok", "trouble", "silent", "backed_off", "unreachable", "token_ended"] = "ok"
-    """`ok`, `silent`, `trouble`, `token_ended`, or the worst that any daemon sees: `backed_off`, `unreachable`."""
+    state: WorkerState = "ok"
+    """`ok`, `silent`, `unknown` (silent here, and the store is away), `trouble`, `token_ended`, or the worst that any
+    daemon sees: `backed_off`, `unreachable`."""
     why: str | None = None
     takes_jobs: bool = True
     """Whether some daemon may give it jobs now."""
@@ -57,9 +61,14 @@ def health(services: Services, worker: Worker) -> Health:
     if (complaint := next((each.complaint for each in seen.values() if each.complaint), "")) != "":
         return Health("trouble", complaint)
     heard_at_ms = services.workers.heard_at_ms(worker.id)
-    if worker.url is None and services.clock.wall_ms() - heard_at_ms > SILENT_MS:
-        return Health("silent", f"has not been heard of since {iso(heard_at_ms)}", takes_jobs=False)
-    return Health()
+    pulls = worker.url is None
+    is_late = pulls and services.clock.wall_ms() - heard_at_ms > SILENT_MS
+    if not (is_late or services.workers.is_overdue(worker)):
+        return Health()
+    silent = f"has not been heard of since {iso(heard_at_ms)}"
+    if services.workers.is_blind:
+        return Health("unknown", f"{silent} by this daemon; the store is away, and with it what others heard")
+    return Health("silent", silent, takes_jobs=not pulls)
 
 
 def _why(seen: WorkerHealth) -> str:

@@ -16,7 +16,7 @@ from jqd.domain.errors import Closed, Conflict, NotFound, StoreAway
 from jqd.domain.job import Held
 from jqd.domain.lease import allowed_silence_s
 from jqd.runner import Pull, Worker
-from jqd.runner.presence import SIGNS_PER_TTL
+from jqd.runner.presence import sign_every_s
 from jqd.service.find import find, resolve
 from jqd.service.services import Services
 from jqd.service.settings import get_or_refresh
@@ -90,7 +90,7 @@ async def pull(
         worker = await _puller(services, worker_id)  # as it is registered now; that it waits is a sign of life
         if services.pulls.is_closed:
             raise Closed("this daemon is shutting down; ask another one", full=False)
-        until_s = min(deadline_s, trio.current_time() + min(ANEW_S, (worker.ttl_s or math.inf) / SIGNS_PER_TTL))
+        until_s = min(deadline_s, trio.current_time() + min(ANEW_S, sign_every_s(worker)))
         poll = await _wait(services, worker, jobs_max, until_s, heartbeat_s or worker.heartbeat_s, own)
         if poll.given:
             return Lease(str(poll.given[0].fence), poll.given, poll.silence_s)

@@ -339,7 +339,7 @@ async def test_a_worker_that_may_not_run_this_code_ends(
     daemon: FakeDaemon, answer: tuple[int, Any], sandbox: Sandbox, wrong: str
 ) -> None:
     daemon.answers["/v1/me"] = lambda query: answer
-    home = Home(URL, daemon.http, "w", Slots(lambda: 4, 1), "id")
+    home = Home(URL, daemon.http, "w", Slots(lambda: 4, 1), "id", 10.0)
     stopping = trio.Event()
     with trio.fail_after(60):
         await home.run(CodeConfig(daemons=[URL], sandbox=sandbox), stopping)

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -73,6 +74,19 @@ def test_a_worker_without_a_port_runs_the_jobs_of_a_module_with_its_token() -> N
                 assert worker.stop() == 0, worker.log.read_text()
             assert client.workers() == [], "it took its leave"
         assert worker.noted("stop") == 1, "a cancel stops an async function"
+
+
+@pytest.mark.parametrize("way", [("--pull",), ()], ids=["pull", "port"])
+def test_a_worker_whose_token_is_of_another_role_ends_and_says_what_to_do(way: Sequence[str]) -> None:
+    env = LEASE | {"JQD_HTTP__TOKENS": "required"}
+    with short_directory() as base, Daemon(base / "d", env=env) as daemon:
+        token = jqd("tokens", "create", "push", "--url", daemon.url, "--data-dir", str(base / "d"))
+        said = {"JQD_URL": daemon.url, "JQD_TOKEN": token}
+        with Process(["worker", "jqd.worker.demo", *way], base / "worker.log", said) as worker:
+            assert worker.child.wait(timeout=WAIT_S) == 2
+        told = worker.log.read_text()
+        assert "this token is of the role push; the call is for" in told
+        assert "`jqd tokens create worker` makes one" in told.splitlines()[-1]
 
 
 def test_a_result_that_nests_too_deep_fails_its_job_by_name_and_no_worker() -> None:
@@ -150,8 +164,23 @@ def test_the_jobs_of_a_killed_worker_run_again_elsewhere(shared_daemon: Daemon, 
             assert worker.stop() == 0, worker.log.read_text()
 
 
-@pytest.mark.parametrize("flag", [("--bind", "127.0.0.1:0"), ("--advertise", "http://10.0.0.1/"), ("--insecure",)])
-def test_what_is_said_of_a_port_is_refused_beside_it(flag: Sequence[str], tmp_path: Path) -> None:
-    with PullWorker(tmp_path / "book", [], *flag) as worker:
-        assert worker.child.wait(timeout=WAIT_S) == 2
-        assert f"--pull listens nowhere, so {flag[0]} says nothing" in worker.log.read_text()
+def test_a_worker_that_died_is_silent_soon_and_unknown_where_nobody_can_tell() -> None:
+    """Said at both daemons, of which it asked one, long before its registration is over."""
+
+    def row(daemon: Daemon) -> dict[str, Any]:
+        (row,) = daemon.get("/v1/workers").json()["workers"]
+        return dict(row)
+
+    with pair() as (server, one, two, base), pulling(one, base, "--silence", "4s") as worker:
+        for daemon in (one, two):
+            wait_for(lambda daemon=daemon: row(daemon)["state"] == "ok", "it lives")  # type: ignore[misc]
+        server.kill()
+        wait_for(lambda: row(two)["state"] == "unknown", "it asks the other one, which cannot say so")
+        assert "by this daemon; the store is away" in row(two)["why"]
+        assert row(one)["state"] == "ok", "its polls come here"
+        server.start()
+        wait_for(lambda: row(two)["state"] == "ok", "it lives")
+        os.killpg(worker.child.pid, signal.SIGKILL)
+        for daemon in (one, two):
+            wait_for(lambda daemon=daemon: row(daemon)["state"] == "silent", "nobody sees it")  # type: ignore[misc]
+        assert row(one)["why"].startswith("has not been heard of since 20")

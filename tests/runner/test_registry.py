@@ -11,7 +11,7 @@ from jqd.domain.settings import SettingTable
 from jqd.domain.shares import Share
 from jqd.runner import WorkerRegistry
 from jqd.runner.handler import Handler, HandlerOptions
-from jqd.runner.presence import UNREACHABLE_S
+from jqd.runner.presence import SPREAD_S, UNREACHABLE_S
 from jqd.runner.registry import HANDLER, no_more
 from jqd.runner.worker import Worker, WorkerSpec
 from jqd.testing.clock import ManualClock
@@ -358,6 +358,35 @@ def test_when_a_worker_was_heard_of_is_known_after_a_restart_and_who_asked_for_n
     workers.forget_silent()
     assert [one.id for one in workers.list()] == ["q"], "nothing is posted to it, either, so it may be well"
     assert workers.leaving == {"p": "silent"}
+
+
+@pytest.mark.parametrize(
+    ("card", "late_s"),
+    [
+        ({"ttl": 30.0, "heartbeat": 9.0}, 6 + SPREAD_S),
+        ({"ttl": 30.0}, 20 + SPREAD_S),
+        ({"ttl": 30.0, "heartbeat": 9.0, "url": "http://h/"}, 20 + SPREAD_S),
+        ({}, float("inf")),
+    ],
+    ids=["pulls and says within what", "pulls", "has a url", "promises nothing"],
+)
+def test_two_signs_that_did_not_come_are_noticed_and_whether_they_could(card: dict[str, Any], late_s: float) -> None:
+    clock = ManualClock()
+    workers = WorkerRegistry(clock=clock)
+    worker = register(workers, name="w", **card)
+    assert [workers.is_blind] == [False], "no other daemon was heard of"
+    for _ in range(25):  # at another daemon
+        clock.advance(1.0)
+        workers.heard_from({worker.id: 0})
+        assert not workers.is_overdue(worker)
+    clock.advance(min(late_s, 20.0))
+    assert [workers.is_overdue(worker), workers.is_blind] == [False, True]
+    workers.heard_from({})
+    assert [workers.is_blind] == [False]
+    clock.advance(0.5 + (2.0 if late_s > 20 else 0.0))
+    assert workers.is_overdue(worker) == (late_s < float("inf"))
+    workers.reached(worker.id)
+    assert not workers.is_overdue(worker)
 
 
 def test_a_stored_handler_is_read_whatever_options_an_earlier_release_had() -> None:

@@ -15,6 +15,7 @@ from jqd.domain.job_spec import JobOptions, TypeOptions, Value, Waits
 from jqd.runner import BatchJob
 from jqd.runner.handler import Lang
 from jqd.runner.worker import Format, StyleName
+from jqd.service.health import WorkerState
 from jqd.service.listing import Looked, Of
 from jqd.service.push import Level
 
@@ -243,8 +244,8 @@ class Worker(Struct, frozen=True):
     """Jobtypes for which another worker's options hold."""
     trouble: str | None
     """What keeps it from running jobs, in its own words."""
-    state: Literal["ok", "trouble", "silent", "backed_off", "unreachable", "token_ended"]
-    """The worst that is known."""
+    state: WorkerState
+    """The worst that is known; `silent`: two signs of life did not come; `unknown`: nor here, and the store is away."""
     why: str | None
     """In words."""
     in_hand: Annotated[int, Meta(description="jobs that this daemon has posted to it and waits for")] | None

@@ -21,6 +21,7 @@ DAEMONS_MAX = 10  # columns of the grid; a store has a few daemons
 STATES = {
     "ok": "succeeded",
     "silent": "retrying",
+    "unknown": "retrying",
     "trouble": "failed",
     "backed_off": "retrying",
     "unreachable": "failed",
