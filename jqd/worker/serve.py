@@ -92,18 +92,16 @@ async def serve(
     `silence_s`: so long after this worker has died the jobs that it asked for run again elsewhere.
     `concurrency`: jobs at once. `processes`: run them in so many processes, for which `app` is a text. `signals`: own
     the process, handle SIGTERM, SIGINT and SIGHUP, leave by force when a job holds up the end. `stop`: set it to stop
-    as the first signal does. Raises ConfigError for a setting that cannot work, and for a token that no daemon takes,
-    OSError when `bind` is taken.
+    as the first signal does. Raises ConfigError for a setting or a token that cannot work, OSError for a taken `bind`.
     """
     daemons = daemons or daemon_urls()
     _check(app, processes, daemons, concurrency, priority_min, priority_max, silence_s)
     at, advertise, secrets = (None, None, ()) if pull else (_door(bind, advertise, secrets), advertise, secrets)
     signalled = ShutdownSignals(stop, reloads=processes > 0, owns=signals and not processes)
     name = name or f"{socket.gethostname()}-{os.getpid()}"
-    card = _given(name=name, ttl=ttl_s, heartbeat=silence_s if pull else None)
-    card |= _given(priority_min=priority_min, priority_max=priority_max)
-    card, places = card | ({"secrets": list(secrets)} if secrets else {}), list[Registration]()
-    begin = Begin(str(app), -(-concurrency // max(1, processes)), log_level, list(only))
+    way: dict[str, Any] = {"heartbeat": silence_s} if pull else {"secrets": list(secrets)} if secrets else {}
+    card = way | _given(name=name, ttl=ttl_s, priority_min=priority_min, priority_max=priority_max)
+    begin, places = Begin(str(app), -(-concurrency // max(1, processes)), log_level, list(only)), list[Registration]()
     async with _opened(at, app, begin, processes, places, token) as (listener, force, jobs, process_pool, http, beside):
         if signals:
             await beside.start(signalled.listen)
@@ -125,17 +123,11 @@ async def serve(
             beat = Watchdog(service.tasks, SystemClock()).beat
             for task in (beat, service.attempts.lines.run, beats.run, watch, reload):
                 beside.start_soon(task)
-            beside.start_soon(_end_if_refused, places, signalled)
             puller = Puller(service, places, http, silence_s=silence_s) if pull else None
             await _stay(places, puller, service, signalled, drain_s)
             signalled.end(force if signals else None)
         beside.cancel_scope.cancel()
-    get_logger("worker").info("worker.stopped", url=url)
-    if all(place.refused.is_set() for place in places):
-        raise ConfigError(
-            f"no daemon takes this worker: {places[0].daemon} {places[0].trouble}; give it another token, of the role "
-            "worker and for its jobs (JQD_TOKEN, JQD_TOKEN_FILE): `jqd tokens create worker` makes one"
-        )
+    _end(url, places)
 
 
 @asynccontextmanager
@@ -243,8 +235,21 @@ async def _end_if_refused(places: Sequence[Registration], signalled: ShutdownSig
     signalled.first.set()
 
 
-async def _told_to_stop(signalled: ShutdownSignals, service: Service) -> None:
-    await signalled.first.wait()
+def _end(url: str, places: Sequence[Registration]) -> None:
+    """Raise ConfigError where it ended because no daemon takes it."""
+    get_logger("worker").info("worker.stopped", url=url)
+    if all(place.refused.is_set() for place in places):
+        raise ConfigError(
+            f"no daemon takes this worker: {places[0].daemon} {places[0].trouble}; give it another token, of the role "
+            "worker and for its jobs (JQD_TOKEN, JQD_TOKEN_FILE): `jqd tokens create worker` makes one"
+        )
+
+
+async def _told_to_stop(places: Sequence[Registration], signalled: ShutdownSignals, service: Service) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_end_if_refused, places, signalled)
+        await signalled.first.wait()
+        nursery.cancel_scope.cancel()
     service.attempts.stopping.set()
 
 
@@ -253,12 +258,12 @@ async def _stay(
 ) -> None:
     """Stay registered until told to stop, then drain; a worker that pulls leaves when its last outcomes are taken."""
     if puller is None:
-        await _stay_registered(places, until=partial(_told_to_stop, signalled, service))
+        await _stay_registered(places, until=partial(_told_to_stop, places, signalled, service))
         await _drain(service, signalled, drain_s)
         return
 
     async def end() -> None:
-        await _told_to_stop(signalled, service)
+        await _told_to_stop(places, signalled, service)
         puller.stopping.set()
         await _drain(service, signalled, drain_s)
         with trio.move_on_after(LEFT_S):
