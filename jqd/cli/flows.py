@@ -18,6 +18,7 @@ from jqd.client import Changed, FlowInfo
 from jqd.client.flows import depths_of
 from jqd.domain.flow import OnFailure, Until
 
+NOT_WHOLE = "not all were found: some are on their way, or behind a million links; ask again, or of one further away"
 NAMED_MAX = 3  # ids of parents on one line
 STYLES = {**COLOURS, "blocked": "yellow"}
 
@@ -167,10 +168,13 @@ def tally(changed: Changed, done: str, common: Common, *, dry_run: bool) -> int:
     if dry_run and common.output == "table":
         show(f"{changed.matched} jobs would be {done}", common.output)
     elif common.output != "table":
-        show({"matched": changed.matched, "changed": changed.changed}, common.output)
+        whole = {} if changed.whole else {"whole": False}
+        show({"matched": changed.matched, "changed": changed.changed, **whole}, common.output)
     else:
         left = changed.matched - changed.changed
         show(f"{changed.changed} jobs {done}{f'; {left} changed meanwhile' if left else ''}", common.output)
+    if not changed.whole:
+        print(f"jqd: {NOT_WHOLE}", file=sys.stderr)
     return Exit.DONE
 
 

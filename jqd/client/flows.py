@@ -129,9 +129,15 @@ class Flows:
         return self._changed(f"{group_path(group)}/retry", dry_run=dry_run)
 
     def _changed(self, path: str, *, dry_run: bool) -> Changed:
-        body = encode({"dry_run": True}) if dry_run else None
-        answer = self._http.call_for_map("a call about jobs", "POST", path, body=body, wait_s=LOOK_S)
-        return Changed(int(answer["matched"]), int(answer["changed"]))
+        fields: dict[str, Any] = {"dry_run": True} if dry_run else {}
+        matched = changed = 0
+        while True:  # a call for each 10,000 jobs
+            body = encode(fields) if fields else None
+            answer = self._http.call_for_map("a call about jobs", "POST", path, body=body, wait_s=LOOK_S)
+            matched, changed = matched + int(answer["matched"]), changed + int(answer["changed"])
+            if not answer.get("cursor"):
+                return Changed(matched, changed, whole=answer.get("whole", True))
+            fields["cursor"] = answer["cursor"]
 
 
 def depths_of(jobs: Sequence[FlowJob]) -> dict[str, int]:

@@ -43,6 +43,8 @@ class Changed(NamedTuple):
     """Those that it changed: none in a dry run, and none that another call changed meanwhile."""
     refused: Sequence[Mapping[str, Any]] = ()
     """Of `job_ids` those that it left as they were: `job_id`, `status` (404, 409) and `detail`."""
+    whole: bool = True
+    """False: of a flow some jobs were not found, for they are on their way, or behind a million links."""
 
 
 class PushedJob(NamedTuple):

@@ -94,6 +94,9 @@ class Tally(msgspec.Struct):
     looked: Looked = msgspec.UNSET
     """With a cursor only, as `of`."""
     of: Of = msgspec.UNSET
+    whole: bool | msgspec.UnsetType = msgspec.UNSET
+    """Of a flow: false where some of its jobs are on their way into the store, or behind a million links. Ask again, or
+    of a job further away."""
     refused: list[Refused] | msgspec.UnsetType = msgspec.UNSET
     """Named jobs, or a flow's, that were not changed, and why."""
 

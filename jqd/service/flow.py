@@ -15,7 +15,7 @@ from jqd.service.find import Coming
 from jqd.service.listing import WALK_S
 from jqd.service.server_only import is_reserved
 from jqd.service.services import Services
-from jqd.service.walk import Breathe, Flow, whole
+from jqd.service.walk import Breathe, Flow, cursor_of, part, with_parents
 from jqd.store import JobView
 from jqd.store.links import Linked
 
@@ -24,11 +24,12 @@ PASSES = 4  # looks at a flow that is cancelled: each finds what the job before 
 DETAIL_MAX = 300  # characters of why a job was left for another: of up to 10,000
 
 
-async def cancel_flow(services: Services, given: str, breathe: Breathe, *, dry_run: bool = False) -> Tally:
-    """Cancel all jobs of a flow that have not ended, also those that come into it meanwhile. Raises NotFound."""
-    flow = await whole(services, given, breathe)
+async def cancel_flow(services: Services, given: str, begin: int, breathe: Breathe, *, dry_run: bool = False) -> Tally:
+    """Cancel the jobs of a flow that have not ended, also those that come into it meanwhile: one part of it, behind the
+    `begin` nearest. What comes into a flow of several parts meanwhile is left. Raises NotFound."""
+    flow, end = await part(services, "cancel", given, begin, breathe)
     if dry_run:
-        return await cancel_all(services, flow.jobs, [], dry_run=True)
+        return _told(await cancel_all(services, flow.jobs, [], dry_run=True), flow, end)
     await noted(services, "flow cancel", given)
     tally, seen, new = Tally(), set[str](), flow.jobs
     with telling(tally):
@@ -36,19 +37,33 @@ async def cancel_flow(services: Services, given: str, breathe: Breathe, *, dry_r
             some = await cancel_all(services, new, [])
             tally.matched, tally.changed = tally.matched + some.matched, tally.changed + some.changed
             seen.update(new)
-            flow = await whole(services, given, breathe)
+            if begin or end:
+                break
+            flow, end = await part(services, "cancel", given, begin, breathe)
             new = {job_id: row for job_id, row in flow.jobs.items() if job_id not in seen}
             if not new:
                 break
-    return tally
+    return _told(tally, flow, end)
 
 
-async def retry_flow(services: Services, given: str, breathe: Breathe, *, dry_run: bool = False) -> Tally:
-    """Try anew all jobs of a flow that failed, or were cancelled because of a parent. Raises NotFound."""
-    flow = await whole(services, given, breathe)
+async def retry_flow(services: Services, given: str, begin: int, breathe: Breathe, *, dry_run: bool = False) -> Tally:
+    """Try anew the jobs of a flow that failed, or were cancelled because of a parent: one part of it, as of a cancel.
+    Of several parts one child or other may fail again, for a parent further away. Raises NotFound."""
+    flow, end = await part(services, "retry", given, begin, breathe)
+    if begin or end:
+        flow = await with_parents(services, flow, breathe)
     if not dry_run:
         await noted(services, "flow retry", given)
-    return await retry_all(services, flow, dry_run=dry_run)
+    return _told(await retry_all(services, flow, dry_run=dry_run), flow, end)
+
+
+def _told(tally: Tally, flow: Flow, end: int) -> Tally:
+    """Say whether there is more, and how to go on with it."""
+    if end:
+        tally.cursor = cursor_of(end)
+    elif not flow.is_whole:
+        tally.whole = False
+    return tally
 
 
 async def cancel_all(

@@ -3,7 +3,8 @@
     first ──▶ its parents, children ──▶ theirs …      one call of the store: some hundred jobs, or a chain of as many
                                     ──▶ then the further children of wide ones, and members of groups
 
-A page is what comes next of such a walk, so the first one of 10,000 jobs costs no more than that of 500.
+A page is what comes next of such a walk, so the first one of 10,000 jobs costs no more than that of 500. Acts on a flow
+take it in parts of FLOW_MAX jobs.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from jqd.service.principal import Principal
 from jqd.service.services import Services
 from jqd.store.links import Linked
 
-FLOW_MAX = 10_000  # jobs of one flow that are looked at
+FLOW_MAX = 10_000  # jobs of one flow that are looked at, or changed by one call
 LINKS_MAX = 1_000_000  # their parents and children, of a flow, and of all that are kept: some 80 MB
 PIECE = 100  # jobs in one call of the store: 2 ms of it, and as long to read the answer here
 PIECES = 4  # such calls at once: the store does one while the answer of another is read here
@@ -35,6 +36,8 @@ FURTHER_MAX = FLOW_MAX  # children of one job in one call, as many as a flow has
 MORE_MAX = 1_000  # members of a group in one call
 NEAR_MAX = 100  # ids of parents, or of children, told of one job
 INGESTED_S = 1.0  # for what this daemon has journaled: some milliseconds, unless the store is away or far behind
+
+BEHIND = "!"  # begins a cursor: below all ids, so a daemon that takes it for one repeats, and leaves out none
 
 Breathe = Callable[[], Awaitable[None]]
 
@@ -81,8 +84,16 @@ class Page(NamedTuple):
     """How many jobs came before the next page; 0: that was all."""
 
 
+class Part(NamedTuple):
+    """The next jobs of a flow that is changed."""
+
+    flow: Flow
+    end: int
+    """How many jobs came before the next part; 0: that was all."""
+
+
 class RecentFlows:
-    """The flows of which the next page may be asked for. A page that is asked for again is made anew."""
+    """The flows of which the next page, or part, may be asked for. One that is asked for again is made anew."""
 
     def __init__(self, _: SettingTable, clock: Clock) -> None:
         self._clock = clock
@@ -103,9 +114,12 @@ class RecentFlows:
 class Walk:
     """The jobs of a flow that were found so far."""
 
-    def __init__(self, first: str, began_s: float, *, is_ingested: bool) -> None:
-        """`first`: the id of the job to begin with. `began_s`: by the monotonic clock."""
+    def __init__(self, first: str, began_s: float, *, is_ingested: bool, is_taken: bool = False) -> None:
+        """`first`: the id of the job to begin with. `began_s`: by the monotonic clock. `is_taken`: in parts, so that
+        LINKS_MAX alone bounds it."""
         self.began_s = began_s
+        self._is_taken = is_taken
+        self._taken: set[str] = set()
         self.links = 0
         self._jobs: dict[str, Linked] = {}
         self._names: dict[str, str] = {}
@@ -129,12 +143,26 @@ class Walk:
                 await self._look(services, list(islice(self._due, PIECE * PIECES)), breathe)
             else:
                 await self._look_wide(services, next(iter(self._wide)))
-            if len(self._jobs) > FLOW_MAX or self.links > LINKS_MAX:
+            if (len(self._jobs) > FLOW_MAX and not self._is_taken) or self.links > LINKS_MAX:
                 self._is_whole = False
                 self._due.clear()
                 self._wide.clear()
-        while len(self._jobs) > FLOW_MAX:
+        while len(self._jobs) > FLOW_MAX and not self._is_taken:
             self._jobs.popitem()
+
+    async def take(self, services: Services, breathe: Breathe) -> Flow:
+        """Return the next FLOW_MAX jobs, of which only ids are kept. Raises StoreAway, StoreRefused."""
+        await self.reach(services, FLOW_MAX, breathe)
+        some = dict(islice(self._jobs.items(), FLOW_MAX))
+        self._taken.update(some)
+        for job_id in some:
+            del self._jobs[job_id]
+        return Flow(some, self._names, self._is_whole)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to be taken."""
+        return not (self._jobs or self._due or self._wide)
 
     async def page(self, services: Services, begin: int, size: int, breathe: Breathe) -> Page:
         """Return the jobs from that place on. Raises StoreAway, StoreRefused."""
@@ -187,7 +215,7 @@ class Walk:
     def _add(self, row: Linked) -> None:
         """Take a job, unless it was found by way of one that the principal may not see."""
         job, own = row.job, f"={row.job.name}" if row.job.name else row.job.id
-        if job.id in self._jobs or not (job.id in self._met or own in self._met):
+        if job.id in self._jobs or job.id in self._taken or not (job.id in self._met or own in self._met):
             return
         self._jobs[job.id] = row
         self._met.update((job.id, own))
@@ -241,12 +269,29 @@ async def shown(services: Services, given: str, begin: int, size: int, breathe: 
     return page
 
 
-async def whole(services: Services, given: str, breathe: Breathe) -> Flow:
-    """Return all jobs that a job has to do with: parents, children, and members of groups. Raises NotFound, StoreAway,
-    StoreRefused."""
-    walk = await _begin(services, given, breathe)
-    await walk.reach(services, FLOW_MAX + 1, breathe)
-    return walk.flow
+async def part(services: Services, act: str, given: str, begin: int, breathe: Breathe) -> Part:
+    """Return the next jobs that a job has to do with, behind the `begin` nearest: parents, children, and members of
+    groups. `begin`: FLOW_MAX, or several times that. Raises NotFound, StoreAway, StoreRefused."""
+    recent, key = services.feature(RecentFlows), f"{act} {given}"
+    walk = recent.take(services.principal, key, begin)
+    if walk is None:
+        walk = await _begin(services, given, breathe, is_taken=True)
+        for _ in range(begin // FLOW_MAX):
+            await walk.take(services, breathe)
+    flow = await walk.take(services, breathe)
+    end = 0 if walk.is_over else begin + FLOW_MAX
+    if end:
+        recent.keep(services.principal, key, end, walk)
+    return Part(flow, end)
+
+
+async def with_parents(services: Services, flow: Flow, breathe: Breathe) -> Flow:
+    """Return a part of a flow, and the parents of those that ended badly, which may lie in another part."""
+    bad = (row for row in flow.jobs.values() if row.state in (State.FAILED, State.CANCELLED))
+    other = dict.fromkeys(key_of(each) for row in bad for each in flow.parents(row) if each not in flow.jobs)
+    beside = await look(services, other, breathe)
+    names = {row.job.name: job_id for job_id, row in beside.items() if row.job.name}
+    return Flow({**beside, **flow.jobs}, {**names, **flow.names}, flow.is_whole)
 
 
 async def look(services: Services, job_ids: Iterable[str], breathe: Breathe) -> dict[str, Linked]:
@@ -286,10 +331,10 @@ async def wait_ingested(services: Services) -> bool:
     return await services.control.wait_ingested(INGESTED_S)
 
 
-async def _begin(services: Services, given: str, breathe: Breathe) -> Walk:
+async def _begin(services: Services, given: str, breathe: Breathe, *, is_taken: bool = False) -> Walk:
     is_ingested = await wait_ingested(services)
     first = await resolve(services, given)
-    walk = Walk(first, services.clock.mono_s(), is_ingested=is_ingested)
+    walk = Walk(first, services.clock.mono_s(), is_ingested=is_ingested, is_taken=is_taken)
     await walk.reach(services, 1, breathe)
     if first not in walk.flow.jobs:
         raise NotFound(f"there is no job {given[:64]!r} in the store; it never was, is on its way, or was deleted")
@@ -313,6 +358,11 @@ async def _unended(services: Services, parents: Sequence[str], asked: dict[str, 
         if len(found) >= NEAR_MAX:
             break
     return found[:NEAR_MAX]
+
+
+def cursor_of(end: int) -> str:
+    """Return the text by which a caller asks for what comes behind so many jobs."""
+    return f"{BEHIND}{end}"
 
 
 def key_of(parent: str) -> str:

@@ -7,26 +7,16 @@ from urllib.parse import quote
 import pytest
 import trio
 
-from jqd.domain.errors import NotYet, StoreAway
 from jqd.domain.job import Fate
-from jqd.service import flow, walk
-from jqd.service.act_on_each import act_on_each
-from jqd.service.edit import change
+from jqd.service import walk
 from jqd.service.walk import CHILDREN_MAX, NEAR_MAX, PIECE, WALK_KEPT_S, WALKS
-from jqd.store.links import ParentNote
+from tests.api.flowed import push_all, pushed, tell_children, with_many_children
 from tests.api.whole import Whole
 
 
 @pytest.fixture
 async def edge() -> Whole:
     return await Whole().begin()
-
-
-async def pushed(edge: Whole, **fields: Any) -> str:
-    """Push a job that is in the journal only."""
-    told = await edge.call("POST", "/v1/jobs", {"name": "mail", **fields})
-    assert told.status == 201, told.body
-    return str(told.body["job_id"])
 
 
 async def test_a_flow_has_what_was_just_pushed(edge: Whole) -> None:
@@ -70,20 +60,6 @@ async def test_a_group_has_a_name_that_can_stand_in_a_url(edge: Whole, name: str
     told = await edge.call("POST", "/v1/jobs", {"name": "mail", "group": name})
     assert (told.status, told.body["errors"][0]["pointer"]) == (422, "/group")
     assert "stands in URLs" in told.body["errors"][0]["detail"]
-
-
-async def test_a_dry_run_counts_and_changes_nothing(edge: Whole) -> None:
-    first = await edge.push(group="g")
-    last = await edge.push(after=[first], group="g")
-    for path in (f"/v1/jobs/{last}/flow", "/v1/groups/g"):
-        told = await edge.call("POST", f"{path}/cancel", {"dry_run": True})
-        assert (told.status, told.body) == (200, {"matched": 2, "changed": 0, "cursor": ""})
-        assert (await edge.call("POST", f"{path}/retry", {"dry_run": True})).body["matched"] == 0
-        for what in ("cancel", "retry"):
-            told = await edge.call("POST", f"{path}/{what}", {"dryrun": True})
-            assert (told.status, told.body["errors"][0]["pointer"]) == (422, "/dryrun")
-    assert (await edge.call("GET", f"/v1/jobs/{first}")).body["state"] == "waiting"
-    assert (await edge.call("POST", f"/v1/jobs/{last}/flow/cancel")).body["changed"] == 2
 
 
 @pytest.fixture
@@ -132,11 +108,6 @@ async def test_further_pages_go_on_with_the_walk_of_the_first(edge: Whole, calls
     assert len(calls) > before, "others pushed it out"
 
 
-async def push_all(edge: Whole, jobs: list[dict[str, Any]]) -> None:
-    assert (await edge.call("POST", "/v1/jobs", [{"name": "mail", **job} for job in jobs])).status == 201
-    await edge.link()
-
-
 async def test_pages_are_the_same_in_whatever_order_the_store_answers(
     edge: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,22 +149,6 @@ async def test_pages_of_a_walk_that_was_kept_and_of_one_made_anew_fit_together(e
     assert sorted(told) == [job["job_id"] for job in jobs]
 
 
-async def tell_children(edge: Whole) -> int:
-    """Tell some children that their parent ended, as the loop does; these are listed last from then on."""
-    (one,) = (await edge.whole.take_links(100, 5.0)).ended
-    await edge.whole.note_parents([ParentNote(each, one.id, one.how, stage=one.stage) for each in one.children])
-    await edge.whole.drop_links({one.entry: one.children}, 0, {one.entry: one.stage})
-    return len(one.children)
-
-
-async def with_many_children(edge: Whole) -> set[str]:
-    children = [f"c{n:03}" for n in range(3 * CHILDREN_MAX)]
-    await push_all(edge, [{"job_id": "root"}])
-    for at in range(0, len(children), CHILDREN_MAX):
-        await push_all(edge, [{"job_id": each, "after": ["root"]} for each in children[at : at + CHILDREN_MAX]])
-    return {"root", *children}
-
-
 async def test_no_child_is_passed_over_that_is_told_of_its_parents_end_between_two_pages(edge: Whole) -> None:
     every = await with_many_children(edge)
     page = (await edge.call("GET", "/v1/jobs/root/flow?limit=100")).body
@@ -205,48 +160,6 @@ async def test_no_child_is_passed_over_that_is_told_of_its_parents_end_between_t
         page = (await edge.call("GET", f"/v1/jobs/root/flow?limit=100&cursor={page['cursor']}")).body
         told += [job["job_id"] for job in page["jobs"]]
     assert (sorted(told), page["whole"]) == (sorted(every), True)
-
-
-async def test_a_flow_is_cancelled_whole_though_children_are_told_of_an_end_meanwhile(
-    edge: Whole, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    every = await with_many_children(edge)
-    (held,) = await edge.claim(limit=1)
-    await edge.end(held, Fate.SUCCEEDED)
-    asked, told = edge.whole.list_links, list[int]()
-
-    async def list_links(*args: Any) -> Any:
-        found = await asked(*args)
-        if not told:
-            told.append(await tell_children(edge))
-        return found
-
-    monkeypatch.setattr(edge.whole, "list_links", list_links)
-    answer = await edge.call("POST", "/v1/jobs/root/flow/cancel")
-    assert (answer.body["matched"], told) == (len(every) - 1, [CHILDREN_MAX])
-
-
-async def test_a_cancel_finds_what_came_into_the_flow_while_it_looked(
-    edge: Whole, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A job that runs may push on, until it is told of its cancel."""
-    first = await edge.push()
-    asked, came = edge.whole.list_links, list[str]()
-
-    async def list_links(*args: Any) -> Any:
-        found = await asked(*args)
-        if len(came) < 2:
-            came.append("")
-            came[-1] = await pushed(edge, after=[first])
-            await edge.link()
-        return found
-
-    monkeypatch.setattr(edge.whole, "list_links", list_links)
-    answer = await edge.call("POST", f"/v1/jobs/{first}/flow/cancel")
-    assert answer.body == {"matched": 3, "changed": 3, "cursor": ""}
-    await edge.apply()
-    states = {(await edge.call("GET", f"/v1/jobs/{each}")).body["state"] for each in (first, *came)}
-    assert states == {"cancelled"}
 
 
 async def test_a_job_with_more_children_than_are_listed_is_told_as_not_whole(
@@ -376,66 +289,3 @@ async def test_a_flow_is_looked_at_up_to_a_number_of_jobs_and_links(
 async def test_a_cursor_that_no_answer_gave_is_refused(edge: Whole, cursor: str) -> None:
     told = await edge.call("GET", f"/v1/jobs/{await edge.push()}/flow?cursor={quote(cursor)}")
     assert (told.status, "leave it out" in told.body.get("detail", "")) == (422, True)
-
-
-async def test_what_was_cancelled_for_a_parent_is_tried_anew_after_the_parent_alone_was(edge: Whole) -> None:
-    first = await edge.ended(Fate.FAILED)
-    last = await edge.push(after=[first], on_parent_failure="cancel")
-    assert (await edge.call("DELETE", f"/v1/jobs/{last}")).status == 204, "as jqd does it for the parent"
-    edge.clock.advance(1)
-    assert (await edge.call("POST", f"/v1/jobs/{first}/retry")).status == 200
-    (held,) = await edge.claim()
-    await edge.end(held, Fate.SUCCEEDED)
-    told = await edge.call("POST", f"/v1/jobs/{last}/flow/retry")
-    assert told.body == {"matched": 1, "changed": 1, "cursor": ""}
-    assert (await edge.call("GET", f"/v1/jobs/{last}")).body["state"] == "blocked"
-
-
-@pytest.mark.parametrize("error", [NotYet("it is being changed"), StoreAway("no answer")], ids=["slow", "away"])
-async def test_one_that_cannot_be_tried_anew_yet_ends_no_retry_of_the_others(
-    edge: Whole, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    """What waits for it is left, too; the answer says so, and the same call goes on."""
-    slow, other = [await edge.ended(Fate.FAILED, group="g") for _ in range(2)]
-    child = await edge.push(after=[slow], on_parent_failure="cancel", group="g")
-    assert (await edge.call("DELETE", f"/v1/jobs/{child}")).status == 204, "as jqd does it for the parent"
-
-    async def stuck(services: Any, view: Any, kind: Any) -> Any:
-        if view.id == slow:
-            raise error
-        return await change(services, view, kind)
-
-    edge.clock.advance(1)
-    monkeypatch.setattr(flow, "change", stuck)
-    told = await edge.call("POST", "/v1/groups/g/retry")
-    assert (told.status, told.body["matched"], told.body["changed"]) == (200, 3, 1)
-    refused = {each["job_id"]: each for each in told.body["refused"]}
-    assert {job_id: each["status"] for job_id, each in refused.items()} == {slow: 503, child: 503}
-    assert str(error) in refused[child]["detail"]
-    told = await edge.call("POST", "/v1/groups/g/retry")
-    assert (told.status, told.body["detail"]) == (503, str(error)), "nothing was changed"
-    monkeypatch.setattr(flow, "change", change)
-    told = await edge.call("POST", "/v1/groups/g/retry")
-    assert told.body == {"matched": 2, "changed": 2, "cursor": ""}
-    states = [(await edge.call("GET", f"/v1/jobs/{each}")).body["state"] for each in (slow, other, child)]
-    assert states == ["waiting", "waiting", "blocked"]
-
-
-async def test_a_retry_with_something_late_begins_no_more_when_its_time_is_over(
-    edge: Whole, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A store that is away would have thousands of jobs wait for it one after another."""
-    monkeypatch.setattr(flow, "WALK_S", 0.0)
-    failed = [await edge.ended(Fate.FAILED, group="g") for _ in range(3)]
-    tried = []
-
-    async def stuck(services: Any, view: Any, kind: Any) -> Any:
-        tried.append(view.id)
-        raise StoreAway("no answer")
-
-    monkeypatch.setattr(flow, "change", stuck)
-    monkeypatch.setattr(flow, "act_on_each", lambda items, act, at_once=1: act_on_each(items, act, 1))
-    told = await edge.call("POST", "/v1/groups/g/retry")
-    assert (told.status, told.body["detail"]) == (503, "no answer")
-    assert len(failed) == 3
-    assert len(tried) == 1

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from jqd.cli import run
-from jqd.client import Client, FlowJob
+from jqd.cli.common import Common
+from jqd.cli.flows import tally
+from jqd.client import Changed, Client, FlowJob
 from jqd.client.flows import depths_of
 from tests.live.harness import wait_for
 
@@ -77,6 +79,9 @@ def test_what_failed_in_a_flow_is_tried_anew_and_the_rest_is_cancelled(capsys: p
     told = json.loads(said(capsys, "cancel", after, "--flow", "-o", "json"))
     assert told == {"matched": 2, "changed": 2}
     assert {job["state"] for job in listed(capsys, late)} == {"cancelled"}
+    assert tally(Changed(3, 3, whole=False), "cancelled", Common(), dry_run=False) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, "ask again" in shown.err) == ("3 jobs cancelled\n", True)
     for words in (["cancel", "a", "b", "--flow"], ["retry", "--flow", "--all", "--name", "x"]):
         assert "--flow is about one job" in said(capsys, *words, code=2)
     assert "give one of them" in said(capsys, "retry", "a", "--flow", "--priority", "1", code=2)

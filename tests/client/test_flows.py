@@ -62,3 +62,11 @@ def test_whole_flows_and_groups_are_changed() -> None:
     client, asked = client_of(*[{"matched": 3, "changed": 0, "cursor": ""}] * 2)
     assert [client.cancel_flow("a", dry_run=True), client.retry_group("g", dry_run=True)] == [Changed(3, 0)] * 2
     assert [said for *_, said in asked] == [{"dry_run": True}] * 2
+
+
+def test_a_flow_of_more_jobs_than_one_call_takes_is_changed_whole() -> None:
+    tally, last = {"matched": 3, "changed": 2}, {"cursor": "", "whole": False}
+    client, asked = client_of({**tally, "cursor": "!3"}, {**tally, "cursor": "!6"}, {**tally, **last})
+    assert client.retry_flow("a", dry_run=True) == Changed(9, 6, whole=False)
+    said = [{"dry_run": True} | more for more in ({}, {"cursor": "!3"}, {"cursor": "!6"})]
+    assert [body for *_, body in asked] == said

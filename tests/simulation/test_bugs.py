@@ -22,7 +22,6 @@ RARE = frozenset(
         "note-before-job",
         "older-lease-stays",
         "pause-at-look",
-        "released-forgotten",
         "trust-the-first",
         "void-answers",
     }

@@ -113,11 +113,12 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "released-forgotten": mistake(
         "trim,wipe,purge",
-        5,
-        "argument",
+        17,
+        "stuck,argument",
         "a journal's copy of a job forgets that it waits for nobody any more",
         (retention_module, "carry_jobs", _forget_released),
         flows=True,
+        pauses=True,  # so that it is copied between its release and its start
         dense=3,
     ),
     "reap-unnoted": mistake(

@@ -88,6 +88,8 @@ def test_a_flow_that_failed_is_tried_again(site: Site, push: Push) -> None:
     done = site.post("/flow/retry", form(page.text, "/flow/retry"))
     assert done.status_code == 303
     assert "2 jobs are tried again." in site.get(done.headers["location"]).text
+    page = site.get(f"{done.headers['location']}&more=1")
+    assert "2 jobs are tried again. Not all were found" in page.text
 
 
 def test_a_large_flow_is_shown_page_by_page(site: Site) -> None:

@@ -13,11 +13,10 @@ from jqd.domain.job import State
 from jqd.domain.tenant import bare
 from jqd.http import Request, Response
 from jqd.service import flow, walk
-from jqd.service.walk import FLOW_MAX, NEAR_MAX
+from jqd.service.walk import BEHIND, FLOW_MAX, LINKS_MAX, NEAR_MAX, cursor_of
 from jqd.store.links import Linked
 
 PAGE = 500  # jobs of one answer
-BEHIND = "!"  # begins a cursor: below all ids, so a daemon that takes it for one repeats, and leaves out none
 
 
 class FlowQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,6 +33,13 @@ class Change(Struct, frozen=True, forbid_unknown_fields=True):
 
     dry_run: bool = False
     """Only count the jobs."""
+
+
+class FlowChange(Change, frozen=True, forbid_unknown_fields=True):
+    """How a flow is changed: 10,000 jobs with each call, the nearest first."""
+
+    cursor: str = ""
+    """That the call before ended with. What fails again, or came meanwhile, takes another round."""
 
 
 class FlowJob(Struct, frozen=True):
@@ -69,32 +75,38 @@ async def get(parts: ApiContext, request: Request, job_id: str) -> Response:
     for row in found.rows:
         jobs.append(_row_of(found.flow, row))
         await request.breathe()
-    page = FlowPage(jobs, f"{BEHIND}{found.end}" if found.end else "", found.flow.is_whole)
+    page = FlowPage(jobs, cursor_of(found.end) if found.end else "", found.flow.is_whole)
     return answer(200, page, request.answer_language())
 
 
 async def cancel(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`POST /v1/jobs/{id}/flow/cancel`: all jobs of its flow that have not ended."""
-    dry_run = read_change(request).dry_run
-    tally = await flow.cancel_flow(parts.services, job_id, request.breathe, dry_run=dry_run)
+    begin, dry_run = _read_flow_change(request)
+    tally = await flow.cancel_flow(parts.services, job_id, begin, request.breathe, dry_run=dry_run)
     return answer(200, tally, request.answer_language())
 
 
 async def retry(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`POST /v1/jobs/{id}/flow/retry`: all jobs of its flow that failed, or were cancelled for a parent."""
-    dry_run = read_change(request).dry_run
-    tally = await flow.retry_flow(parts.services, job_id, request.breathe, dry_run=dry_run)
+    begin, dry_run = _read_flow_change(request)
+    tally = await flow.retry_flow(parts.services, job_id, begin, request.breathe, dry_run=dry_run)
     return answer(200, tally, request.answer_language())
 
 
-def _begin(cursor: str) -> int:
-    """Return behind how many jobs a page begins. Raises Invalid."""
+def _begin(cursor: str, most: int = FLOW_MAX) -> int:
+    """Return behind how many jobs a page, or part, begins. Raises Invalid."""
     if not cursor:
         return 0
     sign, number = cursor[:1], cursor[1:]
-    if not (sign == BEHIND and number.isdecimal() and number.isascii() and len(number) <= len(str(FLOW_MAX))):
+    if not (sign == BEHIND and number.isdecimal() and number.isascii() and len(number) <= len(str(most))):
         raise Invalid(f"cursor {cursor[:32]!r} is none that an answer gave; leave it out to begin anew")
     return int(number)
+
+
+def _read_flow_change(request: Request) -> tuple[int, bool]:
+    """Return behind how many jobs the change begins, and whether it is only to count. Raises Invalid."""
+    change = read_body(request, FlowChange) if request.body else FlowChange()
+    return _begin(change.cursor, LINKS_MAX), change.dry_run
 
 
 def read_change(request: Request) -> Change:

@@ -43,7 +43,7 @@ DONE = {"cancel": "cancelled", "retry": "tried again", "close": "closed"}
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/flow", takes=("id", "state", "cursor", "done", "changed"))
+    @ui.page("/flow", takes=("id", "state", "cursor", "done", "changed", "more"))
     async def show(visit: Visit) -> Response:
         return await _flow(visit, _named(visit.query, "id"))
 
@@ -98,7 +98,7 @@ def _change(
     async def change(visit: Visit) -> Response:
         named = _named(visit.form, key)
         changed = await of(visit)(named)
-        return visit.go(page, **{key: named}, done=act, changed=changed.changed)
+        return visit.go(page, **{key: named}, done=act, changed=changed.changed, more=None if changed.whole else "1")
 
     return change
 
@@ -173,7 +173,12 @@ def _done(visit: Visit) -> str:
         return ""
     if done == "close":
         return "The group is closed."
-    return f"{changed} jobs are {DONE[done]}." if changed.isdigit() else f"Its jobs are {DONE[done]}."
+    said = f"{changed} jobs are {DONE[done]}." if changed.isdigit() else f"Its jobs are {DONE[done]}."
+    return (
+        f"{said} Not all were found: do it again, or on the flow of one further away."
+        if "more" in visit.query
+        else said
+    )
 
 
 def _act(said: str | None, known: dict[str, str]) -> str:
