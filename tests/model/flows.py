@@ -13,11 +13,11 @@ One kind of fault per walk unless --many. --bug plants a mistake that the checks
 import argparse
 import random
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 
-from tests.model.store import GONE, OVER, PARTITIONS, End, Row, Store
+from tests.model.daemon import LANES, Daemon, Lost, Record, home
+from tests.model.store import OVER, PARTITIONS, End, Row, Store
 
 BUGS = (
     "ask_then_watch",
@@ -35,7 +35,6 @@ BUGS = (
 )
 FAULTS = ("kill", "lost", "wipe")
 RAN = ("succeeded", "failed")
-LANES = ("jobs", "changes", "outcomes")
 JOBS = 14  # pushed in one walk
 STEPS = 500
 HEALING = 600  # steps: each loop of each daemon some twenty times
@@ -43,187 +42,6 @@ HEALING = 600  # steps: each loop of each daemon some twenty times
 
 class Violation(Exception):
     """A promise was broken."""
-
-
-class Lost(Exception):
-    """The answer of a call got lost."""
-
-
-def home(job_id: str) -> int:
-    return sum(map(ord, job_id)) % PARTITIONS
-
-
-@dataclass(eq=False)
-class Record:
-    """One frame of a journal."""
-
-    lane: str
-    job_id: str
-    row: Row | None = None
-    what: str = ""
-    """Of a change: its kind. Of an outcome: how it ended."""
-    generation: int = 0
-    followers: int = 0
-
-
-@dataclass(eq=False)
-class Daemon:
-    """Lives as long as its process does, but for the journal."""
-
-    name: str
-    world: "World"
-    journal: list[Record | None] = field(default_factory=list)
-    """None: retired."""
-    life: int = 0
-    is_up: bool = True
-    loops: list[Iterator[None]] = field(default_factory=list)
-    through: dict[int, int] = field(default_factory=dict)
-    """Of partitions: the identity under which all of this journal was applied."""
-
-    def start(self) -> None:
-        self.life += 1
-        self.is_up, self.through = True, {}
-        self.loops = [self._ask_loop(), self._tell_loop(), self._outbox_loop()]
-
-    def apply(self, store: Store, lane: str) -> None:
-        """Apply the next records of one lane, as many as one call takes."""
-        key = self.name, lane
-        begin = store.applied.get(key, 0)
-        for record in self.journal[begin : begin + 3]:
-            if record is None or record.lane != lane or home(record.job_id) != self.world.stores.index(store):
-                continue
-            if record.row is not None:
-                store.apply_job(record.job_id, replace(record.row))
-            elif lane == "changes":
-                store.apply_change(record.job_id, record.what, record.generation)
-            else:
-                store.apply_outcome(record.job_id, record.generation, record.what, record.followers)
-        store.applied[key] = min(begin + 3, len(self.journal))
-
-    def come_through(self, number: int) -> None:
-        store = self.world.stores[number]
-        if self.through.get(number) == store.identity:
-            return
-        end = len(self.journal)
-        while any(store.applied.get((self.name, lane), 0) < end for lane in LANES):
-            for lane in LANES:
-                self.apply(store, lane)
-        self.through[number] = store.identity
-
-    # ------------------------------------------------ loops: each `yield` is a moment at which others go on
-
-    def _ask_loop(self) -> Iterator[None]:
-        while True:
-            yield
-            for number, store in enumerate(self.world.stores):
-                self._ask_again(number)
-                for entry in sorted(each for each in store.links if each[0] == "w"):
-                    if entry in store.links:
-                        yield from self._ask(store, entry)
-
-    def _ask_again(self, number: int) -> None:
-        for other, store in enumerate(self.world.stores):
-            if self.world.is_settled(other):
-                self.world.stores[number].ask_again(other, store.identity)
-
-    def _ask(self, store: Store, entry: str) -> Iterator[None]:
-        child = entry[1:]
-        row = store.rows.get(child)
-        if row is None or row.state != "blocked":
-            store.drop(entry, store.links[entry])
-            return
-        token = store.take(entry)
-        if "drop_note_first" in self.world.bugs:
-            store.drop(entry, token)
-        store.note(child, (), is_new=True)
-        notes = {}
-        for parent in row.after:
-            yield from self._call()
-            is_whole = self.world.is_settled(home(parent))
-            end = self.world.stores[home(parent)].see(child, parent, is_whole=is_whole)
-            self.world.check_told(parent, end)
-            if end is None and self._is_gone(parent):
-                end = End(1 << 30, GONE)
-            if end is not None:
-                notes[parent] = end
-            if "ask_then_watch" in self.world.bugs:
-                yield from self._call()
-                self.world.stores[home(parent)].watch(child, parent, is_whole=is_whole)
-        yield from self._call()
-        if store.note(child, notes.items()):
-            yield from self._release(store, child)
-        if len(notes) == len(row.after):
-            yield from self._call()
-            store.drop(entry, token)
-
-    def _is_gone(self, parent: str) -> bool:
-        """Nobody knows it, and all have told what the store had forgotten."""
-        if "unknown_is_gone" in self.world.bugs:
-            return True
-        pusher = self.world.pusher[parent]
-        if not self.world.is_settled(home(parent)) or (pusher.is_up and self.world.is_coming(parent)):
-            return False
-        if not pusher.is_up:
-            self.world.excused.add(parent)
-        return True
-
-    def _tell_loop(self) -> Iterator[None]:
-        while True:
-            yield
-            for number, store in enumerate(self.world.stores):
-                for entry in sorted(each for each in store.links if each[0] == "e"):
-                    if entry in store.links and self.world.is_settled(number):
-                        yield from self._tell(store, entry)
-
-    def _tell(self, store: Store, entry: str) -> Iterator[None]:
-        parent = entry[1:]
-        token = store.take(entry)
-        found = store.ends(parent)
-        if found is None:
-            return
-        end, children = found
-        self.world.check_told(parent, end)
-        for child in children:
-            yield from self._call()
-            its = self.world.stores[home(child)]
-            if its.note(child, [(parent, end)]):
-                yield from self._release(its, child)
-        yield from self._call()
-        store.told(parent, children, end.stage, token)
-
-    def _release(self, store: Store, child: str) -> Iterator[None]:
-        """Write that it goes on, and have that applied."""
-        row = store.rows[child]
-        its = store.parents[child]
-        self.world.check_release(row)
-        failed = any(end.how in ("failed", "cancelled") for end in its.values())
-        what = "cancel" if failed and row.cancels else "release"
-        if what == "cancel":
-            self.world.ends.setdefault(child, [])
-            self.world.ends[child].append("cancelled")
-        self.journal.append(Record("changes", child, what=what))
-        yield from self._call()
-        if child in store.rows:
-            while store.applied.get((self.name, "changes"), 0) < len(self.journal):
-                self.apply(store, "changes")
-
-    def _outbox_loop(self) -> Iterator[None]:
-        while True:
-            yield
-            for number, store in enumerate(self.world.stores):
-                for follower in sorted(store.outbox) if self.world.is_settled(number) else ():
-                    if "drop_outbox_first" in self.world.bugs:
-                        store.outbox.pop(follower, None)
-                        yield from self._call()
-                    self.world.push(self, follower, Row())
-                    yield from self._call()
-                    store.outbox.pop(follower, None)
-
-    def _call(self) -> Iterator[None]:
-        """A call of the store is on its way: others go on, and its answer may be lost."""
-        yield
-        if "lost" in self.world.faults and self.world.random.random() < 0.1:
-            raise Lost
 
 
 class World:
@@ -236,12 +54,11 @@ class World:
         self.pusher: dict[str, Daemon] = {}
         """Of each job the daemon whose journal has it."""
         self.pushed: dict[str, Row] = {}
-        self.wrote: dict[str, Daemon] = {}
-        """Whose journal has the job's last outcome."""
+        self.wrote: defaultdict[tuple[str, int], list[Daemon]] = defaultdict(list)
+        """Whose journals have the outcomes of a job in a generation."""
         self.ends: dict[str, list[str]] = {}
         self.owed: set[str] = set()
         """Followers of successes."""
-        self.runs: Counter[tuple[str, int]] = Counter()
         self.anew: Counter[str] = Counter()
         self.writer: dict[str, Daemon] = {}
         """Whose journal has the last change that began a job anew."""
@@ -297,7 +114,7 @@ class World:
         row.state = "held"
         how = "failed" if self.random.random() < 0.25 else "succeeded"
         self.ends.setdefault(job_id, []).append(how)
-        self.wrote[job_id] = daemon
+        self.wrote[job_id, row.generation].append(daemon)
         if how == "succeeded":
             self.owed |= {f"{job_id}.{row.generation}.{k}" for k in range(row.followers)}
         followers = row.followers if how == "succeeded" else 0
@@ -310,12 +127,12 @@ class World:
             return
         job_id = self.random.choice(ended)
         if "no_promise" not in self.bugs:
-            store.promised[job_id] = daemon.name
+            store.promised.setdefault(job_id, set()).add(daemon.name)
         daemon.loops.append(self._write_anew(daemon, store, job_id, store.rows[job_id].generation + 1))
 
     def _write_anew(self, daemon: Daemon, store: Store, job_id: str, generation: int) -> Iterator[None]:
         yield
-        if store.promised.get(job_id) == daemon.name or "no_promise" in self.bugs:
+        if daemon.name in store.promised.get(job_id, ()) or "no_promise" in self.bugs:
             self.anew[job_id] = max(generation, self.anew[job_id])
             self.writer[job_id] = daemon
             daemon.journal.append(Record("changes", job_id, what="anew", generation=generation))
@@ -327,7 +144,9 @@ class World:
             parent = job_id.partition(".")[0]
             if row.state != "succeeded" or (parent != job_id and parent in self.stores[home(parent)].rows):
                 continue
-            if store.may_forget(job_id) and job_id not in store.promised and self.wrote[job_id].is_up:
+            # What a journal has that is away, nobody takes from it.
+            wrote = (each for number in range(row.generation + 1) for each in self.wrote[job_id, number])
+            if all(each.is_up for each in wrote) and store.may_forget(job_id) and job_id not in store.promised:
                 del store.rows[job_id]
                 store.children.pop(job_id, None)
                 for daemon in self.daemons:
@@ -341,8 +160,10 @@ class World:
         for parent in row.after:
             store = self.stores[home(parent)]
             its = store.rows.get(parent)
-            is_known = its is not None and its.state not in OVER and f"e{parent}" not in store.links
-            if is_known and parent not in self.excused and self.is_settled(home(parent)):
+            if its is None or its.state in OVER or f"e{parent}" in store.links or parent in self.excused:
+                continue
+            is_known = all(daemon.is_up for daemon in self.wrote[parent, its.generation])
+            if is_known and self.is_settled(home(parent)):
                 raise Violation(f"released before its parent {parent} ended anew")
 
     def check_told(self, parent: str, end: End | None) -> None:
@@ -356,9 +177,8 @@ class World:
                 raise Violation(f"{job_id} began before its parent {parent} ended")
             if row.cancels and "succeeded" not in self.ends.get(parent, ()) and parent not in self.excused:
                 raise Violation(f"{job_id} began though its parent {parent} had failed")
-        self.runs[job_id, row.generation] += 1
-        is_away = job_id in self.wrote and not self.wrote[job_id].is_up
-        if self.runs[job_id, row.generation] > 1 and not is_away and job_id not in self.excused:
+        knows = any(daemon.is_up for daemon in self.wrote[job_id, row.generation])
+        if knows and job_id not in self.excused:
             raise Violation(f"{job_id} ran twice in generation {row.generation}")
 
     def check_end(self) -> None:
@@ -410,7 +230,8 @@ class World:
         if kind == "kill" and daemon.is_up:
             daemon.is_up, daemon.loops = False, []
             for store in self.stores:  # its name is free again: whoever promised is no more
-                store.promised = {job_id: name for job_id, name in store.promised.items() if name != daemon.name}
+                rest = {job_id: names - {daemon.name} for job_id, names in store.promised.items()}
+                store.promised = {job_id: names for job_id, names in rest.items() if names}
         elif kind == "kill":
             daemon.start()
         elif kind == "wipe":

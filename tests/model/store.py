@@ -50,8 +50,8 @@ class Store:
     parents: dict[str, dict[str, End]] = field(default_factory=dict)
     outbox: dict[str, str] = field(default_factory=dict)
     """Followers that are to be pushed, and their parents."""
-    promised: dict[str, str] = field(default_factory=dict)
-    """Of a job that is to begin anew: the daemon's life that is about to write so."""
+    promised: dict[str, set[str]] = field(default_factory=dict)
+    """Of a job that is to begin anew: the daemons that are about to write so."""
     changes: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     """That came before their job."""
     outcomes: dict[str, dict[int, tuple[str, int]]] = field(default_factory=dict)
@@ -80,6 +80,7 @@ class Store:
         row = self.rows.get(job_id)
         if row is None or row.generation < generation:
             self.outcomes.setdefault(job_id, {})[generation] = how, followers
+            self._leave(job_id, generation, followers)  # what it waits for may never come
         elif row.generation == generation and (row.state not in OVER or (how, row.state) == ("succeeded", "failed")):
             row.state = how
             self._leave(job_id, generation, followers)

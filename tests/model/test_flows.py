@@ -9,8 +9,9 @@ SEEDS = {"drop_stale_success": 155, "no_ask_again": 71, "no_stage": 42, "watch_t
 """The walk that finds a mistake, of those that few find."""
 
 
-def test_walks_break_no_promise() -> None:
-    assert violations(WALKS, 1) == []
+@pytest.mark.parametrize("many", [False, True], ids=["one kind of fault", "all at once"])
+def test_walks_break_no_promise(many: bool) -> None:
+    assert violations(WALKS, 1, many=many) == []
 
 
 @pytest.mark.parametrize("bug", BUGS)

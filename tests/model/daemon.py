@@ -1,0 +1,193 @@
+"""A modelled daemon: its journal, what of it is applied, and its loops, step by step."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tests.model.store import GONE, PARTITIONS, End, Row, Store
+
+if TYPE_CHECKING:
+    from tests.model.flows import World
+
+LANES = ("jobs", "changes", "outcomes")
+
+
+class Lost(Exception):
+    """The answer of a call got lost."""
+
+
+def home(job_id: str) -> int:
+    return sum(map(ord, job_id)) % PARTITIONS
+
+
+@dataclass(eq=False)
+class Record:
+    """One frame of a journal."""
+
+    lane: str
+    job_id: str
+    row: Row | None = None
+    what: str = ""
+    """Of a change: its kind. Of an outcome: how it ended."""
+    generation: int = 0
+    followers: int = 0
+
+
+@dataclass(eq=False)
+class Daemon:
+    """Lives as long as its process does, but for the journal."""
+
+    name: str
+    world: "World"
+    journal: list[Record | None] = field(default_factory=list)
+    """None: retired."""
+    life: int = 0
+    is_up: bool = True
+    loops: list[Iterator[None]] = field(default_factory=list)
+    through: dict[int, int] = field(default_factory=dict)
+    """Of partitions: the identity under which all of this journal was applied."""
+
+    def start(self) -> None:
+        self.life += 1
+        self.is_up, self.through = True, {}
+        self.loops = [self._ask_loop(), self._tell_loop(), self._outbox_loop()]
+
+    def apply(self, store: Store, lane: str) -> None:
+        """Apply the next records of one lane, as many as one call takes."""
+        key = self.name, lane
+        begin = store.applied.get(key, 0)
+        for record in self.journal[begin : begin + 3]:
+            if record is None or record.lane != lane or home(record.job_id) != self.world.stores.index(store):
+                continue
+            if record.row is not None:
+                store.apply_job(record.job_id, replace(record.row))
+            elif lane == "changes":
+                store.apply_change(record.job_id, record.what, record.generation)
+            else:
+                store.apply_outcome(record.job_id, record.generation, record.what, record.followers)
+        store.applied[key] = min(begin + 3, len(self.journal))
+
+    def come_through(self, number: int) -> None:
+        store = self.world.stores[number]
+        if self.through.get(number) == store.identity:
+            return
+        end = len(self.journal)
+        while any(store.applied.get((self.name, lane), 0) < end for lane in LANES):
+            for lane in LANES:
+                self.apply(store, lane)
+        self.through[number] = store.identity
+
+    # ------------------------------------------------ loops: each `yield` is a moment at which others go on
+
+    def _ask_loop(self) -> Iterator[None]:
+        while True:
+            yield
+            for number, store in enumerate(self.world.stores):
+                self._ask_again(number)
+                for entry in sorted(each for each in store.links if each[0] == "w"):
+                    if entry in store.links:
+                        yield from self._ask(store, entry)
+
+    def _ask_again(self, number: int) -> None:
+        for other, store in enumerate(self.world.stores):
+            if self.world.is_settled(other):
+                self.world.stores[number].ask_again(other, store.identity)
+
+    def _ask(self, store: Store, entry: str) -> Iterator[None]:
+        child = entry[1:]
+        row = store.rows.get(child)
+        if row is None or row.state != "blocked":
+            store.drop(entry, store.links[entry])
+            return
+        token = store.take(entry)
+        if "drop_note_first" in self.world.bugs:
+            store.drop(entry, token)
+        store.note(child, (), is_new=True)
+        notes = {}
+        for parent in row.after:
+            yield from self._call()
+            is_whole = self.world.is_settled(home(parent))
+            end = self.world.stores[home(parent)].see(child, parent, is_whole=is_whole)
+            self.world.check_told(parent, end)
+            if end is None and self._is_gone(parent):
+                end = End(1 << 30, GONE)
+            if end is not None:
+                notes[parent] = end
+            if "ask_then_watch" in self.world.bugs:
+                yield from self._call()
+                self.world.stores[home(parent)].watch(child, parent, is_whole=is_whole)
+        yield from self._call()
+        if store.note(child, notes.items()):
+            yield from self._release(store, child)
+        if len(notes) == len(row.after):
+            yield from self._call()
+            store.drop(entry, token)
+
+    def _is_gone(self, parent: str) -> bool:
+        """Nobody knows it, and all have told what the store had forgotten."""
+        if "unknown_is_gone" in self.world.bugs:
+            return True
+        pusher = self.world.pusher[parent]
+        if not self.world.is_settled(home(parent)) or (pusher.is_up and self.world.is_coming(parent)):
+            return False
+        if not pusher.is_up:
+            self.world.excused.add(parent)
+        return True
+
+    def _tell_loop(self) -> Iterator[None]:
+        while True:
+            yield
+            for number, store in enumerate(self.world.stores):
+                for entry in sorted(each for each in store.links if each[0] == "e"):
+                    if entry in store.links and self.world.is_settled(number):
+                        yield from self._tell(store, entry)
+
+    def _tell(self, store: Store, entry: str) -> Iterator[None]:
+        parent = entry[1:]
+        token = store.take(entry)
+        found = store.ends(parent)
+        if found is None:
+            return
+        end, children = found
+        self.world.check_told(parent, end)
+        for child in children:
+            yield from self._call()
+            its = self.world.stores[home(child)]
+            if its.note(child, [(parent, end)]):
+                yield from self._release(its, child)
+        yield from self._call()
+        store.told(parent, children, end.stage, token)
+
+    def _release(self, store: Store, child: str) -> Iterator[None]:
+        """Write that it goes on, and have that applied."""
+        row = store.rows[child]
+        its = store.parents[child]
+        self.world.check_release(row)
+        failed = any(end.how in ("failed", "cancelled") for end in its.values())
+        what = "cancel" if failed and row.cancels else "release"
+        if what == "cancel":
+            self.world.ends.setdefault(child, [])
+            self.world.ends[child].append("cancelled")
+        self.journal.append(Record("changes", child, what=what))
+        yield from self._call()
+        if child in store.rows:
+            while store.applied.get((self.name, "changes"), 0) < len(self.journal):
+                self.apply(store, "changes")
+
+    def _outbox_loop(self) -> Iterator[None]:
+        while True:
+            yield
+            for number, store in enumerate(self.world.stores):
+                for follower in sorted(store.outbox) if self.world.is_settled(number) else ():
+                    if "drop_outbox_first" in self.world.bugs:
+                        store.outbox.pop(follower, None)
+                        yield from self._call()
+                    self.world.push(self, follower, Row())
+                    yield from self._call()
+                    store.outbox.pop(follower, None)
+
+    def _call(self) -> Iterator[None]:
+        """A call of the store is on its way: others go on, and its answer may be lost."""
+        yield
+        if "lost" in self.world.faults and self.world.random.random() < 0.1:
+            raise Lost
