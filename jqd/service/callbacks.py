@@ -31,8 +31,11 @@ _items_decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
 
 
-def callback(url: str, after: Sequence[str], parent: str = "", argument: Any = None) -> dict[str, Any]:
-    """Return the job that posts the end of these jobs to a URL, as a push would have it."""
+def callback(
+    url: str, after: Sequence[str], parent: str = "", argument: Any = None, trace: str | None = None
+) -> dict[str, Any]:
+    """Return the job that posts the end of these jobs to a URL, as a push would have it. `trace`: of their push."""
+    traced = {"traceparent": trace} if trace else {}
     return {
         "name": CALLBACK,
         "argument": argument,
@@ -43,6 +46,7 @@ def callback(url: str, after: Sequence[str], parent: str = "", argument: Any = N
         "max_retry": len(BACKOFF_S),
         "backoff": list(BACKOFF_S),
         "timeout": TIMEOUT_S,
+        **traced,
     }
 
 
@@ -77,14 +81,17 @@ async def expect_called(services: Services, tenant: str) -> None:
 def append_callbacks(array: bytes, jobs: Sequence[JobSpec], wanted: Sequence[int], ids: IdRange) -> bytes:
     """Return an array of unnamed jobs with the callbacks of those in these places behind them."""
     given = ids.ids()
-    its = [callback(str(jobs[place].callback), [given[place]], given[place]) for place in wanted]
+    its = [
+        callback(str(jobs[place].callback), [given[place]], given[place], trace=jobs[place].traceparent)
+        for place in wanted
+    ]
     return _encoder.encode([*_items_decoder.decode(array), *its])
 
 
 def write_ahead(services: Services, jobs: Sequence[JobSpec], wanted: Sequence[int], changes: Changes) -> None:
     """Write the callbacks of named jobs, before these."""
     named = [(jobs[place], changes[place][0]) for place in wanted]
-    its = [callback(str(job.callback), [str(job.job_id)], job_id) for job, job_id in named]
+    its = [callback(str(job.callback), [str(job.job_id)], job_id, trace=job.traceparent) for job, job_id in named]
     _write(services, its, [annotate(services.principal.tenant, str(job.job_id)) for job, _ in named])
 
 

@@ -92,7 +92,7 @@ async def close(
     trace: str = "",
 ) -> Then | None:
     """Close a group, and push the job that waits for all of its members, and its callback: the same again counts once.
-    `trace`: of the request, which the job goes on with if it names none.
+    `trace`: of the request, which these go on with if they name none.
 
     Raises Invalid, Conflict where another job waits for it; NotYet while members are being pushed; as a push.
     """
@@ -108,7 +108,7 @@ async def close(
     if callback is not None:
         answer = await group_callback(services, callback, name, members)
         own = services.as_principal(services.principal._replace(scopes=()))  # it is no job of a type that he pushes
-        await _push_own(own, {**answer, "job_id": _callback_id(name)})
+        await _push_own(own, {**answer, "job_id": _callback_id(name)}, trace)
     if then is None or job is None:
         return await _then(services, name)
     item: dict[str, Any] = {**_item_decoder.decode(then), "job_id": GROUP_STEM + name}

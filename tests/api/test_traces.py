@@ -48,6 +48,24 @@ async def test_the_job_that_waits_for_a_group_goes_on_with_the_trace_of_the_clos
     assert [each for each in written(edge) if each] == [trace]
 
 
+@pytest.mark.parametrize("own", [{}, {"job_id": "a"}], ids=["unnamed", "named"])
+async def test_a_callback_goes_on_with_the_trace_of_its_job(own: Any) -> None:
+    edge = await Whole().begin()
+    job = {"name": "mail", "callback": "https://example.org/", **own}
+    told = await edge.call("POST", "/v1/jobs", job, headers={"traceparent": ONE})
+    assert told.status == 201, told.body
+    assert written(edge) == [ONE, ONE]
+
+
+async def test_the_callback_of_a_group_goes_on_with_the_trace_of_the_close() -> None:
+    edge = await Whole().begin()
+    await edge.push(group="g")
+    said = {"callback": "https://example.org/"}
+    told = await edge.call("POST", "/v1/groups/g/close", said, headers={"traceparent": ONE})
+    assert told.status == 200, told.body
+    assert [each for each in written(edge) if each] == [ONE]
+
+
 async def test_a_field_that_is_no_traceparent_is_refused() -> None:
     told = await Edge().call("POST", "/v1/jobs", {"name": "mail", "traceparent": "abc"})
     assert told.status == 422
