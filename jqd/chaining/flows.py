@@ -173,7 +173,7 @@ class Flows:
         }
         # The others go on, have ended, or have failed for a parent and expire in a moment.
         over = {each.job.id for each in follow} - children.keys()
-        await self._store.note_parents([ParentNote(child, size=NEW) for child in children])
+        await self._store.note_parents([ParentNote(child, size=NEW, stage=rest_until_ms) for child in children])
         pairs = [pair for each in follow for pair in _pairs(each.job)]
         found, failed = await self._watch(pairs)
         away = {pair.child for place, pair in enumerate(pairs) if place not in found}

@@ -9,7 +9,7 @@ from jqd.domain.job import Job, State
 from jqd.store import codec
 from jqd.store.methods import STEP_JOBS, ScriptMethods, in_steps
 
-NEW = "new"  # as the number of parents: what was noted before is void
+NEW = "new"  # as the number of parents: what was noted before is void, unless others asked since
 ENDED_FIRST: Mapping[str, int] = {}
 """Stages of parents that never began anew."""
 ENTRIES = 20  # done in one call, with up to CHILDREN children each: below what one call may take
@@ -78,7 +78,7 @@ class ParentNote(NamedTuple):
     size: int | str = ""
     """Number of all parents, once all are noted; NEW."""
     stage: int | str = ""
-    """Of the parent; empty: it never began anew."""
+    """Of the parent; empty: it never began anew. With NEW: `rest_until_ms` of the `take_links` that gave the child."""
 
 
 class Watched(NamedTuple):

@@ -145,6 +145,29 @@ async def test_in_any_order_of_ends_and_steps_all_are_known_in_the_end(store_ben
         await store_bench.settle(outcome(held, Fate.SUCCEEDED))
 
 
+@pytest.mark.parametrize("when", ["dropped", "taken by another"])
+async def test_a_question_that_comes_late_voids_nothing_that_was_noted_since(
+    store_bench: StoreBench, when: str
+) -> None:
+    """A call that its caller gave up lay on the way for seconds: the child was blocked for ever."""
+    (one, two), child = await parents_and_child(store_bench, 2)
+    note = store_bench.store.note_parents
+    late = ParentNote(child.id, size=NEW, stage=(await due(store_bench)).rest_until_ms)
+    store_bench.clock.advance(REST_S)
+    again = await due(store_bench)
+    assert [each.job.id for each in again.blocked] == [child.id]
+    asked = [
+        late._replace(stage=again.rest_until_ms),
+        ParentNote(child.id, one.id),
+        ParentNote(child.id, two.id, size=2),
+    ]
+    await note([*asked, ParentNote(child.id, one.id, "succeeded")])
+    if when == "dropped":
+        await store_bench.store.drop_links({each.entry: () for each in again.blocked}, again.rest_until_ms)
+    assert await note([late]) == {child.id: OPEN}
+    assert await note([ParentNote(child.id, two.id, "succeeded")]) == {child.id: WELL}
+
+
 async def test_an_end_that_is_noted_twice_is_one_and_stays_as_it_was_first_told(store_bench: StoreBench) -> None:
     (one, two), child = await parents_and_child(store_bench, 2)
     note = store_bench.store.note_parents

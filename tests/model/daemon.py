@@ -102,6 +102,9 @@ class Daemon:
         token = store.take(entry)
         if "drop_note_first" in self.world.bugs:
             store.drop(entry, token)
+        if "late" in self.world.faults and self.world.random.random() < 0.1:
+            self.loops.append(self._late(store, child, token))
+            raise Lost
         store.note(child, (), is_new=True)
         notes = {}
         for parent in row.after:
@@ -122,6 +125,13 @@ class Daemon:
         if len(notes) == len(row.after):
             yield from self._call()
             store.drop(entry, token)
+
+    def _late(self, store: Store, child: str, token: int) -> Iterator[None]:
+        """A question whose asker gave it up, and that is heard when others may have asked since."""
+        for _ in range(self.world.random.randrange(20)):
+            yield
+        if "late_new" in self.world.bugs or store.links.get(f"w{child}") == token:
+            store.note(child, (), is_new=True)
 
     def _is_gone(self, parent: str) -> bool:
         """Nobody knows it, and all have told what the store had forgotten."""

@@ -26,6 +26,7 @@ BUGS = (
     "drop_outbox_first",
     "drop_stale_success",
     "forget_untold",
+    "late_new",
     "no_ask_again",
     "no_end_note",
     "no_promise",
@@ -33,7 +34,7 @@ BUGS = (
     "unknown_is_gone",
     "watch_tells",
 )
-FAULTS = ("kill", "lost", "wipe")
+FAULTS = ("kill", "late", "lost", "wipe")
 RAN = ("succeeded", "failed")
 JOBS = 14  # pushed in one walk
 STEPS = 500

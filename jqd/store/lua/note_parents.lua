@@ -2,14 +2,15 @@
 -- What became of the parents of jobs that wait for them. Of jobs that wait for none any more, or are not here, nothing is noted.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, then per note: child; parent or nothing; how it ended, or nothing; how many parents it has, of which all are noted, or nothing; or "new":
---          all that was noted of this child is void; the stage of the parent, or nothing: it has not begun anew
+--          all that was noted of this child is void, unless its entry of `links` was taken or dropped since; the stage of the parent, or nothing: it has not
+--          begun anew; of "new": until when (ms) that entry rests, as take_links told
 -- Returns  per child, flat, in the order of their first notes: child, 1 when all its parents have ended, the first that did not succeed or nothing
 -- Errors   JQD_WRONG_TYPE
 -- Cost     O(notes)
 --@include fail keys now counts links
 local FIRST, FIELDS = 2, 5
 
-expect('linked', 'later')
+expect('linked', 'links', 'later')
 local children, known, is_blocked = {}, {}, {}
 for at = FIRST, #ARGV, FIELDS do
   local child = ARGV[at]
@@ -24,8 +25,11 @@ for at = FIRST, #ARGV, FIELDS do
   if not is_blocked[child] then
     parent = ''
   elseif size == 'new' then
-    redis.call('UNLINK', parents_key(child))
-    redis.call('ZADD', K.linked, 0, child)
+    -- Who asked before may be heard after who asked since, and nobody would ask again.
+    if ARGV[at + 4] == '' or redis.call('ZSCORE', K.links, 'w' .. child) == ARGV[at + 4] then
+      redis.call('UNLINK', parents_key(child))
+      redis.call('ZADD', K.linked, 0, child)
+    end
   elseif size ~= '' then
     redis.call('HSET', parents_key(child), '@', size)
   end
