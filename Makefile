@@ -63,7 +63,7 @@ slow: setup      ## what each change need not pay: chaos, README, packages, fram
 
 # From time to time, and before a release: what the suite shows with a few seeds, once more with many. Some ten minutes on two cores.
 campaign: setup  ## more seeds, mistakes that few of them find, a minute of chaos, the worst of bytes
-	$(BIN)/python -m pytest tests/simulation tests/chaos -m long -q -n $(LONG_JOBS)
+	$(BIN)/python -m pytest tests/simulation tests/chaos tests/contract -m long -q -n $(LONG_JOBS)
 	$(BIN)/python -m tests.simulation --seeds 1000 --from 60 & more=$$!; \
 	$(BIN)/python -m tests.simulation --seeds 1000 --from 2000; here=$$?; wait $$more && exit $$here
 	$(BIN)/python -m tests.chaos --seconds 60 --servers 2

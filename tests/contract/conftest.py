@@ -1,6 +1,7 @@
-"""Each test of a contract runs on the fake, on the Valkey of the wheel, and on Redis 7.0 where it is installed."""
+"""Each test of a contract runs on the fake, on Valkey, and its first case on Redis 7.0 where that is installed."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import redis
@@ -15,6 +16,7 @@ from tests.valkey import Valkey, fresh_redis, fresh_valkey, redis_server, valkey
 __all__ = ["fresh_redis", "fresh_valkey", "redis_server", "store_bench", "store_url", "valkey_server"]
 
 
+HERE = Path(__file__).parent
 WALKS = 20  # of the suite's form
 REDIS_PART = 5  # one walk in so many is done on the oldest server too: what depends on it the other tests show
 SERVERS = {"valkey": "fresh_valkey", "redis": "fresh_redis"}
@@ -30,6 +32,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         seeds = range(metafunc.config.getoption("--store-walks", WALKS))
         walks = [("valkey", seed) for seed in seeds] + [("redis", seed) for seed in seeds[::REDIS_PART]]
         metafunc.parametrize(("real_server", "seed"), walks, indirect=["real_server"])
+
+
+@pytest.hookimpl(tryfirst=True)  # before those that are not asked for by a mark are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With each change the oldest server is given the first case of each test: how it differs from the newest depends
+    on scripts and commands, and hardly on values. `make campaign` gives it the others."""
+    met = set[str]()
+    for item in items:
+        cases = item.callspec.id.split("-") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+        if "redis" in cases and item.path.parent == HERE:
+            name = item.nodeid.partition("[")[0]
+            if name in met:
+                item.add_marker(pytest.mark.long)
+            met.add(name)
 
 
 @pytest.fixture
