@@ -48,7 +48,6 @@ from jqd.loops.worker_slots import WorkerSlots
 from jqd.loops.worker_timeouts import WorkerTimeouts
 from jqd.metrics.meter import Meter
 from jqd.rate_limits.constraints import Constraints
-from jqd.rate_limits.permits import Permits
 from jqd.recovery.recovery import Recovery
 from jqd.runner import Capacity, Pool, Runner, WorkerRegistry, WorkerViews
 from jqd.scheduler import Scheduler
@@ -102,7 +101,6 @@ class Partition:
         self.membership = Membership(sysid, config.lease, clock, sole=config.store.is_own)
         self._drains = Pauses(shared.workers.settings, DRAIN)
         self.runner = self._build_runner(sysid)
-        self.permits = Permits(number, shared.stores, clock) if shared.partitions > 1 else None
         self.ageing = Ageing(store, self.membership, clock, shared.scheduler.period_ms)
         self.claims = self._build_claims()
         self.outcomes = self._build_outcomes()
@@ -156,7 +154,6 @@ class Partition:
             self.progress.run,
             self.recovery.run,
             self.settings_sync.run,
-            *([self.permits.run] if self.permits is not None else ()),
             *(lane.run for lane in self.lanes.values()),
         ]
 
@@ -265,7 +262,6 @@ class Partition:
             rules_at=lambda: self.settings_sync.rules_at,
             refresh_settings=lambda: self.settings_sync.refresh(),
             drained=self._drained,
-            permits=self.permits,
             ageing=self.ageing,
             log_fields=self._log_fields,
         )

@@ -47,6 +47,8 @@ class Said:
     """An expression: for how many a job counts of the rate, like job.argument.pages."""
     on_error: Literal["hold", "pass"] | None = None
     """Of jobs that an expression fails on: hold (they wait, the default) or pass."""
+    exact: Flag = False
+    """Refuse it if its jobtypes lie in several partitions of the store, for each counts by itself."""
 
     def asked(self) -> dict[str, Any]:
         """Return the constraint as the client takes it. Raises Usage."""
@@ -59,6 +61,7 @@ class Said:
             "key": self.key,
             "cost": self.cost,
             "on_error": self.on_error,
+            "exact": self.exact,
         }
 
 
@@ -119,6 +122,8 @@ def _print_trial(name: str, told: dict[str, Any]) -> None:
     if told["failed"]:
         error = str(told["error"]).translate(CONTROLS)
         print(f"jqd: it could not be asked of {_count(told['failed'], 'job')}: {error}", file=sys.stderr)
+    if told["warning"]:
+        print(f"jqd: {told['warning']}", file=sys.stderr)
 
 
 def _count(number: int, what: str) -> str:

@@ -23,13 +23,16 @@ class Constraints:
         cost: str | None = None,
         key: str | None = None,
         on_error: str | None = None,
+        exact: bool = False,
         dry_run: bool = False,
     ) -> dict[str, Any]:
         """Limit the jobs that `match`, an expression in CEL, is true of: how many start, or run, at once.
 
         `rate`: {"limit": 10, "per_s": 1, "burst": 0}; `pause`: True, or until a date; `cost` and `key`: expressions, so
-        that a job counts for more than one, and that each value has a limit of its own. `dry_run`: say nothing, tell
-        what it would do to jobs that wait. Raises Invalid, which says where in the expression.
+        that a job counts for more than one, and that each value has a limit of its own. `exact`: refuse it if jobs of
+        its jobtypes lie in several partitions of the store, for each counts by itself; else `warning` in the answer
+        tells what that may let through. `dry_run`: say nothing, tell what it would do to jobs that wait. Raises
+        Invalid, which says where in the expression.
         """
         fields = {
             "match": match,
@@ -39,6 +42,7 @@ class Constraints:
             "cost": cost,
             "key": key,
             "on_error": on_error,
+            "exact": exact or None,
         }
         values = {name: value for name, value in fields.items() if value is not None}
         return self._http.call_for_map(

@@ -35,14 +35,6 @@ def items_of(queue: str) -> list[Item]:
     return [Item(row[0], int(row[1]) if row[1] else None, row[2]) for row in rows if len(row) == 3]
 
 
-def home_of(name: str, key: str, partitions: int) -> int:
-    """Return the partition that counts a value of a constraint's key, as `lua/include/permits.lua` does."""
-    total = 0
-    for byte in f"{name}{WITHIN}{key}".encode():
-        total = (total * 31 + byte) % 2**31
-    return total % partitions
-
-
 def limits(queue: str) -> bool:
     """Return whether constraints limit the jobs of that queue."""
     return queue.count(BETWEEN) > 1

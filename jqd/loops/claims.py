@@ -6,7 +6,7 @@ One call at a time: `dispatch` starts it, and goes on with the other partitions 
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import trio
 
@@ -21,7 +21,7 @@ from jqd.loops.membership import Membership
 from jqd.loops.reap import reconcile
 from jqd.runner import Offer, Runner
 from jqd.scheduler import Scheduler
-from jqd.store import Ages, Claimed, Lack, Owner, Permit, Store, Suspects
+from jqd.store import Ages, Owner, Store, Suspects
 
 PROMOTE_S = 0.05  # how late a job that falls due may be noticed
 UNWANTED_S = 0.5  # the same while no worker takes any job: the first look with one promotes first
@@ -30,16 +30,8 @@ LOOK_LONG_S = 0.005  # after a look that took so long the next one waits as long
 TYPES = 64  # jobtypes in one look: the best by priority of those that can be run
 CLAIM_JOBS = 500  # one script call must stay below about 5 ms
 PROMOTE_JOBS = 500
-PERMIT_TRIES = 4  # of a claim that asks other partitions: for slots, for rates, for both of what these uncovered
 MATCH_S = 0.005  # of matching constraints before a checkpoint
 OUTDATED_S = 5.0  # settings are known everywhere in half a second: a longer delay is reported
-
-
-class Permits(Protocol):
-    """Gets what a claim lacks of constraints that other partitions count (rate_limits/permits.py)."""
-
-    async def get(self, lacking: Sequence[Lack]) -> list[Permit]: ...
-    def took(self, seconds: float) -> None: ...
 
 
 class Row(NamedTuple):
@@ -80,15 +72,13 @@ class Claims:
         rules_at: Callable[[], int],
         refresh_settings: Callable[[], Awaitable[object]],
         drained: Callable[[], str | None] = lambda: None,
-        permits: Permits | None = None,
         ageing: Ageing | None = None,
         log_fields: Mapping[str, object] | None = None,
     ) -> None:
         """`outdated`: called when the store has other settings than this daemon; `rules_at`: up to where we have
         them; `refresh_settings`: fetches new ones.
 
-        `drained`: why no job may be started, or None. `permits`: gets permits of other partitions, where there are
-        several."""
+        `drained`: why no job may be started, or None."""
         self.backoff = LoopBackoff("dispatch", source=source)
         self.reply_lost = False
         """The answer of a claim was lost: the store may hold jobs for us that we do not know of."""
@@ -115,7 +105,7 @@ class Claims:
         self._started, self._constraints = started, constraints
         self._outdated, self._rules_at, self._refresh_settings = outdated, rules_at, refresh_settings
         self._outdated_since_s: float | None = None
-        self._drained, self._permits, self._ageing = drained, permits, ageing
+        self._drained, self._ageing = drained, ageing
         self._log_fields = log_fields or {}
         self._log = get_logger("dispatch")
         self._promoted_at_s, self._due_s, self._asked_s = float("-inf"), 0.0, 0.0
@@ -264,7 +254,19 @@ class Claims:
         self, offer: Offer, owner: Owner, jobtype: str, priority_max: int, ages: Ages | None, suspects: Suspects
     ) -> ClaimedJobs:
         life = self._membership.life
-        claimed = await self._claim_with_permits(offer, owner, jobtype, priority_max, ages, suspects)
+        self.reply_lost, self._asked_s = True, self._clock.boot_s()
+        claimed = await self._store.get_waiting_jobs(
+            owner,
+            jobtype,
+            min(offer.jobs_max, CLAIM_JOBS),
+            priority_min=offer.worker.priority_min,
+            priority_max=priority_max,
+            ages=ages,
+            bytes_max=offer.bytes_max,
+            suspects=suspects,
+            version=self._constraints.version,
+            rules_at=self._rules_at(),
+        )
         held, sent_back = await self._checked(owner, claimed)
         is_late = self._clock.boot_s() - self._asked_s > self._membership.config.lease_s
         if owner != self._membership.seated or life != self._membership.life or is_late:
@@ -284,40 +286,6 @@ class Claims:
         if claimed.unheard:
             await self._refresh_settings()  # at once: while many workers come and go there is soon another view
         return ClaimedJobs(len(held), moved=bool(held or sent_back or claimed.more or claimed.unheard))
-
-    async def _claim_with_permits(
-        self, offer: Offer, owner: Owner, jobtype: str, priority_max: int, ages: Ages | None, suspects: Suspects
-    ) -> Claimed:
-        """Claim; ask other partitions for the permits that it lacks, and claim again.
-
-        The last try takes what there is.
-        """
-        permits: list[Permit] = []
-        began_s = self._clock.mono_s()
-        for tries_left in reversed(range(PERMIT_TRIES if self._permits is not None else 1)):
-            self.reply_lost, self._asked_s = True, self._clock.boot_s()
-            claimed = await self._store.get_waiting_jobs(
-                owner,
-                jobtype,
-                min(offer.jobs_max, CLAIM_JOBS),
-                priority_min=offer.worker.priority_min,
-                priority_max=priority_max,
-                ages=ages,
-                bytes_max=offer.bytes_max,
-                suspects=suspects,
-                version=self._constraints.version,
-                rules_at=self._rules_at(),
-                permits=permits,
-                asks=tries_left > 0,
-            )
-            if self._permits is None or not claimed.lacking:
-                break
-            permits += await self._permits.get(claimed.lacking)
-            if not self.may_claim or self.runner.paused.holds(jobtype):
-                break  # paused or drained meanwhile: this claim brought nothing
-        if self._permits is not None and permits:
-            self._permits.took(self._clock.mono_s() - began_s)
-        return claimed
 
     async def _checked(self, owner: Owner, held: Sequence[Held]) -> tuple[list[Held], int]:
         """The jobs that may start, and how many were requeued: those matched by constraints that have changed since.

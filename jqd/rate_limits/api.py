@@ -11,11 +11,11 @@ from jqd.api.lists import answer_page, page_wanted
 from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
-from jqd.domain.queue_name import home_of
 from jqd.domain.tenant import bare
 from jqd.http import Request, Response
 from jqd.rate_limits import service
 from jqd.rate_limits.constraints import EVER_MS, Constraints, KnownConstraint, Limit, Limits
+from jqd.rate_limits.exactness import counted_apart, partitions_met
 
 
 class ConstraintView(Limit, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -25,8 +25,10 @@ class ConstraintView(Limit, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     paused: bool
     paused_until: Instant | None
     """Null: no pause, or one without an end."""
-    home: int | None
-    """The partition that counts; null: none, or each key has its own."""
+    partitions: int
+    """In so many lie jobs of its jobtypes; each counts by itself."""
+    warning: str | None
+    """What more that may let through, in numbers; null: nothing."""
     said_at: Instant | None
     failed: int
     """Jobs on which it failed since this daemon began; like ones count once."""
@@ -89,16 +91,10 @@ def _row(parts: ApiContext, one: KnownConstraint) -> ConstraintView:
         name=bare(one.name),
         paused=kept.until_ms > parts.services.clock.wall_ms(),
         paused_until=iso(kept.until_ms) if 0 < kept.until_ms < EVER_MS else None,
-        home=_home(parts, one),
+        partitions=len(partitions_met(one.name, kept, parts.services.partitions)),
+        warning=counted_apart(one.name, kept, parts.services.partitions),
         said_at=iso(one.said_ms),
         failed=one.failed,
         error=one.error or None,
         tenant=one.tenant or UNSET,
     )
-
-
-def _home(parts: ApiContext, one: KnownConstraint) -> int | None:
-    kept, count = one.constraint, parts.services.partitions
-    if count == 1 or kept.key or not one.counts:
-        return None
-    return home_of(one.name, "", count)

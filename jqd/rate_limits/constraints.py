@@ -25,7 +25,7 @@ from jqd.rate_limits.matcher import (
     STEPS_MAX,
     Expression,
     NotUnderstood,
-    only_name,
+    only_names,
 )
 from jqd.rate_limits.operators import Failed, Missing, Steps
 
@@ -82,6 +82,8 @@ class Limits(Limit, frozen=True, kw_only=True):
 
     pause: bool | Date | None = None
     """Until a date, or (true) until it is set again."""
+    exact: bool = False
+    """Refuse it if jobs of its jobtypes lie in several partitions of the store: each counts by itself."""
 
 
 class Constraint(Limit, frozen=True, omit_defaults=True):
@@ -119,7 +121,7 @@ class KnownConstraint:
             self._key = Expression(constraint.key, KEY_TYPES) if constraint.key else None
         except (NotUnderstood, ImportError) as error:
             self._trouble = f"this daemon cannot read it: {error}"
-        self._only_name = only_name(constraint.match)
+        self._only_names = only_names(constraint.match)
 
     @property
     def complaint(self) -> str:
@@ -133,11 +135,6 @@ class KnownConstraint:
         )
 
     @property
-    def counts(self) -> bool:
-        """Whether the store counts something for it: nothing for a pause alone."""
-        return self.constraint.rate is not None or self.constraint.concurrency is not None
-
-    @property
     def reads_argument(self) -> bool:
         """Whether the queue of a job may depend on its argument."""
         expressions = () if self._trouble else (self._match, self._cost, self._key)
@@ -145,7 +142,7 @@ class KnownConstraint:
 
     def concerns(self, tenant: str, name: str) -> bool:
         """Whether it may match such a job at all."""
-        return self._only_name in (None, name) and self.tenant in ("", tenant)
+        return (self._only_names is None or name in self._only_names) and self.tenant in ("", tenant)
 
     def item_of(self, fields: Fields, steps: Steps) -> str:
         """Return its part of the name of a job's queue; "" if it does not limit the job."""

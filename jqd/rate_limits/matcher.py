@@ -9,7 +9,7 @@ evaluated here (`cel.py`), where each step is counted, for the library bounds no
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -32,8 +32,9 @@ _COUNTED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _MEMBERS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
 _NAMED_CLASS = re.compile(r"\\[pP]|\(\?[a-zA-Z]*i")  # and what is alike but for capitals
 _PLACE = re.compile(r"<input>:(\d+):(\d+): (.*)")
-# Only jobs of one name are meant: the others need no look. Where there is an "or" that is not sure.
-_NAME = re.compile(r"""\s*job\.name\s*==\s*("[^"\\\n]*"|'[^'\\\n]*')\s*(?:&&|$)""")
+# Only jobs of some names are meant: the others need no look. Where there is an "or" that is not sure.
+_TEXT = r"""(?:"[^"\\\n]*"|'[^'\\\n]*')"""
+_NAME = re.compile(rf"\s*job\.name\s*(?:==\s*({_TEXT})|in\s*\[\s*({_TEXT}(?:\s*,\s*{_TEXT})*)\s*\])\s*(?:&&|$)")
 
 
 class NotUnderstood(ValueError):
@@ -154,10 +155,12 @@ def places_of(pattern: str) -> int:
     return sum(open_)
 
 
-def only_name(text: str) -> str | None:
-    """The one jobtype that an expression can be true of, where that is plain to see."""
+def only_names(text: str) -> Sequence[str] | None:
+    """Return the jobtypes that an expression can be true of, where that is plain to see."""
     found = _NAME.match(text)
-    return found[1][1:-1] if found and "||" not in text and "?" not in text else None
+    if not found or "||" in text or "?" in text:
+        return None
+    return [each[1:-1] for each in re.findall(_TEXT, found[1] or found[2])]
 
 
 @cache

@@ -11,7 +11,7 @@ from jqd.domain.clock import thread_s
 from jqd.domain.dates import instant_ms, iso
 from jqd.domain.errors import Fault, Invalid, NotFound
 from jqd.domain.job import Job, State, is_name
-from jqd.domain.queue_name import FAILED, WITHIN, home_of, items_of
+from jqd.domain.queue_name import FAILED, WITHIN, items_of
 from jqd.domain.settings import CONSTRAINT, NIL, SettingTable
 from jqd.domain.shares import Share
 from jqd.domain.tenant import bare, tenant_of
@@ -25,6 +25,7 @@ from jqd.rate_limits.constraints import (
     body_of,
     with_digest,
 )
+from jqd.rate_limits.exactness import counted_apart, why_not_exact
 from jqd.rate_limits.matcher import Expression, NotUnderstood
 from jqd.service.job_filter import JobFilter
 from jqd.service.job_limits import expect_bare_ends
@@ -51,6 +52,8 @@ class Trial(Struct, frozen=True):
     keys: int
     delayed: int
     """Of those that match: not started at once."""
+    warning: str | None
+    """What more it may let through, for several partitions count by themselves."""
 
 
 async def put(services: Services, name: str, wish: Limits) -> bool:
@@ -134,7 +137,8 @@ async def try_out(services: Services, name: str, wish: Limits) -> Trial:
         if held_s > TRIED_S:
             break
     delayed = failed + sum(_delayed(constraint, costs) for costs in keys.values())
-    return Trial(looked, matched, failed, one.error or None, len(keys), delayed)
+    warning = counted_apart(one.name, constraint, services.partitions)
+    return Trial(looked, matched, failed, one.error or None, len(keys), delayed, warning)
 
 
 def understood(services: Services, name: str, wish: Limits) -> Constraint:
@@ -157,6 +161,8 @@ def understood(services: Services, name: str, wish: Limits) -> Constraint:
         found.append(Fault("", "it limits nothing: give rate, concurrency or pause, or several of them"))
     if wish.cost is not None and wish.rate is None:
         found.append(Fault("/cost", "a cost counts for a rate, and there is none"))
+    if not found and wish.exact and (apart := why_not_exact(services.qualified_name(name), wish, services.partitions)):
+        found.append(Fault("/exact", f"it cannot be exact: {apart}"))
     if found:
         raise Invalid(found[0].detail, found)
     until_ms = EVER_MS if wish.pause is True else 0
@@ -205,7 +211,7 @@ def why_limited(services: Services, view: JobView, place: QueuePlace) -> WaitRea
         )
         return WaitReason(Cause.LIMITED, text, by=by, ahead=ahead, is_exact=is_exact)
     for_key = f" for its key {key[1:]!r}" if key[:1] == "=" else ""
-    text = f"it is limited by constraint {by!r}{for_key}{until}{holds}{_counted(services, name, key)}"
+    text = f"it is limited by constraint {by!r}{for_key}{until}{holds}"
     return WaitReason(Cause.LIMITED, text, until_ms=until_ms, by=by, ahead=ahead, is_exact=is_exact, holds=held)
 
 
@@ -213,14 +219,6 @@ def _may_know(services: Services, constraint: str) -> bool:
     """Whether the principal may see all jobs that a constraint counts: one without a tenant counts those of all."""
     who = services.principal
     return not who.is_bound or (bool(who.tenant) and tenant_of(constraint) == who.tenant and who.can_read)
-
-
-def _counted(services: Services, name: str, key: str) -> str:
-    """Return which partition counts it, in words, if there are several: while it is away nothing of it starts."""
-    known = services.feature(Constraints).known.get(name)
-    if services.partitions == 1 or known is None or not known.counts:
-        return ""
-    return f"; partition {home_of(name, key, services.partitions)} of {services.partitions} counts it"
 
 
 def _failure(services: Services, name: str, view: JobView) -> str:

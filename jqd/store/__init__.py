@@ -12,7 +12,6 @@ from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameVerdict,
 from jqd.store.outbox import Shelf, Waiting
 from jqd.store.partition_check import MISPLACED
 from jqd.store.partitioned import EdgeStore, PartitionedStore
-from jqd.store.permits import Lack, Permit, RateGranted, RateWanted, Report, SlotsGranted, SlotsWanted
 from jqd.store.queries import BRIEFS_MAX
 from jqd.store.rdb import copy_rdb, place_rdb
 from jqd.store.store import Store
@@ -58,7 +57,6 @@ __all__ = [
     "Hold",
     "JobView",
     "KeptJob",
-    "Lack",
     "Lease",
     "Log",
     "Member",
@@ -71,19 +69,13 @@ __all__ = [
     "Owner",
     "Page",
     "PartitionedStore",
-    "Permit",
     "Promoted",
     "QueuePlace",
-    "RateGranted",
-    "RateWanted",
     "RedisStore",
     "Release",
     "Renewed",
     "Replace",
-    "Report",
     "Shelf",
-    "SlotsGranted",
-    "SlotsWanted",
     "Store",
     "StoreConfig",
     "StoreLook",

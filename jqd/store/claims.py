@@ -8,7 +8,6 @@ from jqd.domain.job import Held, Wanted
 from jqd.domain.tenant import any_of
 from jqd.store import codec
 from jqd.store.methods import STEP_JOBS, ScriptMethods, in_rows, in_steps, milliseconds
-from jqd.store.permits import Lack, Permit, lacks_of
 from jqd.store.types import CALL_JOBS_MAX, Ages, Owner, Release, Suspects, WaitingType
 
 NO_CHANGES: Mapping[str, int] = {}
@@ -24,8 +23,6 @@ class Claimed(list[Held]):
     """Nothing was given: the store has other constraints than the caller."""
     unheard = False
     """Nothing was given: some workers are backed off, by views of other daemons that the caller does not have."""
-    lacking: Sequence[Lack] = ()
-    """Nothing was given: other partitions must be asked for these first."""
 
 
 class ClaimMethods(ScriptMethods):
@@ -75,8 +72,6 @@ class ClaimMethods(ScriptMethods):
         suspects: Suspects = Suspects.ALONE,
         version: str = "",
         rules_at: int | None = None,
-        permits: Sequence[Permit] = (),
-        asks: bool = False,
         ages: Ages | None = None,
     ) -> Claimed:
         """Lease up to `limit` jobs within the priorities: smallest first, then oldest. Raises StaleOwner.
@@ -91,10 +86,7 @@ class ClaimMethods(ScriptMethods):
         earlier ones (`Job.queue`) are given unlimited: the caller sends those back that are limited now (`requeue`).
 
         `rules_at`: up to where the caller has settings (`follow_settings`); nothing is given to a caller that lacks a
-        worker's backoff. None: the caller gives jobs to no worker that other daemons know.
-
-        `permits`: grants of other partitions. `asks`: return what is lacking, instead of skipping what others may
-        grant."""
+        worker's backoff. None: the caller gives jobs to no worker that other daemons know."""
         limit = min(limit, CALL_JOBS_MAX)
         if limit < 1:
             return Claimed()
@@ -111,15 +103,9 @@ class ClaimMethods(ScriptMethods):
             suspects.value,
             version,
             "" if rules_at is None else rules_at,
-            int(asks),
             ages.words if ages else "",
-            *(word for one in permits for word in one.words()),
         )
         first, word, *flat = self._list("ready", answer)
-        if word == b"permits":
-            lacking = Claimed()
-            lacking.lacking = lacks_of(self._keys, self._config.partition, flat)
-            return lacking
         fence = self._whole("fence", first)
         rows = [
             (self._text("ready", job_id), fence, row, tries, generation)

@@ -18,7 +18,6 @@ from jqd.store.listing import ListingMethods
 from jqd.store.members import MemberMethods
 from jqd.store.notices import NoticeMethods
 from jqd.store.outbox import OutboxMethods
-from jqd.store.permits import PermitMethods
 from jqd.store.results import ResultMethods
 from jqd.store.settings import SettingMethods
 from jqd.store.types import StoreLook
@@ -32,7 +31,6 @@ class Store(
     HistoryMethods,
     ResultMethods,
     OutboxMethods,
-    PermitMethods,
     SettingMethods,
     LeaseMethods,
     LinkMethods,

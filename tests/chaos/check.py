@@ -30,7 +30,7 @@ from tests.chaos.causes import (
     was_paused,
 )
 from tests.chaos.history import AFTER_S, Claim, Event, History, build, called, load
-from tests.chaos.said import dates_fired, limited, limits_hold, paused_between, pauses_hold
+from tests.chaos.said import dates_fired, limits_hold, paused_between, pauses_hold
 from tests.chaos.verdict import Rule, Verdict, promises
 
 DELAY_S = 0.05  # a date may be early by this
@@ -275,7 +275,7 @@ def others_go_on(h: History) -> Iterator[str]:
         if next(others, None) is not None:
             continue
         starts, waiting = [fault.t0, fault.t1], list[tuple[float, float]]()
-        may_wait = paused_between(h, fault.t0, fault.t1) | limited(h)
+        may_wait = paused_between(h, fault.t0, fault.t1)
         for job in h.acked():
             if called("store", job.server) == fault.target or job.key is not None or job.id in h.cancels:
                 continue

@@ -1,6 +1,7 @@
 """What must hold of what is said to daemons: schedules and pauses of jobtypes, under all faults."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -58,24 +59,23 @@ def paused_between(h: History, t0: float, t1: float) -> set[str]:
 
 
 def limits_hold(h: History) -> Iterator[str]:
-    """C18: in any window no more starts were claimed than a rate allows; no more runs than a concurrency were at once,
-    of those that no fault of their worker, their daemon or its way to their store touched."""
+    """C18: of the jobs on each server of the store, in any window no more starts were claimed than a rate allows; no
+    more runs than a concurrency were at once, of those that no fault of their worker, their daemon or its way to their
+    store touched."""
     for limit in h.limits:
-        jobtypes, known_t = limit["jobtypes"], limit["t"] + HEARD_S
-        if "rate" in limit:
-            yield from _rate_holds(h, limit["name"], limit["rate"], jobtypes, known_t)
-        else:
-            yield from _concurrency_holds(h, limit["name"], limit["concurrency"], jobtypes, known_t)
+        known_t, apart = limit["t"] + HEARD_S, defaultdict[str, list[Run]](list)
+        for run in (run for runs in h.runs.values() for run in runs if run.name in limit["jobtypes"]):
+            apart[h.store_of(h.own.get(run.job, run.job))].append(run)
+        for runs in apart.values():
+            if "rate" in limit:
+                yield from _rate_holds(h, limit["name"], limit["rate"], runs, known_t)
+            else:
+                yield from _concurrency_holds(h, limit["name"], limit["concurrency"], runs, known_t)
 
 
-def limited(h: History) -> set[str]:
-    """Jobtypes that wait for other servers than their own: where they are counted is known to jqd."""
-    return {jobtype for limit in h.limits for jobtype in limit["jobtypes"]}
-
-
-def _rate_holds(h: History, name: str, rate: Event, jobtypes: list[str], known_t: float) -> Iterator[str]:
+def _rate_holds(h: History, name: str, rate: Event, runs: list[Run], known_t: float) -> Iterator[str]:
     # Claims that came to no start, and those that no log tells of, are left out: too few are seen, and never too many.
-    known = (run.claim for run in _runs(h, jobtypes) if run.claim and run.claim in h.claims.get(run.claim.job, ()))
+    known = (run.claim for run in runs if run.claim and run.claim in h.claims.get(run.claim.job, ()))
     fences = {(claim.job, claim.fence): claim.fence / 1e6 - h.offset_s for claim in known}
     claimed = sorted(at_t for at_t in fences.values() if at_t > known_t)
     for first_t, over_t in zip(claimed, claimed[rate["limit"] :], strict=False):
@@ -84,9 +84,9 @@ def _rate_holds(h: History, name: str, rate: Event, jobtypes: list[str], known_t
             yield f"{name} allows {rate['limit']} in {rate['per_s']:g} s, and {more} were claimed"
 
 
-def _concurrency_holds(h: History, name: str, most: int, jobtypes: list[str], known_t: float) -> Iterator[str]:
+def _concurrency_holds(h: History, name: str, most: int, runs: list[Run], known_t: float) -> Iterator[str]:
     changes: list[tuple[float, int, str]] = []
-    for run in _runs(h, jobtypes):
+    for run in runs:
         job_id = h.own.get(run.job, run.job)
         whole = run.claim is not None and run.claim.fence / 1e6 - h.offset_s > known_t and run.end_t < math.inf
         if whole and next(h.on(run.start_t, run.end_t, run.worker, *h.of_daemon(run.daemon, job_id)), None) is None:
@@ -96,10 +96,6 @@ def _concurrency_holds(h: History, name: str, most: int, jobtypes: list[str], kn
         (at_work.add if change > 0 else at_work.discard)(job_id)
         if change > 0 and len(at_work) > most:
             yield f"{name} allows {most} at once, and at {at_t:.3f} there ran {', '.join(sorted(at_work))}"
-
-
-def _runs(h: History, jobtypes: list[str]) -> Iterator[Run]:
-    return (run for runs in h.runs.values() for run in runs if run.name in jobtypes)
 
 
 def _known_t(h: History, pause: Event, claim: Claim, claimed_t: float) -> float:

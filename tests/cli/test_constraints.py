@@ -58,7 +58,8 @@ def test_a_constraint_is_set_shown_listed_and_deleted(script: Script, capsys: py
 
 def test_a_trial_asks_and_says_nothing(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     told = {"looked_at": 5, "matched": 3, "failed": 1, "error": "no such key", "keys": 1, "delayed": 3}
-    nothing = {"looked_at": 0, "matched": 0, "failed": 0, "error": None, "keys": 0, "delayed": 0}
+    told["warning"] = "it may meet jobs in 2 partitions"
+    nothing = {"looked_at": 0, "matched": 0, "failed": 0, "error": None, "keys": 0, "delayed": 0, "warning": None}
     script.on("PUT", PATH, 200, told)
     script.on("PUT", PATH, 200, nothing)
     words = ["constraints", "dry-run", "slow", "true", "--concurrency", "1"]
@@ -67,7 +68,7 @@ def test_a_trial_asks_and_says_nothing(script: Script, capsys: pytest.CaptureFix
     assert (method, path, said["match"]) == ("PUT", PATH, "true")
     shown = capsys.readouterr()
     assert shown.out == "slow matches 3 of 5 waiting jobs under 1 key; 3 would not start at once\n"
-    assert shown.err == "jqd: it could not be asked of 1 job: no such key\n"
+    assert shown.err == "jqd: it could not be asked of 1 job: no such key\njqd: it may meet jobs in 2 partitions\n"
     assert run(words) == run(["-o", "json", *words]) == 0
     first, _, rest = capsys.readouterr().out.partition("\n")
     assert first == "slow matches 0 of 0 waiting jobs; 0 would not start at once"
@@ -97,18 +98,18 @@ def options(command: str) -> set[str]:
 
 def test_a_trial_takes_each_option_of_set(script: Script) -> None:
     """Which is what docs/use/SCHEDULING.md says. It took neither --pause nor --on-error."""
-    trial = {"looked_at": 0, "matched": 0, "failed": 0, "error": None, "keys": 0, "delayed": 0}
+    trial = {"looked_at": 0, "matched": 0, "failed": 0, "error": None, "keys": 0, "delayed": 0, "warning": None}
     script.on("PUT", PATH, 201, ROW)
     script.on("PUT", PATH, 200, trial)
     assert options("set") - options("dry-run") == {"--dry-run"}
     assert options("dry-run") <= options("set")
     of_all = {"*", "--output", "-o", "--url", "--token", "--tenant"}
-    assert options("dry-run") - of_all == {*GIVEN, "NAME", "MATCH"}, "each is given below"
-    words = ["slow", "true", *(word for pair in GIVEN.items() for word in pair)]
+    assert options("dry-run") - of_all == {*GIVEN, "--exact", "NAME", "MATCH"}, "each is given below"
+    words = ["slow", "true", "--exact", *(word for pair in GIVEN.items() for word in pair)]
     assert run(["constraints", "set", *words]) == run(["constraints", "dry-run", *words]) == 0
     said, tried = (told for _, _, told in script.asked)
     assert tried == said
     assert said["rate"]["burst"] == 5
     assert {name for name, value in said.items() if value is not None} == {
-        *("match", "rate", "concurrency", "pause", "key", "cost", "on_error")
+        *("match", "rate", "concurrency", "pause", "key", "cost", "on_error", "exact")
     }

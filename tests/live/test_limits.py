@@ -1,16 +1,16 @@
 """Three daemons and what they may start together, while one of them is killed and the store is emptied: a rate holds in
 every second, five at once are never six. Each customer has a limit of its own; what is limited holds up nobody. The
-same over two servers, of which one is emptied and the other one killed."""
+same in each partition of two servers, of which one is emptied and the other one killed."""
 
 from pathlib import Path
 from typing import Any
 
 import msgpack
+import pytest
 import redis
 
-from jqd.client import Client
-from jqd.domain.jobid import partition_of, partition_of_name
-from jqd.domain.queue_name import home_of
+from jqd.client import Client, Invalid
+from jqd.domain.jobid import partition_of
 from jqd.store.keys import Keys
 from tests.directories import short_directory
 from tests.live.harness import QUICK, Daemon, Worker, cluster, wait_for
@@ -86,30 +86,32 @@ def test_limits_hold_over_two_servers_through_a_kill_of_each_kind_and_a_wipe(tmp
         Worker(tmp_path / "book", one.url, two.url, three.url) as worker,
         Client(two.url) as client,
     ):
-        client.set_constraint("twenty", 'job.name in ["cube", "square"]', rate={"limit": rate, "per_s": 1})
-        three_at_once = client.set_constraint("three", 'job.name == "slow"', concurrency=at_once)
-        assert three_at_once["home"] == home_of("three", "", 2)
-        rated = client.push_many([{"name": (HERE, THERE)[n % 2], "argument": {"n": n}} for n in range(80)])
-        slow = client.push_many([{"name": "slow", "argument": 0.1, "job_id": f"s{n}"} for n in range(30)])
-        assert {partition_of(one, 2) for one in rated} == {partition_of_name(one, 2) for one in slow} == {0, 1}
-        wait_for(lambda: len(set(worker.starts()) & set(rated)) > rate, "nothing goes on")
+        both = f'job.name in ["{HERE}", "{THERE}"]'
+        with pytest.raises(Invalid, match=f"'{HERE}' in 0, '{THERE}' in 1"):
+            client.set_constraint("twenty", both, rate={"limit": rate, "per_s": 1}, exact=True)
+        twenty = client.set_constraint("twenty", both, rate={"limit": rate, "per_s": 1})
+        assert (twenty["partitions"], "up to 40 starts in 1 s (2 × 20)" in twenty["warning"]) == (2, True)
+        three_at_once = client.set_constraint("three", 'job.name == "slow"', concurrency=at_once, exact=True)
+        assert (three_at_once["partitions"], "up to 6 at once (2 × 3)" in three_at_once["warning"]) == (1, True)
+        rated = client.push_many([{"name": (HERE, THERE)[n % 2], "argument": {"n": n}} for n in range(160)])
+        slow = client.push_many([{"name": "slow", "argument": 0.1} for _ in range(15)])
+        assert {partition_of(one, 2) for one in rated} == {0, 1}
+        (home,) = {partition_of(one, 2) for one in slow}
+        wait_for(lambda: len(set(worker.starts()) & set(rated)) > 2 * rate, "nothing goes on")
         one.child.kill()
         one.child.wait()
-        with redis.Redis.from_url(servers[home_of("three", "", 2)].url) as home:
-            home.flushall()
-        wait_for(lambda: len(set(worker.starts()) & set(rated)) > rate + 10, "nothing goes on after the wipe")
-        servers[1 - home_of("three", "", 2)].kill()
-        servers[1 - home_of("three", "", 2)].start()
+        with redis.Redis.from_url(servers[home].url) as store:
+            store.flushall()
+        wait_for(lambda: len(set(worker.starts()) & set(rated)) > 2 * rate + 10, "nothing goes on after the wipe")
+        servers[1 - home].kill()
+        servers[1 - home].start()
         with Daemon(base / "one", *flags, bind=one.bind, env=QUICK):
             wait_all_ended(two.url, [*rated, *slow])
-            starts: list[int] = []
             for partition, server in enumerate(servers):
+                its = [job_id for job_id in rated if partition_of(job_id, 2) == partition]
                 with redis.Redis.from_url(server.url) as store:
-                    its = [job_id for job_id in rated if partition_of(job_id, 2) == partition]
-                    starts += claimed_us(store, its, partition)
-            starts.sort()
-            gaps = [late - early for early, late in zip(starts, starts[rate:], strict=False)]
-            assert min(gaps) >= 1_000_000, f"more than {rate} in a second"
-            at_work = set(worker.starts()) - set(rated)  # under ids of jqd's own
-            assert len(at_work) == len(slow)
-            assert most_at_once(worker.entries(), at_work) <= at_once
+                    starts = claimed_us(store, its, partition)
+                gaps = [late - early for early, late in zip(starts, starts[rate:], strict=False)]
+                assert min(gaps) >= 1_000_000, f"more than {rate} in a second in partition {partition}"
+            assert set(slow) <= set(worker.starts())
+            assert most_at_once(worker.entries(), set(slow)) <= at_once

@@ -1,19 +1,18 @@
 """One dispatcher over several partitions: the best goes first over all, and who is away holds up only its own jobs."""
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
-from msgspec import Raw
 
 from jqd.domain.job import Job, Wanted
 from jqd.domain.lease import LeaseConfig
-from jqd.domain.pauses import PAUSE, Paused, body_of
-from jqd.domain.settings import Setting, SettingTable
+from jqd.domain.pauses import Paused
+from jqd.domain.settings import SettingTable
 from jqd.domain.tenant import annotate, tenant_of
 from jqd.loops.claims import Claims
 from jqd.loops.dispatch import IDLE_S, MOMENT_S, TROUBLE_S, Dispatch
@@ -23,7 +22,7 @@ from jqd.loops.store_standing import Known, Through
 from jqd.rate_limits.constraints import Constraints
 from jqd.runner.demand import Linger
 from jqd.scheduler import Scheduler
-from jqd.store import Claimed, RateWanted, Renewed
+from jqd.store import Renewed
 from jqd.testing.store import FakeStore
 from tests.loops.house import HandRunner, TrioClock, offer, until
 from tests.loops.test_poison import blame
@@ -42,7 +41,6 @@ class Side:
         self.calls = 0
         self.drained: str | None = None
         self.hangs: dict[str, float] = {}  # by method: so long its answer takes
-        self.asked: Callable[[], object] | None = None  # called while others are asked for what a claim lacks
         runner: Any = self.runner
         self.claims = Claims(
             store=self._slow(),
@@ -57,7 +55,6 @@ class Side:
             rules_at=lambda: 0,
             refresh_settings=trio.lowlevel.checkpoint,
             drained=lambda: self.drained,
-            permits=self._permits(),
         )
         self._jobs = 0
 
@@ -68,10 +65,6 @@ class Side:
             def __getattr__(self, name: str) -> Any:
                 async def call(*args: Any, **named: Any) -> Any:
                     side.calls += 1
-                    if side.asked is not None and named.get("asks"):
-                        lacks = Claimed()
-                        lacks.lacking = [RateWanted(b"bucket", 0, 1, 1, 1, 1)]
-                        return lacks
                     answer = await getattr(store, name)(*args, **named)
                     await trio.sleep(side.hangs.get(name, 0))
                     return answer
@@ -79,20 +72,6 @@ class Side:
                 return call
 
         return Slow()
-
-    def _permits(self) -> Any:
-        side = self
-
-        class Others:
-            async def get(self, lacking: object) -> list[object]:
-                assert side.asked is not None
-                side.asked()
-                return []
-
-            def took(self, seconds: float) -> None:
-                raise AssertionError("nothing was granted")
-
-        return Others()
 
     async def join(self) -> None:
         await self.store.look(fresh=True)
@@ -170,24 +149,6 @@ async def test_a_daemon_that_is_drained_begins_nothing_until_it_is_resumed(autoj
         assert sides.started == ["b"]
         one.drained = None
         await until(lambda: sides.started == ["b", "a"])
-
-
-@pytest.mark.parametrize("how", ["drained", "paused", "not at all"])
-async def test_what_is_stopped_while_others_are_asked_is_not_claimed(how: str, autojump_clock: None) -> None:
-    async with running() as sides:
-        side = sides.sides[0]
-
-        def stop() -> None:
-            if how == "drained":
-                side.drained = "somebody drained it"
-            elif how == "paused":
-                side.settings.take([Setting(PAUSE, "mail", 1, 0, Raw(body_of(1)))])
-
-        side.asked = stop
-        await side.add(Job("1", "mail"))
-        side.runner.offers = {"mail": offer()}
-        await trio.sleep(1)
-        assert sides.started == (["1"] if how == "not at all" else [])
 
 
 async def test_partitions_with_equal_jobs_are_claimed_from_side_by_side(autojump_clock: None) -> None:

@@ -119,25 +119,75 @@ async def test_a_trial_says_what_would_be_delayed_and_says_nothing(edge: Whole) 
         "error": "key: job.argument has no field customer",
         "keys": 2,
         "delayed": 2,
+        "warning": None,
     }
     assert list(edge.workers.settings.all(CONSTRAINT)) == []
 
 
+# Over three partitions mail and film lie in 2, bill in 0 (of acme: mail in 2, film in 1).
+NAMED = {"match": 'job.name == "mail" && job.priority > 3'}
+TOGETHER = {"match": "job.name in ['mail', \"film\"]"}
+APART = {"match": 'job.name in ["mail", "bill"]'}
+BOTH = {"rate": {"limit": 10, "per_s": 60, "burst": 5}, "concurrency": 2, "key": "job.name"}
+NUMBERS = "6 at once (3 × 2) and 30 starts in 60 s (3 × 10) and 15 more of its burst (3 × 5) for each value of its key"
+
+
 @pytest.mark.parametrize(
-    ("wish", "partitions", "home"),
+    ("wish", "partitions", "where", "warning"),
     [
-        ({"pause": True}, 5, None),
-        ({"rate": {"limit": 1}}, 1, None),
-        ({"rate": {"limit": 1}}, 5, 2),
-        ({"concurrency": 1, "pause": True}, 5, 2),
-        ({"concurrency": 1, "key": "job.name"}, 5, None),
+        ({"match": "true", **BOTH}, 1, 1, None),
+        ({"match": "true", "pause": True}, 3, 3, None),
+        (
+            {"match": "true", **BOTH},
+            3,
+            3,
+            f"it may meet jobs in 3 partitions, and each counts by itself: together up to {NUMBERS}",
+        ),
+        ({**APART, "concurrency": 1}, 3, 2, "it may meet jobs in 2 partitions, and each counts by itself: together up"
+         " to 2 at once (2 × 1)"),
+        ({"match": 'job.name == "mail" || true', "concurrency": 1}, 3, 3, "it may meet jobs in 3 partitions, and each"
+         " counts by itself: together up to 3 at once (3 × 1)"),
+        ({**NAMED, "concurrency": 1}, 3, 1, "its jobs lie in partition 2 of 3, which counts them; but jobs with an id"
+         " or a unique key of their own, or a tenant with a name lie where that says, and count there: together up to 3"
+         " at once (3 × 1)"),
     ],
-)
-async def test_over_several_partitions_it_says_which_one_counts(
-    edge: Whole, wish: dict[str, Any], partitions: int, home: int | None
+)  # fmt: skip
+async def test_over_several_partitions_it_says_what_that_lets_through(
+    edge: Whole, wish: dict[str, Any], partitions: int, where: int, warning: str | None
 ) -> None:
     edge.api._parts.services.partitions = partitions
-    assert (await ask(edge, "PUT", PATH, 201, {"match": "true", **wish}))["home"] == home
+    told = await ask(edge, "PUT", PATH, 201, wish)
+    assert (told["partitions"], told["warning"]) == (where, warning)
+    assert await ask(edge, "GET", PATH) == told
+
+
+@pytest.mark.parametrize(
+    ("wish", "partitions", "tenant", "remedy"),
+    [
+        ({"match": "true", **BOTH}, 1, "", None),
+        ({"match": "true", "pause": True}, 3, "", None),
+        ({**NAMED, "concurrency": 1}, 3, "acme", None),
+        ({**TOGETHER, "concurrency": 1}, 3, "", None),
+        ({**TOGETHER, "concurrency": 1}, 3, "acme", "choose jobtypes that lie in one partition ('mail' in 2, 'film' in"
+         " 1), or leave out `exact` and set limits 2 times as low"),
+        ({"match": "job.priority > 3", "concurrency": 1}, 3, "", 'name jobtypes that lie in one partition (job.name =='
+         ' "…", job.name in ["…", "…"]), or leave out `exact` and set limits 3 times as low'),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("query", ["", "?dry_run=1"])
+async def test_what_must_be_exact_is_refused_unless_one_partition_has_all_its_jobtypes(
+    edge: Whole, wish: dict[str, Any], partitions: int, tenant: str, remedy: str | None, query: str
+) -> None:
+    edge.api._parts.services.partitions = partitions
+    headers = {"jqd-tenant": tenant}
+    told = await edge.call("PUT", PATH + query, {**wish, "exact": True}, kind=JSON, accept=JSON, headers=headers)
+    if remedy is None:
+        assert told.status == (200 if query else 201), told.body
+        assert "exact" not in told.body
+        return
+    assert (told.status, [fault["pointer"] for fault in told.body["errors"]]) == (422, ["/exact"])
+    assert told.body["errors"][0]["detail"].endswith(remedy)
+    assert list(edge.workers.settings.all(CONSTRAINT)) == []
 
 
 async def test_there_are_no_more_of_them_than_can_be_asked(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ from jqd.domain.job import Job
 from jqd.domain.queue_name import BETWEEN, items_of, limits
 from jqd.domain.settings import CONSTRAINT, NIL, Setting, SettingTable
 from jqd.rate_limits.constraints import ITEMS_MAX, Constraint, Constraints, Rate, body_of, with_digest
-from jqd.rate_limits.matcher import ARGUMENT_BYTES_MAX, STEPS_MAX, Expression, NotUnderstood
+from jqd.rate_limits.matcher import ARGUMENT_BYTES_MAX, STEPS_MAX, Expression, NotUnderstood, only_names
+from jqd.rate_limits.operators import Steps
 
 
 def said(*ones: tuple[str, Constraint]) -> Constraints:
@@ -39,6 +40,30 @@ def test_a_queue_names_what_matches_its_cost_and_its_key() -> None:
     assert not known.is_current("")
     assert not known.is_current(f"{BETWEEN}1")
     assert said().queue_of(job()) == ""
+
+
+@pytest.mark.parametrize(
+    ("match", "names"),
+    [
+        (' job.name=="mail" ', ["mail"]),
+        ("job.name == 'mail' && job.priority > 3", ["mail"]),
+        ("""job.name in ["mail", 'a, b' ,"c"] && true""", ["mail", "a, b", "c"]),
+        ('job.name in ["mail"] || true', None),
+        ('job.name == "mail" && true ? true : true', None),
+        ('job.name in ["mail"] == false', None),
+        ('job.name in ["mail", job.argument.name]', None),
+        ("job.name in []", None),
+        ('job.name == "ma\\x69l"', None),
+        ('job.name == "mail" != true', None),
+    ],
+)
+def test_of_which_jobtypes_an_expression_can_be_true_is_known_where_it_is_plain(
+    match: str, names: list[str] | None
+) -> None:
+    assert only_names(match) == names
+    for name in ("mail", "a, b", "c", "other"):
+        fields = {"name": name, "priority": 5, "argument": {"name": "other"}}
+        assert not Expression(match, ("BOOL",)).value(fields, Steps(STEPS_MAX)) or names is None or name in names
 
 
 def test_another_number_is_the_same_version_and_another_matcher_another() -> None:

@@ -150,25 +150,5 @@ APART: dict[str, Mistake] = {
         partitions=2,
         dense=2,
     ),
-    "counted-apart": mistake(
-        "kill",
-        0,
-        "rate,concurrency",
-        "each partition counts by itself what is counted for all",
-        in_scripts("return permits.count > 1", "return false"),
-        partitions=2,
-        limits=True,
-        dense=2,
-    ),
-    "refilled-when-forgotten": mistake(
-        "wipe",
-        16,
-        "concurrency",
-        "a partition that knows nothing of a bucket takes itself to have slots that nobody granted",
-        in_scripts("granted = busy, returned = 0", "granted = busy + 5, returned = 0"),
-        partitions=2,
-        limits=True,
-        dense=3,
-    ),
 }
 """By name."""

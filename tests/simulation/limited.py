@@ -3,9 +3,9 @@
 rate         of the jobs that were claimed after all could know of it, no more were claimed in any window than it allows
 concurrency  of those, no more are at work at once by daemons, or workers, that rightly trust their leases
 
-A constraint holds from a second after its answer to the next word on it, the time not counted in which the daemon that
-was told, or the one that claims, could not speak to the store. Once it is known it holds through whatever comes: a
-store that forgot it gives nothing before it is told again.
+Each partition of the store holds it by itself, from a second after its answer to the next word on it, the time not
+counted in which the daemon that was told, or the one that claims, could not speak to the store. Once it is known it
+holds through whatever comes: a store that forgot it gives nothing before it is told again.
 """
 
 import math
@@ -26,8 +26,8 @@ class Limited:
 
     def __init__(self, history: Notes, words: Sequence[Word]) -> None:
         self._history, self._words = history, words
-        self._claimed: dict[int, dict[str, float]] = {}
-        """By the place of the word: job → when it was claimed last."""
+        self._claimed: dict[tuple[int, int], dict[str, float]] = {}
+        """By the place of the word and the partition: job → when it was claimed last."""
 
     def started(self, life: str, jobtype: str, job_id: str, fence: int) -> None:
         """A worker has a job, claimed under that fence."""
@@ -40,7 +40,7 @@ class Limited:
             place, limit = found
             word = self._words[place]
             if claimed_s > self._known_s(word, life.partition(".")[0]) and not self._forgotten(home, word):
-                claimed = self._claimed.setdefault(place, {})
+                claimed = self._claimed.setdefault((place, home), {})
                 claimed[job_id] = claimed_s
                 (self._check_rate if limit.per_s else self._check_at_work)(name, limit, claimed)
 

@@ -91,7 +91,7 @@ MATTERS_MAX = 3  # of jobs that are changed
 PULLERS = ("p1", "p2")
 """Workers that ask for their jobs."""
 PULLED = 3  # jobs one of them asks for at most
-APART = 0.06  # share of plain seeds over a store of several partitions, with limits that hold over all of them
+APART = 0.06  # share of plain seeds over a store of several partitions, with limits that hold in each of them
 ABSENCES = 0.3  # share of runs over several partitions in which one of them is away nearly all the time
 TRIMS = 0.15  # and of those with short journals
 POISONS = 0.1  # and of those in which some jobs kill

@@ -90,7 +90,6 @@ class Furnished:
         await self._put(await bench.claim(self.owner, "large", version="7"))
         bench.clock.advance(1)
         await bench.add(*(bench.make() for _ in range(PAGE_MAX - 1)))
-        self.client.hset(KEYS["permits"], "hone\x1d", "1 1 0:0:0:1")  # of one partition it writes none
 
     async def _put(self, held: Sequence[Held]) -> None:
         """A large result that is kept, and another whose outcome is on its way."""

@@ -180,7 +180,6 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "due": (LIMIT, lambda of: ()),
     "again": (LIMIT, lambda of: ()),
     "spent": (LIMIT, lambda of: ()),
-    "permits": (LIMIT, lambda of: ()),
     "fence": (SEAT, lambda of: ()),
     "life": (
         SEAT,

@@ -2,13 +2,12 @@
 first write and says which key it is."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import redis
 
-from jqd.domain.errors import StoreRefused, StoreUnsettled
+from jqd.domain.errors import StoreRefused
 from jqd.domain.job import Change, ChangeKind, Fate, Job, Wanted
 from jqd.domain.record import Lane
 from jqd.store import (
@@ -16,10 +15,7 @@ from jqd.store import (
     HistoryRow,
     NameJournaled,
     NameWanted,
-    RateWanted,
     Release,
-    Report,
-    SlotsWanted,
     Store,
     StoreConfig,
     open_store,
@@ -143,18 +139,7 @@ CALLS: dict[str, Call] = {
     "apply_settings": lambda here: here.bench.store.apply_settings(JOURNAL, 300, 400, [setting("w1", 6)]),
     "follow_settings": lambda here: here.bench.store.follow_settings(0, 0, ["w1"]),
     "forget_settings": lambda here: here.bench.store.forget_settings(1 << 52, [setting("w1", 5)]),
-    "grant_rates": lambda here: here.bench.store.grant_rates([(RateWanted(b"one\x1d", 0, 1, 1, 0, 1_000_000), 1_000)]),
-    "grant_slots": lambda here: here.bench.store.grant_slots(
-        0, [SlotsWanted(b"one\x1d", 0, 1, Report(0, 0, 0, 0, 0))], [[Report(0, 0, 0, 0, 0)]]
-    ),
-    "tell_slots": lambda here: tell_slots(here),
 }
-
-
-async def tell_slots(here: Furnished) -> None:
-    """A job that is in a hand has not come: that is told once all keys were looked at."""
-    with suppress(StoreUnsettled):
-        await here.bench.store.tell_slots(0, [(b"one\x1d", 1, 1, 0)], keep=True, give_back=True)
 
 
 def replaced(here: Furnished) -> Job:

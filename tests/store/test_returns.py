@@ -12,7 +12,7 @@ from tests.store.owners import OWNERS
 from tests.store.returns import begin, compare, grown
 from tests.valkey import Valkey
 
-NO_JOBS = {"permits", "notices", "history", "historic"}
+NO_JOBS = {"notices", "history", "historic"}
 
 
 def test_each_key_has_an_owner() -> None:

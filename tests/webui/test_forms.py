@@ -9,7 +9,9 @@ from markupsafe import escape
 
 from jqd.client import Client, Invalid, ItemError
 from jqd.webui.forms import faults_of, number_of, seconds_of
-from tests.webui.conftest import NASTY, ODD, Site
+from tests.directories import short_directory
+from tests.live.harness import Daemon
+from tests.webui.conftest import NASTY, ODD, Site, UiProcess
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,24 @@ def test_a_constraint_is_tried_set_changed_and_deleted(site: Site) -> None:
     assert site.post("/constraint/set", form | {"name": ""}).status_code == 422
     assert site.post("/constraint/delete", {**form, "name": NASTY}).status_code == 404
     assert site.get("/constraint?name=nobody").status_code == 404
+
+
+def test_over_several_partitions_the_editor_says_what_a_constraint_lets_through() -> None:
+    with (
+        short_directory() as base,
+        Daemon(base / "d", env={"JQD_STORE__PARTITIONS": "2"}) as daemon,
+        UiProcess(base / "ui.log", "--url", daemon.url) as ui,
+    ):
+        site = Site(ui.url, daemon.url)
+        token = site.get("/constraint").text.split('name="form_token" value="')[1].split('"')[0]
+        form = {"form_token": token, "name": "few", "match": "true", "concurrency": "3", "pause": "no"}
+        refused = site.post("/constraint/set", form | {"exact": "yes"})
+        assert (refused.status_code, 'id="fault-exact"' in refused.text) == (422, True)
+        assert "constraints set few true --exact --concurrency 3" in refused.text
+        together = "Over several partitions it may meet jobs in 2 partitions, and each counts by itself"
+        assert together in site.post("/constraint/set", form | {"trial": "1"}).text
+        assert site.post("/constraint/set", form).status_code == 303
+        assert together in site.get("/constraint?name=few").text
 
 
 def test_a_schedule_is_made_changed_run_paused_and_deleted(site: Site) -> None:

@@ -9,7 +9,7 @@
 -- Returns  places, from 0, of outcomes that came too late to change anything: of two of one job one may count; nil when these were applied before: the answer was lost, and which they were
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
---@include fail keys now counts order queues heads pages position holder members move back stands early tries logs forgotten leases results change permits limits parked outcomes hands
+--@include fail keys now counts order queues heads pages position holder members move back stands early tries logs forgotten leases results change limits parked outcomes hands
 local now_ms, now_us = clock(ARGV[1])
 local field, to = ARGV[2], ARGV[4]
 local history_max = number(ARGV[6], 'history_max')

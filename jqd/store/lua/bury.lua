@@ -6,7 +6,7 @@
 -- Returns  those that were buried
 -- Errors   JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(ids · log dead); of those that are in no hand, and of which nobody knows the jobtype, all jobtypes are asked
---@include fail keys now counts order queues heads pages holder members move early leases permits limits parked
+--@include fail keys now counts order queues heads pages holder members move early leases limits parked
 local now_ms, now_us = clock(ARGV[1])
 local FIRST, FIELDS, TYPES_MAX = 2, 4, 10000
 

@@ -9,7 +9,7 @@
 --          seconds of silence, flat: id, header of the row, tries row, row of `generation`, the latter two or nil
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(pairs + jobs of silent leases · log waiting), and the bytes of their rows
---@include fail keys now counts order queues heads members life holder move back early leases permits limits parked
+--@include fail keys now counts order queues heads members life holder move back early leases limits parked
 local now_ms, now_us = clock(ARGV[1])
 local limit = number(ARGV[3], 'limit')
 local FIRST, FIELDS = 4, 2

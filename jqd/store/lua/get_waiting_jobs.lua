@@ -5,23 +5,21 @@
 --          caller knows it: nothing is given while a living member is not through the barrier of that life; alone_ms: how
 --          long a suspect runs alone, a job that was in hand when daemons died; how suspects are taken: alone (by an empty
 --          hand), company (by any), none; version of the matchers that the caller knows (include/limits.lua);
---          number of the last rule it was told (follow_settings), nothing where that does not matter; 1 when the caller asks other
---          partitions for permits that are lacking (include/permits.lua); nothing, or where jobs age the period (ms), the rank that none is to be behind
---          and the priority by which the jobtype was found (include/ageing.lua); then flat what these said: "slots", bucket, era, granted, made,
---          concurrency, 1 when these were too few; "rate", bucket, count, until (µs), µs until there is more, 0, 1 when there may be more at once
+--          number of the last rule it was told (follow_settings), nothing where that does not matter; nothing, or where jobs age the period (ms), the rank
+--          that none is to be behind and the priority by which the jobtype was found (include/ageing.lua)
 -- Returns  fence; "again" when there may be more at once, "version" when the caller knows other matchers than the store, "unheard" when
---          it has not heard of workers that get nothing for now, "permits" when
---          nothing was given because some are lacking, which follow as include/slots.lua has them, or nothing; then flat: id, row (nil when it is gone: that id was dropped), tries row or nil, row of `generation` or nil.
+--          it has not heard of workers that get nothing for now, or nothing; then flat: id, row (nil when it is gone: that id was dropped), tries row or nil,
+--          row of `generation` or nil.
 --          Jobs whose queue was found by other matchers were not checked: the caller does that
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + (limit + suspects, PASSED at most) · log waiting), and the bytes; and of suspects, while there are any
---@include fail keys now counts order queues heads pages members life move expire deaths permits slots limits spend parked choose settle
+--@include fail keys now counts order queues heads pages members life move expire deaths limits spend parked choose settle
 local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch, jobtype = ARGV[2], number(ARGV[3], 'epoch'), ARGV[4]
 local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[8], 'bytes_max')
 local priority_min, priority_max = number(ARGV[6], 'priority_min'), number(ARGV[7], 'priority_max')
 local identity, alone_ms, suspects, version = ARGV[9], number(ARGV[10], 'alone_ms'), ARGV[11], ARGV[12]
-local rules_at, asks, ages = ARGV[13], ARGV[14] == '1', ARGV[15]
+local rules_at, ages = ARGV[13], ARGV[14]
 
 expect('jobs', 'types', 'heads', 'tries', 'fence', 'members', 'life', 'deaths', 'generation')
 if ages ~= '' then
@@ -67,35 +65,6 @@ local function choose_of_one()
   finish = function(taken) take(jobtype, taken, where, heads) end
 end
 
--- A suspect is taken alone; a daemon that may not take it takes the jobs behind it meanwhile.
-local FIRST_TOLD, TOLD_FIELDS, UNREACHED_US = 16, 7, 1000000
-local function note_told()
-  permits.mode = asks and 'ask' or 'give'
-  for at = FIRST_TOLD, #ARGV, TOLD_FIELDS do
-    local kind, bucket, one, two, three, four, last = unpack(ARGV, at, at + TOLD_FIELDS - 1)
-    if kind == 'rate' then
-      permits.rates[bucket] = {count = number(one, 'count'), until_us = number(two, 'until'), wait_us = number(three, 'wait'), more = last == '1'}
-    elseif redis.call('EXISTS', K.early) == 0 then  -- else a job may be in a hand that is not known here
-      local era = number(one, 'era')  -- 0: nobody could be asked
-      permits.slots[bucket] = {denied = last == '1', wait_us = era == 0 and UNREACHED_US or permits.AGAIN_US}
-      if era > 0 then
-        slots.learn(bucket, era, number(two, 'granted'), number(three, 'made'), number(four, 'concurrency'), now_us, true)
-      end
-    end
-  end
-end
-
--- What is asked for and not given is lost of a rate, for its whole window. Those behind the bytes are chosen anew by the next claim.
-local function find_lacking(choose_first)
-  local lacking = slots.wanted(limits.states, now_us)
-  local fit = #lacking > 0 and #rows_within(ids, bytes_max) or #ids
-  if fit < #ids then
-    choose_first(fit)
-    lacking = slots.wanted(limits.states, now_us)
-  end
-  return lacking
-end
-
 local choose_by, forget_dates = choose, nil
 if ages ~= '' then  -- nobody else pays for making these
 --@include ageing elder
@@ -105,11 +74,8 @@ if ages ~= '' then  -- nobody else pays for making these
   choose_by, forget_dates = elder.choose, ageing.forget
 end
 
-local lacking = {}
+-- A suspect is taken alone; a daemon that may not take it takes the jobs behind it meanwhile.
 local function choose_of_many()
-  if permits.many() then
-    note_told()
-  end
   local order, opened, is_short
   local function choose_first(most)
     limits.states = {}
@@ -123,7 +89,6 @@ local function choose_of_many()
     choose_first(limit)
     more = is_short and 'again' or ''
   end
-  lacking = permits.mode == 'ask' and find_lacking(choose_first) or {}
   finish = function(taken, fence)
     local given, are_all = {}, #taken == #ids
     for _, id in ipairs(are_all and #order == 0 and {} or taken) do
@@ -142,10 +107,6 @@ if many_expired and #ids > 0 and expire_of(ids, now_ms) > 0 then
   mend_type(jobtype)
   write_counts(now_ms)
   return {'0', 'again'}
-end
-if #lacking > 0 then
-  write_counts(now_ms)
-  return {'0', 'permits', unpack(lacking)}
 end
 if #ids == 0 then
   if finish and keyed.known then

@@ -6,7 +6,7 @@
 -- Returns  number moved, ms until the next is due (0: more are due now) or nil when none has a date
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes; after the clock was set back until all retries were looked at, RETRIES · log later
---@include fail keys now counts order queues heads pages holder move back expire permits limits parked
+--@include fail keys now counts order queues heads pages holder move back expire limits parked
 local now_ms, now_us = clock(ARGV[1])
 local limit, bytes_max = number(ARGV[2], 'limit'), number(ARGV[3], 'bytes_max')
 

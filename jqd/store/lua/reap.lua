@@ -5,7 +5,7 @@
 -- Returns  number of jobs that left the hand; 0 when none was left, or when the heartbeat has moved since: the daemon lives
 -- Errors   JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
---@include fail keys now counts order queues heads members move back early deaths permits limits parked giveback
+--@include fail keys now counts order queues heads members move back early deaths limits parked giveback
 local now_ms = clock(ARGV[1])
 local sysid, seen_counter, seen_epoch = ARGV[2], number(ARGV[3], 'counter'), number(ARGV[4], 'epoch')
 local limit, bytes_max, crash_limit = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes_max'), number(ARGV[7], 'crash_limit')

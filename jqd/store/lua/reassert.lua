@@ -6,7 +6,7 @@
 -- Returns  ids that are out of its hand
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · (members + log jobs)), and the bytes of those that are ready
---@include fail keys now counts order queues heads pages members life holder move tries leases results change permits limits parked
+--@include fail keys now counts order queues heads pages members life holder move tries leases results change limits parked
 local now_ms = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local identity = ARGV[4]

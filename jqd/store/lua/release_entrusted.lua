@@ -5,7 +5,7 @@
 -- Returns  ids that were given back; those not held by a worker under that fence are left alone
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(claims · log waiting), and the bytes
---@include fail keys now counts order queues heads members life holder move back early leases permits limits parked
+--@include fail keys now counts order queues heads members life holder move back early leases limits parked
 local now_ms, now_us = clock(ARGV[1])
 local how = ARGV[3]
 local FIRST, FIELDS = 4, 2

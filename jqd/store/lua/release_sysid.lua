@@ -5,7 +5,7 @@
 -- Returns  number of jobs that left the hand; 0 when none was left and the seat is free
 -- Errors   JQD_STALE_OWNER when a newer epoch has the seat, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
---@include fail keys now counts order queues heads members move back early deaths permits limits parked giveback
+--@include fail keys now counts order queues heads members move back early deaths limits parked giveback
 local now_ms = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local limit, bytes_max = number(ARGV[4], 'limit'), number(ARGV[5], 'bytes_max')

@@ -5,7 +5,7 @@
 -- Returns  number of jobs that left the hand; those not held under that fence are left alone
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(jobs · log waiting), and the bytes
---@include fail keys now counts order queues heads members move back early permits limits parked
+--@include fail keys now counts order queues heads members move back early limits parked
 local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local FIRST, FIELDS = 4, 4

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PAGE_CONSTRAINTS = 100
 LOOKED_AT_MAX = 20  # waiting jobs that are asked why they wait, each a call
-FIELDS = ("name", "match", "limit", "per", "burst", "concurrency", "pause", "until", "key", "cost", "on_error")
+FIELDS = ("name", "match", "limit", "per", "burst", "concurrency", "pause", "until", "key", "cost", "on_error", "exact")
 POINTERS = {
     "/match": "match",
     "/key": "key",
@@ -30,8 +30,9 @@ POINTERS = {
     "/rate/burst": "burst",
     "/pause": "until",
     "/on_error": "on_error",
+    "/exact": "exact",
 }
-NEW = dict.fromkeys(FIELDS, "") | {"per": "1s", "pause": "no", "on_error": "hold"}
+NEW = dict.fromkeys(FIELDS, "") | {"per": "1s", "pause": "no", "on_error": "hold", "exact": "no"}
 DONE = {
     "set": "It holds at all daemons within a second, for waiting jobs too.",
     "delete": "It is deleted: nothing waits for it any more.",
@@ -124,6 +125,7 @@ def _editor(visit: Visit, said: dict[str, str], *, status: int = 200, **more: An
     flags = {"rate": f"{said['limit']}/{said['per']}" if said["limit"] else "", "concurrency": said["concurrency"]}
     paused = {"no": "", "ever": "ever"}.get(said["pause"], said["until"])
     flags |= {"burst": said["burst"], "pause": paused, "key": said["key"], "cost": said["cost"]}
+    exact = "--exact" if said["exact"] == "yes" else None
     more.setdefault("faults", {})
     return visit.render(
         "constraint.html",
@@ -131,7 +133,7 @@ def _editor(visit: Visit, said: dict[str, str], *, status: int = 200, **more: An
         said=said,
         is_known=bool(visit.query.get("name") or visit.form.get("known")),
         call=path_of("constraints", name) if name else "/v1/constraints/NAME",
-        command=visit.command("jqd", "constraints", "set", name or "NAME", said["match"], **flags),
+        command=visit.command("jqd", "constraints", "set", name or "NAME", said["match"], exact, **flags),
         **more,
     )
 
@@ -189,6 +191,8 @@ def _body(said: dict[str, str]) -> dict[str, Any]:
         body["pause"] = True
     elif said["pause"] == "until":
         body["pause"] = said["until"]
+    if said["exact"] == "yes":
+        body["exact"] = True
     return body | {name: said[name] for name in ("key", "cost") if said[name]}
 
 
@@ -208,5 +212,6 @@ def _typed_before(row: dict[str, Any]) -> dict[str, str]:
         "key": row.get("key"),
         "cost": row.get("cost"),
         "on_error": row.get("on_error"),
+        "exact": "no",
     }
     return {name: "" if each is None else str(each) for name, each in fields.items()}

@@ -1,4 +1,4 @@
--- Which jobs of a jobtype may start now, of all its queues: smallest priority first, then oldest. Needs keys, order, heads, pages, move, deaths, permits, limits.
+-- Which jobs of a jobtype may start now, of all its queues: smallest priority first, then oldest. Needs keys, order, heads, pages, move, deaths, limits.
 -- Gives choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us): `passed` more are looked at, for `refuse(id)` is true of
 -- some. Returns ids; their queues, in order; queue → what `settle_queues` wants (settle.lua); whether there may be more that was not looked at.
 -- Queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue (at least), read at once; rows of queues whose limits are used
@@ -150,7 +150,7 @@ end
 function CHOICE.pass_over(one, priority, id)
   for place = 1, #one.allowed, 2 do
     local state, cost = one.allowed[place], one.allowed[place + 1]
-    if not limits.has(state, cost) and not permits.may_ask(state) then
+    if not limits.has(state, cost) then
       one.met = one.met == NOWHERE and {} or one.met
       one.met[#one.met + 1], one.met[#one.met + 2] = priority, id
       return true

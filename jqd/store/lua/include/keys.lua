@@ -12,10 +12,10 @@ local K = {
   logs = KEYS[31], logged = KEYS[32], counts = KEYS[33], outbox = KEYS[34],
   keyed = KEYS[35], queues = KEYS[36], parked = KEYS[37], aside = KEYS[38],
   limits = KEYS[39], due = KEYS[40], again = KEYS[41], spent = KEYS[42], busy = KEYS[43], limited = KEYS[44],
-  expiring = KEYS[45], permits = KEYS[46], aged = KEYS[47], shelf = KEYS[48], shelves = KEYS[49], loose = KEYS[50],
-  kept = KEYS[51], watched = KEYS[52], pieces = KEYS[53], large = KEYS[54], spare = KEYS[55],
-  links = KEYS[56], linked = KEYS[57], children = KEYS[58], parents = KEYS[59], groups = KEYS[60], grouped = KEYS[61], unique = KEYS[62],
-  notices = KEYS[63], history = KEYS[64], historic = KEYS[65],
+  expiring = KEYS[45], aged = KEYS[46], shelf = KEYS[47], shelves = KEYS[48], loose = KEYS[49],
+  kept = KEYS[50], watched = KEYS[51], pieces = KEYS[52], large = KEYS[53], spare = KEYS[54],
+  links = KEYS[55], linked = KEYS[56], children = KEYS[57], parents = KEYS[58], groups = KEYS[59], grouped = KEYS[60], unique = KEYS[61],
+  notices = KEYS[62], history = KEYS[63], historic = KEYS[64],
 }
 
 local function ready_key(jobtype) return K.ready .. jobtype end
@@ -32,7 +32,7 @@ do
     ruled = 'zset', alive = 'zset', logs = 'hash', logged = 'zset', counts = 'hash', outbox = 'zset',
     keyed = 'hash', queues = 'zset', parked = 'hash',
     aside = 'zset', limits = 'hash', due = 'zset', again = 'zset', spent = 'list', busy = 'zset', limited = 'hash',
-    expiring = 'zset', permits = 'hash', aged = 'zset', shelf = 'zset', shelves = 'zset', loose = 'zset', kept = 'hash',
+    expiring = 'zset', aged = 'zset', shelf = 'zset', shelves = 'zset', loose = 'zset', kept = 'hash',
     watched = 'zset', pieces = 'hash', large = 'hash', spare = 'zset', links = 'zset', linked = 'zset', children = 'zset', parents = 'hash',
     groups = 'zset', grouped = 'zset', unique = 'hash', notices = 'string', history = 'hash', historic = 'zset',
   }

@@ -1,4 +1,4 @@
--- What constraints allow (docs/adr/0048). Needs keys, fail, now, order, heads, permits.
+-- What constraints allow (docs/adr/0048). Needs keys, fail, now, order, heads.
 -- A keyed queue is "<jobtype>\30<version>" and, for each constraint that matches its jobs, "\30<constraint>\29<cost>\29<key>". The version tells by
 -- which matchers it was found; the cost is what one job takes of a rate, nothing where the matcher failed: such jobs wait until somebody mends
 -- it. A *bucket*, "<constraint>\29<key>", is what is limited.
@@ -16,14 +16,14 @@
 -- rates in between is read together; limits.may(state, cost) → how many; limits.has(state, cost); limits.use(allowed) → whether one job more may start.
 -- What is spent: spend.lua. What waits for a limit: parked.lua.
 local limits = {states = {}, rules = {}, rows = false, queues = {}}
-local shape, ask_others  -- what queues of a constraint with a key have in common: all but the key; whether other partitions may be asked for more
+local shape  -- what queues of a constraint with a key have in common: all but the key
 local unread  -- states whose rates are read together
 limits.FAILED = '\29!'  -- ends the bucket of jobs that a matcher failed on
 limits.EVER_MS = 9000000000000000
-limits.FEW = 20  -- queues let go at once for one permit: those of jobtypes that no worker takes must not stand before others
+limits.FEW = 20  -- queues let go at once for one start: those of jobtypes that no worker takes must not stand before others
 limits.MANY = 100  -- queues looked at in one go
 limits.TOGETHER = 25  -- lists that are asked for by one call: where one of them is there, each is read
-limits.AGAIN_MS = 100  -- until more are let go, while permits are left
+limits.AGAIN_MS = 100  -- until more are let go, while the limit has room
 limits.RECOUNT_MS = 60000  -- between two counts of who is in a hand, which mend what was forgotten
 limits.EXACT = 10000  -- up to so many starts in a window each has an instant of its own; above that a window has so many instants
 limits.PRIORITIES = 1000  -- of one queue, moved at once
@@ -124,7 +124,7 @@ function limits.spent_in(key, row, window_us, now_us)
   end
   local first_row = redis.call('LINDEX', key, 0)
   local first = first_row == row and last or limits.entry(first_row)
-  if last.end_us > now_us + (permits.many() and permits.AHEAD_US or 0) then  -- the server's clock was set back: all of it counts as spent now
+  if last.end_us > now_us then  -- the server's clock was set back: all of it counts as spent now
     local used = last.total - first.total + first.count
     redis.call('LTRIM', key, 1, 0)
     local due_us = math.max(0, last.due_us - last.end_us) + now_us
@@ -149,10 +149,11 @@ function limits.clear_us(rule)
   local clear_us = rule.clear_us
   if not clear_us then
     clear_us = 0
-    local high, began_us = permits.high()
+    local high, began_us = unpack(redis.call('HMGET', K.life, 'high', 'began'))
+    high, began_us = tonumber(high or nil) or 0, tonumber(began_us or nil) or 0
     if rule.said_ms * 1000 < high then
       local lost, lost_us = rule.lost:match('^ (%S+) (%S+) %S+$')
-      clear_us = began_us + (tonumber(lost) == high and tonumber(lost_us) or rule.window_us) + (permits.many() and permits.AHEAD_US or 0)
+      clear_us = began_us + (tonumber(lost) == high and tonumber(lost_us) or rule.window_us)
     end
     rule.clear_us = clear_us
   end
@@ -221,7 +222,7 @@ function limits.read_rates(now_us)
   end
 end
 
--- Also what a claim spends of it. Eight fields: with a ninth Lua makes room for sixteen. Only what is used up, or counted elsewhere, has more.
+-- Also what a claim spends of it. Eight fields: with a ninth Lua makes room for sixteen. Only what is used up has more.
 function limits.state(bucket, name, cost, now_us)
   local state = limits.states[bucket]
   if state then
@@ -241,17 +242,12 @@ function limits.state(bucket, name, cost, now_us)
     return state
   end
   if rule.limit > 0 then
-    if permits.count ~= 1 and permits.many() then
-      ask_others = true
-      permits.rate_of(state, rule, bucket, now_us)
+    local key = K.spent .. bucket
+    state.key = key
+    if unread then
+      unread[#unread + 1] = state
     else
-      local key = K.spent .. bucket
-      state.key = key
-      if unread then
-        unread[#unread + 1] = state
-      else
-        state.rate, state.due_us, state.last = limits.rate_of(rule, key, now_us)
-      end
+      state.rate, state.due_us, state.last = limits.rate_of(rule, key, now_us)
     end
   end
   if rule.concurrency > 0 then
@@ -261,8 +257,6 @@ function limits.state(bucket, name, cost, now_us)
     end
     if is_early then  -- a job that is in a hand and has not come yet may be one of these
       state.slots, state.due_us = 0, now_us + limits.AGAIN_MS * 1000
-    elseif permits.many() then
-      permits.slots_of(state, rule, bucket, now_us)
     else
       state.slots = math.max(0, rule.concurrency - redis.call('ZCARD', K.busy .. bucket))
       state.is_count = state.slots == 0 or nil
@@ -285,12 +279,6 @@ function limits.use(allowed)
       return false
     end
     state.slots, state.rate = state.slots - 1, state.rate - cost
-  end
-  if ask_others then
-    for place = 1, #allowed, 2 do
-      local state, cost = allowed[place], allowed[place + 1]
-      state.least = math.min(state.least or cost, cost)
-    end
   end
   return true
 end

@@ -64,7 +64,7 @@ function limits.let_go(queue)
 end
 
 function limits.look_at(bucket, version, now_us, recount)
-  limits.states[bucket], permits.is_due = nil, recount ~= nil
+  limits.states[bucket] = nil
   if recount then
     recount(bucket)
   end
@@ -100,9 +100,6 @@ function limits.look_at(bucket, version, now_us, recount)
   end
   if kept and kept < limits.EVER_MS and rule and rule.concurrency > 0 then
     redis.call('ZADD', K.due, 'LT', kept, bucket)  -- who leaves does not put off the next count of those in a hand
-  end
-  if permits.many() then
-    permits.tidy(bucket, permits.is_due and gone == 0, now_us)
   end
   return gone
 end

@@ -89,7 +89,7 @@ local function park(one, taken, fresh, now_us, asked)
     end
   end
   local most, bucket = limits.allows(one.queue, now_us)
-  if most >= 1 or permits.may_ask(limits.states[bucket]) then
+  if most >= 1 then
     return false, 0
   end
   if one.id then

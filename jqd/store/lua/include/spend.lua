@@ -1,5 +1,5 @@
 -- What claims spend of limits, and how it is written. Needs limits, and all that it needs.
--- Gives limits.spend(queue, allowed, ids), then limits.write_spent(fence, now_us); limits.write_rate(key, rule, count, last, now_us, ahead_us) → when it is out of the window (ms).
+-- Gives limits.spend(queue, allowed, ids), then limits.write_spent(fence, now_us).
 do
   local spending, busy, limited = {}, {}, {}
 
@@ -29,10 +29,10 @@ do
     end
   end
 
-  -- What stands behind the last entry, until when it counts (ms), and whether the last one is in it. It may be used up to `ahead_us` later.
-  local function next_entry(rule, count, last, now_us, ahead_us)
+  -- What stands behind the last entry, until when it counts (ms), and whether the last one is in it.
+  local function next_entry(rule, count, last, now_us)
     local begin_us, due_us, joins = now_us, 0, false
-    local end_us = math.max(now_us + ahead_us, last and last.end_us or 0)
+    local end_us = math.max(now_us, last and last.end_us or 0)
     local total = count + (last and last.total or 0)
     if rule.burst > 0 then
       due_us = math.floor(math.max(last and last.due_us or 0, now_us) + count * rule.window_us / rule.limit)
@@ -44,8 +44,9 @@ do
     return row, math.ceil((end_us + rule.window_us) / 1000), joins
   end
 
-  function limits.write_rate(key, rule, count, last, now_us, ahead_us)
-    local row, due_ms, joins = next_entry(rule, count, last, now_us, ahead_us)
+  -- Returns when it is out of the window (ms).
+  local function write_rate(key, rule, count, last, now_us)
+    local row, due_ms, joins = next_entry(rule, count, last, now_us)
     if joins then
       redis.call('LTRIM', key, 0, -2)
     end
@@ -54,19 +55,17 @@ do
   end
 
   function limits.write_spent(fence, now_us)
-    local dues, fresh, alike, are_many = {}, {}, {}, permits.many()
+    local dues, fresh, alike = {}, {}, {}
     for place = 1, #spending do
       local state = spending[place]
       local bucket, rule, count, last = state.bucket, state.rule, state.spent, state.last
-      if are_many then
-        permits.used(bucket, count)
-      elseif last then
-        dues[#dues + 1], dues[#dues + 2] = limits.write_rate(state.key, rule, count, last, now_us, 0), bucket
+      if last then
+        dues[#dues + 1], dues[#dues + 2] = write_rate(state.key, rule, count, last, now_us), bucket
       else  -- of one rule and count they are all alike, and spelled once
         local firsts = alike[rule] or {}
         local first = firsts[count]
         if not first then
-          local row, due_ms = next_entry(rule, count, nil, now_us, 0)
+          local row, due_ms = next_entry(rule, count, nil, now_us)
           fresh[due_ms] = fresh[due_ms] or {}
           first = {row = row, buckets = fresh[due_ms]}
           alike[rule], firsts[count] = firsts, first
