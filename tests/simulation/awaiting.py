@@ -113,6 +113,10 @@ class Awaiting:
         """Whether it may have ended so for a parent."""
         wanted = {"cancel": State.CANCELLED, "fail": State.FAILED}.get(self._policies.get(number, ""))
         parents = [*self.parents.get(number, ()), *self._members(number)]
+        plan = self._history.plan
+        wants = wanted is not None and plan.works[number].takes and PURGE in plan.kinds
+        if wants and state is State.FAILED and any(parent.state is None for parent in parents):
+            return True  # that one's result was dropped before the child wanted it
         return state is wanted and any(self._may_have_failed(parent) for parent in parents)
 
     def _members(self, number: int) -> list[Any]:
