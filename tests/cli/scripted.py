@@ -53,3 +53,8 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
     monkeypatch.setattr(http.Http, "__init__", scripted)
     yield script
     assert script.asked, "the daemon was not asked"
+
+
+def out(capsys: pytest.CaptureFixture[str]) -> str:
+    """What was printed since."""
+    return capsys.readouterr().out.strip()

@@ -5,7 +5,7 @@ import pytest
 from tests.model.flows import BUGS, violations
 
 WALKS = 60  # a second or two; a campaign walks thousands: `python -m tests.model.flows`
-SEEDS = {"watch_tells": 1549}
+SEEDS = {"watch_tells": 1988}
 """The walk that finds a mistake, of those that few find."""
 
 

@@ -19,6 +19,8 @@ from jqd.domain.jobid import partition_of
 from tests.simulation.causes import may_be_over
 from tests.simulation.plan import PURGE
 
+DROPPING = frozenset({PURGE, "clock"})
+"""With these a result may be dropped before a child wants it: early, or when the store's clock is set forward."""
 OVER = frozenset({Fate.SUCCEEDED, Fate.FAILED, Fate.DEAD})
 
 
@@ -113,11 +115,13 @@ class Awaiting:
         """Whether it may have ended so for a parent."""
         wanted = {"cancel": State.CANCELLED, "fail": State.FAILED}.get(self._policies.get(number, ""))
         parents = [*self.parents.get(number, ()), *self._members(number)]
-        plan = self._history.plan
-        wants = wanted is not None and plan.works[number].takes and PURGE in plan.kinds
-        if wants and state is State.FAILED and any(parent.state is None for parent in parents):
-            return True  # that one's result was dropped before the child wanted it
+        if state is State.FAILED and self.wants_what_is_gone(self._stories[number]):
+            return True
         return state is wanted and any(self._may_have_failed(parent) for parent in parents)
+
+    def wants_what_is_gone(self, child: Any) -> bool:
+        """Whether it may have failed because the result of a parent had been dropped."""
+        return bool(child.results_gone and self._history.plan.kinds & DROPPING)
 
     def _members(self, number: int) -> list[Any]:
         """Of the group that it waits for: whoever was pushed into it, acknowledged or not."""

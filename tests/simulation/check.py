@@ -46,6 +46,8 @@ class Story:
     """It must have been claimed by then once, or never."""
     reason: str = ""
     """Why it is dead, says the store."""
+    results_gone: bool = False
+    """It failed for a parent whose result had been dropped."""
     state: State | None = None
     """At the end, as the store says; None also of what nobody was told of."""
     hurried: bool = False

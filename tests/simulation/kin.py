@@ -126,7 +126,8 @@ class Kin:
         for number, parents in awaiting.parents.items():
             child = self._history.stories[number]
             untouched = not (child.attempts or child.cancels or child.hurried or child.reason == "crash")
-            if child.state not in (State.FAILED, State.CANCELLED) or not untouched:
+            is_void = child.state in (State.FAILED, State.CANCELLED) and untouched
+            if not is_void or awaiting.wants_what_is_gone(child):
                 continue
             anew = {parent for of, parent in awaiting.anew if of == number}
             fine = all(

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import trio
 
+from jqd.domain.flow import RESULTS_GONE
 from jqd.domain.job import Fate, Outcome, State
 from jqd.domain.jobid import partition_of
 from jqd.journal import Journal
@@ -342,6 +343,7 @@ class World(Stage):
                 states[number] = view.state if isinstance(view, JobView) else None
                 if isinstance(view, JobView) and view.outcome is not None:
                     story.reason = view.outcome.reason
+                    story.results_gone = view.flow is not None and view.flow.failed == RESULTS_GONE
         return states
 
     async def _check_tales(self) -> None:

@@ -1,111 +1,18 @@
 """Calls sent without waiting for the answers before them: in order, each with its own answer, none behind a break."""
 
 import itertools
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-import hiredis
 import pytest
 import redis
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from jqd.store import pipeline as link_module
-from jqd.store.pipeline import READ_BYTES, Pipeline
+from tests.store.pipelined import NOSCRIPT, OK, TIMEOUT_S, Calls, calls
 
-PATIENCE_S = 30.0
-TIMEOUT_S = 5.0  # of an answer; the clock jumps where it is waited for
-CALLS_MAX = 3
-LARGE = b"x" * 5_000_000  # more than a socket takes before it is read
-OK = b"+OK\r\n"
-NOSCRIPT = b"-NOSCRIPT No matching script.\r\n"
-
-
-class Opened:
-    """What redis-py gives: a connection that is open, whose other end is the test."""
-
-    def __init__(self) -> None:
-        self._sock, far = socket.socketpair()
-        self.far = trio.SocketStream(trio.socket.from_stdlib_socket(far))
-        self.commands = hiredis.Reader()
-        self.cut = False
-
-    def disconnect(self) -> None:
-        self.cut = True
-        self._sock.close()
-
-    async def next(self) -> str:
-        """What was sent next."""
-        while (words := self.commands.gets()) is False:
-            data = await self.far.receive_some(READ_BYTES)
-            assert data, "closed"
-            self.commands.feed(data)
-        return " ".join(str(word, "utf-8") for word in words)
-
-    async def say(self, *answers: bytes) -> None:
-        """Over the wire, in one go."""
-        await self.far.send_all(b"".join(answers))
-
-    def heard_nothing(self) -> bool:
-        """Whether all that was sent was looked at."""
-        try:
-            self.commands.feed(self.far.socket._sock.recv(READ_BYTES))  # type: ignore[attr-defined]
-        except BlockingIOError:
-            return self.commands.gets() is False
-        return False
-
-
-class Calls:
-    """Calls by number, and what came of each."""
-
-    def __init__(self, nursery: trio.Nursery) -> None:
-        self.opened: list[Opened] = []
-        self.refusal: redis.RedisError | None = None
-        self.link = Pipeline(self._open, CALLS_MAX, TIMEOUT_S)
-        self.ended: dict[int, object] = {}
-        self.scopes: dict[int, trio.CancelScope] = {}
-        self._nursery = nursery
-
-    async def _open(self) -> Opened:
-        await trio.lowlevel.checkpoint()
-        if self.refusal is not None:
-            raise self.refusal
-        self.opened.append(Opened())
-        return self.opened[-1]
-
-    @property
-    def wire(self) -> Opened:
-        """The connection that was opened last."""
-        return self.opened[-1]
-
-    async def begin(self, *numbers: int) -> None:
-        """One after the other."""
-        for number in numbers:
-            self._nursery.start_soon(self._call, number)
-            await wait_all_tasks_blocked()
-
-    async def _call(self, number: int) -> None:
-        with trio.CancelScope() as self.scopes[number]:
-            try:
-                answer = await self.link.call(("SHA", number), lambda: ("SOURCE", number))
-            except redis.RedisError as error:
-                answer = str(error)
-            self.ended[number] = answer
-
-    async def until(self, ended: Mapping[int, object]) -> None:
-        """Wait for these ends. Who are answered at once may learn it in any order."""
-        await wait_all_tasks_blocked()
-        assert self.ended == ended
-
-
-@pytest.fixture
-async def calls(nursery) -> AsyncIterator[Calls]:
-    calls = Calls(nursery)
-    yield calls
-    calls.link.close()
-    for one in calls.opened:
-        await one.far.aclose()
+__all__ = ["calls"]
 
 
 async def sent_three(calls: Calls) -> None:
@@ -303,83 +210,6 @@ async def test_cancelled_at_any_step_a_call_takes_nobody_elses_answer(calls: Cal
         nursery.cancel_scope.cancel()
     assert step > 3
     assert len(calls.opened) == 1
-
-
-ANSWERS = {b"+OK\r\n": b"OK", b":-12\r\n": -12, b"$5\r\na\r\nbc\r\n": b"a\r\nbc", b"$-1\r\n": None}
-ANSWERS |= {b"*3\r\n$1\r\nx\r\n*1\r\n:1\r\n$-1\r\n": [b"x", [1], None], b"-JQD_POSITION 7 x\r\n": "JQD_POSITION 7 x"}
-
-
-async def test_an_answer_may_be_cut_at_any_byte(calls: Calls) -> None:
-    number = 0
-    for raw, answer in ANSWERS.items():
-        for at in range(1, len(raw)):
-            await calls.begin(number := number + 1)
-            await calls.wire.say(raw[:at])
-            await wait_all_tasks_blocked()
-            assert number not in calls.ended
-            await calls.wire.say(raw[at:])
-            await wait_all_tasks_blocked()
-            assert calls.ended[number] == answer, (raw, at)
-    assert len(calls.opened) == 1
-
-
-async def test_calls_and_answers_may_be_larger_than_all_buffers(calls: Calls) -> None:
-    """Neither side waits for the other to read first."""
-    words, ended = [b"%d" % n + b"x" * 1_000_000 for n in range(CALLS_MAX)], list[object]()
-
-    async def call(word: bytes) -> None:
-        ended.append(await calls.link.call(("ECHO", word)))
-
-    async with trio.open_nursery() as nursery:
-        for word in words:
-            nursery.start_soon(call, word)
-            await wait_all_tasks_blocked()
-        for word in words:
-            assert await calls.wire.next() == f"ECHO {word.decode()}"
-            await calls.wire.say(b"*%d\r\n" % 3, *[b"$%d\r\n%s\r\n" % (len(word), word)] * 3)
-    assert ended == [[word] * 3 for word in words]
-
-
-async def test_a_call_that_is_half_sent_goes_on_when_its_caller_is_cancelled(calls: Calls) -> None:
-    answers: list[object] = []
-
-    async def call() -> None:
-        answers.append(await calls.link.call(("ECHO", LARGE)))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(call)
-        await wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
-        with trio.CancelScope(shield=True):
-            await wait_all_tasks_blocked()
-            assert await calls.wire.next() == f"ECHO {LARGE.decode()}"
-            await calls.wire.say(OK)
-    assert answers == [b"OK"]
-    assert not calls.wire.cut
-
-
-async def test_a_call_that_is_half_sent_ends_when_the_connection_breaks(calls: Calls) -> None:
-    """At once, although nobody reads it at the other end."""
-    await calls.begin(1)
-    failed: list[redis.RedisError] = []
-
-    async def call() -> None:
-        with pytest.raises(redis.InvalidResponse) as raised:
-            await calls.link.call(("ECHO", LARGE))
-        failed.append(raised.value)
-
-    calls._nursery.start_soon(call)
-    await wait_all_tasks_blocked()
-    await calls.wire.say(b"noise\r\n")
-    await wait_all_tasks_blocked()
-    assert len(failed) == 1
-    assert calls.ended[1] == str(failed[0])
-
-
-async def test_a_server_that_takes_nothing_breaks_the_connection(calls: Calls, autojump_clock: MockClock) -> None:
-    with pytest.raises(redis.TimeoutError, match="no more was taken"):
-        await calls.link.call(("ECHO", LARGE))
-    assert calls.wire.cut
 
 
 async def test_a_link_that_is_through_closes_when_all_is_answered(calls: Calls) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,107 +17,15 @@ from structlog.testing import capture_logs
 
 from jqd import App
 from jqd.domain.backoff import Backoff
-from jqd.domain.errors import ConfigError
 from jqd.worker import process_pool as crews
 from jqd.worker.attempt_output import OUTPUT_BYTES_MAX, SUCCESS_LOG_BYTES_MAX
 from jqd.worker.batch import Item
-from jqd.worker.frames import Begin
-from jqd.worker.process_pool import ProcessPool, open_process_pool
 from jqd.worker.serve import serve
 from jqd.worker.service import Service, ServiceConfig
 from tests.worker.exchange import Exchange, packed
+from tests.worker.pooled import MODULE, PATIENCE_S, here, job, outcomes, served, wait_until, write
 
-PATIENCE_S = 30.0  # for a process to start on a busy machine
-
-MODULE = """
-import os, time
-from pathlib import Path
-import asyncio
-import trio
-from jqd import App, Cancelled, current
-
-app = App()
-
-@app.job(timeout=9)
-def plain(argument, /):
-    return {"got": argument}
-
-@app.job()
-def watch(argument, /):
-    context = current()
-    Path(argument).touch()
-    while not context.cancelled:
-        time.sleep(0.005)
-    raise Cancelled("half way")
-
-@app.job()
-def deaf(argument, /):
-    print("about to hang")
-    Path(argument).touch()
-    time.sleep(600)
-
-@app.job()
-async def task(argument, /):
-    Path(argument).touch()
-    try:
-        await trio.sleep_forever()
-    finally:
-        time.sleep(0.2)  # as if there was much to tidy up
-        Path(f"{argument}.left").touch()
-
-@app.job(loop="asyncio")
-async def doze(argument, /):
-    await asyncio.sleep(0)
-    return [argument]
-
-@app.job()
-async def block(argument, /):
-    while not Path(argument).exists():  # until its neighbour is at work, too
-        await trio.sleep(0.005)
-    time.sleep(60)
-
-@app.job()
-def leave(argument, /):
-    os._exit(argument)
-
-@app.job()
-def stop_itself(argument, /):
-    os.kill(os.getpid(), 9)
-"""
-
-
-def write(source: str) -> None:
-    """The module of the app, where `here` stands."""
-    Path("crewed.py").write_text(source)
-
-
-@asynccontextmanager
-async def served(processes: int = 1, source: str = MODULE) -> AsyncIterator[tuple[Service, ProcessPool]]:
-    """A service whose jobs run in processes; the module lies in the working directory."""
-    write(source)
-    async with open_process_pool(
-        Begin("crewed", 8, "info"), processes, lambda: ("http://127.0.0.1:9", None)
-    ) as process_pool:
-        yield Service(process_pool.jobs, ServiceConfig(concurrency=8), executor=process_pool), process_pool
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def job(name: str, argument: Any = None, **more: Any) -> dict[str, Any]:
-    return {"job_id": more.pop("job_id", name), "name": name, "argument": argument, **more}
-
-
-async def wait_until(holds: Callable[[], Any]) -> None:
-    with trio.fail_after(PATIENCE_S):
-        while not holds():
-            await trio.sleep(0.005)  # watches processes of their own
-
-
-def outcomes(exchange: Exchange) -> dict[str, dict[str, Any]]:
-    return {each["job_id"]: each for each in exchange.body if each["type"] != "started"}
+__all__ = ["here"]
 
 
 async def test_jobs_of_every_kind_end_in_processes_as_they_do_in_threads() -> None:
@@ -314,65 +222,6 @@ async def test_when_processes_only_die_their_jobs_are_refused_and_that_is_said(m
         assert refused.status == 503
         assert "plain functions: it exited with 5" in refused.body["detail"]
         assert service.trouble() == refused.body["detail"]
-
-
-async def test_loading_anew_changes_the_jobs_and_what_it_cannot_load_changes_nothing() -> None:
-    async with served() as (service, process_pool):
-        exchange = Exchange(service, packed(job("watch", "watching", timeout=9), *[job("plain", 1)] * 1))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(exchange.run)
-            await wait_until(lambda: Path("watching").exists())
-            write("raise ValueError('not ready')\n")
-            with capture_logs() as lines:
-                assert not await process_pool.reload()
-            assert "stands above" in lines[0]["why"]
-            assert "plain" in process_pool.jobs
-            write("from jqd import App\napp = App()\n@app.job(timeout=3)\ndef other(argument, /):\n    return 'new'\n")
-            assert await process_pool.reload()
-            assert {name: dict(each.declared) for name, each in process_pool.jobs.items()} == {"other": {"timeout": 3}}
-            new = outcomes(await Exchange(service, packed(job("other"))).run())
-            assert new["other"]["result"] == "new", "while an old process still has a job"
-            await Exchange(service, b"", method="DELETE", query="job_id=watch").run()
-        told = outcomes(exchange)
-        assert told["watch"]["message"] == "cancelled: half way", "it ended where it had begun"
-        assert told["plain"]["type"] == "refused"
-        assert told["plain"]["message"].startswith("not begun"), "there is no such job any more, or it waited for long"
-        await wait_until(lambda: len(process_pool._all) == 1)
-
-
-async def test_a_place_is_not_filled_with_other_code_before_it_is_loaded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crews, "BACKOFF", Backoff(first_s=0.01, cap_s=0.01))
-    async with served() as (service, process_pool):
-        write(MODULE.replace("def plain(", "def renamed(").replace("def watch(", "async def watch("))
-        with capture_logs() as lines:
-            told = outcomes(await Exchange(service, packed(job("leave", 7), job("plain", 1))).run())
-        assert (told["leave"]["error"], told["plain"]["type"]) == ("process died", "refused")
-        why = next(line["why"] for line in lines if line["event"] == "worker.process_not_started")
-        assert "'plain', 'watch'" in why
-        assert why in (process_pool.trouble() or "")
-        write(MODULE.replace("timeout=9", "timeout=8") + "@app.job()\ndef more(): ...\n")
-        await wait_until(lambda: process_pool.trouble() is None)
-        told = outcomes(await Exchange(service, packed(job("plain", 1))).run())
-        assert told["plain"]["type"] == "success", "it has all jobs that the others have"
-
-
-@pytest.mark.parametrize(
-    ("source", "says"),
-    [
-        ("import nowhere\n", "cannot be imported"),
-        ("", "has no 'app'"),
-        ("import os\nos._exit(1)\n", "ended before it had loaded the app: it exited with 1"),
-    ],
-)
-async def test_an_app_that_cannot_be_loaded_is_a_mistake_of_the_command(source: str, says: str) -> None:
-    write(source)
-    with pytest.raises(ConfigError, match=says), trio.fail_after(PATIENCE_S):
-        await serve("crewed", processes=1, signals=False, daemons=["http://127.0.0.1:9"])
-
-
-async def test_processes_load_the_app_themselves_and_need_its_name() -> None:
-    with pytest.raises(ConfigError, match="the app is then told as MODULE:APP"):
-        await serve(App(), processes=2, signals=False)
 
 
 async def test_a_worker_of_processes_serves_and_stops_and_its_tasks_tidy_up(capfd: pytest.CaptureFixture[str]) -> None:
