@@ -8,7 +8,8 @@ forms.py      what was typed, and what the API says against it at its field
 asking.py     a page that asks before what cannot be undone
 live.py       the stream of ticks, and the files of static/; feed.py: one stream of a daemon for all pages
 api.py        the client of a session, and answers that pages share
-login.py      a token for a login; sessions.py: who is logged in; rights.py: which role may do what
+login.py      a token for a login; sessions.py: who is logged in; rights.py: which role may see and do what
+refusals.py   what a page says that refuses
 security.py   headers, forms of our own, hosts of our own
 picture.py    flows and numbers over time as points of an SVG
 values.py     values, dates and links as text

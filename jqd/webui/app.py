@@ -4,6 +4,7 @@ Each page is a file in `pages/`, with a `register(ui)` that declares its handler
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from secrets import token_urlsafe
@@ -18,13 +19,14 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, Unprocessa
 from jqd.client import AsyncClient, Forbidden, JqdClientError, TimedOut, Unavailable, Unreachable
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.log import get_logger
-from jqd.domain.tenant import IN_WORDS, is_tenant
 from jqd.webui import live, login, pages, values
 from jqd.webui.api import UNAUTHORIZED, Answers, Api, has_ended
 from jqd.webui.assets import load_assets
 from jqd.webui.config import BODY_BYTES_MAX, LOGIN_BYTES_MAX, TIMEOUT_S, UiConfig
 from jqd.webui.errors import LoginNeeded, Refused
 from jqd.webui.feed import Feeds
+from jqd.webui.refusals import MISTAKE, refusal_of
+from jqd.webui.rights import LOOK, Right
 from jqd.webui.security import FRESH, HEADERS, is_own_form, is_own_host
 from jqd.webui.sessions import Me, Session, Sessions
 from jqd.webui.visit import Visit
@@ -66,6 +68,8 @@ class Ui:
         """While the application serves."""
         self.navigation: list[tuple[str, str]] = []
         """Title and path of the pages that the head of each page names."""
+        self.rights: dict[str, Right] = {}
+        """By path of a page: who may look at it."""
         self._open_api = Api(connect(config.token), self.answers, "open")
         self._open: Session | None = None
         self._templates = _templates(self)
@@ -81,13 +85,21 @@ class Ui:
     # ------------------------------------------------------------ what pages declare
 
     def page(
-        self, path: str, *, nav: str = "", takes: Sequence[str] = (), needs_login: bool = True, is_shared: bool = True
+        self,
+        path: str,
+        *,
+        nav: str = "",
+        needs: Right = LOOK,
+        takes: Sequence[str] = (),
+        needs_login: bool = True,
+        is_shared: bool = True,
     ) -> Callable[[Handler], Handler]:
-        """Have a handler answer GET of a path. `nav`: its title among the pages that the head names. `takes`: what may
-        stand in its query, beside the tenant that is spoken for. `is_shared`: those with the same rights that look
-        within a second get the same page, if they have to log in."""
+        """Have a handler answer GET of a path. `nav`: its title among the pages that the head names. `needs`: who may
+        look. `takes`: what may stand in its query, beside the tenant that is spoken for. `is_shared`: those with the
+        same rights that look within a second get the same page, if they have to log in."""
         if nav:
             self.navigation.append((nav, path))
+        self.rights[path] = needs
         takes = (*takes, "tenant") if needs_login else takes
         show = partial(self._show, takes, needs_login, needs_login and is_shared)
 
@@ -113,6 +125,8 @@ class Ui:
 
     async def _show(self, takes: Sequence[str], needs_login: bool, is_shared: bool, handler: Handler) -> Response:
         visit = await self._visit(needs_login, {})
+        if needs_login:
+            visit.expect_right(self.rights[visit.path])
         visit.expect(takes)
         for name in visit.query:
             if len(request.args.getlist(name)) > 1:
@@ -142,7 +156,7 @@ class Ui:
         if needs_login:
             await self._visit(needs_login, {})  # before anything is read of whom nobody knows
         elif request.content_length is None or request.content_length > LOGIN_BYTES_MAX:
-            raise RequestEntityTooLarge
+            raise RequestEntityTooLarge("this form is longer than a token and an address are")
         form = (await request.form).to_dict()
         g.is_read = True
         visit = await self._visit(needs_login, form)
@@ -165,8 +179,7 @@ class Ui:
             raise LoginNeeded
         if session is not None and not session.is_open and self.sessions.is_due(session):
             await session.api.client.me()  # what others with its rights just asked says nothing of its own token
-        if visit.tenant and not is_tenant(visit.tenant):
-            raise UnprocessableEntity(f"the name of a tenant is {IN_WORDS}, not {visit.tenant[:64]!r}")
+        visit.expect_tenant()
         return visit
 
     def _expect_own_host(self) -> None:
@@ -201,31 +214,35 @@ class Ui:
     # ------------------------------------------------------------ when something is wrong
 
     async def _failed(self, error: Exception) -> Response:
-        visit: Visit = g.get("visit") or Visit(self, request.path, {}, {}, None)
+        visit: Visit = g.get("visit") or await self._in_passing(error)
         match error:
             case LoginNeeded():
                 return _to_login(visit, next=visit.url if request.method == "GET" else "/")
-            case HTTPException():
-                status = error.code or 500
-                return visit.render("refused.html", status=status, what=error.name, why=error.description)
-            case Refused():
-                return visit.render("refused.html", status=403, what="Refused", why=str(error))
             case JqdClientError() if has_ended(error) and visit.has_session and not visit.session.is_open:
                 self.sessions.end(visit.session)
                 return _to_login(visit, next=visit.url, why="ended")
             case JqdClientError() if isinstance(error, AWAY):
                 looks = request.method == "GET"
                 again = visit.url if looks else "/"
-                answer = visit.render("away.html", status=503, why=str(error), urls=self.config.urls, again=again)
+                silent = not isinstance(error, Unavailable)
+                told = {"why": str(error), "urls": self.config.urls, "again": again}
+                answer = visit.render("away.html", status=503, silent=silent, **told)
                 if looks:
                     answer.headers["refresh"] = str(AGAIN_S)  # works without scripts
                 return answer
-            case JqdClientError():
-                status = error.status if error.status and 400 <= error.status < 500 else 502
-                return visit.render("refused.html", status=status, what="The API refused this", why=str(error))
-        _log.error("webui.failed", path=request.path, exc_info=error)
-        why = "this is a mistake of the UI; its log says more"
-        return visit.render("refused.html", status=500, what="Internal error", why=why)
+        refusal = refusal_of(error, request.method, request.path)
+        if refusal is None:
+            _log.error("webui.failed", path=request.path, exc_info=error)
+            refusal = MISTAKE
+        return visit.render("refused.html", status=refusal.status, refusal=refusal)
+
+    async def _in_passing(self, error: Exception) -> Visit:
+        """Return the visit of a request that came to no page, so that its answer names the pages there are."""
+        session = self.sessions.find(request.cookies.get(self.cookie, ""))
+        if session is None and isinstance(error, HTTPException) and is_own_host(request.host, self.config.names):
+            with suppress(JqdClientError):  # where no daemon answers the page names none
+                session = await self._open_session()
+        return Visit(self, request.path, request.args.to_dict(), {}, session)
 
     async def _begin(self) -> None:
         self.feeds = Feeds(self.app.nursery)

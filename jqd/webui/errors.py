@@ -8,4 +8,9 @@ class LoginNeeded(JqdError):
 
 
 class Refused(JqdError):
-    """The UI itself refuses a request: a form of another site, a host that it does not know. Shown as it is."""
+    """The UI itself refuses a request: a form of another site, a host that it does not know, a page that the role may
+    not see. Shown as it is, with `remedy`: what to do about it."""
+
+    def __init__(self, why: str, remedy: str = "") -> None:
+        super().__init__(why)
+        self.remedy = remedy

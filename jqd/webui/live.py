@@ -8,6 +8,7 @@ from quart import Response
 from werkzeug.exceptions import NotFound
 
 from jqd.webui.feed import QUIET_S
+from jqd.webui.rights import ANYBODY
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ HEARD_S = (
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/live", is_shared=False)
+    @ui.page("/live", needs=ANYBODY, is_shared=False)
     async def ticks(visit: Visit) -> Response:
         feeds = ui.feeds
         if feeds is None or feeds.is_closing or feeds.is_full:

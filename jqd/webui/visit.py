@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 from quart import Response, redirect
 from werkzeug.exceptions import BadRequest, UnprocessableEntity
 
-from jqd.webui import values
+from jqd.domain.tenant import IN_WORDS, is_tenant
+from jqd.webui import rights, values
 from jqd.webui.api import Api
-from jqd.webui.rights import may
+from jqd.webui.errors import Refused
 from jqd.webui.sessions import Me, Session
 
 if TYPE_CHECKING:
@@ -58,7 +59,39 @@ class Visit:
 
     def may(self, act: str) -> bool:
         """Return whether the API would let this session act so, by its role."""
-        return may(self.me.role, act)
+        return self.has(rights.ACTS[act])
+
+    def sees(self, path: str) -> bool:
+        """Return whether this login may look at a page, which the head of each page then names."""
+        return rights.may(self.session.me.role, self.session.me.tenant, self.ui.rights[path])
+
+    def has(self, right: rights.Right) -> bool:
+        return rights.may(self.me.role, self.me.tenant, right)
+
+    def expect_right(self, right: rights.Right) -> None:
+        """Raises Refused for a page that this role may not look at, or not of one tenant."""
+        me = self.me
+        if self.has(right):
+            return
+        if right.is_of_all and me.tenant:
+            why = f"this page is of all tenants together, and not of {me.tenant} alone"
+        else:
+            why = f"this page is for the roles {', '.join(right.holders)}; you are logged in as {me.role}"
+        raise Refused(why, rights.remedy(me.tenant, right))
+
+    def expect_tenant(self) -> None:
+        """Raises Refused, UnprocessableEntity for a tenant in the address that this login cannot speak for."""
+        if self.tenant and not is_tenant(self.tenant):
+            raise UnprocessableEntity(f"the name of a tenant is {IN_WORDS}, not {self.tenant[:64]!r}")
+        me = self._session.me if self._session is not None else None
+        if me is None or self.tenant is None or me.all_tenants or self.tenant == me.tenant:
+            return
+        whose = f"the tenant {me.tenant}" if me.tenant else "no tenant"
+        of = f"the tenant {self.tenant}" if self.tenant else "no tenant"
+        raise Refused(
+            f"this page is of {of}, and you are logged in for {whose}",
+            "Leave `tenant` out of its address, or log in with a token of that tenant, or of all.",
+        )
 
     def owns(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row is of this session's tenant: only these can be changed by their names."""

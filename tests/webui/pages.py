@@ -61,7 +61,7 @@ PAGES = [
 ]
 REFUSED = [
     Seen("no such job", plain("/job?id=nobody"), "nobody"),
-    Seen("no such page", plain("/nothing"), "Not Found"),
+    Seen("no such page", plain("/nothing"), "there is no page /nothing"),
     Seen("wrong errors", plain("/errors?state=running"), "running"),
     Seen("all there is", plain("/bulk?act=cancel&before=2030-01-01T00:00:00Z"), "which jobs?"),
     Seen("wrong filter", plain("/jobs?state=nonsense"), "nonsense"),

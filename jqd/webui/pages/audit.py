@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from quart import Response
 
+from jqd.webui.rights import OPERATE
 from jqd.webui.values import link
 from jqd.webui.visit import Visit
 
@@ -15,7 +16,7 @@ FILTER = ("token", "act", "since")
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/audit", nav="Audit", takes=(*FILTER, "cursor"))
+    @ui.page("/audit", nav="Audit", needs=OPERATE, takes=(*FILTER, "cursor"))
     async def show(visit: Visit) -> Response:
         which, cursor = visit.asked(*FILTER), visit.query.get("cursor", "")
         answer = await visit.api.get("/v1/audit", limit=PAGE_NOTES, cursor=cursor or None, **which)

@@ -14,6 +14,7 @@ from werkzeug.exceptions import BadRequest, UnprocessableEntity
 
 from jqd.client import TimedOut, Unavailable, Unreachable
 from jqd.client.job_info import FINAL_STATES
+from jqd.webui.rights import OPERATE
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class Run(NamedTuple):
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/bulk", takes=(*FILTER, "act"))
+    @ui.page("/bulk", needs=OPERATE, takes=(*FILTER, "act"))
     async def ask(visit: Visit) -> Response:
         which = visit.asked(*FILTER)
         act = _act(visit.query)

@@ -7,6 +7,7 @@ from quart import Response
 from werkzeug.exceptions import BadRequest
 
 from jqd.webui.api import together
+from jqd.webui.rights import LOOK_AT_ALL
 from jqd.webui.values import link
 from jqd.webui.visit import Visit
 
@@ -22,7 +23,7 @@ DONE = {
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/daemons", nav="Daemons", takes=("cursor", "done"))
+    @ui.page("/daemons", nav="Daemons", needs=LOOK_AT_ALL, takes=("cursor", "done"))
     async def show(visit: Visit) -> Response:
         api, cursor = visit.api, visit.query.get("cursor", "")
         found = await together(

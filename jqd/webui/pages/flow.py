@@ -13,6 +13,7 @@ from jqd.client.http import job_path
 from jqd.client.job_info import FINAL_STATES
 from jqd.webui.pages.now import STATES
 from jqd.webui.picture import draw
+from jqd.webui.rights import OPERATE, READ
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -43,11 +44,11 @@ DONE = {"cancel": "cancelled", "retry": "tried again", "close": "closed"}
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/flow", takes=("id", "state", "cursor", "done", "changed", "more"))
+    @ui.page("/flow", needs=READ, takes=("id", "state", "cursor", "done", "changed", "more"))
     async def show(visit: Visit) -> Response:
         return await _flow(visit, _named(visit.query, "id"))
 
-    @ui.page("/flow/confirm", takes=("id", "act"))
+    @ui.page("/flow/confirm", needs=OPERATE, takes=("id", "act"))
     async def confirm_flow(visit: Visit) -> Response:
         job_id, act = _named(visit.query, "id"), _act(visit.query.get("act"), FLOW_ACTS)
         await _meet(visit, job_id)
@@ -61,11 +62,11 @@ def register(ui: "Ui") -> None:
         )
         return _ask(visit, sure, act, f"/flow/{act}", {"id": job_id}, "/flow", found.matched)
 
-    @ui.page("/group", takes=("name", "done", "changed"))
+    @ui.page("/group", needs=READ, takes=("name", "done", "changed"))
     async def show_group(visit: Visit) -> Response:
         return await _group(visit, _named(visit.query, "name"))
 
-    @ui.page("/group/confirm", takes=("name", "act"))
+    @ui.page("/group/confirm", needs=READ, takes=("name", "act"))
     async def confirm_group(visit: Visit) -> Response:
         name, act = _named(visit.query, "name"), _act(visit.query.get("act"), GROUP_ACTS)
         matched = None

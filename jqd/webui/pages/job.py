@@ -11,6 +11,7 @@ from jqd.client import Conflict, Invalid, NotFound
 from jqd.client.http import job_path
 from jqd.client.job_info import FINAL_STATES
 from jqd.webui.api import Api, together
+from jqd.webui.rights import READ
 from jqd.webui.values import read_value
 from jqd.webui.visit import Visit
 
@@ -37,11 +38,11 @@ Act = Callable[[Visit, str], Awaitable[object]]
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/job", takes=("id", "done"))
+    @ui.page("/job", needs=READ, takes=("id", "done"))
     async def show(visit: Visit) -> Response:
         return await _page(visit, _job_id(visit.query), done=DONE.get(visit.query.get("done", ""), ""))
 
-    @ui.page("/job/confirm", takes=("id", "act"))
+    @ui.page("/job/confirm", needs=READ, takes=("id", "act"))
     async def confirm(visit: Visit) -> Response:
         job_id, act = _job_id(visit.query), visit.query.get("act", "")
         if act not in IRREVERSIBLE:

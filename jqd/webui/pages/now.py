@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from quart import Response
 
-from jqd.client import Forbidden, Unavailable
+from jqd.client import Unavailable
 from jqd.webui.api import SHARED_S, Api, together
 from jqd.webui.hour import COLUMNS, rows
+from jqd.webui.rights import ANYBODY, LOOK, remedy
 from jqd.webui.values import lasting
 from jqd.webui.visit import Visit
 
@@ -19,6 +20,7 @@ WORKERS_MAX = 1_000
 HISTORY_S = 20.0  # the last hour changes once a minute
 SHOWN_MAX = 10  # jobtypes in the table, and findings of one kind
 STATES = ("waiting", "scheduled", "blocked", "running", "retrying", "succeeded", "failed", "cancelled")
+AWAY = "the store does not answer; pushes go on"
 RATES = ("pushed", "started", "ended", "failed")
 
 
@@ -33,57 +35,70 @@ class Finding:
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/", nav="Now")
+    @ui.page("/", nav="Now", needs=ANYBODY)
     async def show(visit: Visit) -> Response:
-        api = visit.api
-        found = await together(
-            ready=api.ready,
-            stats=partial(_or_none, api, "/v1/stats"),
-            types=partial(_or_none, api, "/v1/types", limit=TYPES_MAX),
-            workers=partial(_or_none, api, "/v1/workers", limit=WORKERS_MAX),
-            hour=partial(_or_none, api, "/v1/history", HISTORY_S, minutes=60),
-        )
-        types: list[dict[str, Any]] = (found["types"] or {}).get("types", [])
-        workers = (found["workers"] or {}).get("workers")
+        found, sees_all = await _ask(visit), visit.me.all_tenants
+        types: list[dict[str, Any]] = found["types"].get("types", [])
+        workers = found["workers"].get("workers")
+        counts = _counts_of_all(found["totals"]) if sees_all else _counts_of_one(found["totals"], visit.me.tenant)
         oldest = sorted((row for row in types if row.get("oldest_s") is not None), key=lambda row: -row["oldest_s"])
         return visit.render(
             "now.html",
-            counts=_counts(found["stats"], types),
+            sees=visit.has(LOOK),
+            needs=", ".join(LOOK.holders),
+            remedy=remedy(visit.me.tenant, LOOK),
+            counts=counts,
+            unknown=found["totals"].get("unknown") or AWAY,
             states=STATES,
             rates=RATES,
             oldest=oldest[:SHOWN_MAX],
             more_oldest=max(0, len(oldest) - SHOWN_MAX),
             workers=workers,
-            more_types=bool((found["types"] or {}).get("cursor")),
-            daemon=found["stats"] or {},
-            hour=rows(found["hour"]) if found["hour"] else [],
+            more_types=bool(found["types"].get("cursor")),
+            hour=rows(found["hour"]) if "steps" in found["hour"] else [],
             columns=COLUMNS,
-            findings=_findings(visit, found, oldest, workers),
+            findings=_findings(visit, found, oldest, workers, (counts or {}).get("failed") or 0),
         )
 
 
-async def _or_none(api: Api, path: str, kept_s: float = SHARED_S, **params: Any) -> dict[str, Any] | None:
-    """Return the answer; None where this role may not ask, or the store is away, which /readyz tells."""
+async def _ask(visit: Visit) -> dict[str, Any]:
+    """Ask what this role may see."""
+    api, calls = visit.api, {"totals": "/v1/stats" if visit.me.all_tenants else "/v1/tenants"}
+    if not visit.has(LOOK):
+        return {"ready": await api.ready(), "totals": {}, "types": {}, "workers": {}, "hour": {}}
+    return await together(
+        ready=api.ready,
+        totals=partial(_or_why, api, calls["totals"]),
+        types=partial(_or_why, api, "/v1/types", limit=TYPES_MAX),
+        workers=partial(_or_why, api, "/v1/workers", limit=WORKERS_MAX),
+        hour=partial(_or_why, api, "/v1/history", HISTORY_S, minutes=60),
+    )
+
+
+async def _or_why(api: Api, path: str, kept_s: float = SHARED_S, **params: Any) -> dict[str, Any]:
+    """Return the answer; `unknown`, why there is none, where the store is away."""
     try:
         return await api.get_kept(path, kept_s, **params)
-    except (Forbidden, Unavailable) as error:
-        if error.status == 401:
-            raise
+    except Unavailable as error:
+        return {"unknown": str(error)}
+
+
+def _counts_of_all(stats: dict[str, Any]) -> dict[str, Any] | None:
+    """Return jobs by state and rates a minute as the store has them; None while it is away."""
+    return (stats.get("store") or {}).get("counts")
+
+
+def _counts_of_one(answer: dict[str, Any], tenant: str) -> dict[str, Any] | None:
+    """The same of one tenant. One that has no row has no jobs."""
+    if "tenants" not in answer:
         return None
-
-
-def _counts(stats: dict[str, Any] | None, types: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return jobs by state and rates a minute: those of the store, or of a tenant the sums of its jobtypes."""
-    if stats is not None:
-        return (stats.get("store") or {}).get("counts")
-    counts: dict[str, Any] = {state: sum(row.get(state) or 0 for row in types) for state in STATES}
-    for rate in RATES:
-        counts[f"{rate}_a_minute"] = sum((row.get("per_minute") or {}).get(rate) or 0 for row in types)
-    return counts
+    row: dict[str, Any] = next((each for each in answer["tenants"] if each["tenant"] == tenant), {})
+    rates = {f"{rate}_a_minute": row.get("per_minute", {}).get(rate, 0) for rate in RATES}
+    return {state: row.get(state, 0) for state in STATES} | rates
 
 
 def _findings(
-    visit: Visit, found: dict[str, Any], oldest: list[dict[str, Any]], workers: list[dict[str, Any]] | None
+    visit: Visit, found: dict[str, Any], oldest: list[dict[str, Any]], workers: list[dict[str, Any]] | None, dead: int
 ) -> list[Finding]:
     ready, findings = found["ready"], []
     for half, verb in (("push", "takes no jobs"), ("run", "runs no jobs")):
@@ -96,11 +111,9 @@ def _findings(
     for row in [row for row in oldest if row.get("note")][:SHOWN_MAX]:
         href = visit.of_row("/jobs", row, state="waiting", name=row["name"])
         findings.append(Finding("bad", f"{row['name']} waits for {lasting(row['oldest_s'])}: {row['note']}", href))
-    for one in (found["types"] or {}).get("paused") or ():
+    for one in found["types"].get("paused") or ():
         whose = f"tenant {one['tenant']}" if one.get("tenant") else "whatever has no tenant"
         findings.append(Finding("warn", f"Paused since {one.get('paused_at')}: {whose}."))
-    counts = _counts(found["stats"], (found["types"] or {}).get("types", []))
-    if counts and counts.get("failed"):
-        dead = counts["failed"]
+    if dead:
         findings.append(Finding("warn", f"{dead} jobs have failed for good.", visit.link("/jobs", state="failed")))
     return findings

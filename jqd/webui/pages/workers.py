@@ -1,6 +1,7 @@
 """Workers and handlers: what runs jobs, how each daemon gets on with it, and the code or URL behind a jobtype."""
 
 import re
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from quart import Response
 from jqd.webui.api import together
 from jqd.webui.asking import Question, ask
 from jqd.webui.forms import path_of
+from jqd.webui.rights import LOOK, SOURCE
 from jqd.webui.values import cut, link
 from jqd.webui.visit import Visit
 
@@ -42,20 +44,24 @@ DONE = {
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/workers", nav="Workers & handlers", takes=("cursor", "handlers", "done"))
+    @ui.page("/workers", nav="Workers & handlers", needs=SOURCE, takes=("cursor", "handlers", "done"))
     async def show(visit: Visit) -> Response:
         api, cursor, onward = visit.api, visit.query.get("cursor", ""), visit.query.get("handlers", "")
-        found = await together(
-            workers=partial(api.get, "/v1/workers", limit=PAGE_WORKERS, cursor=cursor or None),
-            handlers=partial(api.get, "/v1/handlers", limit=PAGE_HANDLERS, cursor=onward or None),
-            ready=api.ready,
-        )
+        calls: dict[str, Callable[[], Awaitable[Any]]] = {
+            "handlers": partial(api.get, "/v1/handlers", limit=PAGE_HANDLERS, cursor=onward or None),
+            "ready": api.ready,
+        }
+        if visit.has(LOOK):
+            calls["workers"] = partial(api.get, "/v1/workers", limit=PAGE_WORKERS, cursor=cursor or None)
+        found = {"workers": dict[str, Any](), **await together(**calls)}
         workers, handlers = found["workers"].get("workers", []), found["handlers"].get("handlers", [])
         next_workers, next_handlers = found["workers"].get("cursor") or "", found["handlers"].get("cursor") or ""
         return visit.render(
             "workers.html",
             workers=[(row, bool(VERSION.fullmatch(row["worker_id"]))) for row in workers],
             handlers=handlers,
+            sees_workers=visit.has(LOOK),
+            needs=", ".join(LOOK.holders),
             states=STATES,
             daemons=_daemons(workers),
             broken=[each for each in found["ready"].get("warnings") or () if str(each).startswith("handler ")],
@@ -69,7 +75,7 @@ def register(ui: "Ui") -> None:
             command=visit.command("jqd", "workers"),
         )
 
-    @ui.page("/worker/confirm", takes=("id",))
+    @ui.page("/worker/confirm", needs=SOURCE, takes=("id",))
     async def confirm(visit: Visit) -> Response:
         worker_id = visit.query.get("id", "")
         warning = "It gets no job any more, until it registers anew. What it has in flight is still waited for."
@@ -87,7 +93,7 @@ def register(ui: "Ui") -> None:
 
 
 def _declare_handler(ui: "Ui") -> None:
-    @ui.page("/handler", takes=("name", "version", "done"))
+    @ui.page("/handler", needs=SOURCE, takes=("name", "version", "done"))
     async def show(visit: Visit) -> Response:
         name, version = visit.query.get("name", ""), visit.query.get("version", "")
         row = await visit.api.get(path_of("handlers", name), version=version or None)
@@ -100,7 +106,7 @@ def _declare_handler(ui: "Ui") -> None:
             command=visit.command("jqd", "handlers", "get", name, version=version),
         )
 
-    @ui.page("/handler/confirm", takes=("name",))
+    @ui.page("/handler/confirm", needs=SOURCE, takes=("name",))
     async def confirm(visit: Visit) -> Response:
         name = visit.query.get("name", "")
         await visit.api.get(path_of("handlers", name))

@@ -1,0 +1,56 @@
+"""What a page says that refuses: what is wrong, why, and what to do about it, in words of this UI."""
+
+from typing import NamedTuple
+
+from werkzeug.exceptions import HTTPException
+
+from jqd.client import Forbidden, JqdClientError, NotFound
+from jqd.webui.errors import Refused
+from jqd.webui.rights import ASK
+
+
+class Refusal(NamedTuple):
+    status: int
+    title: str
+    why: str
+    remedy: str = ""
+
+
+MISTAKE = Refusal(
+    500, "The UI made a mistake", "nothing is known to be wrong with your request", "The log of `jqd ui` says more."
+)
+NOT_UNDERSTOOD = "Not understood"
+TITLES = {403: "Refused", 404: "Not found", 405: "Not done", 408: "Not done", 413: "Too long"}
+WHYS = {
+    404: ("there is no page {path}", "See that its address is whole, or begin at one of the pages there are."),
+    405: ("the page {path} takes no {method}", "Open it, and use its buttons."),
+    408: ("the form did not arrive in time", "Send it again."),
+    413: ("this form is longer than the API takes", "Shorten what was typed, or use the command line."),
+}
+"""Of requests that came to no page of ours: why, and what to do."""
+
+
+def refusal_of(error: Exception, method: str, path: str) -> Refusal | None:
+    """Return what to show of an error; None where it is none that is expected."""
+    match error:
+        case Refused():
+            return Refusal(403, TITLES[403], str(error), error.remedy)
+        case HTTPException():
+            return _of_http(error, method, path)
+        case Forbidden():
+            return Refusal(error.status or 403, TITLES[403], str(error), f"{ASK}.")
+        case NotFound():
+            return Refusal(404, TITLES[404], str(error), "See that its name is right; what was deleted is gone.")
+        case JqdClientError():
+            status = error.status if 400 <= error.status < 500 else 502
+            return Refusal(status, "The API refused this", str(error))
+    return None
+
+
+def _of_http(error: HTTPException, method: str, path: str) -> Refusal:
+    status = error.code or 500
+    title = TITLES.get(status, NOT_UNDERSTOOD)
+    if error.description and error.description != type(error).description:  # a page of ours said it
+        return Refusal(status, title, error.description)
+    why, remedy = WHYS.get(status, ("this request could not be read", "Load the page anew, and try again."))
+    return Refusal(status, title, why.format(path=path, method=method), remedy)
