@@ -133,6 +133,12 @@ def cron_fault(text: str) -> str | None:
     return None
 
 
+def expect_cron(text: str) -> None:
+    """Raise ValueError that says what is wrong with a cron expression."""
+    if why := cron_fault(text):
+        raise ValueError(why)
+
+
 def faults(recurrence: Recurrence, now_ms: int) -> Iterator[Fault]:
     """What is wrong with the dates that somebody wants, from now on."""
     why = cron_fault(recurrence.cron) if recurrence.cron else None

@@ -13,7 +13,7 @@ import msgspec
 import trio
 from msgspec import Meta, Raw, Struct
 
-from jqd.cron.expression import UTC, Recurrence
+from jqd.cron.expression import UTC, Recurrence, expect_cron, zone
 from jqd.domain.array_split import Steps, finish
 from jqd.domain.clock import Clock
 from jqd.domain.dates import instant_ms, iso
@@ -42,13 +42,16 @@ Cron = Annotated[
         min_length=1,
         max_length=CRON_LENGTH_MAX,
         description="a cron expression like '30 2 * * *': minute, hour, day of the month, month, day of the week",
+        extra={"check": expect_cron},
     ),
 ]
 Every = Annotated[
     float,
     Meta(ge=EVERY_S_MIN, le=EVERY_S_MAX, description=f"a number of seconds, {EVERY_S_MIN:.0f} to {EVERY_S_MAX:.0f}"),
 ]
-Zone = Annotated[str, Meta(max_length=64, description="the name of a time zone, like 'Europe/Berlin'")]
+Zone = Annotated[
+    str, Meta(max_length=64, description="the name of a time zone, like 'Europe/Berlin'", extra={"check": zone})
+]
 Jitter = Annotated[float, Meta(ge=0, le=JITTER_S_MAX, description=f"a number of seconds, 0 to {JITTER_S_MAX:.0f}")]
 
 

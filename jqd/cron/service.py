@@ -180,8 +180,10 @@ def _faults(services: Services, plan: Plan) -> list[Fault]:
     if plan.every is not None and plan.jitter >= plan.every:
         # With the default overlap each date would wait for the job before it, and none would ever be on time.
         found.append(Fault("/jitter", f"jitter must be below every, {plan.every:g} s, not {plan.jitter:g}"))
+    now_ms = services.feature(Schedules).now_ms()
+    wanted = Schedule(**plan.said(), anchor_ms=now_ms)
     try:
-        now_ms = services.feature(Schedules).now_ms()
-        return [*found, *faults(Schedule(**plan.said(), anchor_ms=now_ms).when, now_ms)]
+        return [*found, *faults(wanted.when, now_ms)]
     except ValueError as error:
-        return [*found, Fault("/until", str(error))]
+        endless = structs.replace(wanted, until=None)
+        return [*found, *faults(endless.when, now_ms), Fault("/until", str(error))]

@@ -1,6 +1,8 @@
 """Reads a map as a type, and says in plain words what is wrong with its fields. Pure.
 
-`Meta.description` says what a field may be, as the end of a sentence: "priority must be …, not 'high'".
+`Meta.description` says what a field may be, as the end of a sentence: "priority must be …, not 'high'". A `check` in
+`Meta.extra` looks at a value of the right type beside fields that are wrong, so that all that is wrong is told at once;
+it raises ValueError. Whoever takes the value checks it anyway.
 """
 
 import enum
@@ -18,7 +20,7 @@ from jqd.domain.errors import Fault, Invalid
 from jqd.domain.suggest import suggestion
 
 DECODE_ERRORS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError, TypeError)
-FAULTS_MAX = 4  # reported of one map: enough to mend it, and 10,000 bad ones still make a bearable answer
+FAULTS_MAX = 12  # reported of one map: more than a form has, and 10,000 bad ones still make a bearable answer
 FIELDS_MAX = 256  # no type of ours has a tenth; each takes a few hundred bytes as an object, and three as MessagePack
 TOLD_FIELDS_MAX = 4  # of a map in a field: of more only the names are shown
 QUOTE_LENGTH_MAX = 64  # of what a client sent, when it is repeated to him
@@ -105,7 +107,7 @@ def _each(
                 yield Fault(_pointer(name), f"{name} is required: {allowed(hint)}")
             continue
         try:
-            alone.decode(_encode({name: given[name]}))
+            value = alone.decode(_encode({name: given[name]})).value
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
             if (inner := _struct_in(hint)) is not None and _is_map(given[name]):
                 for fault in faults_of(bytes(given[name]), inner, texts=texts):
@@ -116,6 +118,22 @@ def _each(
             text = "what was given" if _is_secret(hint) else _quoted(given[name], places)
             what = f"{where} must be {allowed(hint, len(places))}, not {text}"
             yield Fault(f"/{where}", what)
+            continue
+        if why := _failed_check(hint, value):
+            yield Fault(_pointer(name), why)
+
+
+def _failed_check(hint: Any, value: Any) -> str:
+    """Return what the check of a field has against its value; empty: nothing, or it has none."""
+    if value is None or isinstance(value, bool):
+        return ""
+    try:
+        for meta in _metas(hint):
+            if meta.extra:
+                meta.extra["check"](value)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _struct_in(hint: Any) -> type[msgspec.Struct] | None:
@@ -189,9 +207,13 @@ def _is_array(hint: Any) -> bool:
 
 def _is_secret(hint: Any) -> bool:
     """Return whether a field's value must never be shown."""
-    hints = (hint, *(() if get_origin(hint) in (list, tuple, dict) else get_args(hint)))  # or it may be left out
-    metas = [meta for each in hints for meta in getattr(each, "__metadata__", ())]
-    return any((meta.extra_json_schema or {}).get("writeOnly") for meta in metas)
+    return any((meta.extra_json_schema or {}).get("writeOnly") for meta in _metas(hint))
+
+
+def _metas(hint: Any) -> list[msgspec.Meta]:
+    """Return what is said of a field's type, or of the one that it has where it may be left out."""
+    hints = (hint, *(() if get_origin(hint) in (list, tuple, dict) else get_args(hint)))
+    return [meta for each in hints for meta in getattr(each, "__metadata__", ())]
 
 
 def _quoted(raw: Raw, places: list[int]) -> str:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypedDict, Union, get_args, get_origin
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType, structs
 
+from jqd.domain.dates import instant_ms
 from jqd.domain.flow import AFTER_MAX, THEN_MAX, Flow, OnFailure, Until, said_unique
 from jqd.domain.job import (
     BACKOFF_S_MAX,
@@ -60,7 +61,10 @@ TraceParent = Annotated[
 ]
 Url = Annotated[str, Meta(max_length=2_000, description="a URL of up to 2000 characters")]
 Value = Annotated[Raw, Meta(description="any value")]
-Date = Annotated[str | float, Meta(description="an ISO 8601 date with a time zone, or a number of Unix seconds")]
+Date = Annotated[
+    str | float,
+    Meta(description="an ISO 8601 date with a time zone, or a number of Unix seconds", extra={"check": instant_ms}),
+]
 
 
 def _option(default: object, help_text: str) -> Meta:

@@ -6,7 +6,7 @@ The name of a job's queue says which of them match it, what it costs each, and t
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Annotated, Any, Literal
 
@@ -40,6 +40,8 @@ LIMIT_MAX = 1_000_000_000
 CONCURRENCY_MAX = 10_000  # ids in one set, which is counted once a minute
 PER_S_MAX = 31 * 86_400.0  # a month
 
+KEY_TYPES = ("STRING", "INT", "BOOL", "DOUBLE", "NULL_TYPE", "NULL")
+
 OnError = Literal["hold", "pass"]
 
 
@@ -59,17 +61,25 @@ class Rate(Struct, frozen=True, forbid_unknown_fields=True):
     burst: Annotated[int, Meta(ge=0, le=LIMIT_MAX, description=f"a whole number, 0 to {LIMIT_MAX}")] = 0
 
 
+def expect_understood(types: tuple[str, ...], text: str) -> None:
+    """Raise ValueError that says what is wrong with an expression of one of these types, and at which character."""
+    try:
+        Expression(text, types)
+    except NotUnderstood as error:
+        raise ValueError(f"{error}, at character {error.offset + 1}") from error
+
+
 class Limit(Struct, frozen=True, forbid_unknown_fields=True):
     """Which jobs a constraint limits, and how."""
 
-    match: Text
+    match: Annotated[Text, Meta(extra={"check": partial(expect_understood, ("BOOL",))})]
     rate: Rate | None = None
     concurrency: (
         Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX, description=f"a whole number, 1 to {CONCURRENCY_MAX}")] | None
     ) = None
     """Jobs in flight at once; null: any number."""
-    cost: Text | None = None
-    key: Text | None = None
+    cost: Annotated[Text, Meta(extra={"check": partial(expect_understood, ("INT",))})] | None = None
+    key: Annotated[Text, Meta(extra={"check": partial(expect_understood, KEY_TYPES)})] | None = None
     on_error: OnError = "hold"
 
     def said(self) -> dict[str, Any]:
@@ -198,9 +208,6 @@ def _value(field: str, expression: Expression, fields: Mapping[str, Any], steps:
         return expression.value(fields, steps)
     except Failed as error:
         raise Failed(f"{field}: {expression.explained(error)}") from error
-
-
-KEY_TYPES = ("STRING", "INT", "BOOL", "DOUBLE", "NULL_TYPE", "NULL")
 
 
 def key_text(value: Any) -> str:

@@ -23,10 +23,10 @@ from jqd.rate_limits.constraints import (
     KnownConstraint,
     Limits,
     body_of,
+    expect_understood,
     with_digest,
 )
 from jqd.rate_limits.exactness import counted_apart, why_not_exact
-from jqd.rate_limits.matcher import Expression, NotUnderstood
 from jqd.service.job_filter import JobFilter
 from jqd.service.job_limits import expect_bare_ends
 from jqd.service.listing import page_of
@@ -154,26 +154,25 @@ def understood(services: Services, name: str, wish: Limits) -> Constraint:
     ):
         try:
             if text is not None:
-                Expression(text, types)
-        except NotUnderstood as error:
-            found.append(Fault(f"/{field}", f"{error}, at character {error.offset + 1}"))
+                expect_understood(types, text)
+        except ValueError as error:
+            found.append(Fault(f"/{field}", str(error)))
     if wish.rate is None and wish.concurrency is None and not wish.pause:
         found.append(Fault("", "it limits nothing: give rate, concurrency or pause, or several of them"))
     if wish.cost is not None and wish.rate is None:
         found.append(Fault("/cost", "a cost counts for a rate, and there is none"))
-    if not found and wish.exact and (apart := why_not_exact(services.qualified_name(name), wish, services.partitions)):
-        found.append(Fault("/exact", f"it cannot be exact: {apart}"))
-    if found:
-        raise Invalid(found[0].detail, found)
     until_ms = EVER_MS if wish.pause is True else 0
     if wish.pause not in (None, True, False):
         try:
             until_ms = instant_ms(wish.pause)
+            if until_ms <= services.clock.wall_ms():
+                raise ValueError(f"that date has passed: a pause until {iso(until_ms)} holds nothing up")
         except ValueError as error:
-            raise Invalid(str(error), [Fault("/pause", str(error))]) from error
-        if until_ms <= services.clock.wall_ms():
-            why = f"that date has passed: a pause until {iso(until_ms)} holds nothing up"
-            raise Invalid(why, [Fault("/pause", why)])
+            found.append(Fault("/pause", str(error)))
+    if not found and wish.exact and (apart := why_not_exact(services.qualified_name(name), wish, services.partitions)):
+        found.append(Fault("/exact", f"it cannot be exact: {apart}"))
+    if found:
+        raise Invalid(found[0].detail, found)
     return with_digest(services.qualified_name(name), Constraint(**wish.said(), until_ms=until_ms))
 
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from jqd.client import Invalid
 from jqd.domain.units import duration_s
+from jqd.webui.visit import Visit
 
 BEFORE, BEHIND = 60, 30  # characters of a line that are shown around a fault: a phone has room for some
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,9})?")
@@ -24,6 +25,9 @@ class Fault(NamedTuple):
     """The line in which it is wrong, where that is known."""
     caret: str = ""
     """A mark to stand below that line."""
+
+
+TAKEN = Fault("there is one of this name: open it in the list, to change it")
 
 
 def number_of(text: str) -> Any:
@@ -50,6 +54,18 @@ def path_of(kind: str, name: str) -> str:
     return f"/v1/{kind}/{quote(name, safe='')}"
 
 
+UNREAD = "unread"
+"""No setting has such a field. The API sets none that has it, and says what else is wrong with it."""
+
+
+async def put(
+    visit: Visit, path: str, body: dict[str, Any], faults: Mapping[str, Fault], **params: Any
+) -> dict[str, Any]:
+    """What a PUT answers. Raises Invalid where the API has something against it, and always where the form has faults
+    already: with those of the API, so that all are shown at once; JqdClientError."""
+    return await visit.api.put(path, {**body, UNREAD: [*faults]} if faults else body, **params)
+
+
 def faults_of(error: Invalid, fields: Mapping[str, str], said: Mapping[str, str]) -> dict[str, Fault]:
     """Return the faults by field of the form; "": those of no field.
 
@@ -57,11 +73,13 @@ def faults_of(error: Invalid, fields: Mapping[str, str], said: Mapping[str, str]
     """
     found: dict[str, Fault] = {}
     for each in error.errors:
-        name = fields.get(each.pointer, "")
+        if each.pointer == f"/{UNREAD}":
+            continue
+        name = fields.get(each.pointer) or fields.get(each.pointer.rpartition("/")[0], "")  # one of several in a field
         before = f"{found[name].text}; " if name in found else ""
         line, caret = _marked(each.detail, said.get(name, "")) if name else ("", "")
         found[name] = Fault(before + each.detail, line, caret)
-    return found or {"": Fault(str(error))}
+    return found if error.errors else {"": Fault(str(error))}
 
 
 def _marked(detail: str, text: str) -> tuple[str, str]:

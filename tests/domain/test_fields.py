@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
+from jqd.cron.schedules import Plan
 from jqd.domain.errors import Invalid
 from jqd.domain.fields import read
 from jqd.domain.job import State
@@ -107,3 +108,13 @@ def test_one_likeness_is_looked_for_in_each_map():
         "there is no field 'prioritty'; did you mean 'priority'?",
         "there is no field 'tagz'",
     ]
+
+
+def test_a_value_of_the_right_type_that_makes_no_sense_is_told_beside_the_others():
+    told = {"job": {"name": 3}, "cron": "0 3 * 99 *", "tz": "Nowhere", "every": "soon", "until": "never"}
+    with pytest.raises(Invalid) as refused:
+        read(pack(told), Plan)
+    assert [fault.pointer for fault in refused.value.faults] == ["/job/name", "/cron", "/every", "/tz", "/until"]
+    with pytest.raises(Invalid) as alone:
+        read(pack({"job": 1, "cron": None, "until": 2_000_000_000}), Plan)
+    assert [fault.pointer for fault in alone.value.faults] == ["/job"]

@@ -4,6 +4,7 @@ import html
 import re
 from urllib.parse import urlencode
 
+import httpx2
 import pytest
 from markupsafe import escape
 
@@ -144,3 +145,39 @@ def test_options_that_no_form_has_are_left_alone(site: Site) -> None:
         assert site.post("/schedule/set", form).status_code == 303
         after = client.schedule(ODD)
     assert after["job"] == before["job"] | {"tags": []}, "its argument was not sent: it was too long for the page"
+
+
+def faults_on(page: str) -> set[str]:
+    return set(re.findall(r'id="fault-([a-z_]+)"', page))
+
+
+def test_all_fields_that_are_wrong_are_marked_at_once(site: Site) -> None:
+    schedule = {"jobtype": "", "argument": "[1,", "tags": "fine " + "x" * 200, "cron": "0 3 * 99 *", "tz": "Nowhere"}
+    schedule |= {"every": "soon", "jitter": "late", "until": "never", "missed": "once", "overlap": "queue"}
+    constraint = {"match": "job.nme == 1", "limit": "many", "per": "often", "burst": "more", "concurrency": "x"}
+    constraint |= {"until": "never", "key": "job.argument.", "cost": "1 +", "on_error": "hold", "pause": "until"}
+    for kind, said, path in (("schedule", schedule, "/v1/schedules"), ("constraint", constraint, "/v1/constraints")):
+        token = {"form_token": site.form_token()}
+        answer = site.post(f"/{kind}/set", {**token, "name": "", **said})
+        assert answer.status_code == 422
+        assert faults_on(answer.text) == {"name", *said} - {"missed", "overlap", "on_error", "pause"}
+        assert "unread" not in answer.text
+        rows = httpx2.get(site.daemon + path, timeout=20).json()[path.rpartition("/")[2]]
+        assert [row["name"] for row in rows if row["name"] in ("", "…")] == []
+
+
+@pytest.mark.parametrize("field", ["name", "argument"])
+def test_what_the_page_itself_finds_wrong_sets_nothing(site: Site, field: str) -> None:
+    said = {"name": "half wrong", "jobtype": "echo", "argument": "1", "every": "2h", "missed": "once"}
+    said |= {"overlap": "queue", "form_token": site.form_token(), field: "" if field == "name" else "[1,"}
+    answer = site.post("/schedule/set", said)
+    assert (answer.status_code, faults_on(answer.text)) == (422, {field})
+    with Client(site.daemon) as client:
+        assert not {"half wrong", "…"} & {row["name"] for row in client.schedules()}
+
+
+def test_what_a_form_does_not_send_is_said_and_not_passed_over(site: Site) -> None:
+    said = {"name": "passed over", "match": "true", "concurrency": "1", "per": "1s", "on_error": "hold"}
+    said |= {"form_token": site.form_token(), "pause": "no", "until": "2100-01-01T00:00:00Z", "burst": "3"}
+    answer = site.post("/constraint/set", said)
+    assert (answer.status_code, faults_on(answer.text)) == (422, {"until", "limit"})

@@ -10,7 +10,7 @@ from jqd.client import Conflict, Invalid, NotFound
 from jqd.client.http import job_path
 from jqd.webui.api import Api, together
 from jqd.webui.asking import Question, ask
-from jqd.webui.forms import Fault, faults_of, number_of, path_of, seconds_of, typed
+from jqd.webui.forms import TAKEN, Fault, faults_of, number_of, path_of, put, seconds_of, typed
 from jqd.webui.values import lasting, link
 from jqd.webui.visit import Visit
 
@@ -89,16 +89,19 @@ def register(ui: "Ui") -> None:
 
 async def _set(visit: Visit, said: dict[str, str], *, is_trial: bool) -> Response:
     """Set what was typed, or try it; what the API says against it stands at its field, and nothing typed is lost."""
-    name = said["name"]
+    name, faults = said["name"], dict[str, Fault]()
     if not name:
-        return _editor(visit, said, faults={"name": Fault("a constraint needs a name")}, status=422)
-    if not is_trial and not visit.form.get("known") and await _is_there(visit.api, name):
-        fault = Fault("there is one of this name: open it in the list, to change it")
-        return _editor(visit, said, faults={"name": fault}, status=409)
+        faults["name"] = Fault("a constraint needs a name")
+    elif not is_trial and not visit.form.get("known") and await _is_there(visit.api, name):
+        faults["name"] = TAKEN
+    if said["until"] and said["pause"] != "until":
+        faults["until"] = Fault("it is for a pause until then: choose that, or leave it empty")
     try:
-        answer = await visit.api.put(path_of("constraints", name), _body(said), dry_run=is_trial or None)
+        path = path_of("constraints", name or "…")
+        answer = await put(visit, path, _body(said), faults, dry_run=is_trial or None)
     except Invalid as error:
-        return _editor(visit, said, faults=faults_of(error, POINTERS, said), status=error.status)
+        faults = faults_of(error, POINTERS, said) | faults
+        return _editor(visit, said, faults=faults, status=409 if faults.get("name") is TAKEN else error.status)
     except Conflict as error:
         return _editor(visit, said, faults={"": Fault(str(error))}, status=error.status)
     return _editor(visit, said, trial=answer) if is_trial else visit.go("/constraint", name=name, done="set")
@@ -181,10 +184,9 @@ def _limits(row: dict[str, Any]) -> str:
 def _body(said: dict[str, str]) -> dict[str, Any]:
     """Return the constraint as the API takes it."""
     body: dict[str, Any] = {"match": said["match"], "on_error": said["on_error"] or "hold"}
-    if said["limit"]:
-        body["rate"] = {"limit": number_of(said["limit"]), "per_s": seconds_of(said["per"] or "1")}
-        if said["burst"]:
-            body["rate"]["burst"] = number_of(said["burst"])
+    if said["limit"] or said["burst"]:
+        body["rate"] = {"per_s": seconds_of(said["per"] or "1")}
+        body["rate"] |= {field: number_of(said[field]) for field in ("limit", "burst") if said[field]}
     if said["concurrency"]:
         body["concurrency"] = number_of(said["concurrency"])
     if said["pause"] == "ever":

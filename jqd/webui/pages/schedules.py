@@ -6,7 +6,7 @@ from quart import Response
 
 from jqd.client import Conflict, Invalid, NotFound
 from jqd.webui.asking import Question, ask
-from jqd.webui.forms import Fault, faults_of, number_of, path_of, seconds_of, typed
+from jqd.webui.forms import TAKEN, Fault, faults_of, number_of, path_of, put, seconds_of, typed
 from jqd.webui.values import lasting, link, read_value, value
 from jqd.webui.visit import Visit
 
@@ -97,24 +97,25 @@ def _declare_acts(ui: "Ui") -> None:
 
 async def _set(visit: Visit, said: dict[str, str]) -> Response:
     """Set what was typed; what the API says against it stands at its field, and nothing typed is lost."""
-    name, is_known = said["name"], bool(visit.form.get("known"))
+    name, faults = said["name"], dict[str, Fault]()
+    before = await _before(visit, name) if name else None
     if not name:
-        return _editor(visit, said, faults={"name": Fault("a schedule needs a name")}, status=422)
-    before = await _before(visit, name)
-    if before is not None and not is_known:
-        fault = Fault("there is one of this name: open it in the list, to change it")
-        return _editor(visit, said, faults={"name": fault}, status=409)
+        faults["name"] = Fault("a schedule needs a name")
+    elif before is not None and not visit.form.get("known"):
+        faults["name"] = TAKEN
     job = dict((before or {}).get("job") or {}) | {"name": said["jobtype"], "tags": said["tags"].split()}
     try:
         if "argument" in visit.form:  # it is missing where it was too long for a page
             job["argument"] = read_value(said["argument"] or "null")
-        await visit.api.put(path_of("schedules", name), _body(said, job))
+    except ValueError as error:
+        faults["argument"] = Fault(str(error))
+    try:
+        await put(visit, path_of("schedules", name or "…"), _body(said, job), faults)
     except Invalid as error:
-        return _editor(visit, said, faults=faults_of(error, POINTERS, said), status=error.status)
+        faults = faults_of(error, POINTERS, said) | faults
+        return _editor(visit, said, faults=faults, status=409 if faults.get("name") is TAKEN else error.status)
     except Conflict as error:
         return _editor(visit, said, faults={"": Fault(str(error))}, status=error.status)
-    except ValueError as error:
-        return _editor(visit, said, faults={"argument": Fault(str(error))}, status=422)
     return visit.go("/schedule", name=name, done="set")
 
 
