@@ -1,7 +1,7 @@
 """A real Chromium that looks at pages, in a thread of its own: playwright brings a loop, and tests may run trio.
 
-It judges what every page must hold: no request leaves the origin, the console is empty, axe finds nothing in light, in
-dark and on a phone.
+It judges what every page must hold: no request leaves the origin, the console is empty, axe finds nothing in light and
+in dark, on a desk and on a phone.
 """
 
 import shutil
@@ -16,11 +16,13 @@ from playwright.sync_api import Browser, Page, sync_playwright
 R = TypeVar("R")
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
+WAIT_S = 90.0  # for all that one test looks at
 WAIT_MS = 20_000  # for a page, on a loaded machine
 DESKTOP = {"width": 1280, "height": 900}
 SEEN = ("color-contrast", "scrollable-region-focusable", "target-size", "label", "region")
 """Rules of axe that depend on colours and sizes: the others need not be asked again."""
 PHONE = {"width": 360, "height": 740}
+OTHERWISE = (("dark", DESKTOP, "desk"), ("dark", PHONE, "phone"), ("light", PHONE, "phone"))
 
 
 def found() -> str | None:
@@ -46,9 +48,9 @@ class Chromium:
         self._thread.submit(self._playwright.stop).result(timeout=60)
         self._thread.shutdown()
 
-    def run(self, look: Callable[[Page], R], *, strict: bool = True, **options: Any) -> R:
-        """Return what `look` returns of a fresh page; `options` of its context. `strict`: nothing may stand in the
-        console, and nothing may be asked of another origin than the first."""
+    def run(self, look: Callable[[Page], R], *, strict: bool = True, wait_s: float = WAIT_S, **options: Any) -> R:
+        """Return what `look` returns of a fresh page, within `wait_s`; `options` of its context. `strict`: nothing may
+        stand in the console, and nothing may be asked of another origin than the first."""
 
         def within() -> R:
             page = self._new_page(options)
@@ -57,7 +59,7 @@ class Chromium:
             finally:
                 page.context.close()
 
-        return self._thread.submit(within).result(timeout=90)
+        return self._thread.submit(within).result(timeout=wait_s)
 
     def look_at(self, look: Callable[[Page], R], *, strict: bool = True) -> R:
         """As `run`, where it does not matter what the page was shown before: a fresh one takes half a second."""
@@ -69,7 +71,7 @@ class Chromium:
             page.set_viewport_size(DESKTOP)  # type: ignore[arg-type]
             return _look(page, look, strict=strict)
 
-        return self._thread.submit(within).result(timeout=90)
+        return self._thread.submit(within).result(timeout=WAIT_S)
 
     def _new_page(self, options: dict[str, Any]) -> Page:
         context = self._browser.new_context(viewport=DESKTOP, **options)  # type: ignore[arg-type]
@@ -122,10 +124,11 @@ def faults(page: Page, only: Sequence[str] = ()) -> list[str]:
 
 
 def faults_everywhere(page: Page) -> list[str]:
-    """What axe finds in light, and on a phone in dark; and whether the page is wider than a phone."""
-    wrong = [f"light: {fault}" for fault in faults(page)]
-    page.emulate_media(color_scheme="dark")  # colours do not depend on sizes: one look is for both
-    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
-    wrong += [f"dark, on a phone: {fault}" for fault in faults(page, SEEN)]
+    """What axe finds in light and in dark, on a desk and on a phone; and whether the page is wider than a phone."""
+    wrong = [f"light, on a desk: {fault}" for fault in faults(page)]
+    for colours, size, where in OTHERWISE:
+        page.emulate_media(color_scheme=colours)  # type: ignore[arg-type]
+        page.set_viewport_size(size)  # type: ignore[arg-type]
+        wrong += [f"{colours}, on a {where}: {fault}" for fault in faults(page, SEEN)]
     width = page.evaluate("document.documentElement.scrollWidth")
     return wrong + ([f"phone: the page is {width} wide"] if width > PHONE["width"] else [])

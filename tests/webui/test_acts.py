@@ -13,7 +13,7 @@ from jqd.webui.app import create_app
 from jqd.webui.config import UiConfig
 from jqd.webui.values import link
 from tests.live.harness import ingested
-from tests.webui.chromium import PHONE, Chromium
+from tests.webui.chromium import PHONE, Chromium, faults
 from tests.webui.conftest import NOBODY, Guarded, Site
 
 TYPE = "act <b>"  # nobody takes its jobs
@@ -250,13 +250,15 @@ def client(site: Site) -> Iterator[Client]:
 
 
 def drive(url: str, path: str, act: Act, page: Page, made: Made) -> None:
-    """Raises AssertionError unless the form was sent, and the page then says what it should."""
+    """Raises AssertionError unless the form was sent, and the page then says what it should, to everybody: with scripts
+    axe looks at it."""
     posted: list[str] = []
     page.on("request", lambda asked: posted.append(asked.url) if asked.method == "POST" else None)
     page.goto(url + act.begin(made))
     act.drive(page, made)
     expect(page.locator(act.said).first, path).to_be_visible()
     assert url + path in posted, path
+    assert not made.scripts or faults(page) == [], path
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no_scripts"])

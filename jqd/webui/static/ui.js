@@ -22,7 +22,10 @@ function addCopyButton(code) {
 for (const code of document.querySelectorAll("code[data-copy]")) addCopyButton(code);
 
 const stale = document.getElementById("stale");
-for (const name of ["htmx:error", "htmx:response:error", "htmx:sse:error"]) {
+for (const name of ["htmx:error", "htmx:sse:error"]) {
   document.addEventListener(name, () => { stale.hidden = false; });
 }
-document.addEventListener("htmx:after:swap", () => { stale.hidden = true; });
+// Not `after:swap`, which comes also where a refusal was not put into the page: what stands there is old then.
+document.addEventListener("htmx:after:request", (event) => {
+  stale.hidden = event.detail.ctx.response.status < 400;
+});
