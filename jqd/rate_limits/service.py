@@ -38,6 +38,7 @@ from jqd.store import JobView, QueuePlace
 CONSTRAINTS = Share("constraints", 1_000, own=100)  # each job is matched against all of its tenant
 # and of "": 100 take some 0.3 ms if all read its argument
 TRIED_JOBS = 500  # of a trial, whose arguments are read one by one: half a second
+ENDLESS_MS = 9_000_000_000_000_000  # as the store counts it: EVER_MS in limits.lua
 TRIED_S = 1.0  # of evaluation; most expressions take a thousandth of that for all jobs
 
 
@@ -198,11 +199,18 @@ def job_of(view: JobView) -> Job:
 
 def why_limited(services: Services, view: JobView, place: QueuePlace) -> WaitReason:
     """Why a job waits whose queue is held up by a constraint."""
-    until = f" until about {iso(place.until_ms)}" if place.until_ms else ""
+    until_ms = place.until_ms if place.until_ms < ENDLESS_MS else 0
+    until = (
+        f" until about {iso(until_ms)}"
+        if until_ms
+        else ", a pause without an end, until that is set anew or deleted"
+        if place.until_ms
+        else ""
+    )
     name, _, key = place.limited_by.partition(WITHIN)
     held = place.holds if _may_know(services, name) else ()
     holds = f", which counts {', '.join(held)} in flight" if held else ""
-    by, until_ms, ahead, is_exact = bare(name), place.until_ms, place.ahead, place.exact
+    by, ahead, is_exact = bare(name), place.ahead, place.exact
     if key == FAILED:
         text = (
             f"constraint {by!r} could not be asked about it{_failure(services, name, view)}, and holds such jobs up"

@@ -77,4 +77,5 @@ async def awaited(services: Services, job: JobView, flow: Flow) -> str:
         if len(named) == NAMED_MAX:
             break
     which = f": {', '.join(named)}" if named else ""
-    return f"it waits for its {len(flow.after)} parents{which}"
+    count = len(flow.after)
+    return f"it waits for its {'parent' if count == 1 else f'{count} parents'}{which}"

@@ -266,7 +266,7 @@ def _templates(ui: Ui) -> jinja2.Environment:
         navigation=ui.navigation,
         log_chars_max=values.LOG_CHARS_MAX,
     )
-    shown = (values.ago, values.lasting, values.number, values.value, values.cut, values.last_line)
+    shown = (values.ago, values.lasting, values.number, values.value, values.word, values.cut, values.last_line)
     found.filters.update({each.__name__: each for each in shown})
     for name in found.list_templates():
         found.get_template(name)  # now: files that are replaced later belong to another process

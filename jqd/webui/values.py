@@ -106,6 +106,18 @@ def number(given: Any) -> str:
     return f"{given:,.0f}".replace(",", "\u202f") if isinstance(given, int | float) else "–"
 
 
+def word(given: Any) -> str:
+    """Return an option of a jobtype or a handler as people write it."""
+    match given:
+        case bool():
+            return "yes" if given else "no"
+        case list():
+            return ", ".join(map(word, given))
+        case float():
+            return f"{given:g}"
+    return str(given)
+
+
 def link(path: str, /, **query: Any) -> str:
     """Return a URL of this UI. Ids and names stand in its query alone, where any character may be.
 

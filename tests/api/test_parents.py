@@ -28,8 +28,8 @@ async def test_the_operator_is_told_why_a_job_of_a_tenant_waits(edge: Whole) -> 
     acme = {"jqd-tenant": "acme"}
     told = await pushed(edge, {"job_id": "first"}, {"after": ["first"]}, **acme)
     child = told.body["job_ids"][1]
-    assert await why(edge, child, **acme) == "it waits for its 1 parents: first (waiting)"
-    assert await why(edge, child) == "it waits for its 1 parents: first (waiting)"
+    assert await why(edge, child, **acme) == "it waits for its parent: first (waiting)"
+    assert await why(edge, child) == "it waits for its parent: first (waiting)"
 
 
 async def test_a_replacement_that_a_parent_waits_for_is_refused(edge: Whole) -> None:

@@ -151,6 +151,12 @@ async def test_no_worker_none_of_its_priority_or_all_down(edge: Edge) -> None:
             "it is limited by constraint 'slow' until about 2027-01-15T08:00:00.000Z, which counts j1, j2 in flight",
         ),
         (
+            READY._replace(limited_by="shut", until_ms=9_000_000_000_000_000),
+            "no matter",
+            "limited",
+            "it is limited by constraint 'shut', a pause without an end, until that is set anew or deleted",
+        ),
+        (
             READY._replace(limited_by=f"slow one{WITHIN}=acme"),
             "no matter",
             "limited",

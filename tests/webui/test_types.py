@@ -15,7 +15,7 @@ def test_a_name_is_found_by_a_part_of_it(site: Site) -> None:
     text = unescape(site.get("/types?name=%3CSCRIPT").text)
     assert NASTY in text
     assert ">echo<" not in text
-    assert "No jobtype is called so" in site.get("/types?name=nobody").text
+    assert "No jobtype is called so" in site.get("/types?name=no-name-has-this").text
 
 
 def test_a_type_is_paused_and_resumed_by_forms_alone(site: Site, push: Push) -> None:

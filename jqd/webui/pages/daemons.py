@@ -20,6 +20,9 @@ DONE = {
     "resume": "It begins jobs again.",
 }
 """What the page says after an act."""
+RECORDS = {"rules": "settings"}
+LIMITS = {"journal_bytes": "bytes of the journal", "lag_s": "seconds that its event loop is late"}
+"""What the API calls otherwise than people do."""
 
 
 def register(ui: "Ui") -> None:
@@ -68,9 +71,16 @@ def _daemon(visit: Visit) -> str:
 
 def _lanes(told: dict[str, Any]) -> list[tuple[str, int, int, int]]:
     """Return of each kind of record: where its applying stands, where the journal ends, and the bytes between."""
-    return [(name, each["applied"], each["end"], max(0, each["end"] - each["applied"])) for name, each in told.items()]
+    return [
+        (RECORDS.get(name, name), each["applied"], each["end"], max(0, each["end"] - each["applied"]))
+        for name, each in told.items()
+    ]
 
 
 def _limits(told: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Return the limits at which pushes are refused, with what is reached of them."""
-    return [(name.replace("_", " "), each) for name, each in told.items() if isinstance(each, dict) and "limit" in each]
+    return [
+        (LIMITS.get(name, name.replace("_", " ")), each)
+        for name, each in told.items()
+        if isinstance(each, dict) and "limit" in each
+    ]

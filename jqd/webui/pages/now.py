@@ -9,7 +9,7 @@ from jqd.client import Unavailable
 from jqd.webui.api import SHARED_S, Api, together
 from jqd.webui.hour import COLUMNS, rows
 from jqd.webui.rights import ANYBODY, LOOK, remedy
-from jqd.webui.values import lasting
+from jqd.webui.values import lasting, number
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -115,5 +115,6 @@ def _findings(
         whose = f"tenant {one['tenant']}" if one.get("tenant") else "whatever has no tenant"
         findings.append(Finding("warn", f"Paused since {one.get('paused_at')}: {whose}."))
     if dead:
-        findings.append(Finding("warn", f"{dead} jobs have failed for good.", visit.link("/jobs", state="failed")))
+        jobs = "job has" if dead == 1 else "jobs have"
+        findings.append(Finding("warn", f"{number(dead)} {jobs} failed for good.", visit.link("/jobs", state="failed")))
     return findings

@@ -32,7 +32,7 @@ def register(ui: "Ui") -> None:
             older=visit.link("/tenants", cursor=onward) if onward else "",
             done=DONE.get(visit.query.get("done", ""), ""),
             call=link("/v1/tenants", limit=PAGE_TENANTS, cursor=cursor),
-            command=visit.command("jqd", "quotas"),
+            command=visit.command("jqd", "tenants"),
         )
 
     for act in DONE:
