@@ -68,6 +68,11 @@ def main(seconds: float) -> int:
                 for name, address in pages.items():
                     page.goto(ui.url + address)
                     page.wait_for_load_state("load")
+                    if name == "job":  # its traceback names files of this machine
+                        page.locator("#message + pre").evaluate(
+                            "(shown, root) => { shown.textContent = shown.textContent.replaceAll(root, '/srv/shop') }",
+                            str(ROOT),
+                        )
                     if name == "now":
                         page.locator("#chart-counts canvas").wait_for()
                     page.screenshot(path=FOLDER / f"{name}.png", full_page=name == "now")
