@@ -151,6 +151,11 @@ def restore(
 
 def _servers(settings: Config) -> Sequence[StoreConfig]:
     """Return each server once. Raises Usage."""
+    if any("+cluster:" in part.url for part in settings.store.parts()):
+        raise Usage(
+            "a Cluster's nodes are backed up by its own means (the snapshot of each master), and put back so, too; "
+            "behind that copy the journal of each daemon: --journal-only"
+        )
     if not settings.store.is_own:
         return list({part.url: part for part in reversed(settings.store.parts())}.values())[::-1]
     path = (settings.data_dir / "store" / "valkey.sock").absolute()

