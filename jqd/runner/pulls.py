@@ -134,7 +134,8 @@ class Pulls:
         self, worker: Worker, jobs_max: int, heartbeat_s: float | None = None, warm: Sequence[str] = ()
     ) -> Iterator[Pull]:
         self._number += 1
-        pull = Pull(worker, min(jobs_max, worker.max_jobs), heartbeat_s, self._number, tuple(warm))
+        most = max(worker.max_jobs, worker.batch or 0)  # as of a worker with a url: what is quick goes ahead
+        pull = Pull(worker, min(jobs_max, most), heartbeat_s, self._number, tuple(warm))
         if self.is_closed:
             pull.close()
         kind = worker.jobs, worker.priority_min, worker.priority_max

@@ -3,7 +3,8 @@
     room for jobs ──▶ POST /v1/leases ──▶ a batch of the service ──▶ outcomes, until a daemon has taken them
 
 Each store is asked by a task of its own, one lease after the other; what it gave runs beside that. Of two daemons of
-one store both are asked, so that the end of one is not felt.
+one store both are asked, so that the end of one is not felt. Of quick jobs more are asked for than can begin at once
+(`ahead.py`).
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from msgspec import Raw
 
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.log import get_logger
+from jqd.worker.ahead import Ahead
 from jqd.worker.attempt_output import Output
 from jqd.worker.batch import LeasedBatch
 from jqd.worker.lease import INVALID_RESPONSE, REPORT_JOBS_MAX, UNREADABLE, Lease, NoLease, Outcome, ask
@@ -25,6 +27,7 @@ from jqd.worker.wire import MSGPACK, BatchIn, JobIn
 
 SILENCE_S_DEFAULT = 10.0  # a worker that is silent for so long has died: its jobs run again elsewhere
 REST_S = 1.0  # after an answer that has no jobs, and while nothing can be run here
+NO_ROOM = "it could not begin at once, and this worker asks ahead for quick jobs with attempts left alone"
 LEFT_S = 5.0  # for the last outcomes to be taken at the end; what is not runs again elsewhere
 
 
@@ -61,6 +64,7 @@ class Puller:
         self._service, self._places, self._http, self._silence_s = service, places, http, silence_s
         self._clock = clock or SystemClock()
         self._freed, self._coming = trio.Event(), 0  # jobs that are leased, and not in the service yet
+        self._ahead = Ahead()
         self.stopping, self.ended = trio.Event(), trio.Event()
         """Set the first to ask for no more jobs. The second is set when the outcomes of all are taken."""
         self._log = get_logger("worker")
@@ -80,15 +84,24 @@ class Puller:
         while not self.stopping.is_set():
             if not place.is_known or self._service.refusing() is not None:
                 await self._rest(REST_S / 4)
-            elif (free := self._service.free - self._coming) < 1:
-                self._freed = trio.Event()
+            elif (wanted := self._wanted()) < 1:
+                if self._freed.is_set():  # else the task of another store waits for it
+                    self._freed = trio.Event()
                 await self._wait_freed()
-            elif (leased := await self._lease(place, free)) is not None:
+            elif (leased := await self._lease(place, wanted)) is not None:
                 self._coming += len(leased.jobs)
                 leases.start_soon(self._work, place, leased)
 
-    async def _lease(self, place: Registration, free: int) -> _Leased | None:
-        asked = {"worker_id": place.worker_id, "max_jobs": min(free, REPORT_JOBS_MAX), "heartbeat": self._silence_s}
+    @property
+    def _slots(self) -> int:
+        return self._service.free + self._service.jobs_in_hand
+
+    def _wanted(self) -> int:
+        here = self._service.jobs_in_hand + self._coming
+        return self._ahead.wanted(self._slots, here, self._clock.mono_s())
+
+    async def _lease(self, place: Registration, wanted: int) -> _Leased | None:
+        asked = {"worker_id": place.worker_id, "max_jobs": min(wanted, REPORT_JOBS_MAX), "heartbeat": self._silence_s}
         try:
             leased = await ask(self._http, place.daemon, asked, _decode_leased)
         except NoLease as error:
@@ -102,27 +115,43 @@ class Puller:
         """Run the jobs of a lease, and report them until a daemon has taken them all."""
         service, lease_id, jobs = self._service, leased.lease_id or "", leased.jobs
         self._coming -= len(jobs)
+        kept, back = ([], jobs) if service.refusing() is not None else self._sorted(jobs)
 
         def daemon() -> str:
             return place.daemon
 
         def settle(job_id: str, outcome: bytes) -> None:
             lease.put(_read(job_id, outcome))
+            self._ahead.ended(jobs[0].name, self._clock.mono_s())
             self._freed.set()
 
         lease = Lease(lease_id, [job.job_id for job in jobs], self._http, daemon, self._silence_s, place.hurry)
-        batch = LeasedBatch(MSGPACK, len(jobs), settle, self._clock.mono_s(), lease_id)
+        batch = LeasedBatch(MSGPACK, len(kept), settle, self._clock.mono_s(), lease_id)
         lease.batch = _Running(service, batch)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lease.beat)
             nursery.start_soon(lease.report)
-            if (why := service.refusing()) is None:
-                await service.run(batch, BatchIn(jobs), service.room, _receive, _send)
-            else:
-                for job in jobs:
-                    lease.put(Outcome(job_id=job.job_id, type="refused", message=why))
+            for job in back:
+                lease.put(Outcome(job_id=job.job_id, type="refused", message=service.refusing() or NO_ROOM))
+            if kept:
+                await service.run(batch, BatchIn(kept), service.room, _receive, _send)
             await lease.wait_taken()
             nursery.cancel_scope.cancel()
+
+    def _sorted(self, jobs: Sequence[JobIn]) -> tuple[list[JobIn], list[JobIn]]:
+        """Return the jobs of a lease that may stay here, if only for their turn, and those that go back untried: too
+        many for their jobtype, or their last attempt and not to begin at once."""
+        service, now_s, jobtype = self._service, self._clock.mono_s(), jobs[0].name
+        begin = max(0, service.free)
+        self._ahead.came(jobtype, 0, now_s)
+        room = max(begin, self._ahead.window(self._slots, now_s) - service.jobs_in_hand)
+        kept, back = list(jobs[:begin]), list(jobs[room:])
+        for job in jobs[begin:room]:
+            (back if job.attempt > job.max_retry else kept).append(job)
+        if len(back) > len(jobs[room:]):
+            self._ahead.rest(now_s)
+        self._ahead.came(jobtype, len(kept), now_s)
+        return kept, back
 
     async def _wait_freed(self) -> None:
         async with trio.open_nursery() as nursery:

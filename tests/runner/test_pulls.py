@@ -26,6 +26,12 @@ def worker(*jobs: str, low: int = -9, high: int = 9, name: str = "w") -> Worker:
     )
 
 
+def test_a_worker_that_likes_batches_above_its_slots_gets_them_when_it_asks() -> None:
+    likes = msgspec.structs.replace(worker("mail"), batch=200)
+    with Pulls().waiting(likes, 100) as some, Pulls().waiting(likes, 500) as more:
+        assert (some.jobs_max, more.jobs_max) == (100, 200)
+
+
 async def test_the_poll_that_waited_longest_is_offered_what_it_takes() -> None:
     told: list[None] = []
     pulls = Pulls(lambda: told.append(None))

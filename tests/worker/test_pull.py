@@ -13,6 +13,7 @@ from jqd import App
 from jqd.worker.pull import Puller
 from jqd.worker.register import Registration, Slots
 from jqd.worker.service import Service, ServiceConfig
+from tests.loops.house import TrioClock
 
 URL = "http://daemon"
 DEEP = b"\x91" * 5_000 + b"\xc0"  # more than Python reads
@@ -49,6 +50,12 @@ class FakeDaemon:
         """What it answers first, by the last part of the path."""
         self.http = httpx2.AsyncClient(transport=httpx2.MockTransport(self._answer))
 
+    def give(self, *leases: list[dict[str, Any]]) -> None:
+        """Answer the next polls with these; one that waits now gets the first."""
+        self.leases = list(leases)
+        self.poll.set()
+        self.poll = trio.Event()
+
     async def _answer(self, request: httpx2.Request) -> httpx2.Response:
         body: Any = msgspec.msgpack.decode(request.content) if request.content else None
         status, told = 200, dict[str, Any]()
@@ -73,11 +80,11 @@ class FakeDaemon:
 
 @asynccontextmanager
 async def pulling(daemon: FakeDaemon, concurrency: int = 4) -> AsyncIterator[tuple[Puller, Service]]:
-    service = Service(app.jobs, ServiceConfig(concurrency=concurrency))
+    service = Service(app.jobs, ServiceConfig(concurrency=concurrency), clock=TrioClock())
     slots, source = Slots(lambda: concurrency, 500), random.Random(1)
     card = {"name": "w", "jobs": list(app.jobs)}
     place = Registration(URL, lambda: card, slots, worker_id="w", http=daemon.http, source=source)
-    puller = Puller(service, [place], daemon.http)
+    puller = Puller(service, [place], daemon.http, clock=TrioClock())
     async with trio.open_nursery() as nursery, daemon.http:
         nursery.start_soon(place.run)
         nursery.start_soon(puller.run)
@@ -87,8 +94,13 @@ async def pulling(daemon: FakeDaemon, concurrency: int = 4) -> AsyncIterator[tup
         nursery.cancel_scope.cancel()
 
 
-def job(job_id: str, name: str, argument: Any = None) -> dict[str, Any]:
-    return {"job_id": job_id, "name": name, "argument": argument, "attempt": 1, "max_retry": 0, "timeout": 600.0}
+def job(job_id: str, name: str, argument: Any = None, max_retry: int = 0) -> dict[str, Any]:
+    told = {"job_id": job_id, "name": name, "argument": argument}
+    return {**told, "attempt": 1, "max_retry": max_retry, "timeout": 600.0}
+
+
+def waits(jobs: int, seconds: float, letter: str, max_retry: int = 5) -> list[dict[str, Any]]:
+    return [job(f"{letter}{n}", "wait", seconds, max_retry) for n in range(jobs)]
 
 
 async def test_a_result_comes_as_it_was_returned(autojump_clock: None) -> None:
@@ -117,6 +129,41 @@ async def test_it_asks_for_as_many_as_can_begin_and_for_none_while_none_can(auto
         await trio.sleep(20)
         assert list(daemon.taken) == ["a", "c"]
         assert len(daemon.polled) > polls
+
+
+async def test_of_quick_jobs_it_asks_for_more_and_what_was_too_much_or_has_no_other_attempt_goes_back(
+    autojump_clock: None,
+) -> None:
+    """Each job takes 10 ms: with four at once forty end in a tenth of a second."""
+    daemon = FakeDaemon(*[waits(4, 0.01, f"{lease}-") for lease in range(50)])
+    async with pulling(daemon) as (_, service):
+        while len(daemon.taken) < 200:
+            await daemon.seen.wait()
+            daemon.seen = trio.Event()
+        assert daemon.polled[0]["max_jobs"] == 4
+        assert 30 <= max(poll["max_jobs"] for poll in daemon.polled) <= 40
+        daemon.give(waits(40, 0.01, "many-"), waits(20, 0.01, "last-", max_retry=0))
+        while len(daemon.taken) < 260:
+            await daemon.seen.wait()
+            daemon.seen = trio.Event()
+        told = {letter: [how for name, how in daemon.taken.items() if name.startswith(letter)] for letter in ("m", "l")}
+        assert [how["type"] for how in told["m"]].count("success") >= 36, "they had their turn"
+        back = [how for how in told["l"] if how["type"] == "refused"]
+        assert len(back) >= 16
+        assert back[0]["message"].startswith("it could not begin at once")
+        polls = len(daemon.polled)
+        daemon.give(waits(4, 0.01, "then-"))
+        while len(daemon.taken) < 264:
+            await daemon.seen.wait()
+            daemon.seen = trio.Event()
+        await trio.sleep(3)
+        assert {poll["max_jobs"] for poll in daemon.polled[polls + 1 :]} == {4}, "for a while it asks for no more"
+        await trio.sleep(20)
+        daemon.give(waits(30, 1.0, "slow-"))
+        while sum(name.startswith("slow-") for name in daemon.taken) < 26:
+            await daemon.seen.wait()
+            daemon.seen = trio.Event()
+        assert service.jobs_in_hand == 4, "nobody knows how long they take: the others wait for none of them"
 
 
 async def test_what_no_daemon_can_take_has_failed(autojump_clock: None) -> None:
