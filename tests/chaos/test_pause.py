@@ -191,12 +191,12 @@ async def _sysid(http: httpx2.AsyncClient, url: str) -> str:
     return str((await http.get(f"{url}/v1/stats", headers=MSGPACK)).json()["daemon"])
 
 
+@pytest.mark.long
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("longest", [5.0, pytest.param(20.0, marks=pytest.mark.long)])
 async def test_a_daemon_that_stood_still_or_was_cut_off_notices_before_it_sends_and_changes_nothing(
-    tmp_path: Path, longest: float
+    tmp_path: Path,
 ) -> None:
-    leases = (0.5, 1.1, 3.0, longest)
+    leases = (0.5, 1.1, 3.0, 20.0)
     async with ward(tmp_path, len(leases), LEASE) as all_:
         async with trio.open_nursery() as nursery:
             for patient, times in zip(all_.patients, leases, strict=True):

@@ -163,6 +163,7 @@ def test_a_killed_worker_costs_no_job(tmp_path: Path) -> None:
         assert (one.stop(), two.stop()) == (0, 0)
 
 
+@pytest.mark.long
 def test_data_survive_a_restart_and_the_store_dies_with_a_killed_daemon(tmp_path: Path) -> None:
     with short_directory() as base:
         with Daemon(base / "d") as daemon, Client(daemon.url) as client:

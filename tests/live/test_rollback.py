@@ -50,7 +50,7 @@ def lose_files(server: Valkey) -> None:
 @pytest.mark.parametrize(
     "loss",
     [
-        "tail",
+        pytest.param("tail", marks=pytest.mark.long),  # the simulation rolls back with each change
         "flushed",
         pytest.param("old copy", marks=pytest.mark.long),
         pytest.param("files", marks=pytest.mark.long),

@@ -109,6 +109,7 @@ def machines() -> Iterator[dict[str, Machine]]:
         yield {name: Machine(name, space, base / name, programs) for name, space in spaces.items()}
 
 
+@pytest.mark.long
 def test_every_command_of_the_page_works_where_it_is_to_be_typed(machines: dict[str, Machine]) -> None:
     a, b = machines["A"], machines["B"]
     assert [(where, bool(on)) for where, on, _, _ in BLOCKS] == [
