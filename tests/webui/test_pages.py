@@ -1,5 +1,8 @@
 """Every page in a real Chromium: light, dark, phone, with and without JavaScript; nothing foreign, nothing to say."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -30,7 +33,11 @@ def names(seen: Seen) -> str:
     return seen.name
 
 
-@pytest.mark.parametrize("seen", PAGES, ids=names)
+def in_a_browser(pages: Iterable[Seen]) -> list[Any]:
+    return [pytest.param(seen, id=seen.name, marks=[pytest.mark.long] * seen.again) for seen in pages]
+
+
+@pytest.mark.parametrize("seen", in_a_browser(PAGES))
 def test_a_page_is_sound(site: Site, chromium: Chromium, seen: Seen) -> None:
     def look(page: Page) -> list[str]:
         answer = page.goto(site.url + seen.path(site))
@@ -42,7 +49,7 @@ def test_a_page_is_sound(site: Site, chromium: Chromium, seen: Seen) -> None:
     assert chromium.look_at(look) == []
 
 
-@pytest.mark.parametrize("seen", REFUSED, ids=names)
+@pytest.mark.parametrize("seen", in_a_browser(REFUSED))
 def test_a_page_that_refuses_is_sound_too(site: Site, chromium: Chromium, seen: Seen) -> None:
     def look(page: Page) -> list[str]:
         answer = page.goto(site.url + seen.path(site))
