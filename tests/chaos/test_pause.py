@@ -192,7 +192,6 @@ async def _sysid(http: httpx2.AsyncClient, url: str) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(150)
 async def test_a_daemon_that_stood_still_or_was_cut_off_notices_before_it_sends_and_changes_nothing(
     tmp_path: Path,
 ) -> None:
