@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 R = TypeVar("R")
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
-WAIT_S = 90.0  # for all that one test looks at
+WAIT_S = 240.0  # for all that one test looks at: some pages, or a room of acts
 WAIT_MS = 20_000  # for a page, on a loaded machine
 DESKTOP = {"width": 1280, "height": 900}
 SEEN = ("color-contrast", "scrollable-region-focusable", "target-size", "label", "region")
@@ -36,6 +36,7 @@ class Chromium:
     def __init__(self, path: str) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="chromium")
         self._playwright = self._thread.submit(lambda: sync_playwright().start()).result(timeout=60)
+        expect.set_options(timeout=WAIT_MS)
         launch = self._playwright.chromium.launch
         self._browser: Browser = self._thread.submit(
             lambda: launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
@@ -48,9 +49,9 @@ class Chromium:
         self._thread.submit(self._playwright.stop).result(timeout=60)
         self._thread.shutdown()
 
-    def run(self, look: Callable[[Page], R], *, strict: bool = True, wait_s: float = WAIT_S, **options: Any) -> R:
-        """Return what `look` returns of a fresh page, within `wait_s`; `options` of its context. `strict`: nothing may
-        stand in the console, and nothing may be asked of another origin than the first."""
+    def run(self, look: Callable[[Page], R], *, strict: bool = True, **options: Any) -> R:
+        """Return what `look` returns of a fresh page; `options` of its context. `strict`: nothing may stand in the
+        console, and nothing may be asked of another origin than the first."""
 
         def within() -> R:
             page = self._new_page(options)
@@ -59,7 +60,7 @@ class Chromium:
             finally:
                 page.context.close()
 
-        return self._thread.submit(within).result(timeout=wait_s)
+        return self._thread.submit(within).result(timeout=WAIT_S)
 
     def look_at(self, look: Callable[[Page], R], *, strict: bool = True) -> R:
         """As `run`, where it does not matter what the page was shown before: a fresh one takes half a second."""

@@ -78,5 +78,5 @@ def test_open_pages_go_on_after_daemons_and_the_store_were_killed(couple: Pair, 
                 server.start()
                 followed.expect_live()
 
-        chromium.run(look, strict=False, wait_s=10 * SEEN_MS / 1_000)
+        chromium.run(look, strict=False)
         assert ui.stop() == 0
