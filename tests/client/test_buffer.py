@@ -1,5 +1,6 @@
 """Pushes in the background: bounds, errors and repeats, against a daemon that is acted or real but in memory."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -134,7 +135,26 @@ def test_it_is_bounded_in_jobs_and_bytes_and_a_push_waits_for_room(daemon, buffe
         buffer.push("echo", job_id="a", replace=True)
 
 
-def test_no_error_is_swallowed(daemon, buffers, caplog):
+class Logged(logging.Handler):
+    """Says when something was logged; behind the handlers that were there before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.event = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.event.set()
+
+
+@pytest.fixture
+def logged() -> Iterator[threading.Event]:
+    handler = Logged()
+    logging.getLogger().addHandler(handler)
+    yield handler.event
+    logging.getLogger().removeHandler(handler)
+
+
+def test_no_error_is_swallowed(daemon, buffers, caplog, logged):
     gone = Unreachable("nobody is there", sent=False)
     daemon.answers = [gone]
     buffer = buffers()
@@ -142,6 +162,7 @@ def test_no_error_is_swallowed(daemon, buffers, caplog):
     with pytest.raises(NotPushed, match=f"2 jobs are not known to be taken; the first, {one.job_id}: nobody") as told:
         buffer.flush()
     assert told.value.errors == {one.job_id: gone, two.job_id: gone}
+    assert logged.wait(WAIT_S)  # by the buffer's thread, when those who wait were told
     assert "2 jobs could not be pushed: nobody is there" in caplog.text
     with pytest.raises(Unreachable):
         one.confirm(0)
