@@ -188,9 +188,7 @@ class Furnished:
         found = dict(zip(keys, digests, strict=True))
         if self.client.type(life) == b"hash":
             fields: Any = self.client.hgetall(life)
-            of_seats = (b"knows", b"loose", b"doubt:")
-            rest = sorted((name, its) for name, its in fields.items() if not name.startswith(of_seats))
-            found[life] = repr(rest).encode()
+            found[life] = repr(sorted(fields.items())).encode()
         return found
 
 
