@@ -141,12 +141,14 @@ class World:
     def _forget(self) -> None:
         """Retention: a success whose children know, and whatever of it stands in journals."""
         store = self.random.choice(self.stores)
+        if not self.is_settled(self.stores.index(store)):
+            return  # it is being told what it forgot
         for job_id, row in sorted(store.rows.items()):
             parent = job_id.partition(".")[0]
             if row.state != "succeeded" or (parent != job_id and parent in self.stores[home(parent)].rows):
                 continue
             # What a journal has that is away, nobody takes from it.
-            wrote = (each for number in range(row.generation + 1) for each in self.wrote[job_id, number])
+            wrote = (each for (of, _), those in self.wrote.items() if of == job_id for each in those)
             if all(each.is_up for each in wrote) and store.may_forget(job_id) and job_id not in store.promised:
                 del store.rows[job_id]
                 store.children.pop(job_id, None)
