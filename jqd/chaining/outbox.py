@@ -27,7 +27,7 @@ from jqd.store import Shelf, Store
 
 ENTRIES = 500  # in one push: as many names as one call of the store gives; one sync
 UNDER_WAY = 4 * ENTRIES  # being pushed at once: some get their names while those before them are synced
-ENTRIES_BYTES = 4 << 20  # in one answer, as for scripts that move rows
+ENTRIES_BYTES = 4 << 20  # in one answer, as for functions that move rows
 UNDER_WAY_BYTES = 2 * ENTRIES_BYTES  # an eighth of `journal.pending_bytes_max`: a slow disk takes pushes besides
 LOOK_S = 2.0  # between looks for entries left by a daemon that died or hangs
 LEFT_S = 1.0  # an entry that has waited for so long was left

@@ -37,7 +37,7 @@ class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The part of a job that most jobs have not; a row of the store has it as it stands here."""
 
     then_text: str = ""
-    """See `then`; in base 64, for the scripts of the store read no bytes."""
+    """See `then`; in base 64, for the functions of the store read no bytes."""
     result_into: str = ""
     """The field of its argument that gets the results of its parents. Empty: they are its argument if it has none."""
     after: tuple[str, ...] = ()

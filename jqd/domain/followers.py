@@ -47,7 +47,7 @@ class OutboxEntry(NamedTuple):
 
 
 def read_entry(entry: bytes) -> OutboxEntry:
-    """Read an entry. Raises ValueError for what no script wrote."""
+    """Read an entry. Raises ValueError for what no function wrote."""
     parent, _, follows = entry.partition(b" ")
     tenant, jobs = _entry_decoder.decode(follows)
     return OutboxEntry(parent.decode(), tenant, jobs)

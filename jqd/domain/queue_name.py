@@ -1,6 +1,6 @@
 """The name of a job's queue: its jobtype, the version of all constraints, and those that limit it.
 
-Of each of these it has the name, the cost and the value of the key. `lua/include/limits.lua` reads it (docs/adr/0048).
+Of each of these it has the name, the cost and the value of the key. `lua/shared/limits.lua` reads it (docs/adr/0048).
 """
 
 from typing import NamedTuple, Protocol

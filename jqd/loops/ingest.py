@@ -5,7 +5,7 @@ other start. So a lost reply, a crash between apply and rsync, and a store that 
 case: `PositionMismatch` names the position to go on from. A position beyond anything we ever sent means another copy of
 this journal: it runs, or this directory is an older copy itself (`JournalForked`).
 
-    store position ──▶ ├── chunk ──┤── chunk ──┤        a chunk: ≤ 500 records, ≤ 1 MiB, one script call
+    store position ──▶ ├── chunk ──┤── chunk ──┤        a chunk: ≤ 500 records, ≤ 1 MiB, one call of the store
     journal            ├─ frame ─┤─ frame ─┤─ frame ─┤  record k of a frame has position frame start + k
 
 Of a backlog up to FLIGHTS_MAX chunks are in flight: the store applies them in order, and refuses one that begins
@@ -31,7 +31,7 @@ from jqd.loops.backoff import LoopBackoff
 from jqd.loops.lane_records import CHUNK_RECORDS, Chunk, LaneFrames, chunks
 from jqd.store import Store
 
-RESERVE_RECORDS = 4_000  # records read at once: some 20 ms of decoding, eight script calls
+RESERVE_RECORDS = 4_000  # records read at once: some 20 ms of decoding, eight calls of the store
 FLIGHTS_MAX = 3  # chunks unanswered: one being applied, one queued there, one on its way
 IDLE_TURNS = 20  # rounds without progress: a few are ordinary when the store changed, or answers crossed
 IDLE_S = 0.5  # wait in each further one, so that it does not take a whole core; `progress` reports it

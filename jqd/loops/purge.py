@@ -9,11 +9,11 @@ from jqd.loops.backoff import LoopBackoff
 from jqd.store import Store
 
 PURGE_EVERY_S = 5.0  # keep times are hours; this bounds how far the archive may overshoot its number of jobs
-PURGE_ROWS = 500  # a script must stay below about 5 ms
+PURGE_ROWS = 500  # a function must stay below about 5 ms
 
 
 class Purge:
-    """Purges one partition. Several daemons may purge at once: the script is idempotent."""
+    """Purges one partition. Several daemons may purge at once: the function is idempotent."""
 
     def __init__(self, *, store: Store, source: random.Random) -> None:
         self.backoff = LoopBackoff("purge", source=source)

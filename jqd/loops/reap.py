@@ -18,7 +18,7 @@ from jqd.runner import Runner
 from jqd.runner.departures import Departures
 from jqd.store import Member, Owner, Store
 
-REAP_JOBS = 500  # jobs a call puts back: a script must stay below about 5 ms
+REAP_JOBS = 500  # jobs a call puts back: a function must stay below about 5 ms
 
 
 class Reap:

@@ -29,7 +29,7 @@ from jqd.runner.departures import Departures
 from jqd.store import Lease, Store
 
 LOOK_S = 0.5  # a timeout is noticed so late, and measured too long by as much: within 2 s in all
-LOOK_JOBS = 500  # ended in one look: a script must stay below about 5 ms
+LOOK_JOBS = 500  # ended in one look: a function must stay below about 5 ms
 NO_HEARTBEAT = "NO_HEARTBEAT"  # begins the message of an attempt whose worker timed out
 
 

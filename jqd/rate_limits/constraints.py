@@ -97,7 +97,7 @@ class Limits(Limit, frozen=True, kw_only=True):
 
 
 class Constraint(Limit, frozen=True, omit_defaults=True):
-    """A constraint in force: the body of the setting. Scripts read it, too."""
+    """A constraint in force: the body of the setting. Functions read it, too."""
 
     until_ms: int = 0
     """None starts before that; 0: it is no pause."""

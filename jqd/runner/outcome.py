@@ -38,7 +38,7 @@ MESSAGE_LENGTH_MAX = 16_384  # characters kept of a message, its last ones: the 
 LOG_BYTES_MAX = 65_536  # kept of what an attempt printed, its last ones; it lives in the store's memory
 SUCCESS_LOG_BYTES_MAX = 8_192  # the same of a success: they are many, and each log goes through the journal
 ERROR_BYTES_MAX = 65_536  # of an error value; it lives in the store's memory with each failed attempt
-LOG_PLACE_MAX = 1 << 50  # bytes printed before: scripts of the store count exactly so far
+LOG_PLACE_MAX = 1 << 50  # bytes printed before: functions of the store count exactly so far
 RETRY_AFTER_S_MAX = BACKOFF_S_MAX
 
 _items = msgspec.msgpack.Decoder(list[Raw]).decode

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from jqd.scheduler.policies import Fair, Policy, Waiting
 
-NO_BOUND = 1 << 53  # worse than any rank: what scripts count exactly
+NO_BOUND = 1 << 53  # worse than any rank: what functions count exactly
 
 Row = TypeVar("Row", bound=Waiting)
 

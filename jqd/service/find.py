@@ -28,7 +28,7 @@ SETTLED_S = (
 SETTLED_POLL_S = 0.02
 COMING_POLL_S = 0.05  # between looks for a job on its way: that takes some milliseconds
 CLOCK_AHEAD_MS = 60_000  # other daemons' clocks may be ahead of ours by this and their ids still be believed
-JOBS_PER_CALL = 500  # looked at in one script of the store: it stays below a millisecond or two
+JOBS_PER_CALL = 500  # looked at in one function of the store: it stays below a millisecond or two
 
 T = TypeVar("T")
 

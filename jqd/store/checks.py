@@ -23,7 +23,7 @@ class Facts(NamedTuple):
     settings: Mapping[str, str] | None
     """None: it hides them, as managed servers do."""
     denied: tuple[str, ...]
-    """Commands of our scripts that this user may not run."""
+    """Commands of our functions that this user may not run."""
     ahead_ms: int
     """How far its clock is ahead of ours."""
     misplaced: tuple[Diagnostic, ...] = ()
@@ -110,7 +110,7 @@ CHECKS = (
         REFUSE,
         lambda facts: facts.denied,
         "the store's user may not run {0.commands}",
-        "jqd's scripts use these commands on its keys, and would fail half-way through a job's life",
+        "jqd's functions use these commands on its keys, and would fail half-way through a job's life",
         "allow them to that user: ACL SETUSER name {0.rights}",
     ),
     Check(

@@ -1,12 +1,12 @@
 """Jobs and outcomes ↔ what Redis keeps. What comes back is untrusted: it is checked, and refused by the key's name.
 
-    row of a job    ┌ MessagePack array, read by scripts too ─────────────────────┬ argument, as it was pushed ┐
+    row of a job    ┌ MessagePack array, read by functions too ───────────────────┬ argument, as it was pushed ┐
                     │ version, jobtype, priority, max_retry, timeout_s, keep, …   │ one MessagePack value      │
                     └─────────────────────────────────────────────────────────────┴────────────────────────────┘
                      … created: ms after the time in its id; then, if needed: eligible_at_ms, name, tags, backoff,
                      queue, expires_at_ms, flow, traceparent
 
-An outcome is kept as the journal has it, less its result. `lua/include/tries.lua` draws a row of failed attempts.
+An outcome is kept as the journal has it, less its result. `lua/shared/tries.lua` draws a row of failed attempts.
 """
 
 import re
@@ -70,7 +70,7 @@ _outcome_decoder = msgspec.msgpack.Decoder(Outcome)
 
 SUCCEEDED, RETRY, ENTRUSTED = Fate.SUCCEEDED, Fate.RETRY, Fate.ENTRUSTED  # reading one there costs as much as a call
 SAID_MORE = 6
-"""Stands to scripts for a fate: it succeeded, and jobs follow, or it printed something."""
+"""Stands to functions for a fate: it succeeded, and jobs follow, or it printed something."""
 _PLACED = {fate: fate.value for fate in Fate} | {Fate.FAILED: Fate.DEAD.value}
 """Whatever failed for good stays until somebody deals with it (adr/0001)."""
 
@@ -171,12 +171,12 @@ def grouped(outcomes: Iterable[Outcome]) -> list[Any]:
 
 
 def _meant(outcome: Outcome) -> str:
-    """Return the id as scripts take it: with the generation of the content that ran, where it is not the first."""
+    """Return the id as functions take it: with the generation of the content that ran, where it is not the first."""
     return f"{outcome.job_id}:{outcome.generation}" if outcome.generation else outcome.job_id
 
 
 def _extra(outcome: Outcome) -> bytes | str:
-    """Return what a script needs beside the packed outcome; see apply_outcomes.lua."""
+    """Return what a function needs beside the packed outcome; see apply_outcomes.lua."""
     if outcome.fate is SUCCEEDED:
         result = outcome.result if outcome.keep_result else b""
         if not outcome.follows and not outcome.log:
@@ -227,7 +227,7 @@ def decode_value(keys: Keys, name: str, job_id: str, row: object) -> bytes | Non
 
 
 def encode_large(large: LargeResult) -> bytes:
-    """The row of a large result: see lua/include/results.lua."""
+    """The row of a large result: see lua/shared/results.lua."""
     return b"\xc1%b %d %d" % (large.named.encode(), large.bytes, large.pieces)
 
 
@@ -323,18 +323,18 @@ def decode_members(keys: Keys, flat: list[object], identity: str) -> dict[str, M
 def list_of(keys: Keys, name: str, answer: object) -> list[object]:
     """An answer that must be an array. Raises Unreadable naming the key it was made from."""
     if not isinstance(answer, list):
-        raise _unreadable(keys[name], "?", f"the script answered {type(answer).__name__} instead of a list")
+        raise _unreadable(keys[name], "?", f"the function answered {type(answer).__name__} instead of a list")
     return answer
 
 
 def fields(keys: Keys, name: str, answer: object, count: int) -> list[object]:
-    """Return one row of an answer, padded with nil: an array of a script ends behind its last value.
+    """Return one row of an answer, padded with nil: an array of a function ends behind its last value.
 
     Raises Unreadable.
     """
     row = list_of(keys, name, answer)
     if len(row) > count:
-        raise _unreadable(keys[name], "?", f"the script answered {len(row)} values instead of {count}")
+        raise _unreadable(keys[name], "?", f"the function answered {len(row)} values instead of {count}")
     return row + [None] * (count - len(row))
 
 

@@ -26,9 +26,10 @@ from jqd.store import codec
 from jqd.store.config import StoreConfig
 from jqd.store.discover import Finder, finder_of
 from jqd.store.durable import CALL_S, Durability, Mark
+from jqd.store.functions import OTHERS_MAX, PREFIX, call_on, others, shipped
 from jqd.store.keys import Keys
 from jqd.store.pipeline import Pipeline, Words
-from jqd.store.scripts import OtherServer, script_words, translate
+from jqd.store.scripts import OtherServer, translate
 from jqd.store.store import Store
 from jqd.store.types import Owner, Renewed, StoreLook
 
@@ -95,7 +96,8 @@ class Connection:
 
         open_one = partial(trio.to_thread.run_sync, connect, limiter=self._limiter, abandon_on_cancel=False)
         link, lanes = (
-            Pipeline(open_one, calls_max, self._config.timeout_s) for calls_max in (self._calls_max, LANE_CALLS)
+            Pipeline(open_one, calls_max, self._config.timeout_s, shipped().load_words)
+            for calls_max in (self._calls_max, LANE_CALLS)
         )
         return client, link, lanes
 
@@ -104,7 +106,7 @@ class Connection:
         self._accepted.changed = reason
 
     async def call(self, name: str, *arguments: Any) -> object:
-        """Run a script. Raises StoreAway, StoreChanged, StoreRefused and the script's own errors."""
+        """Call a function. Raises StoreAway, StoreChanged, StoreRefused and the function's own errors."""
         return await self._run(self._link, name, arguments)
 
     async def call_behind(self, name: str, *arguments: Any) -> object:
@@ -117,16 +119,13 @@ class Connection:
 
     async def _run(self, link: Pipeline, name: str, arguments: tuple[Any, ...]) -> object:
         arguments = (self._now_ms() if self._now_ms is not None else 0, *arguments)
-        by_source = partial(script_words, self._keys, name, arguments, whole=True)
-        return await self._send(link, name, script_words(self._keys, name, arguments), by_source)
+        return await self._send(link, name, shipped().words(self._keys, name, arguments))
 
-    async def _send(
-        self, link: Pipeline, name: str, words: Words, by_source: Callable[[], Words] | None = None
-    ) -> object:
+    async def _send(self, link: Pipeline, name: str, words: Words) -> object:
         began_s = trio.current_time()
         with self._refusing_others():
             try:
-                answer = await link.call(words, by_source)
+                answer = await link.call(words)
             except redis.RedisError as error:
                 raise translate(error, name, self._keys) from error
         took_s = trio.current_time() - began_s
@@ -137,17 +136,28 @@ class Connection:
 
     async def on_one(self, work: Callable[["redis.Redis", Mark], T]) -> T:
         make: Callable[[], redis.Redis] = self._client.client
-        mark = script_words(self._keys, "mark", (0,), whole=True)
+        mark = shipped().words(self._keys, "mark", (0,))
 
         def run() -> T:
             try:
                 with make() as one:
-                    return work(one, partial(one.execute_command, *mark))
+                    return work(one, partial(call_on, one, mark))
             except redis.RedisError as error:
                 raise translate(error, "wait_durable", self._keys) from error
 
         with self._refusing_others():
             return await trio.to_thread.run_sync(run, limiter=self._limiter, abandon_on_cancel=False)
+
+    async def drop_old_libraries(self) -> None:
+        """Delete libraries of other versions, where too many have gathered; whoever still uses one loads it again."""
+        listed = await self._send(self._link, "function list", ("FUNCTION", "LIST", "LIBRARYNAME", PREFIX + "*"))
+        old = others(listed)
+        for name in old if len(old) > OTHERS_MAX else ():
+            try:
+                await self._link.call(("FUNCTION", "DELETE", name))
+            except redis.RedisError as error:
+                if str(error) != "Library not found":  # else another daemon was faster
+                    raise translate(error, "function delete", self._keys) from error
 
     @contextmanager
     def _refusing_others(self) -> Iterator[None]:
@@ -211,6 +221,7 @@ class RedisStore(Store):
                 )
             probe.accept(Accepted(run_id))
             answer = await probe.call("look", token_hex(8), run_id, history, int(fresh), self._config.place)
+            await probe.drop_old_libraries()
         except StoreMisplaced as error:
             # Before the first look any server was accepted: send nothing more to this one.
             for connection in (self._bulk, self._beat, self._waiting):

@@ -1,4 +1,4 @@
-"""Numbers of jobs by state, from rows that scripts keep (`lua/include/counts.lua`)."""
+"""Numbers of jobs by state, from rows that functions keep (`lua/shared/counts.lua`)."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -4,9 +4,8 @@
 """
 
 import ssl
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import redis
@@ -18,9 +17,10 @@ from jqd.domain.errors import StoreAway
 from jqd.store.checks import REFUSE, Facts, judge
 from jqd.store.config import StoreConfig
 from jqd.store.connect import _client
+from jqd.store.functions import call_on, shipped
 from jqd.store.keys import Keys
 from jqd.store.partition_check import judge_places, read_places
-from jqd.store.scripts import load_scripts, translate
+from jqd.store.scripts import translate
 
 TIMEOUT_S = 2.0  # of one answer; a slower server counts as away
 SETTINGS = ("save", "appendfsync", "no-appendfsync-on-rewrite")
@@ -76,13 +76,11 @@ def _settings(client: "redis.Redis") -> dict[str, str] | None:
 
 
 def _denied(client: "redis.Redis", keys: Keys) -> tuple[str, ...]:
-    execute: Callable[..., Any] = client.execute_command
-    return tuple(command.decode().upper() for command in execute("EVAL", _source(), len(keys.all), *keys.all, 0))
-
-
-@cache
-def _source() -> str:
-    return load_scripts()["allowed"].source
+    try:
+        refused = call_on(client, shipped().words(keys, "allowed", (0,)))
+    except redis.exceptions.OutOfMemoryError:
+        return ()  # a full server does not take the functions of a new version, and is told as `nearly_full`
+    return tuple(command.decode().upper() for command in refused)
 
 
 # ---------------------------------------------------------------- not served: retrying does not help
@@ -99,8 +97,8 @@ def _shut_out(error: redis.RedisError) -> Diagnostic:
             REFUSE,
             "the store's user may not do what jqd needs",
             f"the server answers: {words}",
-            "ACL SETUSER name ~{jqd:* +@read +@write +@scripting +@connection +info +time +config|get "
-            "(with the prefix you use)",
+            "ACL SETUSER name ~{jqd:* +@read +@write +@connection +fcall +function|load +function|list "
+            "+function|delete +info +time +config|get (with the prefix you use)",
         )
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.AuthorizationError)):
         return Diagnostic(

@@ -34,7 +34,7 @@ class JobMethods(ScriptMethods):
         groups: dict[tuple[str, int, int, int], list[object]] = {}
         copies: list[object] = []
         before = ""
-        for job in sorted(jobs, key=_id):  # as the script requires; they nearly always are
+        for job in sorted(jobs, key=_id):  # as the function requires; they nearly always are
             if job.id == before:
                 continue  # a copy right behind what it was copied from
             before = job.id
@@ -183,7 +183,7 @@ class JobMethods(ScriptMethods):
         """Make up to `limit` jobs ready whose date has come."""
         answer = await self._caller.call("promote", min(limit, CALL_JOBS_MAX), BYTES_MAX)
         match self._list("later", answer):
-            case [moved]:  # an array of a script ends at its first nil
+            case [moved]:  # an array of a function ends at its first nil
                 return Promoted(self._whole("later", moved), None)
             case [moved, due]:
                 return Promoted(self._whole("later", moved), None if due is None else self._whole("later", due))

@@ -1,7 +1,7 @@
 """Spells every key, and nobody else does. One hash tag for all keys of a partition keeps them together in a cluster.
 
-Every script gets all keys, in the order of NAMES; `lua/include/keys.lua` names them by it. Those of STEMS end in a
-colon, and a script appends the jobtype, the sysid, or what `lua/include/pages.lua`, `leases.lua` and `limits.lua` say.
+Functions in Lua get what stands before all keys, and `lua/shared/base.lua` puts the names behind it. Those of STEMS end
+in a colon, and a function appends the jobtype, the sysid, or what `pages.lua`, `leases.lua` and `limits.lua` say.
 """
 
 import re
@@ -9,7 +9,7 @@ import re
 from jqd.domain.errors import ConfigError
 from jqd.domain.record import Lane
 
-# name in scripts:type, in the order in which scripts get them; docs/build/STORE.md says what each holds.
+# name:type; docs/build/STORE.md says what each holds.
 _SPELLED = """
     jobs:hash ready:zset types:zset later:zset held:zset fence:string tries:hash ended:zset dead:zset outcome:hash
     result:hash results:zset tomb:zset applied:hash members:hash life:hash early:hash names:hash generation:hash
@@ -21,7 +21,6 @@ _SPELLED = """
     grouped:zset unique:hash notices:string history:hash historic:zset
 """
 KINDS = dict(pair.split(":") for pair in _SPELLED.split())
-NAMES = tuple(KINDS)
 _STEMS = (
     "ready held backlog page beats queues aside spent busy shelf loose pieces children parents grouped history historic"
 )
@@ -36,14 +35,14 @@ class Keys:
     def __init__(self, prefix: str, partition: int = 0) -> None:
         if not _PREFIX.fullmatch(prefix):
             raise ConfigError(f"the store prefix {prefix!r} is wrong: use 1 to 64 letters, digits, '_', '.' or '-'")
-        self._stem = f"{{{prefix}:{partition}}}:"
-        self.all = tuple((self[name] + (":" if name in STEMS else "")).encode() for name in NAMES)
+        self.stem = f"{{{prefix}:{partition}}}:"
+        """What stands before each."""
 
     def __getitem__(self, name: str) -> str:
         """The key called `name`; of a stem, its part before the colon."""
         if name not in KINDS:
             raise KeyError(name)
-        return self._stem + name
+        return self.stem + name
 
     def ready(self, jobtype: str) -> str:
         """Return the key of a type's ready jobs."""

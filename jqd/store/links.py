@@ -1,4 +1,4 @@
-"""The store's methods on jobs that wait for others (`lua/include/links.lua` draws their keys)."""
+"""The store's methods on jobs that wait for others (`lua/shared/links.lua` draws their keys)."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class Parent(NamedTuple):
     """"succeeded", "failed", "cancelled"; "gone": it was deleted since; empty: it began anew."""
     children: list[str]
     stage: int
-    """Of two notes of a parent the one of the later stage counts (`lua/include/links.lua`)."""
+    """Of two notes of a parent the one of the later stage counts (`lua/shared/links.lua`)."""
 
 
 class Due(NamedTuple):

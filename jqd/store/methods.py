@@ -1,4 +1,4 @@
-"""What the store's methods have in common: how they call scripts, and how they read the answers."""
+"""What the store's methods have in common: how they call functions, and how they read the answers."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
@@ -12,13 +12,13 @@ from jqd.store.types import CALL_JOBS_MAX
 from jqd.store.unreadable import UnreadableJobs
 
 STEP_JOBS = 500  # per call where a method works in steps by itself
-BYTES_MAX = 4 << 20  # rows one script reads to move jobs about: some milliseconds of copying
+BYTES_MAX = 4 << 20  # rows one function reads to move jobs about: some milliseconds of copying
 
 T = TypeVar("T")
 
 
 class ScriptMethods:
-    """Base of all parts of `Store`. One method, one script of the same name (docs/build/STORE.md)."""
+    """Base of all parts of `Store`. One method, one function of the same name (docs/build/STORE.md)."""
 
     def __init__(self, config: StoreConfig, keys: Keys, caller: ScriptCaller, heart: ScriptCaller) -> None:
         """`heart`: the connection for heartbeats."""

@@ -22,6 +22,8 @@ import hiredis
 import redis
 import trio
 
+from jqd.store.functions import is_loaded, is_missing
+
 Words = Sequence[Any]
 
 READ_BYTES = 1 << 16  # at once; an answer to a claim has some hundred thousand
@@ -31,11 +33,11 @@ _MORE = object()  # the answer is not whole yet
 class Call:
     """A call in flight."""
 
-    __slots__ = ("answer", "bell", "by_source", "error")
+    __slots__ = ("answer", "bell", "error", "packed")
 
-    def __init__(self, by_source: Callable[[], Words] | None) -> None:
-        self.by_source = by_source
-        """The same call for a server that does not have the script; None: it is that already."""
+    def __init__(self, packed: bytes) -> None:
+        self.packed: bytes | None = packed
+        """As it is sent; None: it was sent again, behind the library."""
         self.answer: object = _MORE
         self.error: redis.RedisError | None = None
         self.bell: trio.Event | None = None
@@ -53,12 +55,18 @@ class Call:
 class PipelinedConnection:
     """One open connection and its unanswered calls. Once broken, it stays broken."""
 
-    def __init__(self, connection: Any, timeout_s: float, broke: Callable[[redis.RedisError], None]) -> None:
+    def __init__(
+        self,
+        connection: Any,
+        timeout_s: float,
+        load_words: Callable[[], Words],
+        broke: Callable[[redis.RedisError], None],
+    ) -> None:
         """`connection`: redis-py's, open; its socket is ours now. `broke`: called when calls are lost with it."""
         self._connection = connection
         self._socket: socket.socket = connection._sock
         self._socket.setblocking(False)
-        self._timeout_s, self._broke = timeout_s, broke
+        self._timeout_s, self._load_words, self._broke = timeout_s, load_words, broke
         self._answers: Any = hiredis.Reader(
             protocolError=redis.InvalidResponse,
             replyError=redis.connection.DefaultParser.parse_error,
@@ -66,7 +74,8 @@ class PipelinedConnection:
         )
         self._buffer = bytearray(READ_BYTES)
         self._sent: deque[Call] = deque()
-        self._again: list[Call] = []  # the server had lost its scripts
+        self._again: list[Call] = []  # the server did not have the function
+        self._loading: Call | None = None
         self._reading = False
         self._room = trio.Event()
         self.error: redis.RedisError | None = None
@@ -92,11 +101,12 @@ class PipelinedConnection:
             self._room = trio.Event()
             await self._room.wait()
 
-    async def send(self, call: Call, packed: bytes) -> None:
+    async def send(self, call: Call) -> None:
         """Send a call; one at a time. Errors go to the call."""
+        assert call.packed is not None, "it is new"
         self._sent.append(call)
         try:
-            await self._write(packed)
+            await self._write(call.packed)
         except redis.RedisError as error:
             self.close(error)
 
@@ -117,8 +127,10 @@ class PipelinedConnection:
                 raise
             finally:
                 self._reading = False
-        if self._sent:
-            self._sent[0].ring()
+        for next_one in self._sent:
+            if next_one is not self._loading:  # that has no caller
+                next_one.ring()
+                return
 
     def close(self, error: redis.RedisError) -> None:
         """Close the connection: the results of unanswered calls are unknown."""
@@ -158,22 +170,25 @@ class PipelinedConnection:
         if isinstance(answer, redis.RedisError) and not isinstance(answer, redis.ResponseError):
             raise answer  # of the connection
         call = self._sent.popleft()
-        if isinstance(answer, redis.exceptions.NoScriptError) and call.by_source is not None:
+        if is_missing(answer) and call.packed is not None:
             self._again.append(call)
             return
-        if isinstance(answer, redis.ResponseError):
+        if is_missing(answer) and self._loading is not None and self._loading.error is not None:
+            answer = self._loading.error
+        if isinstance(answer, redis.ResponseError) and not (call is self._loading and is_loaded(answer)):
             call.error = answer
         else:
             call.answer = answer
         call.ring()
 
     async def _send_again(self) -> None:
-        """The server has lost its scripts, so the calls since then failed. Sending the source loads them again.
+        """The server does not have our functions, so no call since then was run. Load them, and send these once more.
 
         One that did get through came too early, and its answer says so. Nothing else is sent before all these are."""
-        for call in list(self._again):
-            assert call.by_source is not None, "a call by source needs no script"
-            packed, call.by_source = hiredis.pack_command(tuple(call.by_source())), None
+        self._loading = Call(hiredis.pack_command(tuple(self._load_words())))
+        for call in (self._loading, *self._again):
+            assert call.packed is not None, "what was sent again is not sent a third time"
+            packed, call.packed = call.packed, None
             self._sent.append(call)
             await self._write(packed)
         self._again.clear()
@@ -204,21 +219,28 @@ class PipelinedConnection:
 class Pipeline:
     """Calls to one server, in the order in which they are made, over a connection that is opened when it is needed."""
 
-    def __init__(self, open_one: Callable[[], Awaitable[Any]], calls_max: int, timeout_s: float) -> None:
-        """`open_one`: gives a connection of redis-py, or raises redis.RedisError. `calls_max`: unanswered at once."""
-        self._open_one, self._calls_max, self._timeout_s = open_one, calls_max, timeout_s
+    def __init__(
+        self,
+        open_one: Callable[[], Awaitable[Any]],
+        calls_max: int,
+        timeout_s: float,
+        load_words: Callable[[], Words],
+    ) -> None:
+        """`open_one`: gives a connection of redis-py, or raises redis.RedisError. `calls_max`: unanswered at once.
+        `load_words`: the command that loads the functions, for a server that does not have one."""
+        self._open_one, self._calls_max, self._timeout_s, self._load_words = open_one, calls_max, timeout_s, load_words
         self._turn = trio.StrictFIFOLock()  # to send
         self._wire: PipelinedConnection | None = None
         self._failure: redis.RedisError | None = None
         self._failures = 0
         self._retired = False
 
-    async def call(self, words: Words, by_source: Callable[[], Words] | None = None) -> object:
+    async def call(self, words: Words) -> object:
         """Make a call and return its answer.
 
         Raises redis.RedisError. It is not sent when an earlier call, unanswered at its begin, broke the connection.
         """
-        call, packed, failures = Call(by_source), hiredis.pack_command(tuple(words)), self._failures
+        call, failures = Call(hiredis.pack_command(tuple(words))), self._failures
         if self._turn.locked():
             await self._turn.acquire()
         else:  # the usual case: a pass of the scheduler would be a fifth of a call's cost
@@ -231,7 +253,7 @@ class Pipeline:
                 if self._failures != failures:
                     raise redis.ConnectionError(f"not sent, for the connection broke before: {self._failure}")
                 wire = await self._open()
-                await wire.send(call, packed)
+                await wire.send(call)
         finally:
             self._turn.release()
         with trio.CancelScope(shield=True):
@@ -247,7 +269,7 @@ class Pipeline:
             self._wire.close(redis.ConnectionError("the server closed the connection"))
         if self._wire is None or self._wire.error is not None:
             try:
-                self._wire = PipelinedConnection(await self._open_one(), self._timeout_s, self._fail)
+                self._wire = PipelinedConnection(await self._open_one(), self._timeout_s, self._load_words, self._fail)
             except redis.RedisError as error:
                 self._fail(error)
                 raise

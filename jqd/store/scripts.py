@@ -1,13 +1,5 @@
-"""Reads `lua/`, joins includes, calls by hash, and turns Redis errors into exceptions of ours.
+"""What methods need of a connection, and what errors of Redis and of our functions become."""
 
-A script names what it needs in one line, `--@include fail keys …`; each include is put there once, in that order.
-"""
-
-import hashlib
-import re
-from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from typing import Any, Protocol
 
 import redis
@@ -24,9 +16,8 @@ from jqd.domain.errors import (
     StoreUnsettled,
     SysidTaken,
 )
+from jqd.store.functions import is_missing
 from jqd.store.keys import KINDS, STEMS, Keys
-
-_INCLUDE = re.compile(r"^--@include ([a-z ]+)$", re.MULTILINE)
 
 # First words of server errors that pass by themselves or after a failover; anything else needs a human.
 WEATHER = frozenset({"LOADING", "BUSY", "MASTERDOWN", "MISCONF", "OOM", "TRYAGAIN", "NOREPLICAS", "ASK"})
@@ -40,7 +31,7 @@ class ScriptCaller(Protocol):
         """Return the identity of the store's life that we looked at last."""
 
     async def call(self, name: str, *arguments: Any) -> object:
-        """Run a script; `now_ms` is put before the arguments."""
+        """Call a function of the library; `now_ms` is put before the arguments."""
 
     async def call_behind(self, name: str, *arguments: Any) -> object:
         """As `call`, run after all earlier calls of this kind, without waiting for their answers."""
@@ -55,52 +46,8 @@ class OtherServer(redis.ConnectionError):
     """
 
 
-class Script:
-    def __init__(self, name: str, source: str) -> None:
-        self.name = name
-        self.source = source
-        self.sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-
-
-def load_scripts(root: Traversable | None = None) -> dict[str, Script]:
-    """All scripts by name. A missing include is an internal error: ValueError."""
-    lua = root or resources.files("jqd.store").joinpath("lua")
-    return {
-        entry.name.removesuffix(".lua"): _load(lua, entry) for entry in lua.iterdir() if entry.name.endswith(".lua")
-    }
-
-
-@cache
-def _shipped() -> dict[str, Script]:
-    """Return the shipped scripts, cached: reading them takes longer than a look at the store."""
-    return load_scripts()
-
-
-def _load(lua: Traversable, entry: Traversable) -> Script:
-    def include(match: re.Match[str]) -> str:
-        parts = []
-        for name in match[1].split():
-            part = lua.joinpath("include", f"{name}.lua")
-            if not part.is_file():
-                raise ValueError(f"{entry.name} includes {name!r}, but lua/include/{name}.lua does not exist")
-            parts.append(part.read_text(encoding="utf-8"))
-        return "".join(parts)
-
-    source = _INCLUDE.sub(include, entry.read_text(encoding="utf-8"))
-    if "--@include" in source:
-        raise ValueError(f"{entry.name} has an include line that is not understood; write: --@include name name")
-    return Script(entry.name.removesuffix(".lua"), source)
-
-
-def script_words(keys: Keys, name: str, arguments: tuple[Any, ...], *, whole: bool = False) -> tuple[Any, ...]:
-    """The command that runs a script with all keys and these arguments. `whole`: with its source."""
-    script = _shipped()[name]
-    head = ("EVAL", script.source) if whole else ("EVALSHA", script.sha)
-    return *head, len(keys.all), *keys.all, *arguments
-
-
 def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
-    """Return our exception for one of redis-py's. Messages of our scripts have nothing that a user wrote."""
+    """Return our exception for one of redis-py's. Messages of our functions have nothing that a user wrote."""
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.AuthorizationError)):
         return StoreRefused(f"the store does not let us in ({call}): {error}; check user and password in its URL")
     if isinstance(error, OtherServer):
@@ -123,6 +70,8 @@ def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
     if code == "CLUSTERDOWN":
         # This node has lost the others, or nobody serves some slots. Another may have taken its place meanwhile.
         return StoreChanged(f"the cluster, or this node of it, cannot serve now: {error}")
+    if is_missing(error):
+        return StoreAway("the store has lost jqd's functions again, as soon as they were loaded")
     if code in WEATHER:
         return (StoreFull if code == "OOM" else StoreAway)(f"the store cannot serve now: {code} {error}")
     return StoreRefused(f"the store refuses {call}: {error}")
@@ -147,4 +96,4 @@ def _named(name: str, detail: str, call: str, keys: Keys) -> StoreError:
         return StoreRefused(f"{call}: the key {key} is not a {KINDS[detail]}; something else wrote it: move it away")
     if name == "JQD_BAD_VALUE" and detail in KINDS:
         return StoreRefused(f"{call}: the key {keys[detail]} holds a value that jqd did not write; look at it by hand")
-    return StoreRefused(f"{call}: the script refused its arguments: {name} {detail}")
+    return StoreRefused(f"{call}: the function refused its arguments: {name} {detail}")

@@ -11,7 +11,7 @@ from jqd.store.methods import ScriptMethods, bound
 from jqd.store.types import Followed
 
 FOLLOWED_MAX = 100  # settings in one answer: some 30 kB of common ones
-FOLLOWED_BYTES_MAX = 1 << 20  # and of larger ones: the script and its answer take some ms, as any other's
+FOLLOWED_BYTES_MAX = 1 << 20  # and of larger ones: the function and its answer take some ms, as any other's
 
 
 class SettingMethods(ScriptMethods):

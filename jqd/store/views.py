@@ -20,7 +20,7 @@ CANCELLED = b"C"  # in place of an outcome, when a cancel ended the job; that of
 CRASHED = b"X"  # in place of an outcome: at how many deaths of daemons it was alone in flight
 EXPIRED = b"E"  # in place of an outcome: the instant (ms) when it was too late to begin
 ROW_BYTES_MAX = 1024  # of an unreadable row, for whoever looks what wrote it
-MEANT = re.compile(rb"G\d{1,16}:")  # before an outcome: the generation of the content that ran, which scripts read
+MEANT = re.compile(rb"G\d{1,16}:")  # before an outcome: the generation of the content that ran, which functions read
 WAITS = frozenset({"ready", "later", "nowhere"})
 
 

@@ -1,4 +1,4 @@
-"""What a data server holds, as plain Python: those commands of Redis that our scripts use, and no more.
+"""What a data server holds, as plain Python: those commands of Redis that our functions use, and no more.
 
 Keys, fields and values are bytes. A hash is a dict, a list a list, a string bytes, a sorted set a `SortedSet`; one that
 becomes empty is gone, as on the server. An argument may be a number: it is written as the server writes it.
@@ -175,7 +175,7 @@ class Keyspace:
 
     def hscan(self, key: bytes, cursor: bytes, option: bytes, count: Text) -> tuple[bytes, ...]:
         """HSCAN with COUNT, its answer flat: the cursor, then fields and values, in order of a number of each field."""
-        assert option == b"COUNT", "our scripts say how much they look at"
+        assert option == b"COUNT", "our functions say how much they look at"
         start, last = int(cursor), 0
         found: list[bytes] = []
         for at, field in sorted((zlib.crc32(field) + 1, field) for field in self._hash(key)):
@@ -250,7 +250,7 @@ class Keyspace:
 
     def lrem(self, key: bytes, count: Text, value: bytes) -> int:
         """LREM of the first one."""
-        assert int(count) == 1, "our scripts remove one"
+        assert int(count) == 1, "our functions remove one"
         rows = self._list(key)
         if value not in rows:
             return 0

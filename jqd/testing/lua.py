@@ -1,4 +1,4 @@
-"""Runs the store's own Lua scripts on a `Keyspace`, in the Lua that Redis has (5.1).
+"""Runs the store's own functions on a `Keyspace`, in the Lua that Redis has (5.1).
 
 Needs `lupa`, which is no dependency of jqd itself: the extra `testing` brings it.
 """
@@ -8,30 +8,30 @@ from importlib import resources
 from typing import Any
 
 from jqd.domain.extras import install_with
-from jqd.store.scripts import Script
+from jqd.store.functions import Library
 from jqd.testing.keyspace import ARRAYS, READS, WRITES, Keyspace, NoSuchKey, WrongType, text
 
 try:
     from lupa.lua51 import LuaRuntime
 except ImportError as error:
     raise ImportError(
-        f"jqd.testing.store runs the store's Lua scripts, and lupa is not installed: {install_with('testing')}"
+        f"jqd.testing.store runs the store's functions in Lua, and lupa is not installed: {install_with('testing')}"
     ) from error
 
 FEW = 200  # values of an array that are handed over on Lua's stack; it has room for some thousand
 
 
 class ScriptError(Exception):
-    """What a script failed with: its first word is the name of the error."""
+    """What a function failed with: its first word is the name of the error."""
 
 
 class Machine:
-    """One Lua for all servers of a process: scripts are compiled once, and run on the keyspace they are called for."""
+    """One Lua for all servers of a process: a library is loaded once, and run on the keyspace it is called for."""
 
     def __init__(self) -> None:
         self._lua = lua = LuaRuntime(encoding=None, unpack_returned_tuples=True, register_eval=False)
         self._keyspace = Keyspace()
-        self._compiled: dict[str, Any] = {}
+        self._loaded: dict[str, Any] = {}
         prelude = resources.files("jqd.testing").joinpath("server.lua").read_bytes()
         table = lua.table_from
         reads, writes = (
@@ -52,12 +52,15 @@ class Machine:
 
         return many if name in ARRAYS else one
 
-    def run(self, script: Script, keyspace: Keyspace, keys: Any, arguments: tuple[Any, ...]) -> object:
-        """What the script answers, as a client reads it. Raises ScriptError."""
-        compiled = self._compiled.get(script.sha) or self._compile(script)
+    def run(self, library: Library, name: str, keyspace: Keyspace, key: bytes, arguments: tuple[Any, ...]) -> object:
+        """What the function answers, as a client reads it. Raises ScriptError."""
+        loaded = self._loaded.get(library.digest)
+        if loaded is None:
+            loaded = self._loaded[library.digest] = self._load(library.source.partition("\n")[2].encode())
         self._keyspace = keyspace
         table = self._lua.table_from
-        good, answer = compiled(table(keys), table([_sent(word) for word in arguments]))
+        function = library.function(name).encode()
+        good, answer = loaded(function, table([key]), table([_sent(word) for word in arguments]))
         if good:
             return _read(answer)
         if isinstance(answer, (NoSuchKey, WrongType)):
@@ -67,15 +70,8 @@ class Machine:
         if isinstance(answer, Exception):
             raise answer  # a mistake in a command, or a call that we do not have
         if isinstance(answer, bytes):
-            raise ScriptError(f"ERR {script.name}: {answer.decode(errors='replace')}")
+            raise ScriptError(f"ERR {name}: {answer.decode(errors='replace')}")
         raise ScriptError(answer[b"err"].decode(errors="replace"))
-
-    def _compile(self, script: Script) -> Any:
-        first, _, rest = script.source.partition("\n")
-        may_write = "no-writes" not in first
-        compiled = self._load(f"--\n{rest}".encode(), script.name.encode(), may_write)
-        self._compiled[script.sha] = compiled
-        return compiled
 
 
 @cache

@@ -1,6 +1,6 @@
--- What a script finds on the server, for scripts that run in a test: `redis.call`, and so much of `cmsgpack` and `struct`
--- as ours use. The real ones are C. Given: the commands by name, which of them answer with an array, whether it may write.
--- Returns sandbox(may_write) → a table of globals; run(script, keys, arguments) → true and the answer, or false and the error.
+-- What a library finds on the server, for functions that run in a test: `redis.call`, and so much of `cmsgpack` and `struct`
+-- as ours use. The real ones are C. Given: the commands by name, and which of them answer with an array.
+-- Returns load(source) → run(function's name, keys, arguments) → true and the answer, or false and the error.
 local reads, writes, arrays = ...
 
 -- An array comes as several values, a long one as a table.
@@ -24,7 +24,7 @@ local function handlers(may_write)
     return {table.remove(found, 1), found}
   end
   return setmetatable(known, {__index = function(_, name)
-    error({err = 'ERR ' .. name .. ' is no command that this server has, or it writes in a script that says it does not'})
+    error({err = 'ERR ' .. name .. ' is no command that this server has, or it writes in a function that says it does not'})
   end})
 end
 
@@ -165,36 +165,43 @@ local function unpack_number(format, text, at)
   return whole(text, at or 1, 4)
 end
 
-local function sandbox(may_write)
-  local commands = handlers(may_write)
-  local globals = {
-    redis = {
-      call = function(name, ...) return commands[name](...) end,
-      pcall = function(name, ...)
-        local good, answer = pcall(commands[name], ...)
-        return good and answer or {err = tostring(answer)}
-      end,
-    },
-    cmsgpack = {unpack_limit = unpack_limit},
-    struct = {pack = pack, unpack = unpack_number},
-    string = string, table = table, math = math,
-    pcall = pcall, error = error, type = type, tonumber = tonumber, tostring = tostring, unpack = unpack,
-    ipairs = ipairs, pairs = pairs, select = select, setmetatable = setmetatable,
-  }
-  return setmetatable(globals, {
-    __index = function(_, name) error('Script attempted to access nonexistent global variable \'' .. name .. '\'') end,
-    __newindex = function(_, name) error('Script attempted to create global variable \'' .. name .. '\'') end,
-  })
-end
+-- What functions find, but `redis`; a library finds nothing of it while it is loaded.
+local BUILTINS = {
+  cmsgpack = {unpack_limit = unpack_limit},
+  struct = {pack = pack, unpack = unpack_number},
+  string = string, table = table, math = math,
+  pcall = pcall, error = error, type = type, tonumber = tonumber, tostring = tostring, unpack = unpack,
+  ipairs = ipairs, pairs = pairs, select = select, setmetatable = setmetatable,
+}
 
-local function load(source, name, may_write)
-  local globals = sandbox(may_write)
-  local script = assert(loadstring(source, name))
-  setfenv(script, globals)
-  return function(keys, arguments)
-    rawset(globals, 'KEYS', keys)
-    rawset(globals, 'ARGV', arguments)
-    return pcall(script)
+local function load(source)
+  local functions, commands = {}, nil  -- the latter: of the function that runs
+  local redis = {
+    call = function(name, ...) return commands[name](...) end,
+    pcall = function(name, ...)
+      local good, answer = pcall(commands[name], ...)
+      return good and answer or {err = tostring(answer)}
+    end,
+    register_function = function(given)
+      local flags = table.concat(given.flags, ' ')
+      functions[given.function_name] = {run = given.callback, commands = handlers(not flags:find('no-writes', 1, true))}
+    end,
+  }
+  local globals = setmetatable({redis = redis}, {
+    __index = function(_, name) error('Script attempted to access nonexistent global variable \'' .. name .. '\'') end,
+    __newindex = function(_, name) error('Attempt to modify a readonly table: global variable \'' .. name .. '\'') end,
+  })
+  local library = assert(loadstring(source, 'library'))
+  setfenv(library, globals)
+  library()
+  redis.register_function = nil
+  for name, value in pairs(BUILTINS) do
+    rawset(globals, name, value)
+  end
+  return function(name, keys, arguments)
+    local called = functions[name]
+    commands = called.commands
+    return pcall(called.run, keys, arguments)
   end
 end
 

@@ -1,4 +1,4 @@
-"""The store over a data server in memory: the real methods and scripts, held to the contract (`tests/contract`).
+"""The store over a data server in memory: the real methods and functions, held to the contract (`tests/contract`).
 
 store = FakeStore(clock)
 store.away = "cable pulled"      # every method raises StoreAway until it is None again
@@ -15,14 +15,15 @@ import trio
 from jqd.domain.clock import Clock
 from jqd.domain.errors import StoreAway, StoreChanged
 from jqd.store import Store, StoreConfig, StoreLook, codec
+from jqd.store.functions import Library, shipped
 from jqd.store.keys import Keys
-from jqd.store.scripts import Script, load_scripts, translate
+from jqd.store.scripts import translate
 from jqd.testing.keyspace import Keyspace, Value
 from jqd.testing.lua import ScriptError, machine
 from jqd.testing.places import Places
 
-SCRIPTS: dict[str, Script] = load_scripts()
-"""By name, as they are shipped."""
+LIBRARY: Library = shipped()
+"""What each of these stores runs; exchanged in tests."""
 
 
 class Server:
@@ -36,8 +37,8 @@ class Server:
         """How many lives were begun; a name is taken for each that may begin."""
 
     def run(self, name: str, keys: Keys, arguments: tuple[Any, ...]) -> object:
-        """Run a script. Raises ScriptError."""
-        return machine().run(SCRIPTS[name], self.keyspace, keys.all, arguments)
+        """Call a function. Raises ScriptError."""
+        return machine().run(LIBRARY, name, self.keyspace, keys.stem.encode(), arguments)
 
 
 class Client:

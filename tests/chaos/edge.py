@@ -1,14 +1,12 @@
 """The way from one daemon to the store, as a proxy that can be told to misbehave."""
 
 import random
-import re
 from pathlib import Path
 
 import trio
 
-from jqd.store.scripts import load_scripts
+from jqd.store.functions import shipped
 
-SHA = re.compile(rb"\$40\r\n([0-9a-f]{40})\r\n")
 CHUNK_BYTES = 65_536
 DROP_SHARE = 0.2  # of replies, while replies are dropped
 
@@ -49,9 +47,9 @@ class Edge:
             for scope in self._open:
                 scope.cancel()
 
-    def mute_at(self, script: str) -> trio.Event:
-        """The next call of this script goes to the store, and no reply comes from then on. Set when it has gone."""
-        self._muted_by = load_scripts()[script].sha.encode(), trio.Event()
+    def mute_at(self, function: str) -> trio.Event:
+        """The next call of this function goes to the store, and no reply comes from then on. Set when it has gone."""
+        self._muted_by = shipped().function(function).encode(), trio.Event()
         return self._muted_by[1]
 
     def mend(self) -> None:
@@ -94,7 +92,7 @@ class Edge:
                     await self._mended.wait()
                 elif self._mode == "drop" and replies and self._source.random() < DROP_SHARE:
                     break
-                if not replies and self._muted_by is not None and self._muted_by[0] in SHA.findall(data):
+                if not replies and self._muted_by is not None and self._muted_by[0] in data:
                     self.misbehave("mute")
                     self._muted_by[1].set()
                     self._muted_by = None

@@ -7,22 +7,32 @@ from typing import Any
 import msgpack
 import pytest
 import redis
+from lupa.lua51 import LuaError
 
-from jqd.store.scripts import Script
+from jqd.store.functions import FIRST, Library, load, shipped
+from jqd.store.keys import Keys
 from jqd.testing.keyspace import READS, WRITES, Keyspace
 from jqd.testing.lua import ScriptError, machine
 from tests.valkey import Valkey
 
 WALKS, COMMANDS = 12, 400
-CALL = Script("call", "#!lua\nreturn redis.call(unpack(ARGV))")
+
+
+def function(name: str, body: str, flags: str = "") -> tuple[str, Library]:
+    """A library of one function, and its name."""
+    base = shipped().files[FIRST]
+    return name, Library({FIRST: base, name: f"register('{name}', {{{flags}}}, function()\n{body}\nend)\n"})
+
+
+CALL = function("call", "return redis.call(unpack(ARGV))")
 # The last arguments of a command as Lua has them after some arithmetic: no text any more.
-CALL_NUMBERS = Script(
+CALL_NUMBERS = function(
     "call_numbers",
-    "#!lua\nfor at = 3, #ARGV do ARGV[at] = tonumber(ARGV[at]) or ARGV[at] end\nreturn redis.call(unpack(ARGV))",
+    "for at = 3, #ARGV do ARGV[at] = tonumber(ARGV[at]) or ARGV[at] end\nreturn redis.call(unpack(ARGV))",
 )
-UNPACK = Script(
+UNPACK = function(
     "unpack",
-    """#!lua flags=no-writes
+    """
 local function show(value)
   if type(value) == 'number' then
     return string.format('%.17g', value)
@@ -45,6 +55,7 @@ end
 local good, wrong = pcall(function() keep(cmsgpack.unpack_limit(ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]))) end)
 return good and shown or 'refused'
 """,
+    "'no-writes'",
 )
 KEYS = {"hash": (b"h1", b"h2"), "zset": (b"z1", b"z2"), "list": (b"l1", b"l2"), "string": (b"s1",)}
 UNORDERED = {"HKEYS", "HVALS"}
@@ -144,15 +155,19 @@ class Speaker:
         return self.score(), self.score(), *way, *limit, *scores
 
 
+EMPTY = Keys("x")
+"""Of no matter: commands name their keys."""
+
+
 def words(command: tuple[object, ...]) -> list[bytes]:
     """As a client sends them."""
     return [word if isinstance(word, bytes) else repr(word).encode() for word in command]
 
 
-def ours(script: Script, keyspace: Keyspace, arguments: list[bytes]) -> object:
+def ours(called: tuple[str, Library], keyspace: Keyspace, arguments: list[bytes]) -> object:
     """The answer, or the first word of the error."""
     try:
-        return machine().run(script, keyspace, (), tuple(arguments))
+        return machine().run(called[1], called[0], keyspace, b"", tuple(arguments))
     except ScriptError as error:
         return str(error).split()[0]
 
@@ -165,15 +180,16 @@ def theirs(answer: Any) -> object:
 @pytest.mark.parametrize("seed", range(WALKS))
 def test_commands_are_answered_as_by_a_real_server(fresh_valkey: Valkey, seed: int) -> None:
     speaker, keyspace = Speaker(seed), Keyspace()
-    script = CALL_NUMBERS if seed % 2 else CALL
+    called = function_name, library = CALL_NUMBERS if seed % 2 else CALL
     commands = [speaker.command() for _ in range(COMMANDS)]
     with redis.Redis.from_url(fresh_valkey.url) as client:
+        load(client, library)
         asked = client.pipeline(transaction=False)
         for command in commands:
-            asked.eval(script.source, 0, *words(command))
+            asked.execute_command(*library.words(EMPTY, function_name, tuple(words(command))))
         answers = [theirs(answer) for answer in asked.execute(raise_on_error=False)]
     for command, answer in zip(commands, answers, strict=True):
-        name, said = command[0], ours(script, keyspace, words(command))
+        name, said = command[0], ours(called, keyspace, words(command))
         assert isinstance(name, bytes)
         if name.decode() in SAYS_OK and answer == b"OK":
             continue
@@ -216,9 +232,11 @@ def test_messagepack_is_read_as_by_a_real_server(fresh_valkey: Valkey) -> None:
         asked.append([packed, b"%d" % source.randint(1, 4), b"%d" % source.choice((0, 0, 0, min(1, len(packed))))])
     asked += [[bytes([first]) + b"\x00" * 20, b"1", b"0"] for first in range(256)]
     with redis.Redis.from_url(fresh_valkey.url) as client:
+        name, library = UNPACK
+        load(client, library)
         pipe = client.pipeline(transaction=False)
         for one in asked:
-            pipe.eval(UNPACK.source, 0, *one)
+            pipe.execute_command(*library.words(EMPTY, name, tuple(one)))
         answers = pipe.execute()
     for one, answer in zip(asked, answers, strict=True):
         assert ours(UNPACK, Keyspace(), one) == answer, one[0][:40]
@@ -226,11 +244,22 @@ def test_messagepack_is_read_as_by_a_real_server(fresh_valkey: Valkey) -> None:
 
 
 def test_a_script_does_no_more_than_a_real_server_lets_it() -> None:
-    for source, wrong in (
-        ("#!lua flags=no-writes\nredis.call('SET', 'a', '1')", "SET is no command"),
-        ("#!lua\nredis.call('KEYS', '*')", "KEYS is no command"),
-        ("#!lua\nloose = 1", "create global variable 'loose'"),
-        ("#!lua\nreturn loose", "nonexistent global variable 'loose'"),
+    for body, flags, wrong in (
+        ("redis.call('SET', 'a', '1')", "'no-writes'", "SET is no command"),
+        ("redis.call('KEYS', '*')", "", "KEYS is no command"),
+        ("loose = 1", "", "readonly table: global variable 'loose'"),
+        ("return loose", "", "nonexistent global variable 'loose'"),
     ):
+        name, library = function("wrong", body, flags)
         with pytest.raises(ScriptError, match=wrong):
-            machine().run(Script("wrong", source), Keyspace(), (), ())
+            machine().run(library, name, Keyspace(), b"", ())
+
+
+@pytest.mark.parametrize("early", ["redis.call('TIME')", "string.rep('a', 3)", "ipairs({})"])
+def test_a_library_does_no_more_while_it_is_loaded_than_a_real_server_lets_it(fresh_valkey: Valkey, early: str) -> None:
+    name, library = function("early", "return 1")
+    library = Library({**library.files, "shared/early": f"local _ = {early}\n"})
+    with redis.Redis.from_url(fresh_valkey.url) as client, pytest.raises(redis.ResponseError):
+        load(client, library)
+    with pytest.raises(LuaError):
+        machine().run(library, name, Keyspace(), b"", ())

@@ -7,7 +7,6 @@ from msgspec import Raw
 from jqd.domain.job import Fate, Held, State
 from jqd.domain.settings import Setting
 from jqd.store import NameWanted, Release, StoreConfig
-from jqd.store.scripts import Script
 from jqd.testing import store as fakes
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
@@ -95,10 +94,8 @@ async def test_a_promised_name_is_free_again_in_its_time(store_bench: StoreBench
 @pytest.mark.parametrize("jump_s", JUMPS_S)
 async def test_all_retries_come_after_their_own_time(monkeypatch: pytest.MonkeyPatch, jump_s: int) -> None:
     """However many there are: some at a time are brought forward, and dates of pushers among them stay."""
-    source, some = fakes.SCRIPTS["promote"].source, "local RETRIES = 3 "
-    shortened = source.replace("local RETRIES = 5000 ", some)
-    assert some in shortened
-    monkeypatch.setattr(fakes, "SCRIPTS", {**fakes.SCRIPTS, "promote": Script("promote", shortened)})
+    shortened = fakes.LIBRARY.changed("promote", "local RETRIES = 5000 ", "local RETRIES = 3 ")
+    monkeypatch.setattr(fakes, "LIBRARY", shortened)
     store = FakeStore(clock := ManualClock(), StoreConfig())
     await store.look(fresh=True)
     bench = StoreBench(store, clock)

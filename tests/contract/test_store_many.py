@@ -2,7 +2,6 @@
 
 import pytest
 
-from jqd.store.scripts import Script
 from jqd.testing import store as memory
 from jqd.testing.clock import ManualClock
 from tests.contract.bench import StoreBench
@@ -26,10 +25,8 @@ async def test_a_claim_spends_thousands_of_buckets(store_bench: StoreBench) -> N
 async def test_what_is_let_go_at_once_is_bounded_over_all_queues_and_the_rest_follows_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    most, few = "limits.let_go_left = 2000", "limits.let_go_left = 3"
-    short = {name: Script(name, script.source.replace(most, few)) for name, script in memory.SCRIPTS.items()}
-    assert few in short["promote"].source
-    monkeypatch.setattr(memory, "SCRIPTS", short)
+    most, few = "starts.let_go_left() return 2000 end", "starts.let_go_left() return 3 end"
+    monkeypatch.setattr(memory, "LIBRARY", memory.LIBRARY.changed("shared/limits", most, few))
     clock = ManualClock()
     bench = StoreBench(memory.FakeStore(clock), clock)
     await bench.store.look(fresh=True)

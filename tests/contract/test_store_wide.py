@@ -1,6 +1,5 @@
 """10,000 children of one parent, 10,000 parents of one child: no call costs the server more than to apply jobs."""
 
-import hashlib
 import statistics
 
 import pytest
@@ -9,9 +8,9 @@ import redis
 from jqd.domain.flow import AFTER_MAX, BLOCKED_MS, Flow
 from jqd.domain.job import Fate
 from jqd.store import StoreConfig, open_store
+from jqd.store.functions import shipped
 from jqd.store.links import NEW, ParentNote, WatchPair
 from jqd.testing.clock import ManualClock
-from jqd.testing.store import SCRIPTS
 from tests.contract.bench import StoreBench, outcome
 from tests.valkey import Valkey
 
@@ -60,14 +59,11 @@ async def test_no_call_takes_long_whatever_waits_for_whatever(fresh_valkey: Valk
                 done |= {child for child, stands in (await store.note_parents(notes)).items() if stands.is_done}
                 await store.drop_links({one.entry: one.children for one in ended})
             assert done == {wide.id, *(child.id for child in children)}
-            names = {
-                hashlib.sha1(one.source.encode(), usedforsecurity=False).hexdigest(): name
-                for name, one in SCRIPTS.items()
-            }
+            names = {shipped().function(name): name for name in shipped().flags}
             took: dict[str, list[int]] = {}
             for each in server.slowlog_get(100_000):
-                sha = bytes(each["command"]).split()[1].decode(errors="replace")
-                took.setdefault(names.get(sha, ""), []).append(each["duration"])
+                called = bytes(each["command"]).split()[1].decode(errors="replace")
+                took.setdefault(names.get(called, ""), []).append(each["duration"])
             usual = statistics.median(took["apply_jobs"])
             cost = {name: statistics.median(took[name]) for name in LINKS if name in took}
             assert max(cost.values(), default=0) < 2 * usual, (usual, cost)

@@ -29,7 +29,7 @@ from jqd.testing.store import FakeStore
 from tests.contract.bench import ALL, JOURNAL, holds, outcome
 from tests.store.places import check_places
 
-GONE_MAX = 8  # as include/gone.lua has it
+GONE_MAX = 8  # as shared/gone.lua has it
 
 SYSIDS, TYPES = ("one", "two"), ("mail", "thumb")
 

@@ -82,7 +82,7 @@ AGED: dict[str, Mistake] = {
         28,
         "aged",
         "a claim goes on where a better job of another jobtype waits",
-        in_scripts("following.rank > elder.bound", "false"),
+        in_scripts("following.rank > call.bound", "false"),
         ages=True,
         dense=4,
     ),

@@ -121,7 +121,7 @@ APART: dict[str, Mistake] = {
         97,
         "innocent",
         "a death is laid to a job that was alone in the hand of its partition",
-        in_scripts("return noted == id or not is_suspect(id)", "return true"),
+        in_scripts("return noted == id or not Deaths.is_suspect(id)", "return true"),
         (PoisonGuard, "judge", _take_in_company),
         partitions=2,
     ),

@@ -195,8 +195,9 @@ MISTAKES: dict[str, Mistake] = {
         "what comes before its job is not remembered",
         in_scripts("  function note(one)\n", "  function note(one)\n  do return false end\n"),
         in_scripts(
-            "  note_cancel(id, to)\n  local sysid, fence = holder(id)\n",
-            "  if redis.call('HEXISTS', K.jobs, id) == 0 then return 0 end\n  local sysid, fence = holder(id)\n",
+            "    Change.note_cancel(id, to)\n    local sysid, fence = Holder.holder(id)\n",
+            "    if redis.call('HEXISTS', K.jobs, id) == 0 then return 0 end\n"
+            "    local sysid, fence = Holder.holder(id)\n",
         ),
     ),
     "overwrite-notes": mistake(
@@ -266,7 +267,7 @@ MISTAKES: dict[str, Mistake] = {
         62,
         "innocent",
         "a dead daemon's hand is as large as what its last steps left of it",
-        in_scripts("math.max(size, hand_noted(sysid)) == 1", "size == 1"),
+        in_scripts("math.max(size, Deaths.hand_noted(sysid)) == 1", "size == 1"),
     ),
     **AGED,
     **APART,

@@ -62,7 +62,7 @@ LENT: dict[str, Mistake] = {
         99,
         "overlap",
         "a store that forgot a hand-over is not told of it again",
-        in_scripts("elseif not is_forgotten(one.fence) or has_ended", "elseif true or has_ended"),
+        in_scripts("elseif not is_forgotten(one.fence) or Move.has_ended", "elseif true or Move.has_ended"),
         lends=True,
     ),
     "older-lease-stays": mistake(
@@ -71,7 +71,7 @@ LENT: dict[str, Mistake] = {
         "again",
         "an old hand-over that is told again hides how a later claim ended",
         in_scripts(
-            "return hold.fence == one.fence or hold.sysid == WORKERS", "return hold.fence == one.fence or false"
+            "return hold.fence == one.fence or hold.sysid == Holder.WORKERS", "return hold.fence == one.fence or false"
         ),
         lends=True,
     ),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from jqd.store.scripts import Script
+from jqd.store.functions import Library
 from jqd.testing import store
 from tests.harness.bugs import Bug
 
@@ -34,17 +34,15 @@ class Mistake(NamedTuple):
 
 
 def in_scripts(piece: str, wrong: str) -> tuple[Any, str, Callable[[Any], Any]]:
-    """A part that exchanges a piece of Lua in all scripts of the store that have it. LookupError: none has it once."""
+    """A part that exchanges a piece of Lua in all files of the store that have it. LookupError: none has it once."""
 
-    def plant(real: dict[str, Script]) -> dict[str, Script]:
-        found = [one for one in real.values() if one.source.count(piece) == 1]
+    def plant(real: Library) -> Library:
+        found = [name for name, text in real.files.items() if text.count(piece) == 1]
         if not found:
-            raise LookupError(
-                f"no script has once what is to be wrong in it: plant the mistake where this went: {piece}"
-            )
-        return real | {one.name: Script(one.name, one.source.replace(piece, wrong)) for one in found}
+            raise LookupError(f"no file has once what is to be wrong in it: plant the mistake where this went: {piece}")
+        return Library({**real.files, **{name: real.files[name].replace(piece, wrong) for name in found}})
 
-    return store, "SCRIPTS", plant
+    return store, "LIBRARY", plant
 
 
 def mistake(

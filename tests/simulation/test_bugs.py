@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from jqd.service import handlers, pauses, workers
-from jqd.testing.store import SCRIPTS
+from jqd.testing.store import LIBRARY
 from tests.harness.bugs import Bug
 from tests.simulation import simulate
 from tests.simulation.bugs import MISTAKES, hunt, plan_of, planted
@@ -73,4 +73,4 @@ def test_each_mistake_finds_its_place_in_the_code_as_it_is_now() -> None:
 def test_a_mistake_in_lua_that_is_not_there_any_more_is_not_planted() -> None:
     _, _, plant = in_scripts("return what_nobody_wrote", "return nil")
     with pytest.raises(LookupError, match="what_nobody_wrote"):
-        plant(SCRIPTS)
+        plant(LIBRARY)

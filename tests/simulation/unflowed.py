@@ -18,7 +18,7 @@ from jqd.service.push import Pushed
 from jqd.service.services import Services
 from jqd.store import JobView
 from tests.simulation.mistake import Mistake, Real, in_scripts, mistake
-from tests.simulation.unreleased import NOTES_ENDS, in_script
+from tests.simulation.unreleased import unnoted_in
 
 
 def _forget_released(real: Real) -> Real:
@@ -89,7 +89,7 @@ UNFLOWED: dict[str, Mistake] = {
         14,
         "parent,group early",
         "a parent under an own id that lags behind later jobs counts as one that is gone",
-        in_script("watch_parents", "redis.call('ZSCORE', K.tomb, 'p' .. one.id)", "false"),
+        in_scripts("redis.call('ZSCORE', K.tomb, 'p' .. one.id)", "false"),
         flows=True,
         dense=2,
     ),
@@ -98,7 +98,7 @@ UNFLOWED: dict[str, Mistake] = {
         2,
         "void",
         "a parent that is tried anew has failed for whoever was told so",
-        in_script("note_parents", "tonumber(known_stage) >= stage or", "known ~= '' or"),
+        in_scripts("tonumber(known_stage) >= stage or", "known ~= '' or"),
         flows=True,
         dense=2,
     ),
@@ -107,7 +107,7 @@ UNFLOWED: dict[str, Mistake] = {
         4,
         "void",
         "nobody is told that a parent begins anew",
-        in_scripts("    blocked.note_ends({id}, now_ms)  -- it has not ended", "    -- it has not ended"),
+        in_scripts("    Counts.note_ends({id}, now_ms)  -- it has not ended", "    -- it has not ended"),
         flows=True,
         dense=2,
     ),
@@ -126,7 +126,7 @@ UNFLOWED: dict[str, Mistake] = {
         106,
         "stuck,group never",
         "nobody is told of what ends as a dead hand is emptied",
-        in_script("reap", NOTES_ENDS, ""),
+        unnoted_in("reap"),
         awaits=True,
         flows=True,
         dense=3,

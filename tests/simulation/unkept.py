@@ -58,7 +58,7 @@ UNKEPT: dict[str, Mistake] = {
         102,
         "older",
         "a store that was emptied gives numbers below those that journals tell",
-        in_scripts("if revision > highest then", "if false then"),
+        in_scripts("if revision > call.highest then", "if false then"),
         changes=True,
     ),
     "late-endings-dropped": mistake(
@@ -66,7 +66,7 @@ UNKEPT: dict[str, Mistake] = {
         173,
         "again",
         "an ending of a later content is not remembered when an earlier one has ended the job",
-        in_scripts("    end_late(one)\n    too_late(one)", "    too_late(one)"),
+        in_scripts("      end_late(one)\n      too_late(one)", "      too_late(one)"),
         changes=True,
     ),
     "names-lapse": mistake(
@@ -91,8 +91,8 @@ UNKEPT: dict[str, Mistake] = {
         "unrun",
         "an ending counts for any content whose revision is older than the claim",
         in_scripts(
-            "one.id, one.meant, one.kept = id, number(one.generation, 'generation'), meant_so(one.generation, packed)",
-            "one.id, one.kept = id, meant_so(one.generation, packed)",
+            "one.id, one.meant, one.kept = id, number(one.generation, 'generation'), ",
+            "one.id, one.kept = id, ",
         ),
         changes=True,
         dense=4,
@@ -111,7 +111,7 @@ UNKEPT: dict[str, Mistake] = {
         75,
         "twins,conflict",
         "a store gives names while it is told what it forgot, in whatever life they were asked for",
-        in_scripts("expect_life(identity)\nexpect_settled(identity)\n", ""),
+        in_scripts("  Life.expect_life(identity)\n  Settled.expect_settled(identity)\n", ""),
         changes=True,
         dense=6,
     ),
@@ -121,9 +121,9 @@ UNKEPT: dict[str, Mistake] = {
         "date",
         "a job that leaves a hand is ready, whatever date its content was given meanwhile",
         in_scripts(
-            "elseif eligible_at_ms > now_ms then\n      redis.call('ZADD', K.later, eligible_at_ms, id)\n"
-            "      blocked.note(",
-            "elseif false then\n      blocked.note(",
+            "elseif eligible_at_ms > now_ms then\n    redis.call('ZADD', K.later, eligible_at_ms, id)\n"
+            "    Counts.note_blocked(",
+            "elseif false then\n    Counts.note_blocked(",
         ),
         changes=True,
     ),

@@ -30,8 +30,9 @@ class Count:
         stats = {name: row["calls"] for name, row in self._client.info("commandstats").items()}
         done = {name: calls - self._before.get(name, 0) for name, calls in stats.items()}
         self._before = stats
-        self.scripts = done.get("cmdstat_evalsha", 0) + done.get("cmdstat_eval", 0)
-        self.inside = sum(done.values()) - self.scripts - done.get("cmdstat_info", 0)
+        self.scripts = done.get("cmdstat_fcall", 0)
+        ours = ("cmdstat_fcall", "cmdstat_info", "cmdstat_function|load")
+        self.inside = sum(calls for name, calls in done.items() if name not in ours)
         return self
 
 

@@ -8,18 +8,18 @@ import redis
 from jqd.store import Store
 from jqd.store.keys import Keys
 from jqd.testing.keyspace import NOTHING, Keyspace, SortedSet
-from jqd.testing.store import SCRIPTS, FakeStore
+from jqd.testing.store import LIBRARY, FakeStore
 from tests.harness.recount import WHOLE, counted, hands, recount
 from tests.store.indexes import check_indexes
 from tests.store.owners import check_owners
 
 KEYS = Keys("jqd")
-READS = frozenset(name for name, script in SCRIPTS.items() if "no-writes" in script.source.partition("\n")[0])
+READS = frozenset(name for name, flags in LIBRARY.flags.items() if "no-writes" in flags)
 """What the servers, and the fake, let change nothing: behind it stands what stood before."""
 
 
 class Raw(Protocol):
-    """The server, not by way of scripts."""
+    """The server, not by way of functions."""
 
     def hset(self, name: Any, key: Any, value: Any, /) -> object: ...
     def zadd(self, name: Any, /, *words: Any) -> object: ...

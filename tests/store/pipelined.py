@@ -16,7 +16,7 @@ TIMEOUT_S = 5.0  # of an answer; the clock jumps where it is waited for
 CALLS_MAX = 3
 LARGE = b"x" * 5_000_000  # more than a socket takes before it is read
 OK = b"+OK\r\n"
-NOSCRIPT = b"-NOSCRIPT No matching script.\r\n"
+MISSING = b"-ERR Function not found\r\n"
 
 
 class Opened:
@@ -59,7 +59,7 @@ class Calls:
     def __init__(self, nursery: trio.Nursery) -> None:
         self.opened: list[Opened] = []
         self.refusal: redis.RedisError | None = None
-        self.link = Pipeline(self._open, CALLS_MAX, TIMEOUT_S)
+        self.link = Pipeline(self._open, CALLS_MAX, TIMEOUT_S, lambda: ("LOAD", "library"))
         self.ended: dict[int, object] = {}
         self.scopes: dict[int, trio.CancelScope] = {}
         self._nursery = nursery
@@ -85,7 +85,7 @@ class Calls:
     async def _call(self, number: int) -> None:
         with trio.CancelScope() as self.scopes[number]:
             try:
-                answer = await self.link.call(("SHA", number), lambda: ("SOURCE", number))
+                answer = await self.link.call(("CALL", number))
             except redis.RedisError as error:
                 answer = str(error)
             self.ended[number] = answer

@@ -1,4 +1,4 @@
-"""Where jobs lie in a real store; and our scripts with pages so short that a few jobs fill several of them."""
+"""Where jobs lie in a real store; and our functions with pages so short that a few jobs fill several of them."""
 
 import re
 from collections.abc import Iterator
@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from jqd.store import scripts
+from jqd.store import connect, doctor, functions
 from jqd.store.keys import Keys
+from jqd.testing import store as memory
 from tests.harness.recount import miscounted
 from tests.store.counting import mirror
 
-LUA = Path(scripts.__file__).parent / "lua"
+LUA = Path(functions.__file__).parent / "lua"
 READY_MAX, PAGE_MAX = 1, 3
 
 
@@ -24,16 +25,18 @@ def short_pages(directory: Path, **constants: str) -> Iterator[None]:
     copytree(LUA, directory / "lua")
     for name, value in {"READY_MAX": READY_MAX, "PAGE_MAX": PAGE_MAX, **constants}.items():
         places = 0
-        for file in (directory / "lua" / "include").glob("*.lua"):
+        for file in (directory / "lua" / "shared").glob("*.lua"):
             text, found = re.subn(
-                rf"^( *)local {name} = .*$", rf"\1local {name} = {value}", file.read_text(), flags=re.M
+                rf"^( *(?:local |[A-Z]\w*\.)){name} = .*$", rf"\g<1>{name} = {value}", file.read_text(), flags=re.M
             )
             file.write_text(text)
             places += found
         assert places == 1, name
-    short = scripts.load_scripts(directory / "lua")
+    short = functions.read_library(directory / "lua")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scripts, "_shipped", lambda: short)
+        for module in (functions, connect, doctor):
+            patch.setattr(module, "shipped", lambda: short)
+        patch.setattr(memory, "LIBRARY", short)
         yield
 
 

@@ -11,6 +11,7 @@ from jqd.domain.errors import PositionMismatch, StoreAway, StoreChanged
 from jqd.domain.job import Change, ChangeKind, Job, State
 from jqd.domain.record import Lane, cancel_of
 from jqd.store import NameWanted, StoreConfig, open_store
+from jqd.store.functions import load, shipped
 from jqd.store.keys import Keys
 from jqd.testing.clock import ManualClock
 from tests.contract.bench import JOURNAL, StoreBench, setting
@@ -24,7 +25,8 @@ DURABLE = ("--appendfsync", "always")  # what a script wrote is in the file when
 @pytest.fixture
 def own() -> Iterator[Valkey]:
     """A server of this test alone."""
-    with valkey(*DURABLE) as server:
+    with valkey(*DURABLE) as server, redis.Redis.from_url(server.url) as client:
+        load(client, shipped())  # as in `bench`
         yield server
 
 
@@ -37,9 +39,9 @@ async def assert_shut(bench: StoreBench) -> None:
 
 
 def served(server: Valkey) -> bool:
-    """Whether any script ran on this run of the server."""
+    """Whether any function ran on this run of the server."""
     with redis.Redis.from_url(server.url) as client:
-        return any(name.startswith("cmdstat_eval") for name in client.info("commandstats"))
+        return any(name.startswith("cmdstat_fcall") for name in client.info("commandstats"))
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ from jqd.domain.errors import StoreAway, StoreRefused
 from jqd.domain.job import Fate, Held, State
 from jqd.domain.record import Lane
 from jqd.store import NameWanted, Owner, RedisStore, StoreConfig, StoreStats, connect, open_store
+from jqd.store.functions import shipped
 from jqd.store.keys import KINDS, STEMS, Keys
-from jqd.store.scripts import load_scripts
 from tests.contract.bench import ALL, JOURNAL, StoreBench, holds, ids, outcome, setting
 from tests.store.proxy import Proxy
 from tests.valkey import Valkey
 
 KEYS = Keys("jqd")
-SCRIPTS = load_scripts()
+FUNCTION = shipped().function
 
 Call = Callable[[StoreBench, Owner, list[Held]], Awaitable[object]]
 
@@ -80,7 +80,7 @@ async def test_a_lost_answer_may_be_asked_for_again(
     client.flushall()
     bench.at = dict.fromkeys(Lane, 0)
     owner, held = await prepare(bench)
-    proxy.lose_answer(SCRIPTS[name].sha.encode())
+    proxy.lose_answer(FUNCTION(name).encode())
     with pytest.raises(StoreAway):
         await call(bench, owner, held)
     assert proxy.hits == 1
@@ -90,7 +90,7 @@ async def test_a_lost_answer_may_be_asked_for_again(
 
 async def test_a_claim_whose_answer_was_lost_is_found(bench: StoreBench, proxy: Proxy) -> None:
     owner, held = await prepare(bench)
-    proxy.lose_answer(SCRIPTS["get_waiting_jobs"].sha.encode())
+    proxy.lose_answer(FUNCTION("get_waiting_jobs").encode())
     with pytest.raises(StoreAway):
         await bench.claim(owner)
     believed = await bench.store.get_held(owner)
@@ -103,7 +103,7 @@ async def test_a_claim_whose_answer_was_lost_is_found(bench: StoreBench, proxy: 
 async def test_a_seat_whose_answer_was_lost_is_taken_again(bench: StoreBench, proxy: Proxy) -> None:
     owner, held = await prepare(bench)
     for name in ("reserve_sysid", "give_back"):
-        proxy.lose_answer(SCRIPTS[name].sha.encode())
+        proxy.lose_answer(FUNCTION(name).encode())
         with pytest.raises(StoreAway):
             await bench.join()
     again = await bench.join()
@@ -119,7 +119,7 @@ async def test_flushed_scripts_are_loaded_again(store: RedisStore, client: "redi
 
 async def test_no_answer_in_time_is_weather(bench: StoreBench, proxy: Proxy) -> None:
     await bench.join()
-    proxy.stall(SCRIPTS["stats"].sha.encode())
+    proxy.stall(FUNCTION("stats").encode())
     with pytest.raises(StoreAway, match="does not answer"):
         await bench.store.stats()
     await bench.push()
@@ -137,7 +137,7 @@ async def test_heartbeats_do_not_wait_behind_bulk_calls(proxy: Proxy) -> None:
     async with open_store(StoreConfig(url=proxy.url, timeout_s=2.0, connections_max=1)) as store:
         owner = await store.reserve_sysid("one", previous_epoch_dead=True, through=True)
         await store.renew_sysid(owner, through=True)
-        proxy.stall(SCRIPTS["stats"].sha.encode())
+        proxy.stall(FUNCTION("stats").encode())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(expect_away, store)
             nursery.start_soon(expect_away, store)

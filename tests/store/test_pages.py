@@ -1,4 +1,4 @@
-"""Jobs far back in a long queue lie in pages (`lua/include/pages.lua`): what waits, comes and goes as if they did not.
+"""Jobs far back in a long queue lie in pages (`lua/shared/pages.lua`): what waits, comes and goes as if they did not.
 
 Most tests use pages of three jobs. Random walks have a long form: pytest tests/store -k is_a_queue --queue-walks 200
 (half a second each, every fourth with the pages that ship and many more jobs, some seconds).

@@ -6,7 +6,7 @@ import trio
 from jqd.domain.errors import JqdError, PositionMismatch, StoreAway
 from jqd.domain.job import Job
 from jqd.domain.record import Lane
-from jqd.store.scripts import load_scripts
+from jqd.store.functions import shipped
 from tests.contract.bench import JOURNAL, StoreBench
 from tests.store.proxy import Proxy
 
@@ -51,7 +51,7 @@ async def test_flushed_scripts_are_loaded_again_for_all_of_them(bench: StoreBenc
 
 async def test_a_lost_answer_leaves_all_behind_it_to_be_sent_again(bench: StoreBench, proxy: Proxy) -> None:
     batch = Batch(bench, 5)
-    proxy.lose_answer(load_scripts()["apply_jobs"].sha.encode())
+    proxy.lose_answer(shipped().function("apply_jobs").encode())
     await batch.apply()
     assert set(batch.failed) == set(range(5))
     assert all(isinstance(error, StoreAway) for error in batch.failed.values())

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from jqd.store import pipeline as link_module
-from tests.store.pipelined import NOSCRIPT, OK, TIMEOUT_S, Calls, calls
+from tests.store.pipelined import MISSING, OK, TIMEOUT_S, Calls, calls
 
 __all__ = ["calls"]
 
@@ -18,16 +18,16 @@ __all__ = ["calls"]
 async def sent_three(calls: Calls) -> None:
     """Three are sent, the fourth waits for its turn, and the fifth behind it."""
     await calls.begin(1, 2, 3, 4, 5)
-    assert [await calls.wire.next() for _ in range(3)] == ["SHA 1", "SHA 2", "SHA 3"]
+    assert [await calls.wire.next() for _ in range(3)] == ["CALL 1", "CALL 2", "CALL 3"]
     assert calls.wire.heard_nothing()
 
 
 async def test_the_next_are_sent_before_the_first_is_answered(calls: Calls) -> None:
     await sent_three(calls)
     await calls.wire.say(b"+one\r\n")
-    assert await calls.wire.next() == "SHA 4"
+    assert await calls.wire.next() == "CALL 4"
     await calls.wire.say(b"+two\r\n", b"+three\r\n")
-    assert await calls.wire.next() == "SHA 5"
+    assert await calls.wire.next() == "CALL 5"
     await calls.wire.say(b":4\r\n", b"*-1\r\n")
     await calls.until({1: b"one", 2: b"two", 3: b"three", 4: 4, 5: None})
     assert len(calls.opened) == 1
@@ -68,7 +68,7 @@ async def test_with_the_connection_breaks_all_that_is_unanswered_or_was_to_follo
     breaks, says = BREAKS[how]
     await sent_three(calls)
     await calls.wire.say(OK)
-    assert await calls.wire.next() == "SHA 4"
+    assert await calls.wire.next() == "CALL 4"
     await breaks(calls)
     await trio.sleep(2 * TIMEOUT_S)
     told = {number: str(answer) for number, answer in calls.ended.items()}
@@ -78,7 +78,7 @@ async def test_with_the_connection_breaks_all_that_is_unanswered_or_was_to_follo
     assert told[5].startswith(f"not sent, for the connection broke before: {says}")
     assert calls.wire.cut
     await calls.begin(6)
-    assert await calls.wire.next() == "SHA 6"
+    assert await calls.wire.next() == "CALL 6"
     await calls.wire.say(OK)
     await wait_all_tasks_blocked()
     assert (calls.ended[6], len(calls.opened)) == (b"OK", 2)
@@ -89,7 +89,7 @@ async def test_answers_that_nobody_asked_for_break_it_for_nobody_else(calls: Cal
     await calls.wire.say(OK, OK, OK, OK)
     await wait_all_tasks_blocked()
     assert calls.opened[0].cut
-    assert [await calls.wire.next(), await calls.wire.next()] == ["SHA 4", "SHA 5"]
+    assert [await calls.wire.next(), await calls.wire.next()] == ["CALL 4", "CALL 5"]
     await calls.wire.say(b"+four\r\n", b"+five\r\n")
     await calls.until({1: b"OK", 2: b"OK", 3: b"OK", 4: b"four", 5: b"five"})
 
@@ -118,43 +118,57 @@ async def test_a_connection_that_the_server_is_through_with_is_not_used(calls: C
     await wait_all_tasks_blocked()
     await (calls.wire.say(says) if says else calls.wire.far.aclose())
     await calls.begin(2)
-    assert await calls.wire.next() == "SHA 2"
+    assert await calls.wire.next() == "CALL 2"
     await calls.wire.say(b"+two\r\n")
     await calls.until({1: b"OK", 2: b"two"})
     assert [one.cut for one in calls.opened] == [True, False]
 
 
-async def test_a_server_that_lost_its_scripts_gets_their_source_in_the_same_order(calls: Calls) -> None:
+@pytest.mark.parametrize("loaded", [OK, b"-ERR Library 'x' already exists\r\n"], ids=["loaded", "by another"])
+async def test_a_server_that_lost_our_functions_gets_them_and_the_calls_in_the_same_order(
+    calls: Calls, loaded: bytes
+) -> None:
     await sent_three(calls)
-    await calls.wire.say(OK, NOSCRIPT)
+    await calls.wire.say(OK, MISSING)
     await wait_all_tasks_blocked()
     assert calls.wire.heard_nothing(), "nothing is sent before it is known who else met that"
-    await calls.wire.say(NOSCRIPT)
-    assert [await calls.wire.next(), await calls.wire.next()] == ["SOURCE 2", "SOURCE 3"]
-    assert [await calls.wire.next()] == ["SHA 4"]
-    await calls.wire.say(b"+two\r\n", b"-ERR three is wrong\r\n")
-    assert [await calls.wire.next()] == ["SHA 5"]
-    await calls.wire.say(OK, NOSCRIPT)
-    assert [await calls.wire.next()] == ["SOURCE 5"]
-    await calls.wire.say(NOSCRIPT)
-    words = "No matching script."
-    await calls.until({1: b"OK", 2: b"two", 3: "three is wrong", 4: b"OK", 5: words})
+    await calls.wire.say(MISSING)
+    assert [await calls.wire.next() for _ in range(3)] == ["LOAD library", "CALL 2", "CALL 3"]
+    await calls.wire.say(loaded, b"+two\r\n", b"-ERR three is wrong\r\n")
+    assert [await calls.wire.next() for _ in range(2)] == ["CALL 4", "CALL 5"]
+    await calls.wire.say(OK, MISSING)
+    assert [await calls.wire.next() for _ in range(2)] == ["LOAD library", "CALL 5"]
+    await calls.wire.say(OK, MISSING)
+    await calls.until({1: b"OK", 2: b"two", 3: "three is wrong", 4: b"OK", 5: "Function not found"})
+
+
+async def test_where_they_cannot_be_loaded_the_calls_say_why(calls: Calls) -> None:
+    await calls.begin(1, 2)
+    await calls.wire.say(MISSING, MISSING)
+    assert [await calls.wire.next() for _ in range(5)][2:] == ["LOAD library", "CALL 1", "CALL 2"]
+    await calls.wire.say(b"-OOM command not allowed\r\n", MISSING, b"+by another\r\n")
+    await calls.until({1: "command not allowed", 2: b"by another"})
+    await calls.begin(3)
+    assert await calls.wire.next() == "CALL 3"
+    await calls.wire.say(OK)
+    await calls.until({1: "command not allowed", 2: b"by another", 3: b"OK"})
 
 
 async def test_calls_that_were_to_be_sent_again_break_with_the_connection(calls: Calls) -> None:
     await sent_three(calls)
-    await calls.wire.say(NOSCRIPT, NOSCRIPT)
+    await calls.wire.say(MISSING, MISSING)
     await calls.wire.far.aclose()
     await wait_all_tasks_blocked()
     assert [calls.ended[number] for number in (1, 2, 3)] == ["the server closed the connection"] * 3
 
 
 async def test_one_that_got_through_between_keeps_its_answer(calls: Calls) -> None:
-    """Somebody else loaded the script just before it."""
+    """Somebody else loaded the library just before it."""
     await calls.begin(1, 2)
-    await calls.wire.say(NOSCRIPT, b"-ERR too early\r\n")
-    assert [await calls.wire.next() for _ in range(3)] == ["SHA 1", "SHA 2", "SOURCE 1"]
-    await calls.wire.say(OK)
+    await calls.wire.say(MISSING, b"-ERR too early\r\n")
+    assert [await calls.wire.next() for _ in range(3)] == ["CALL 1", "CALL 2", "LOAD library"]
+    assert await calls.wire.next() == "CALL 1"
+    await calls.wire.say(OK, OK)
     await calls.until({1: b"OK", 2: "too early"})
 
 
@@ -166,7 +180,7 @@ async def test_a_caller_who_is_cancelled_waits_for_what_was_sent(calls: Calls) -
     await wait_all_tasks_blocked()
     assert calls.ended == {}
     await calls.wire.say(b"+one\r\n", b"+two\r\n", b"+three\r\n")
-    assert await calls.wire.next() == "SHA 5"
+    assert await calls.wire.next() == "CALL 5"
     await calls.wire.say(b"+five\r\n")
     await calls.until({1: b"one", 2: b"two", 3: b"three", 5: b"five"})
 
@@ -174,7 +188,7 @@ async def test_a_caller_who_is_cancelled_waits_for_what_was_sent(calls: Calls) -
 async def test_a_call_of_one_who_is_cancelled_already_is_not_sent(calls: Calls) -> None:
     with trio.CancelScope() as scope:
         scope.cancel()
-        await calls.link.call(("SHA", 1))
+        await calls.link.call(("CALL", 1))
     assert scope.cancelled_caught
     assert not calls.opened
 
@@ -203,7 +217,7 @@ async def test_cancelled_at_any_step_a_call_takes_nobody_elses_answer(calls: Cal
                     if number in calls.scopes:
                         calls.scopes[number].cancel()
             for number in numbers:
-                assert calls.ended.get(number, b"") in (f"SHA {number}".encode(), b""), number
+                assert calls.ended.get(number, b"") in (f"CALL {number}".encode(), b""), number
             assert all(number in calls.ended for number in numbers[::2])
             if not left and step:
                 break

@@ -38,7 +38,7 @@ ERRORS: dict[str, type[StoreError] | None] = {
     "MISCONF the server cannot save to disk": StoreAway,
     "OOM command not allowed when used memory > 'maxmemory'.": StoreFull,
     "BUSY a script is running. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.": StoreAway,
-    "NOSCRIPT No matching script.": None,
+    "ERR Function not found": None,
     "CLUSTERDOWN Hash slot not served": StoreChanged,
     "MOVED 3999 127.0.0.1:6381": StoreChanged,
     "ASK 3999 127.0.0.1:6381": StoreAway,

@@ -1,4 +1,4 @@
-"""Scripts as text: joined, headed, and named as the house wants them; and what becomes of each error."""
+"""Functions in Lua as text: joined, headed, and named as the house wants them; and what becomes of each error."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import redis
-from lupa.lua51 import LuaRuntime
 
 from jqd.domain.errors import (
     ConfigError,
@@ -19,33 +18,36 @@ from jqd.domain.errors import (
     SysidTaken,
 )
 from jqd.store import RedisStore, StoreConfig
-from jqd.store.keys import KINDS, Keys
-from jqd.store.scripts import OtherServer, load_scripts, translate
+from jqd.store.functions import Library, read_library, shipped
+from jqd.store.keys import Keys
+from jqd.store.scripts import OtherServer, translate
+from jqd.testing.keyspace import Keyspace
+from jqd.testing.lua import machine
 
 LUA = Path(__file__).parents[2] / "jqd" / "store" / "lua"
 FILES = sorted(LUA.glob("*.lua"))
 KEYS = Keys("jqd")
-LOCALS_LEFT = 9  # an include may grow by so many before a script must be divided, or names put into blocks
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_script_is_headed_and_names_its_arguments_once(path: Path) -> None:
+def test_every_function_is_headed_and_names_its_arguments_once(path: Path) -> None:
     text = path.read_text()
-    assert text.startswith("#!lua"), "a full server must refuse the whole script, not half of it"
-    for word in ("KEYS ", "ARGV ", "Returns", "Errors", "Cost"):
+    assert re.findall(r"^register\('(\w+)'", text, re.MULTILINE) == [path.stem]
+    for word in ("ARGV ", "Returns", "Errors", "Cost"):
         assert f"\n-- {word}" in text, f"the header says nothing of {word}"
     code = "\n".join(line.split("--")[0] for line in text.splitlines())
-    assert not re.search(r"\bKEYS\b", code), "keys are named by include/keys.lua alone"
+    assert not re.search(r"\bKEYS\b", code), "keys are named by shared/base.lua alone"
     arguments = re.findall(r"ARGV\[\d+\]", code)
     assert len(arguments) == len(set(arguments)), "each argument is named once"
     for banned in ("'KEYS'", "'SCAN'", "'ZSCAN'", "'SMEMBERS'"):
         assert banned not in text
 
 
-def test_scripts_that_free_memory_run_on_a_full_server() -> None:
-    first = {path.stem: path.read_text().splitlines()[0] for path in FILES}
-    plain = {name for name, line in first.items() if line == "#!lua"}
-    reading = {name for name, line in first.items() if line == "#!lua flags=no-writes"}
+def test_functions_that_free_memory_run_on_a_full_server() -> None:
+    flags = shipped().flags
+    assert flags.keys() == {path.stem for path in FILES}
+    plain = {name for name, its in flags.items() if not its}
+    reading = {name for name, its in flags.items() if its == {"no-writes"}}
     assert plain == {"apply_jobs", "put_history", "put_piece", "reserve_edit", "reserve_names", "reserve_unique"}
     looking = {"allowed", "get_ends", "get_held", "get_jobs", "get_outbox", "is_owed", "resolve", "unfinished"}
     looking |= {"get_piece", "get_history"}
@@ -62,10 +64,10 @@ def test_scripts_that_free_memory_run_on_a_full_server() -> None:
         "queue_place",
         "stats",
     }
-    assert all(line == "#!lua flags=allow-oom" for name, line in first.items() if name not in plain | reading)
+    assert all(its == {"allow-oom"} for name, its in flags.items() if name not in plain | reading)
 
 
-def test_every_script_has_a_method_or_helps_one() -> None:
+def test_every_function_has_a_method_or_helps_one() -> None:
     helpers = {
         "allowed",
         "bury",
@@ -82,57 +84,37 @@ def test_every_script_has_a_method_or_helps_one() -> None:
     assert {path.stem for path in FILES} - helpers <= set(dir(RedisStore))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_what_a_shared_piece_needs_stands_before_it(path: Path) -> None:
-    """Lua would look for it among the globals, and only when that line is reached."""
-    pieces = {piece.stem: piece.read_text() for piece in (LUA / "include").glob("*.lua")}
-    line = re.search(r"^--@include (.*)$", path.read_text(), re.MULTILINE)
-    before: list[str] = []
-    for name in line[1].split() if line else ():
-        header = " ".join(line.removeprefix("-- ") for line in pieces[name].splitlines() if line.startswith("--"))
-        needs = re.search(r"\bNeeds ([a-z, ]+)", header)
-        wanted = re.findall(r"[a-z]+", needs[1]) if needs else []
-        assert [each for each in wanted if each in pieces and each not in before] == [], name
-        before.append(name)
-
-
-def test_every_script_has_locals_left() -> None:
-    """Lua has 200 in one function: a script that has them all breaks with the next one in any include."""
-    names = ", ".join(f"free_{number}" for number in range(LOCALS_LEFT))
-    load = LuaRuntime().eval("function(source) return (select(2, loadstring(source))) end")
-    mistakes = {
-        name: load(f"local {names}\n" + script.source.partition("\n")[2])  # the first line is none of Lua
-        for name, script in load_scripts().items()
-    }
-    assert {name: mistake for name, mistake in mistakes.items() if mistake} == {}
-
-
-def test_lua_names_the_keys_as_python_does() -> None:
-    text = (LUA / "include" / "keys.lua").read_text()
-    assert re.findall(r"(\w+) = '(\w+)'", text) == list(KINDS.items())
-    places = [(name, int(number)) for name, number in re.findall(r"(\w+) = KEYS\[(\d+)\]", text)]
-    assert places == [(name, number) for number, name in enumerate(KINDS, 1)]
-    assert KEYS.all[:2] == (b"{jqd:0}:jobs", b"{jqd:0}:ready:")
+def test_keys_are_spelled_alike_in_python_and_lua() -> None:
     assert KEYS.ready("a:b") == "{jqd:0}:ready:a:b"
     with pytest.raises(KeyError):
         KEYS["job"]
+    library = shipped()
+    probe = "register('probe', {}, function() return {K.jobs, K.ready, K.historic} end)\n"
+    files = {name: text for name, text in library.files.items() if "/" in name}
+    told = machine().run(Library({**files, "probe": probe}), "probe", Keyspace(), KEYS.stem.encode(), ())
+    assert told == [KEYS[name].encode() for name in ("jobs", "ready", "historic")][:1] + [
+        f"{KEYS[name]}:".encode() for name in ("ready", "historic")
+    ]
 
 
-def test_includes_are_joined_in_order(tmp_path: Path) -> None:
-    (tmp_path / "include").mkdir()
-    (tmp_path / "include" / "one.lua").write_text("local one = 1\n")
-    (tmp_path / "include" / "two.lua").write_text("local two = 2\n")
-    (tmp_path / "sum.lua").write_text("#!lua\n-- adds\n--@include one two\nreturn one + two\n")
-    script = load_scripts(tmp_path)["sum"]
-    assert script.source == "#!lua\n-- adds\nlocal one = 1\nlocal two = 2\n\nreturn one + two\n"
-    assert len(script.sha) == 40
-
-
-@pytest.mark.parametrize("line", ["--@include gone", "--@include", "--@include Two.lua"])
-def test_a_bad_include_is_a_mistake(tmp_path: Path, line: str) -> None:
-    (tmp_path / "sum.lua").write_text(f"#!lua\n{line}\nreturn 1\n")
-    with pytest.raises(ValueError, match="sum"):
-        load_scripts(tmp_path)
+def test_a_library_is_named_by_what_is_in_it(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "base.lua").write_text("local one = 1\n")
+    (tmp_path / "shared" / "two.lua").write_text("Two.two = 2\n")
+    (tmp_path / "sum.lua").write_text("register('sum', {'no-writes'}, function() return one + Two.two end)\n")
+    library = read_library(tmp_path)
+    assert library.source.startswith(f"#!lua name=jqd_{library.digest}\nlocal DIGEST = '{library.digest}'\n")
+    assert library.source.endswith(
+        "}\nlocal one = 1\nlocal Two = {}\ndo\nTwo.two = 2\nend\ndo\n"
+        "register('sum', {'no-writes'}, function() return one + Two.two end)\nend\n"
+    )
+    assert library.flags == {"sum": {"no-writes"}}
+    assert library.function("sum") == f"sum_{library.digest}"
+    other = library.changed("sum", "one + Two", "Two")
+    assert other.digest != library.digest
+    assert library.changed("sum", "one", "one").digest == library.digest
+    with pytest.raises(LookupError, match="sum"):
+        library.changed("sum", "three", "")
 
 
 @pytest.mark.parametrize(
@@ -146,6 +128,7 @@ def test_a_bad_include_is_a_mistake(tmp_path: Path, line: str) -> None:
         (redis.ResponseError("MISCONF errors writing to the AOF file"), StoreAway),
         (redis.ResponseError("BUSY running a script"), StoreAway),
         (redis.ResponseError("NOREPLICAS not enough"), StoreAway),
+        (redis.ResponseError("Function not found"), StoreAway),
         (redis.AuthenticationError("wrong"), StoreRefused),
         (redis.ResponseError("WRONGTYPE of a key"), StoreRefused),
         (redis.ResponseError("JQD_WRONG_TYPE jobs script: x"), StoreRefused),
@@ -163,7 +146,7 @@ def test_errors_become_ours(error: redis.RedisError, becomes: type[Exception]) -
     translated = translate(error, "promote", KEYS)
     assert type(translated) is becomes
     inner = becomes in (StoreRefused, StaleOwner, PositionMismatch)
-    assert ("promote" in str(translated)) == inner, "what passes by itself is told to pushers, and they know no scripts"
+    assert ("promote" in str(translated)) == inner, "what passes by itself is told to pushers, who know no functions"
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,22 @@
-#!lua flags=allow-oom
 -- Where the lanes of a journal stand; makes the journal known, so that its ids are "on their way" from now on, and others
 -- keep what ends its jobs until it tells since when it keeps them.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity as the caller knows it, last field, then position fields
 -- Returns  one position per position field, nil for a lane never applied
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(fields)
---@include fail keys now life kept
-local _, now_us = clock(ARGV[1])
-local last_field = ARGV[3]
-local FIRST = 4
+register('applied', {'allow-oom'}, function()
+  local _, now_us = clock(ARGV[1])
+  local last_field = ARGV[3]
+  local FIRST = 4
 
-expect('applied', 'kept', 'life')
-expect_life(ARGV[2])
-redis.call('HSETNX', K.applied, last_field, '')
-local fields = {unpack(ARGV, FIRST)}
-local journal = fields[1]:match('^[^:]*')
-local since, told_at = kept_since(journal)
-if told_at < now_us - SILENT_US then
-  tell_kept(journal, since, now_us)
-end
-return redis.call('HMGET', K.applied, unpack(fields))
+  expect('applied', 'kept', 'life')
+  Life.expect_life(ARGV[2])
+  redis.call('HSETNX', K.applied, last_field, '')
+  local fields = {unpack(ARGV, FIRST)}
+  local journal = fields[1]:match('^[^:]*')
+  local since, told_at = Kept.kept_since(journal)
+  if told_at < now_us - Kept.SILENT_US then
+    Kept.tell_kept(journal, since, now_us)
+  end
+  return redis.call('HMGET', K.applied, unpack(fields))
+end)

@@ -1,68 +1,67 @@
-#!lua flags=allow-oom
 -- Cancels jobs from a journal and moves its position, in one step.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, then "id" or "id@generation": it is meant for contents up to that one
 -- Returns  per id the jobtype of that job, "" of one that is not here; nil when these were applied before
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(ids · members · log jobs), and the bytes of their rows
---@include fail keys now counts order queues heads pages position holder move stands early tries results change
-local now_ms = clock(ARGV[1])
-local field, from, to = ARGV[2], ARGV[3], ARGV[4]
-local FIRST = 5
+register('apply_cancels', {'allow-oom'}, function()
+  local now_ms = clock(ARGV[1])
+  local field, from, to = ARGV[2], ARGV[3], ARGV[4]
+  local FIRST = 5
 
-expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'life', 'generation', 'asked', 'early', 'fence')
-expect_held_keys()
-if not at_position(field, from, to) then
-  return false
-end
-
--- As it was pushed: without the queue that `header` adds.
-local function jobtype_of(row)
-  local good, _, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
-  return good and type(fields) == 'table' and type(fields[2]) == 'string' and fields[2] or ''
-end
-
-local function cancel(id, to, row)
-  if began(id) > to then
-    return
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'life', 'generation', 'asked', 'early', 'fence')
+  Holder.expect_held_keys()
+  if not Position.at_position(field, from, to) then
+    return false
   end
-  note_cancel(id, to)
-  local sysid, fence = holder(id)
-  if not row or sysid then
-    redis.call('ZADD', K.tomb, now_ms, 'c' .. id)
-    -- A worker is told when it asks. What is in the hand may be of a later content, whose change comes yet.
-    if sysid and sysid ~= WORKERS and content_in_hand(id, {fence = fence}) <= to then
-      redis.call('HSET', K.asked, id, sysid)
+
+  -- As it was pushed: without the queue that `header` adds.
+  local function jobtype_of(row)
+    local good, _, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
+    return good and type(fields) == 'table' and type(fields[2]) == 'string' and fields[2] or ''
+  end
+
+  local function cancel(id, to, row)
+    if Change.began(id) > to then
+      return
     end
-    return
-  elseif has_ended(id) then
-    watch(id)
-    prefer_cancel(id, began(id), now_ms)
-    return
+    Change.note_cancel(id, to)
+    local sysid, fence = Holder.holder(id)
+    if not row or sysid then
+      redis.call('ZADD', K.tomb, now_ms, 'c' .. id)
+      -- A worker is told when it asks. What is in the hand may be of a later content, whose change comes yet.
+      if sysid and sysid ~= Holder.WORKERS and Change.content_in_hand(id, {fence = fence}) <= to then
+        redis.call('HSET', K.asked, id, sysid)
+      end
+      return
+    elseif Move.has_ended(id) then
+      Stands.watch(id)
+      Change.prefer_cancel(id, Change.began(id), now_ms)
+      return
+    end
+    local jobtype, priority = Move.header(row)
+    local is_later = redis.call('ZSCORE', K.later, id)
+    Counts.moved(jobtype or '', Counts.waits(id, is_later and Counts.date_stands(is_later) or 'waiting'), 'cancelled', id)
+    Move.end_cancelled(id, now_ms)
+    if is_later then
+      redis.call('ZREM', K.later, id)
+      return
+    end
+    -- A job whose row cannot be read stays where it waits: the next claim finds out and takes it away.
+    if jobtype then
+      Pages.drop_waiting(jobtype, priority, id)
+    end
   end
-  local jobtype, priority = header(row)
-  local is_later = redis.call('ZSCORE', K.later, id)
-  moved(jobtype or '', waits(id, is_later and blocked.stands(is_later) or 'waiting'), 'cancelled', id)
-  end_cancelled(id, now_ms)
-  if is_later then
-    redis.call('ZREM', K.later, id)
-    return
-  end
-  -- A job whose row cannot be read stays where it waits: the next claim finds out and takes it away.
-  if jobtype then
-    drop_waiting(jobtype, priority, id)
-  end
-end
 
-local jobtypes = {}
-for at = FIRST, #ARGV do
-  local id, to = ARGV[at]:match('^(.-)@(%d+)$')
-  id, to = id or ARGV[at], tonumber(to) or 0
-  local row = redis.call('HGET', K.jobs, id)
-  jobtypes[#jobtypes + 1] = row and jobtype_of(row) or ''
-  cancel(id, to, row)
-end
-count_watched()
-write_counts(now_ms)
-redis.call('HSET', K.applied, field, to)
-return jobtypes
+  local jobtypes = {}
+  for at = FIRST, #ARGV do
+    local id, to = ARGV[at]:match('^(.-)@(%d+)$')
+    id, to = id or ARGV[at], tonumber(to) or 0
+    local row = redis.call('HGET', K.jobs, id)
+    jobtypes[#jobtypes + 1] = row and jobtype_of(row) or ''
+    cancel(id, to, row)
+  end
+  Stands.count_watched()
+  Counts.write_counts(now_ms)
+  redis.call('HSET', K.applied, field, to)
+  return jobtypes
+end)

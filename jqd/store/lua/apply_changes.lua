@@ -1,63 +1,62 @@
-#!lua flags=allow-oom
 -- Brings changes from a journal and moves the position of their lane, in one step. A full store takes them, too: no daemon may
 -- claim while an acknowledged change is missing (docs/adr/0010), so no job would end and make room. It gives no new revisions.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, history_max, then per group of changes that have them in common: 1 when they follow other contents, life of the
 --          store that an edit was made in or nothing, jobtype, priority, eligible_at_ms, expires_at_ms, count and count times (revision or "revision:generation"
 --          where that is another, "first second" position as of a copy or nothing, name, digest, id, row), ids ascending
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(changes · (members + log waiting)), and the bytes
---@include fail keys now counts order queues heads pages position holder move stands early gone tries limits parked results change expire exchange fresh
-local now_ms = clock(ARGV[1])
-local field, from, to = ARGV[2], ARGV[3], ARGV[4]
-local history_max = number(ARGV[5], 'history_max')
-local FIRST, GROUP, FIELDS = 6, 7, 6
+register('apply_changes', {'allow-oom'}, function()
+  local now_ms = clock(ARGV[1])
+  local field, from, to = ARGV[2], ARGV[3], ARGV[4]
+  local history_max = number(ARGV[5], 'history_max')
+  local FIRST, GROUP, FIELDS = 6, 7, 6
 
-results.expect()
-expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'life', 'fence')
-expect_held_keys()
-if not at_position(field, from, to) then
-  return 0
-end
-local changes, queues, met, at = {}, {}, {}, FIRST
-while at <= #ARGV do
-  local follows, life, jobtype, priority = ARGV[at] == '1', ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-  local eligible_at_ms, expires_at_ms = number(ARGV[at + 4], 'eligible_at_ms'), number(ARGV[at + 5], 'expires_at_ms')
-  local count = number(ARGV[at + 6], 'count')
-  number(priority, 'priority')
-  if not met[jobtype] then
-    met[jobtype], queues[#queues + 1] = true, jobtype
+  Results.expect()
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'life', 'fence')
+  Holder.expect_held_keys()
+  if not Position.at_position(field, from, to) then
+    return 0
   end
-  at = at + GROUP
-  for place = at, at + count * FIELDS - 1, FIELDS do
-    local revision, generation = ARGV[place], ARGV[place]
-    if revision:find(':', 1, true) then
-      revision, generation = revision:match('^(%d+):(%d+)$')
+  local changes, queues, met, at = {}, {}, {}, FIRST
+  while at <= #ARGV do
+    local follows, life, jobtype, priority = ARGV[at] == '1', ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+    local eligible_at_ms, expires_at_ms = number(ARGV[at + 4], 'eligible_at_ms'), number(ARGV[at + 5], 'expires_at_ms')
+    local count = number(ARGV[at + 6], 'count')
+    number(priority, 'priority')
+    if not met[jobtype] then
+      met[jobtype], queues[#queues + 1] = true, jobtype
     end
-    local copied = ARGV[place + 1]
-    changes[#changes + 1] = {
-      follows = follows, life = life, jobtype = jobtype, priority = priority, eligible_at_ms = eligible_at_ms, expires_at_ms = expires_at_ms,
-      revision = number(revision, 'revision'), revision_text = revision, generation = number(generation, 'generation'),
-      was_here = copied ~= '' and was_here(field, copied:match('^(%d+) (%d+)$')), name = ARGV[place + 2], digest = ARGV[place + 3],
-      id = ARGV[place + 4], row = ARGV[place + 5],
-    }
+    at = at + GROUP
+    for place = at, at + count * FIELDS - 1, FIELDS do
+      local revision, generation = ARGV[place], ARGV[place]
+      if revision:find(':', 1, true) then
+        revision, generation = revision:match('^(%d+):(%d+)$')
+      end
+      local copied = ARGV[place + 1]
+      changes[#changes + 1] = {
+        follows = follows, life = life, jobtype = jobtype, priority = priority, eligible_at_ms = eligible_at_ms, expires_at_ms = expires_at_ms,
+        revision = number(revision, 'revision'), revision_text = revision, generation = number(generation, 'generation'),
+        was_here = copied ~= '' and Gone.was_here(field, copied:match('^(%d+) (%d+)$')), name = ARGV[place + 2], digest = ARGV[place + 3],
+        id = ARGV[place + 4], row = ARGV[place + 5],
+      }
+    end
+    at = at + count * FIELDS
   end
-  at = at + count * FIELDS
-end
-if at ~= #ARGV + 1 then
-  fail('JQD_ARGUMENT', 'changes')
-end
-keyed.learn_paged(queues)
-for _, queue in ipairs(queues) do
-  expect_ready(queue)
-end
+  if at ~= #ARGV + 1 then
+    fail('JQD_ARGUMENT', 'changes')
+  end
+  Queues.learn_paged(queues)
+  for _, queue in ipairs(queues) do
+    Pages.expect_ready(queue)
+  end
 
-local left, added = apply_fresh(changes, now_ms)
-for _, one in ipairs(left) do
-  added = added + apply_change(one, now_ms, history_max)
-end
-count_watched()
-write_counts(now_ms)
-redis.call('HSET', K.applied, field, to)
-return added
+  local left, added = Fresh.apply_fresh(changes, now_ms)
+  for _, one in ipairs(left) do
+    added = added + Exchange.apply_change(one, now_ms, history_max)
+  end
+  Stands.count_watched()
+  Counts.write_counts(now_ms)
+  redis.call('HSET', K.applied, field, to)
+  return added
+end)

@@ -1,6 +1,4 @@
-#!lua flags=allow-oom
 -- Settles attempts from a journal and moves its position, in one step.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, result_ttl_ms, history_max, 1 when an earlier process of that daemon wrote them: it may have died
 --          before a worker heard what it was given; then per group of outcomes that have them in common: fate (job.Fate), fence,
 --          jobtype, extra, count and count times (id or "id:generation" of the content that ran, packed outcome; of fate 6 the jobs that follow, or nothing).
@@ -9,374 +7,375 @@
 -- Returns  places, from 0, of outcomes that came too late to change anything: of two of one job one may count; nil when these were applied before: the answer was lost, and which they were
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
---@include fail keys now counts order queues heads pages position holder members move back stands early tries logs forgotten leases results change limits parked outcomes hands
-local now_ms, now_us = clock(ARGV[1])
-local field, to = ARGV[2], ARGV[4]
-local history_max = number(ARGV[6], 'history_max')
+register('apply_outcomes', {'allow-oom'}, function()
+  local now_ms, now_us = clock(ARGV[1])
+  local field, to = ARGV[2], ARGV[4]
+  local history_max = number(ARGV[6], 'history_max')
 
-expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'life', 'generation', 'asked', 'leases', 'logs', 'logged')
-results.expect()
-expect_held_keys()
-if not at_position(field, ARGV[3], to) then
-  return false
-end
-local outcomes, ids, groups, in_hand, twice
-do
-  local entrusts
-  outcomes, ids, groups, entrusts = read_outcomes(8)
-  in_hand, twice = holders(ids)
-  if entrusts or sysids[#sysids] == WORKERS then
-    expect_leases()
-    expect_kind(held_key(WORKERS), 'held')
-    for _, one in ipairs(outcomes) do
-      local hold = in_hand[one.id]
-      if one.fate == ENTRUSTED then
-        expect_beats(one.silence)
-        expect_lease(one.fence)
-      elseif hold and hold.sysid == WORKERS then
-        expect_lease(hold.fence)
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'life', 'generation', 'asked', 'leases', 'logs', 'logged')
+  Results.expect()
+  Holder.expect_held_keys()
+  if not Position.at_position(field, ARGV[3], to) then
+    return false
+  end
+  local outcomes, ids, groups, in_hand, twice
+  do
+    local entrusts
+    outcomes, ids, groups, entrusts = Outcomes.read_outcomes(8)
+    in_hand, twice = Holder.holders(ids)
+    if entrusts or call.sysids[#call.sysids] == Holder.WORKERS then
+      Leases.expect_leases()
+      expect_kind(held_key(Holder.WORKERS), 'held')
+      for _, one in ipairs(outcomes) do
+        local hold = in_hand[one.id]
+        if one.fate == Outcomes.ENTRUSTED then
+          Leases.expect_beats(one.silence)
+          Leases.expect_lease(one.fence)
+        elseif hold and hold.sysid == Holder.WORKERS then
+          Leases.expect_lease(hold.fence)
+        end
       end
     end
   end
-end
 
-local is_forgotten, is_earlier = forgotten()
+  local is_forgotten, is_earlier = Forgotten.forgotten()
 
--- Endings in hand and hand-overs are collected and written together: one call for many. `over` remembers until then
--- endings of those that may be met again.
-local over, write_collected, keep_result, finish, retry = {}
-do
-  local has_notes = redis.call('EXISTS', K.tomb) == 1
-  local result_ttl_ms = number(ARGV[5], 'result_ttl_ms')
-  local ended, dead, packed, cleared, waits = {}, {}, {}, {}, {}
+  -- Endings in hand and hand-overs are collected and written together: one call for many. `over` remembers until then
+  -- endings of those that may be met again.
+  local over, write_collected, keep_result, finish, retry = {}
+  do
+    local has_notes = redis.call('EXISTS', K.tomb) == 1
+    local result_ttl_ms = number(ARGV[5], 'result_ttl_ms')
+    local ended, dead, packed, cleared, waits = {}, {}, {}, {}, {}
 
-  function write_collected()
-    write_hands()
-    local adds = {
-      {'ZADD', K.ended, ended}, {'ZADD', K.dead, dead}, {'HSET', K.outcome, packed}, {'ZREM', K.tomb, cleared}, {'ZADD', K.outbox, waits},
-    }
-    for _, add in ipairs(adds) do
-      if #add[3] > 0 then
-        redis.call(add[1], add[2], unpack(add[3]))
+    function write_collected()
+      Hands.write_hands()
+      local adds = {
+        {'ZADD', K.ended, ended}, {'ZADD', K.dead, dead}, {'HSET', K.outcome, packed}, {'ZREM', K.tomb, cleared}, {'ZADD', K.outbox, waits},
+      }
+      for _, add in ipairs(adds) do
+        if #add[3] > 0 then
+          redis.call(add[1], add[2], unpack(add[3]))
+        end
       end
+      ended, dead, packed, cleared, waits = {}, {}, {}, {}, {}
     end
-    ended, dead, packed, cleared, waits = {}, {}, {}, {}, {}
-  end
 
-  -- Of an ending that counts now, and is no note: what follows it waits from now on to be pushed.
-  -- Returns the job's place among the ended. A job with a kept result stands as if it ended when the result is dropped, so
-  -- that trimming the ended to their number takes others first. The result lies under the job's id, or the note's of its ending.
-  function keep_result(one, name)
-    if one.follows and not name then
-      waits[#waits + 1], waits[#waits + 2] = now_ms, one.id .. ' ' .. one.follows
-    end
-    if one.fate ~= SUCCEEDED or one.result == '' then
-      return one.date_ms
-    end
-    results.put(name or one.id, one.result, one.date_ms + result_ttl_ms)
-    return one.date_ms + result_ttl_ms
-  end
-
-  -- A job whose cancel was asked ends as cancelled, unless it succeeded all the same, or is of a later content, whose change comes yet.
-  local function asked(one)
-    return has_notes and one.fate ~= SUCCEEDED and redis.call('ZSCORE', K.tomb, 'c' .. one.id) and cancelled_to(one.id) >= tonumber(one.generation or 0)
-  end
-
-  function finish(one, sysid)
-    local id, cancelled = one.id, asked(one)
-    if one.is_plain and cancelled then
-      moved(one.jobtype, 'running', 'cancelled', id)
-    elseif one.is_plain then
-      local plain = one.plain
-      plain[#plain + 1] = id
-    end
-    local set = one.fate == DEAD and not cancelled and dead or ended
-    packed[#packed + 1], packed[#packed + 2] = id, cancelled and CANCELLED .. one.packed or one.kept
-    set[#set + 1], set[#set + 2] = keep_result(one), id
-    logs.keep(one, one.fate == SUCCEEDED)
-    if has_notes then
-      cleared[#cleared + 1] = 'c' .. id
-    end
-    if sysid then
-      leave(id, sysid)
-    end
-    over[id] = not one.is_plain or nil
-  end
-
-  function retry(one, sysid)
-    local failures, how = add_try(one.id, one.attempt, one.packed, history_max), 'cancelled'
-    logs.keep(one)
-    if asked(one) then
-      end_cancelled(one.id, one.date_ms, one.packed)
-    else
-      local jobtype, priority, due_ms, date_ms = one.jobtype, one.priority, now_ms + one.delay_ms, 0
-      if due_ms <= now_ms or changed(one.id) > 0 then
-        -- Its row knows the queue; and if the job was edited while it ran, the outcome is of the content before the edit.
-        local now_jobtype, now_priority, eligible_at_ms = header(redis.call('HGET', K.jobs, one.id) or '')
-        jobtype, priority = now_jobtype or jobtype, now_priority or priority
-        date_ms = eligible_at_ms or 0
-        due_ms = math.max(due_ms, date_ms)
-        expect_kind(ready_key(jobtype), 'ready')
+    -- Of an ending that counts now, and is no note: what follows it waits from now on to be pushed.
+    -- Returns the job's place among the ended. A job with a kept result stands as if it ended when the result is dropped, so
+    -- that trimming the ended to their number takes others first. The result lies under the job's id, or the note's of its ending.
+    function keep_result(one, name)
+      if one.follows and not name then
+        waits[#waits + 1], waits[#waits + 2] = now_ms, one.id .. ' ' .. one.follows
       end
-      if due_ms > now_ms then
-        redis.call('ZADD', K.later, due_ms, one.id)
-        blocked.note(one.id, due_ms, now_ms)
+      if one.fate ~= Outcomes.SUCCEEDED or one.result == '' then
+        return one.date_ms
+      end
+      Results.put(name or one.id, one.result, one.date_ms + result_ttl_ms)
+      return one.date_ms + result_ttl_ms
+    end
+
+    -- A job whose cancel was asked ends as cancelled, unless it succeeded all the same, or is of a later content, whose change comes yet.
+    local function asked(one)
+      return has_notes and one.fate ~= Outcomes.SUCCEEDED and redis.call('ZSCORE', K.tomb, 'c' .. one.id) and Change.cancelled_to(one.id) >= tonumber(one.generation or 0)
+    end
+
+    function finish(one, sysid)
+      local id, cancelled = one.id, asked(one)
+      if one.is_plain and cancelled then
+        Counts.moved(one.jobtype, 'running', 'cancelled', id)
+      elseif one.is_plain then
+        local plain = one.plain
+        plain[#plain + 1] = id
+      end
+      local set = one.fate == Outcomes.DEAD and not cancelled and dead or ended
+      packed[#packed + 1], packed[#packed + 2] = id, cancelled and Move.CANCELLED .. one.packed or one.kept
+      set[#set + 1], set[#set + 2] = keep_result(one), id
+      Logs.keep(one, one.fate == Outcomes.SUCCEEDED)
+      if has_notes then
+        cleared[#cleared + 1] = 'c' .. id
+      end
+      if sysid then
+        Hands.leave(id, sysid)
+      end
+      over[id] = not one.is_plain or nil
+    end
+
+    function retry(one, sysid)
+      local failures, how = Tries.add_try(one.id, one.attempt, one.packed, history_max), 'cancelled'
+      Logs.keep(one)
+      if asked(one) then
+        Move.end_cancelled(one.id, one.date_ms, one.packed)
       else
-        add_ready(jobtype, priority, one.id, date_ms)
+        local jobtype, priority, due_ms, date_ms = one.jobtype, one.priority, now_ms + one.delay_ms, 0
+        if due_ms <= now_ms or Change.changed(one.id) > 0 then
+          -- Its row knows the queue; and if the job was edited while it ran, the outcome is of the content before the edit.
+          local now_jobtype, now_priority, eligible_at_ms = Move.header(redis.call('HGET', K.jobs, one.id) or '')
+          jobtype, priority = now_jobtype or jobtype, now_priority or priority
+          date_ms = eligible_at_ms or 0
+          due_ms = math.max(due_ms, date_ms)
+          expect_kind(ready_key(jobtype), 'ready')
+        end
+        if due_ms > now_ms then
+          redis.call('ZADD', K.later, due_ms, one.id)
+          Counts.note_blocked(one.id, due_ms, now_ms)
+        else
+          Move.add_ready(jobtype, priority, one.id, date_ms)
+        end
+        how = failures > 0 and 'retrying' or due_ms > now_ms and Counts.date_stands(due_ms) or 'waiting'
       end
-      how = failures > 0 and 'retrying' or due_ms > now_ms and blocked.stands(due_ms) or 'waiting'
-    end
-    if one.is_plain then
-      moved(one.jobtype, 'running', how, one.id)
-    end
-    redis.call('ZREM', held_key(sysid), one.id)
-  end
-end
-
--- What came after the job had ended, left the hand or was given again, or before the job itself.
-local end_late, note_try, note, note_early, finish_late, succeed_after_all
-do
-  -- Of a job that waits, is in the hand of another attempt, has ended, or has not come yet: that an attempt failed is counted, and changes nothing
-  -- else of it. Returns whether no later one is known, and this one was not. What is noted of a job that is not here goes some day with the note `r`.
-  function note_try(one)
-    local _, is_new, is_latest = add_try(one.id, one.attempt, one.packed, history_max)
-    if redis.call('HEXISTS', K.jobs, one.id) == 0 and not redis.call('ZSCORE', K.tomb, 'r' .. one.id) then
-      redis.call('ZADD', K.tomb, now_ms, 'r' .. one.id)
-    end
-    return is_new and is_latest
-  end
-
-  -- Of a job that has ended: this may be the ending of a later content, whose change is on its way.
-  function end_late(one)
-    if note_late_end(one.id, one.kept, one.fate == DEAD, now_ms) then
-      keep_result(one, 'z' .. one.id)
+      if one.is_plain then
+        Counts.moved(one.jobtype, 'running', how, one.id)
+      end
+      redis.call('ZREM', held_key(sysid), one.id)
     end
   end
 
-  -- Whether a success meets another end of its own content: cancelled, failed, or given up for deaths. The job did run, so that
-  -- beats them in whatever order they come: another daemon may have found a worker silent whose success is in our journal.
-  local function did_run(one)
-    return one.fate == SUCCEEDED and gives_way(redis.call('HGET', K.outcome, one.id) or '', tonumber(one.generation or 0))
-  end
+  -- What came after the job had ended, left the hand or was given again, or before the job itself.
+  local end_late, note_try, note, note_early, finish_late, succeed_after_all
+  do
+    -- Of a job that waits, is in the hand of another attempt, has ended, or has not come yet: that an attempt failed is counted, and changes nothing
+    -- else of it. Returns whether no later one is known, and this one was not. What is noted of a job that is not here goes some day with the note `r`.
+    function note_try(one)
+      local _, is_new, is_latest = Tries.add_try(one.id, one.attempt, one.packed, history_max)
+      if redis.call('HEXISTS', K.jobs, one.id) == 0 and not redis.call('ZSCORE', K.tomb, 'r' .. one.id) then
+        redis.call('ZADD', K.tomb, now_ms, 'r' .. one.id)
+      end
+      return is_new and is_latest
+    end
 
-  -- Notes the outcome of a job that has not come yet. Returns whether it says anything new: the first ending noted stays, but a
-  -- success beats a failure.
-  function note(one)
-    local ends = redis.call('ZMSCORE', K.tomb, 's' .. one.id, 'd' .. one.id)
-    if (ends[1] or ends[2]) and not did_run(one) then
-      if one.fate == RETRY then
-        note_try(one)
+    -- Of a job that has ended: this may be the ending of a later content, whose change is on its way.
+    function end_late(one)
+      if Change.note_late_end(one.id, one.kept, one.fate == Outcomes.DEAD, now_ms) then
+        keep_result(one, 'z' .. one.id)
+      end
+    end
+
+    -- Whether a success meets another end of its own content: cancelled, failed, or given up for deaths. The job did run, so that
+    -- beats them in whatever order they come: another daemon may have found a worker silent whose success is in our journal.
+    local function did_run(one)
+      return one.fate == Outcomes.SUCCEEDED and Change.gives_way(redis.call('HGET', K.outcome, one.id) or '', tonumber(one.generation or 0))
+    end
+
+    -- Notes the outcome of a job that has not come yet. Returns whether it says anything new: the first ending noted stays, but a
+    -- success beats a failure.
+    function note(one)
+      local ends = redis.call('ZMSCORE', K.tomb, 's' .. one.id, 'd' .. one.id)
+      if (ends[1] or ends[2]) and not did_run(one) then
+        if one.fate == Outcomes.RETRY then
+          note_try(one)
+        else
+          end_late(one)
+        end
+        return false
+      elseif one.fate == Outcomes.RETRY then
+        if note_try(one) then
+          Logs.keep(one)
+          redis.call('ZADD', K.tomb, now_ms + one.delay_ms, 'r' .. one.id)
+        end
       else
-        end_late(one)
+        Logs.keep(one, one.fate == Outcomes.SUCCEEDED)
+        keep_result(one)
+        redis.call('HSET', K.outcome, one.id, one.kept)
+        redis.call('ZREM', K.tomb, 'd' .. one.id)
+        redis.call('ZADD', K.tomb, now_ms, (one.fate == Outcomes.DEAD and 'd' or 's') .. one.id)
       end
-      return false
-    elseif one.fate == RETRY then
-      if note_try(one) then
-        logs.keep(one)
-        redis.call('ZADD', K.tomb, now_ms + one.delay_ms, 'r' .. one.id)
+      return true
+    end
+
+    -- A success of an attempt that is no longer the present one (the job did run), or any end of a forgotten claim, of a job that has not ended.
+    function finish_late(one, sysid)
+      finish(one, sysid)
+      write_collected()
+      Hands.stop_waiting(one.id)
+    end
+
+    -- A success of a job that lies among the ended otherwise. Returns whether the job is such a one.
+    function succeed_after_all(one)
+      if Change.began(one.id) > one.meant or not did_run(one) then
+        return false
       end
-    else
-      logs.keep(one, one.fate == SUCCEEDED)
-      keep_result(one)
+      redis.call('ZREM', K.dead, one.id)
+      redis.call('ZADD', K.ended, keep_result(one), one.id)
       redis.call('HSET', K.outcome, one.id, one.kept)
-      redis.call('ZREM', K.tomb, 'd' .. one.id)
-      redis.call('ZADD', K.tomb, now_ms, (one.fate == DEAD and 'd' or 's') .. one.id)
-    end
-    return true
-  end
-
-  -- A success of an attempt that is no longer the present one (the job did run), or any end of a forgotten claim, of a job that has not ended.
-  function finish_late(one, sysid)
-    finish(one, sysid)
-    write_collected()
-    stop_waiting(one.id)
-  end
-
-  -- A success of a job that lies among the ended otherwise. Returns whether the job is such a one.
-  function succeed_after_all(one)
-    if began(one.id) > one.meant or not did_run(one) then
-      return false
-    end
-    redis.call('ZREM', K.dead, one.id)
-    redis.call('ZADD', K.ended, keep_result(one), one.id)
-    redis.call('HSET', K.outcome, one.id, one.kept)
-    return true
-  end
-
-  -- Of a job that is in a hand and has not come yet: the note takes it out of that hand.
-  function note_early(one, sysid)
-    local new = note(one)
-    redis.call('ZREM', held_key(sysid), one.id)
-    drop_early(one.id)
-    return new
-  end
-end
-
--- A success of an older attempt counts, unless a later content is in the hand: the job did run. Any outcome of a claim that the store has forgotten counts,
--- unless the store knows a later claim; that an attempt of the same content failed counts then, too, for the job may come back from that claim untried.
-local counts
-do
-  -- Which content is in that hand: its generation, 0 where nobody said.
-  local function in_hand_of(id, hold)
-    if hold and hold.sysid == WORKERS then
-      return tonumber((lent_generation(id) or ''):match(':(%d+)') or nil) or 0
-    end
-    return content_in_hand(id, hold)
-  end
-
-  function counts(one, hold)
-    if one.fate == SUCCEEDED and in_hand_of(one.id, hold) <= one.meant then
       return true
     end
-    local is_behind = hold and hold.fence > one.fence
-    if is_forgotten(one.fence) and not is_behind then
-      return true
-    elseif one.fate ~= RETRY or in_hand_of(one.id, hold) > one.meant then
-      return false
+
+    -- Of a job that is in a hand and has not come yet: the note takes it out of that hand.
+    function note_early(one, sysid)
+      local new = note(one)
+      redis.call('ZREM', held_key(sysid), one.id)
+      Early.drop_early(one.id)
+      return new
     end
-    -- Or the store went back to the time of that claim, and was told of a later one before: then it has forgotten what came of this one.
-    return is_forgotten(one.fence) or is_earlier(one.fence) and is_forgotten(is_behind and hold.fence or last_try(one.id))
   end
-end
 
--- Whether the outcome is of what lies in that hand, or of a later claim: the store was told again of an earlier one, which its worker
--- had given back, and the later one it has forgotten.
-local function is_of(one, hold)
-  return hold.fence == one.fence or hold.sysid == WORKERS and hold.fence < one.fence and is_forgotten(one.fence)
-end
+  -- A success of an older attempt counts, unless a later content is in the hand: the job did run. Any outcome of a claim that the store has forgotten counts,
+  -- unless the store knows a later claim; that an attempt of the same content failed counts then, too, for the job may come back from that claim untried.
+  local counts
+  do
+    -- Which content is in that hand: its generation, 0 where nobody said.
+    local function in_hand_of(id, hold)
+      if hold and hold.sysid == Holder.WORKERS then
+        return tonumber((Leases.lent_generation(id) or ''):match(':(%d+)') or nil) or 0
+      end
+      return Change.content_in_hand(id, hold)
+    end
 
--- Nearly all outcomes are of jobs in hand that are as they were when they were claimed: nothing has changed them, or the last that did is what ran,
--- and no edit came behind it. Whatever else may happen to one is found by looking at it before and after.
-do
-  local revised = has_changes and #ids > 0 and redis.call('HMGET', K.generation, unpack(ids)) or {}
+    function counts(one, hold)
+      if one.fate == Outcomes.SUCCEEDED and in_hand_of(one.id, hold) <= one.meant then
+        return true
+      end
+      local is_behind = hold and hold.fence > one.fence
+      if is_forgotten(one.fence) and not is_behind then
+        return true
+      elseif one.fate ~= Outcomes.RETRY or in_hand_of(one.id, hold) > one.meant then
+        return false
+      end
+      -- Or the store went back to the time of that claim, and was told of a later one before: then it has forgotten what came of this one.
+      return is_forgotten(one.fence) or is_earlier(one.fence) and is_forgotten(is_behind and hold.fence or Change.last_try(one.id))
+    end
+  end
+
+  -- Whether the outcome is of what lies in that hand, or of a later claim: the store was told again of an earlier one, which its worker
+  -- had given back, and the later one it has forgotten.
+  local function is_of(one, hold)
+    return hold.fence == one.fence or hold.sysid == Holder.WORKERS and hold.fence < one.fence and is_forgotten(one.fence)
+  end
+
+  -- Nearly all outcomes are of jobs in hand that are as they were when they were claimed: nothing has changed them, or the last that did is what ran,
+  -- and no edit came behind it. Whatever else may happen to one is found by looking at it before and after.
+  do
+    local revised = call.has_changes and #ids > 0 and redis.call('HMGET', K.generation, unpack(ids)) or {}
+    for at, one in ipairs(outcomes) do
+      local hold = in_hand[one.id]
+      one.date_ms = is_earlier(one.fence) and Change.ended_at(one.kept, now_ms) or now_ms  -- of an earlier life: it may have been told before
+      local is_its = hold and hold.fence == one.fence and not twice[one.id] and not (call.has_early and Early.early_holder(one.id))
+      local is_known = not revised[at] or one.generation and revised[at] == one.generation .. ':' .. one.generation
+      one.is_plain = is_its and is_known and one.jobtype ~= ''
+      if not one.is_plain and not (is_its and one.fate == Outcomes.ENTRUSTED) then
+        Stands.watch(one.id)
+      end
+    end
+  end
+
+  local stale = {}
+  -- It changes nothing. But a success of a forgotten claim may have counted before: what follows it may be in no journal yet.
+  local function too_late(one)
+    table.insert(stale, one.place)
+    if one.follows and is_forgotten(one.fence) then
+      redis.call('ZADD', K.outbox, now_ms, one.id .. ' ' .. one.follows)
+    end
+  end
+
+  -- Jobs that an earlier attempt ended while a later one has them in its hand: id → fence of that. It goes on, and counts as one of those at once
+  -- that a constraint allows until its own outcome comes, or a recount finds that nobody speaks of it.
+  local goes_on = {}
+  local met = {}  -- outcomes of what workers hold: fence → whether it was of that lease
   for at, one in ipairs(outcomes) do
     local hold = in_hand[one.id]
-    one.date_ms = is_earlier(one.fence) and ended_at(one.kept, now_ms) or now_ms  -- of an earlier life: it may have been told before
-    local is_its = hold and hold.fence == one.fence and not twice[one.id] and not (has_early and early_holder(one.id))
-    local is_known = not revised[at] or one.generation and revised[at] == one.generation .. ':' .. one.generation
-    one.is_plain = is_its and is_known and one.jobtype ~= ''
-    if not one.is_plain and not (is_its and one.fate == ENTRUSTED) then
-      watch(one.id)
+    one.place = at - 1
+    if hold and hold.sysid == Holder.WORKERS and one.fate ~= Outcomes.ENTRUSTED then
+      met[hold.fence] = met[hold.fence] or hold.fence == one.fence
     end
-  end
-end
-
-local stale = {}
--- It changes nothing. But a success of a forgotten claim may have counted before: what follows it may be in no journal yet.
-local function too_late(one)
-  table.insert(stale, one.place)
-  if one.follows and is_forgotten(one.fence) then
-    redis.call('ZADD', K.outbox, now_ms, one.id .. ' ' .. one.follows)
-  end
-end
-
--- Jobs that an earlier attempt ended while a later one has them in its hand: id → fence of that. It goes on, and counts as one of those at once
--- that a constraint allows until its own outcome comes, or a recount finds that nobody speaks of it.
-local goes_on = {}
-local met = {}  -- outcomes of what workers hold: fence → whether it was of that lease
-for at, one in ipairs(outcomes) do
-  local hold = in_hand[one.id]
-  one.place = at - 1
-  if hold and hold.sysid == WORKERS and one.fate ~= ENTRUSTED then
-    met[hold.fence] = met[hold.fence] or hold.fence == one.fence
-  end
-  if #lent > 0 and one.fate ~= ENTRUSTED then
-    write_collected()  -- in whose hand jobs are counts below
-  end
-  if goes_on[one.id] == one.fence then
-    goes_on[one.id] = nil
-  end
-  if over[one.id] and one.fate ~= RETRY then
-    write_collected()  -- how it ended counts below: this may be of a later content, which is not here yet
-    over[one.id] = nil
-  end
-  if one.fate == ENTRUSTED then
-    if may_entrust(one, hold, is_forgotten, is_earlier) then
-      in_hand[one.id] = entrust(one, hold, now_us, ARGV[7] == '1' or is_earlier(one.fence))
-    else
-      table.insert(stale, one.place)
+    if #call.lent > 0 and one.fate ~= Outcomes.ENTRUSTED then
+      write_collected()  -- in whose hand jobs are counts below
     end
-  elseif hold and early_holder(one.id) then
-    local is_its = is_of(one, hold)
-    if not is_its and not counts(one, hold) then
-      too_late(one)
-    elseif not is_its and one.fate == RETRY then
-      note_try(one)
-    else
+    if goes_on[one.id] == one.fence then
+      goes_on[one.id] = nil
+    end
+    if over[one.id] and one.fate ~= Outcomes.RETRY then
+      write_collected()  -- how it ended counts below: this may be of a later content, which is not here yet
+      over[one.id] = nil
+    end
+    if one.fate == Outcomes.ENTRUSTED then
+      if Hands.may_entrust(one, hold, is_forgotten, is_earlier) then
+        in_hand[one.id] = Hands.entrust(one, hold, now_us, ARGV[7] == '1' or is_earlier(one.fence))
+      else
+        table.insert(stale, one.place)
+      end
+    elseif hold and Early.early_holder(one.id) then
+      local is_its = is_of(one, hold)
+      if not is_its and not counts(one, hold) then
+        too_late(one)
+      elseif not is_its and one.fate == Outcomes.RETRY then
+        note_try(one)
+      else
+        in_hand[one.id] = nil
+        if not note_early(one, hold.sysid) then
+          too_late(one)
+        end
+      end
+    elseif hold and is_of(one, hold) then
+      if call.has_changes and not one.is_plain and Change.began(one.id) > one.meant then
+        -- The content was exchanged while the job ran: the outcome of the older one does not count, and the new one waits.
+        Back.put_back(one.id, redis.call('HGET', K.jobs, one.id), now_ms, 'running', hold.fence)
+        redis.call('ZREM', held_key(hold.sysid), one.id)
+        too_late(one)
+      elseif one.fate == Outcomes.RETRY then
+        retry(one, hold.sysid)
+      else
+        finish(one, hold.sysid)
+      end
       in_hand[one.id] = nil
-      if not note_early(one, hold.sysid) then
+    elseif not hold and not over[one.id] and redis.call('HEXISTS', K.jobs, one.id) == 0 then
+      if not note(one) then
         too_late(one)
       end
-    end
-  elseif hold and is_of(one, hold) then
-    if has_changes and not one.is_plain and began(one.id) > one.meant then
-      -- The content was exchanged while the job ran: the outcome of the older one does not count, and the new one waits.
-      put_back(one.id, redis.call('HGET', K.jobs, one.id), now_ms, 'running', hold.fence)
-      redis.call('ZREM', held_key(hold.sysid), one.id)
-      too_late(one)
-    elseif one.fate == RETRY then
-      retry(one, hold.sysid)
-    else
-      finish(one, hold.sysid)
-    end
-    in_hand[one.id] = nil
-  elseif not hold and not over[one.id] and redis.call('HEXISTS', K.jobs, one.id) == 0 then
-    if not note(one) then
-      too_late(one)
-    end
-  elseif not over[one.id] and not has_ended(one.id) and counts(one, hold) and began(one.id) <= one.meant then
-    if one.fate ~= RETRY then
-      finish_late(one, hold and hold.sysid)
-      goes_on[one.id] = hold and hold.fence > one.fence and hold.fence or nil
-      in_hand[one.id] = nil
-    else
-      note_try(one)
-    end
-  elseif over[one.id] or one.fate == RETRY or not has_ended(one.id) then
-    too_late(one)
-    local is_after = one.fate == RETRY and is_forgotten(one.fence) and (over[one.id] or has_ended(one.id)) and began(one.id) <= one.meant
-    if is_after and (redis.call('HGET', K.outcome, one.id) or ''):sub(1, 1) ~= EXPIRED then  -- which says that no attempt had begun
-      note_try(one)  -- of an attempt before that end, or of a content that is not here yet
-    end
-  elseif not succeed_after_all(one) then
-    end_late(one)
-    too_late(one)
-  end
-end
-write_collected()
-for fence, lives in pairs(met) do
-  tidy_lease(fence, lives and now_us or nil)
-end
-logs.trim()
-do
-  local has_lent, has_asked = redis.call('EXISTS', K.leases) == 1, #ids > 0 and redis.call('EXISTS', K.asked) == 1
-  if has_lent or has_asked or keyed.some() then
-    local gone, free, unasked = {}, {}, {}
-    for _, id in ipairs(ids) do
-      if not in_hand[id] then
-        gone[#gone + 1] = id
-        free[#free + 1] = not goes_on[id] and id or nil
+    elseif not over[one.id] and not Move.has_ended(one.id) and counts(one, hold) and Change.began(one.id) <= one.meant then
+      if one.fate ~= Outcomes.RETRY then
+        finish_late(one, hold and hold.sysid)
+        goes_on[one.id] = hold and hold.fence > one.fence and hold.fence or nil
+        in_hand[one.id] = nil
+      else
+        note_try(one)
       end
-      if not in_hand[id] or in_hand[id].sysid == WORKERS then
-        unasked[#unasked + 1] = id
+    elseif over[one.id] or one.fate == Outcomes.RETRY or not Move.has_ended(one.id) then
+      too_late(one)
+      local is_after = one.fate == Outcomes.RETRY and is_forgotten(one.fence) and (over[one.id] or Move.has_ended(one.id)) and Change.began(one.id) <= one.meant
+      if is_after and (redis.call('HGET', K.outcome, one.id) or ''):sub(1, 1) ~= Move.EXPIRED then  -- which says that no attempt had begun
+        note_try(one)  -- of an attempt before that end, or of a content that is not here yet
       end
+    elseif not succeed_after_all(one) then
+      end_late(one)
+      too_late(one)
     end
-    if has_lent then
-      forget_lent(gone)
-    end
-    if has_asked and #unasked > 0 then
-      redis.call('HDEL', K.asked, unpack(unasked))  -- a daemon that has another attempt in hand is still to be told of a cancel
-    end
-    limits.left(free, now_us)
   end
-end
-count_watched()
-for _, group in ipairs(groups) do
-  if group.pieces then
-    results.let_go(group.pieces)  -- of a large result that came too late
+  write_collected()
+  for fence, lives in pairs(met) do
+    Leases.tidy_lease(fence, lives and now_us or nil)
   end
-  moved(group.jobtype, 'running', group.fate == SUCCEEDED and 'succeeded' or 'failed', group.plain)
-end
-write_counts(now_ms)
-redis.call('HSET', K.applied, field, to)
-return stale
+  Logs.trim()
+  do
+    local has_lent, has_asked = redis.call('EXISTS', K.leases) == 1, #ids > 0 and redis.call('EXISTS', K.asked) == 1
+    if has_lent or has_asked or Queues.some() then
+      local gone, free, unasked = {}, {}, {}
+      for _, id in ipairs(ids) do
+        if not in_hand[id] then
+          gone[#gone + 1] = id
+          free[#free + 1] = not goes_on[id] and id or nil
+        end
+        if not in_hand[id] or in_hand[id].sysid == Holder.WORKERS then
+          unasked[#unasked + 1] = id
+        end
+      end
+      if has_lent then
+        Leases.forget_lent(gone)
+      end
+      if has_asked and #unasked > 0 then
+        redis.call('HDEL', K.asked, unpack(unasked))  -- a daemon that has another attempt in hand is still to be told of a cancel
+      end
+      Parked.left(free, now_us)
+    end
+  end
+  Stands.count_watched()
+  for _, group in ipairs(groups) do
+    if group.pieces then
+      Results.let_go(group.pieces)  -- of a large result that came too late
+    end
+    Counts.moved(group.jobtype, 'running', group.fate == Outcomes.SUCCEEDED and 'succeeded' or 'failed', group.plain)
+  end
+  Counts.write_counts(now_ms)
+  redis.call('HSET', K.applied, field, to)
+  return stale
+end)

@@ -1,28 +1,27 @@
-#!lua flags=allow-oom
 -- Takes rules from a journal and moves its position, in one step. Of each kind and name the highest revision stays.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, then flat: kind NUL name, revision, packed rule
 -- Returns  how many hold now that did not before
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(rules · log rules)
---@include fail keys now position sequence version rules
-local _, now_us = clock(ARGV[1])
-local field, from, to = ARGV[2], ARGV[3], ARGV[4]
-local FIRST = 5
+register('apply_settings', {'allow-oom'}, function()
+  local _, now_us = clock(ARGV[1])
+  local field, from, to = ARGV[2], ARGV[3], ARGV[4]
+  local FIRST = 5
 
-expect('rules', 'ruled', 'limits', 'due', 'again', 'applied', 'life')
-local rules = {unpack(ARGV, FIRST)}
-for at = 1, #rules, 3 do
-  number(rules[at + 1], 'revision')
-end
-if not at_position(field, from, to) then
-  return 0
-end
-local taken = 0
-for at = 1, #rules, 3 do
-  if take_rule(rules[at], rules[at + 1], rules[at + 2], now_us) then
-    taken = taken + 1
+  expect('rules', 'ruled', 'limits', 'due', 'again', 'applied', 'life')
+  local rules = {unpack(ARGV, FIRST)}
+  for at = 1, #rules, 3 do
+    number(rules[at + 1], 'revision')
   end
-end
-redis.call('HSET', K.applied, field, to)
-return taken
+  if not Position.at_position(field, from, to) then
+    return 0
+  end
+  local taken = 0
+  for at = 1, #rules, 3 do
+    if Rules.take_rule(rules[at], rules[at + 1], rules[at + 2], now_us) then
+      taken = taken + 1
+    end
+  end
+  redis.call('HSET', K.applied, field, to)
+  return taken
+end)

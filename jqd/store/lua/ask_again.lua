@@ -1,25 +1,24 @@
-#!lua flags=allow-oom
 -- A partition may have forgotten who waits for its jobs, or this one what it was told of them: the parents of all blocked jobs are to be asked again.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, number of that partition, its identity, id after which to go on or nothing, limit
 -- Returns  id after which to go on; nothing: all of them are, or were before, for this identity
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit · log links)
---@include fail keys now counts order
-local now_ms = clock(ARGV[1])
-local field, identity, after, limit = 'asked:' .. number(ARGV[2], 'partition'), ARGV[3], ARGV[4], number(ARGV[5], 'limit')
+register('ask_again', {'allow-oom'}, function()
+  local now_ms = clock(ARGV[1])
+  local field, identity, after, limit = 'asked:' .. number(ARGV[2], 'partition'), ARGV[3], ARGV[4], number(ARGV[5], 'limit')
 
-expect('life', 'later')
-if redis.call('HGET', K.life, field) == identity then
+  expect('life', 'later')
+  if redis.call('HGET', K.life, field) == identity then
+    return ''
+  end
+  local first = Order.rank_of(K.later, Counts.BLOCKED_MS, after, true)
+  local ids = redis.call('ZRANGE', K.later, first, first + limit - 1)
+  for _, id in ipairs(ids) do
+    Counts.note_blocked(id, Counts.BLOCKED_MS, now_ms)
+  end
+  if #ids == limit then
+    return ids[limit]
+  end
+  redis.call('HSET', K.life, field, identity)
   return ''
-end
-local first = rank_of(K.later, blocked.MS, after, true)
-local ids = redis.call('ZRANGE', K.later, first, first + limit - 1)
-for _, id in ipairs(ids) do
-  blocked.note(id, blocked.MS, now_ms)
-end
-if #ids == limit then
-  return ids[limit]
-end
-redis.call('HSET', K.life, field, identity)
-return ''
+end)

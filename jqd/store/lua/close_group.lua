@@ -1,29 +1,28 @@
-#!lua flags=allow-oom
 -- No job joins the group any more. Places that nobody took for long are given up: their pushes failed.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, group, ms a place is kept
 -- Returns  number of places of jobs that are on their way, then the ids of its members, in the order in which they came
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: who its members are may be in a journal only, JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(members)
---@include fail keys now members life settled
-local now_ms = clock(ARGV[1])
-local identity, group, keep_ms = ARGV[2], ARGV[3], number(ARGV[4], 'keep_ms')
-local CLOSED = '!'
-local key = K.grouped .. group
+register('close_group', {'allow-oom'}, function()
+  local now_ms = clock(ARGV[1])
+  local identity, group, keep_ms = ARGV[2], ARGV[3], number(ARGV[4], 'keep_ms')
+  local CLOSED = '!'
+  local key = K.grouped .. group
 
-expect('groups', 'life', 'members')
-expect_life(identity)
-expect_settled(identity)
-expect_kind(key, 'grouped')
-redis.call('ZADD', key, 'LT', now_ms, CLOSED)
-redis.call('ZADD', K.groups, now_ms, group)
-for _, token in ipairs(redis.call('ZRANGE', key, keep_ms - now_ms, '(0', 'BYSCORE')) do
-  redis.call('ZREM', key, token)
-end
-local answer = {redis.call('ZCOUNT', key, '-inf', '(0')}
-for _, id in ipairs(redis.call('ZRANGE', key, 0, '+inf', 'BYSCORE')) do
-  if id ~= CLOSED then
-    answer[#answer + 1] = id
+  expect('groups', 'life', 'members')
+  Life.expect_life(identity)
+  Settled.expect_settled(identity)
+  expect_kind(key, 'grouped')
+  redis.call('ZADD', key, 'LT', now_ms, CLOSED)
+  redis.call('ZADD', K.groups, now_ms, group)
+  for _, token in ipairs(redis.call('ZRANGE', key, keep_ms - now_ms, '(0', 'BYSCORE')) do
+    redis.call('ZREM', key, token)
   end
-end
-return answer
+  local answer = {redis.call('ZCOUNT', key, '-inf', '(0')}
+  for _, id in ipairs(redis.call('ZRANGE', key, 0, '+inf', 'BYSCORE')) do
+    if id ~= CLOSED then
+      answer[#answer + 1] = id
+    end
+  end
+  return answer
+end)

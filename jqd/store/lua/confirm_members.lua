@@ -1,34 +1,33 @@
-#!lua flags=allow-oom
 -- What became of places in a group: the jobs that have them are journaled, or will never be.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, group, then per job: its token or nothing, its id or nothing: it was not pushed; "!": the group was closed
 -- Returns  ids of those that are no members: the group was closed without them, and all places are taken or given up, so that something may wait for it
 -- Errors   JQD_WRONG_TYPE
 -- Cost     O(jobs · log members)
---@include fail keys now
-local now_ms = clock(ARGV[1])
-local group = ARGV[2]
-local FIRST, FIELDS, CLOSED = 3, 2, '!'
-local key = K.grouped .. group
+register('confirm_members', {'allow-oom'}, function()
+  local now_ms = clock(ARGV[1])
+  local group = ARGV[2]
+  local FIRST, FIELDS, CLOSED = 3, 2, '!'
+  local key = K.grouped .. group
 
-expect('groups')
-expect_kind(key, 'grouped')
-local is_closed = redis.call('ZSCORE', key, CLOSED) and redis.call('ZCOUNT', key, '-inf', '(0') == 0
-local late = {}
-for at = FIRST, #ARGV, FIELDS do
-  local token, id = ARGV[at], ARGV[at + 1]
-  local had_place = token ~= '' and redis.call('ZREM', key, token) == 1
-  if id == '' then
-    -- its place is free again
-  elseif had_place or not is_closed or redis.call('ZSCORE', key, id) then
-    redis.call('ZADD', key, 'LT', now_ms, id)
-  else
-    late[#late + 1] = id
+  expect('groups')
+  expect_kind(key, 'grouped')
+  local is_closed = redis.call('ZSCORE', key, CLOSED) and redis.call('ZCOUNT', key, '-inf', '(0') == 0
+  local late = {}
+  for at = FIRST, #ARGV, FIELDS do
+    local token, id = ARGV[at], ARGV[at + 1]
+    local had_place = token ~= '' and redis.call('ZREM', key, token) == 1
+    if id == '' then
+      -- its place is free again
+    elseif had_place or not is_closed or redis.call('ZSCORE', key, id) then
+      redis.call('ZADD', key, 'LT', now_ms, id)
+    else
+      late[#late + 1] = id
+    end
   end
-end
-if redis.call('EXISTS', key) == 1 then
-  redis.call('ZADD', K.groups, now_ms, group)
-else
-  redis.call('ZREM', K.groups, group)
-end
-return late
+  if redis.call('EXISTS', key) == 1 then
+    redis.call('ZADD', K.groups, now_ms, group)
+  else
+    redis.call('ZREM', K.groups, group)
+  end
+  return late
+end)

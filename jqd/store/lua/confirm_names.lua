@@ -1,80 +1,79 @@
-#!lua flags=allow-oom
 -- Notes that jobs under reserved names are in a journal: they will come, so the same push again is a duplicate.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms of a reservation, position field and position behind their frame, then per job: name, id, digest, revision, 1 when it was to
 --          replace what stood there
 -- Returns  per job: 1 when it stands under its name, or did until it was replaced; 0 when another content has the name; 2 when the
 --          reservation of a replacement ran out and the content to be replaced was changed meanwhile: that content stays
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(names)
---@include fail keys now life
 -- What is asked late may find that the job came, ended and was deleted: a name that is missing then stays so, or it would stand for a job
 -- that never comes, until it is forgotten.
-local now_ms = clock(ARGV[1])
-local ttl_ms = number(ARGV[3], 'ttl_ms')
-local FIRST, FIELDS = 6, 5
-local WORDS = 4000  -- of one command: `unpack` ends a script at some 8,000
+register('confirm_names', {'allow-oom'}, function()
+  local now_ms = clock(ARGV[1])
+  local ttl_ms = number(ARGV[3], 'ttl_ms')
+  local FIRST, FIELDS = 6, 5
+  local WORDS = 4000  -- of one command: `unpack` ends a function at some 8,000
 
-expect('names', 'life', 'generation', 'tomb', 'applied')
-expect_life(ARGV[2])
-if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
-  fail('JQD_ARGUMENT', 'names')
-end
-
-local has_come = (tonumber(redis.call('HGET', K.applied, ARGV[4]) or nil) or 0) >= number(ARGV[5], 'position')
-
--- The greatest revision wins, as it does when both are applied. But a later revision of the same content that is only
--- reserved does not win: this one is in a journal, and the later one may never be.
--- A revision tells in microseconds when it was given. Only a revision that was given later stays; a change of the older
--- content gets one only when the reservation is over.
-local function is_overtaken(id, revision)
-  if now_ms - revision / 1000 <= ttl_ms then
-    return false
+  expect('names', 'life', 'generation', 'tomb', 'applied')
+  Life.expect_life(ARGV[2])
+  if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
+    fail('JQD_ARGUMENT', 'names')
   end
-  local rows = redis.call('HMGET', K.generation, id, 'e' .. id)
-  local function later(row)
-    return (tonumber((row or ''):match('^%d+') or nil) or 0) > revision
-  end
-  return later(rows[1]) or later(rows[2])
-end
 
--- All names are read at once, and written at once: a call for each costs more than all the rest.
-local names, present, rows, notes = {}, {}, {}, {}
-for at = FIRST, #ARGV, FIELDS do
-  names[#names + 1] = ARGV[at]
-end
-for place, row in ipairs(#names > 0 and redis.call('HMGET', K.names, unpack(names)) or {}) do
-  present[names[place]] = row or ''
-end
+  local has_come = (tonumber(redis.call('HGET', K.applied, ARGV[4]) or nil) or 0) >= number(ARGV[5], 'position')
 
-local function stands(name, id, digest, revision, replaces)
-  local row = present[name]
-  if replaces and is_overtaken(id, revision) then
-    return 2
+  -- The greatest revision wins, as it does when both are applied. But a later revision of the same content that is only
+  -- reserved does not win: this one is in a journal, and the later one may never be.
+  -- A revision tells in microseconds when it was given. Only a revision that was given later stays; a change of the older
+  -- content gets one only when the reservation is over.
+  local function is_overtaken(id, revision)
+    if now_ms - revision / 1000 <= ttl_ms then
+      return false
+    end
+    local rows = redis.call('HMGET', K.generation, id, 'e' .. id)
+    local function later(row)
+      return (tonumber((row or ''):match('^%d+') or nil) or 0) > revision
+    end
+    return later(rows[1]) or later(rows[2])
   end
-  local later, named, until_ms, known = row:match('^(%d+) (%S+) (%d+) (%S*)$')
-  if named == id and until_ms == '0' and tonumber(later) == revision then
-    return 1  -- the job is applied already
-  elseif not later and has_come then
-    return 1
-  elseif not later or tonumber(later) <= revision or (named == id and known == digest and until_ms ~= '0') then
-    present[name] = string.format('%.0f', revision) .. ' ' .. id .. ' 0 ' .. digest
-    rows[#rows + 1], rows[#rows + 2] = name, present[name]
-    notes[#notes + 1], notes[#notes + 2] = now_ms, 'n' .. name
-    notes[#notes + 1], notes[#notes + 2] = now_ms, 'p' .. id
-    return 1
-  end
-  return named == id and until_ms == '0' and (known == digest or replaces) and 1 or 0
-end
 
-local answer = {}
-for at = FIRST, #ARGV, FIELDS do
-  table.insert(answer, stands(ARGV[at], ARGV[at + 1], ARGV[at + 2], number(ARGV[at + 3], 'revision'), ARGV[at + 4] == '1'))
-end
-if #rows > 0 then
-  redis.call('HSET', K.names, unpack(rows))
-  for at = 1, #notes, WORDS do
-    redis.call('ZADD', K.tomb, unpack(notes, at, math.min(at + WORDS - 1, #notes)))
+  -- All names are read at once, and written at once: a call for each costs more than all the rest.
+  local names, present, rows, notes = {}, {}, {}, {}
+  for at = FIRST, #ARGV, FIELDS do
+    names[#names + 1] = ARGV[at]
   end
-end
-return answer
+  for place, row in ipairs(#names > 0 and redis.call('HMGET', K.names, unpack(names)) or {}) do
+    present[names[place]] = row or ''
+  end
+
+  local function stands(name, id, digest, revision, replaces)
+    local row = present[name]
+    if replaces and is_overtaken(id, revision) then
+      return 2
+    end
+    local later, named, until_ms, known = row:match('^(%d+) (%S+) (%d+) (%S*)$')
+    if named == id and until_ms == '0' and tonumber(later) == revision then
+      return 1  -- the job is applied already
+    elseif not later and has_come then
+      return 1
+    elseif not later or tonumber(later) <= revision or (named == id and known == digest and until_ms ~= '0') then
+      present[name] = string.format('%.0f', revision) .. ' ' .. id .. ' 0 ' .. digest
+      rows[#rows + 1], rows[#rows + 2] = name, present[name]
+      notes[#notes + 1], notes[#notes + 2] = now_ms, 'n' .. name
+      notes[#notes + 1], notes[#notes + 2] = now_ms, 'p' .. id
+      return 1
+    end
+    return named == id and until_ms == '0' and (known == digest or replaces) and 1 or 0
+  end
+
+  local answer = {}
+  for at = FIRST, #ARGV, FIELDS do
+    table.insert(answer, stands(ARGV[at], ARGV[at + 1], ARGV[at + 2], number(ARGV[at + 3], 'revision'), ARGV[at + 4] == '1'))
+  end
+  if #rows > 0 then
+    redis.call('HSET', K.names, unpack(rows))
+    for at = 1, #notes, WORDS do
+      redis.call('ZADD', K.tomb, unpack(notes, at, math.min(at + WORDS - 1, #notes)))
+    end
+  end
+  return answer
+end)

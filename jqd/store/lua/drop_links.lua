@@ -1,35 +1,34 @@
-#!lua flags=allow-oom
 -- What was done for jobs that wait for others, or that ended.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, until when (ms) they rest, as take_links told, or 0: what was noted or taken since then is due at another time, and stays; then per entry of
 --          `links`: it, stage of which children were told, their number, these
 -- Returns  number of entries of which more is to be done
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(children · log children)
---@include fail keys now links
-local now_ms = clock(ARGV[1])
-local rest_until_ms = number(ARGV[2], 'rest_until_ms')
-local FIRST, FIELDS = 3, 3
+register('drop_links', {'allow-oom'}, function()
+  local now_ms = clock(ARGV[1])
+  local rest_until_ms = number(ARGV[2], 'rest_until_ms')
+  local FIRST, FIELDS = 3, 3
 
-expect('links')
-local entries, at = {}, FIRST
-while at <= #ARGV do
-  local one = {entry = ARGV[at], stage = number(ARGV[at + 1], 'stage'), count = number(ARGV[at + 2], 'count'), first = at + FIELDS}
-  expect_kind(children_key(one.entry:sub(2)), 'children')
-  entries[#entries + 1] = one
-  at = one.first + one.count
-end
-local left = 0
-for _, one in ipairs(entries) do
-  local key = children_key(one.entry:sub(2))
-  for place = one.first, one.first + one.count - 1 do
-    redis.call('ZADD', key, 'XX', 'GT', digits(one.stage), ARGV[place])
+  expect('links')
+  local entries, at = {}, FIRST
+  while at <= #ARGV do
+    local one = {entry = ARGV[at], stage = number(ARGV[at + 1], 'stage'), count = number(ARGV[at + 2], 'count'), first = at + FIELDS}
+    expect_kind(Links.children_key(one.entry:sub(2)), 'children')
+    entries[#entries + 1] = one
+    at = one.first + one.count
   end
-  if one.entry:sub(1, 1) == 'e' and redis.call('ZCOUNT', key, 0, '(' .. digits(one.stage)) > 0 then
-    redis.call('ZADD', K.links, now_ms, one.entry)
-    left = left + 1
-  elseif rest_until_ms == 0 or tonumber(redis.call('ZSCORE', K.links, one.entry) or '0') == rest_until_ms then
-    redis.call('ZREM', K.links, one.entry)
+  local left = 0
+  for _, one in ipairs(entries) do
+    local key = Links.children_key(one.entry:sub(2))
+    for place = one.first, one.first + one.count - 1 do
+      redis.call('ZADD', key, 'XX', 'GT', digits(one.stage), ARGV[place])
+    end
+    if one.entry:sub(1, 1) == 'e' and redis.call('ZCOUNT', key, 0, '(' .. digits(one.stage)) > 0 then
+      redis.call('ZADD', K.links, now_ms, one.entry)
+      left = left + 1
+    elseif rest_until_ms == 0 or tonumber(redis.call('ZSCORE', K.links, one.entry) or '0') == rest_until_ms then
+      redis.call('ZREM', K.links, one.entry)
+    end
   end
-end
-return left
+  return left
+end)

@@ -1,17 +1,16 @@
-#!lua flags=allow-oom
 -- Forgets a kept result.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, id, the row of the result that is meant, or nothing: whichever there is
 -- Returns  1 when there was one
 -- Errors   JQD_WRONG_TYPE; none after the first write
 -- Cost     O(log results), and the bytes of the row
---@include fail keys results
-local id, meant = ARGV[2], ARGV[3]
+register('drop_result', {'allow-oom'}, function()
+  local id, meant = ARGV[2], ARGV[3]
 
-results.expect()
-local row = redis.call('HGET', K.result, id)
-if not row or meant ~= '' and row ~= meant then
-  return 0
-end
-results.drop({id})
-return 1
+  Results.expect()
+  local row = redis.call('HGET', K.result, id)
+  if not row or meant ~= '' and row ~= meant then
+    return 0
+  end
+  Results.drop({id})
+  return 1
+end)

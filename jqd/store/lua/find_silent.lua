@@ -1,104 +1,103 @@
-#!lua flags=allow-oom
 -- Finds leases of which nothing was heard for too long, and sets them aside: their workers change nothing any more. Who is told of them writes
 -- how their attempts ended, and the lease goes with that; if he dies before, the next one is told after a while. A lease of which nothing
 -- was heard since a journal told of it, or in this life of the store, is given back at once, untried: nobody knows what became of it.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, jobs to be told of about, then pairs: seconds of silence, or 0 for what was
 --          set aside; where the sequence of signs of life stood so many seconds ago on the caller's clock
 -- Returns  where that sequence stands; the numbers of seconds that leases have; number of jobs given back; then per lease: fence, worker,
 --          seconds of silence, flat: id, header of the row, tries row, row of `generation`, the latter two or nil
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(pairs + jobs of silent leases · log waiting), and the bytes of their rows
---@include fail keys now counts order queues heads members life holder move back early leases limits parked
-local now_ms, now_us = clock(ARGV[1])
-local limit = number(ARGV[3], 'limit')
-local FIRST, FIELDS = 4, 2
+register('find_silent', {'allow-oom'}, function()
+  local now_ms, now_us = clock(ARGV[1])
+  local limit = number(ARGV[3], 'limit')
+  local FIRST, FIELDS = 4, 2
 
-expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'early', 'tries', 'generation', 'life')
-expect_leases()
-expect_held_keys()
-expect_life(ARGV[2])
-if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
-  fail('JQD_ARGUMENT', 'marks')
-end
-local marks = {}
-for at = FIRST, #ARGV, FIELDS do
-  table.insert(marks, {ARGV[at], number(ARGV[at + 1], 'mark')})
-  expect_beats(ARGV[at])
-end
-expect_beats('0')
-local began = tonumber(redis.call('HGET', K.life, 'high') or '0') or 0
-local told_of, given_back, found = 0, 0, {}
-
-local function give_back(ids, fence)
-  for _, id in ipairs(ids) do
-    local row = redis.call('HGET', K.jobs, id)
-    note_begun(id, row, fence)
-    return_job(id, row, now_ms, 'running', fence)
-    redis.call('ZREM', held_key(WORKERS), id)
-    drop_early(id)
+  expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'early', 'tries', 'generation', 'life')
+  Leases.expect_leases()
+  Holder.expect_held_keys()
+  Life.expect_life(ARGV[2])
+  if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
+    fail('JQD_ARGUMENT', 'marks')
   end
-  given_back = given_back + #ids
-  forget_lent(ids)
-  limits.left(ids, now_us)
-end
+  local marks = {}
+  for at = FIRST, #ARGV, FIELDS do
+    table.insert(marks, {ARGV[at], number(ARGV[at + 1], 'mark')})
+    Leases.expect_beats(ARGV[at])
+  end
+  Leases.expect_beats('0')
+  local began = tonumber(redis.call('HGET', K.life, 'high') or '0') or 0
+  local told_of, given_back, found = 0, 0, {}
 
--- Their rows, without what is not to be tried again: jobs that have not come, or cannot be read, are given back.
-local function rows_of(ids, fence)
-  local flat, unreadable = {}, {}
-  for _, id in ipairs(ids) do
-    local row = redis.call('HGET', K.jobs, id)
-    if row and header(row) then
-      for _, value in ipairs({id, header_of(row), redis.call('HGET', K.tries, id), lent_generation(id)}) do
-        table.insert(flat, value)
+  local function give_back(ids, fence)
+    for _, id in ipairs(ids) do
+      local row = redis.call('HGET', K.jobs, id)
+      Back.note_begun(id, row, fence)
+      Back.return_job(id, row, now_ms, 'running', fence)
+      redis.call('ZREM', held_key(Holder.WORKERS), id)
+      Early.drop_early(id)
+    end
+    given_back = given_back + #ids
+    Leases.forget_lent(ids)
+    Parked.left(ids, now_us)
+  end
+
+  -- Their rows, without what is not to be tried again: jobs that have not come, or cannot be read, are given back.
+  local function rows_of(ids, fence)
+    local flat, unreadable = {}, {}
+    for _, id in ipairs(ids) do
+      local row = redis.call('HGET', K.jobs, id)
+      if row and Move.header(row) then
+        for _, value in ipairs({id, Move.header_of(row), redis.call('HGET', K.tries, id), Leases.lent_generation(id)}) do
+          table.insert(flat, value)
+        end
+      else
+        table.insert(unreadable, id)
       end
-    else
-      table.insert(unreadable, id)
     end
+    give_back(unreadable, fence)
+    return flat
   end
-  give_back(unreadable, fence)
-  return flat
-end
 
-local function end_lease(fence, last_beat, silence)
-  local ids = jobs_of(fence)
-  local _, told, worker = lease(fence)
-  if told == '1' or last_beat <= began then
-    give_back(ids, fence)
-    ids = {}
+  local function end_lease(fence, last_beat, silence)
+    local ids = Leases.jobs_of(fence)
+    local _, told, worker = Leases.lease(fence)
+    if told == '1' or last_beat <= began then
+      give_back(ids, fence)
+      ids = {}
+    end
+    local rows = rows_of(ids, fence)
+    if #rows > 0 then
+      Leases.set_aside(fence, told or '0', worker or '', now_us)
+      table.insert(found, {digits(fence), worker or '', silence, rows})
+      told_of = told_of + #rows / 4
+    end
+    if #rows == 0 or silence ~= '0' then
+      Leases.drop_beat(fence, silence)
+    end
+    Leases.tidy_lease(fence)
   end
-  local rows = rows_of(ids, fence)
-  if #rows > 0 then
-    set_aside(fence, told or '0', worker or '', now_us)
-    table.insert(found, {digits(fence), worker or '', silence, rows})
-    told_of = told_of + #rows / 4
-  end
-  if #rows == 0 or silence ~= '0' then
-    drop_beat(fence, silence)
-  end
-  tidy_lease(fence)
-end
 
-for _, pair in ipairs(marks) do
-  local silence, mark = unpack(pair)
-  local looked = 0
-  while told_of + given_back < limit and looked < limit do
-    looked = looked + 1
-    local oldest = redis.call('ZRANGE', beats_key(silence), '-inf', digits(mark), 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
-    if #oldest == 0 then
-      break
-    end
-    local fence = oldest[1]:find('^%d+$') and tonumber(oldest[1])
-    if fence and digits(fence) == oldest[1] then
-      end_lease(fence, tonumber(oldest[2]), silence)
-    else
-      redis.call('ZREM', beats_key(silence), oldest[1])  -- no lease of ours is called so: it would be met for ever
+  for _, pair in ipairs(marks) do
+    local silence, mark = unpack(pair)
+    local looked = 0
+    while told_of + given_back < limit and looked < limit do
+      looked = looked + 1
+      local oldest = redis.call('ZRANGE', Leases.beats_key(silence), '-inf', digits(mark), 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+      if #oldest == 0 then
+        break
+      end
+      local fence = oldest[1]:find('^%d+$') and tonumber(oldest[1])
+      if fence and digits(fence) == oldest[1] then
+        end_lease(fence, tonumber(oldest[2]), silence)
+      else
+        redis.call('ZREM', Leases.beats_key(silence), oldest[1])  -- no lease of ours is called so: it would be met for ever
+      end
     end
   end
-end
-write_counts(now_ms)
-local numbers = {}
-for silence in (redis.call('HGET', K.leases, 'silences') or ''):gmatch('%d+') do
-  table.insert(numbers, tonumber(silence))
-end
-return {redis.call('GET', K.fence) or '0', numbers, given_back, found}
+  Counts.write_counts(now_ms)
+  local numbers = {}
+  for silence in (redis.call('HGET', K.leases, 'silences') or ''):gmatch('%d+') do
+    table.insert(numbers, tonumber(silence))
+  end
+  return {redis.call('GET', K.fence) or '0', numbers, given_back, found}
+end)

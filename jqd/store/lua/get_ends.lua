@@ -1,6 +1,4 @@
-#!lua flags=no-writes
 -- How jobs ended, those in the dead set too; which were cancelled or are deleted, and which have a cancel that waits for a hand.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity as the caller knows it, then ids
 -- Returns  flat: id, outcome, row of `generation` or nothing, of those that ended and of which it is known; flat: id,
 --          up to which generation it is cancelled, of those in a hand; ids of those that were cancelled or are not here; flat: id,
@@ -8,45 +6,46 @@
 --          of those that workers hold
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(ids · log ended), and the bytes of the outcomes
---@include fail keys now order queues heads life members move holder leases
-local FIRST = 3
+register('get_ends', {'no-writes'}, function()
+  local FIRST = 3
 
-expect('jobs', 'ended', 'dead', 'outcome', 'generation', 'tomb', 'life', 'tries')
-expect_leases()
-expect_kind(held_key(WORKERS), 'held')
-expect_life(ARGV[2])
-local found, asked, gone, entrusted = {}, {}, {}, {}
+  expect('jobs', 'ended', 'dead', 'outcome', 'generation', 'tomb', 'life', 'tries')
+  Leases.expect_leases()
+  expect_kind(held_key(Holder.WORKERS), 'held')
+  Life.expect_life(ARGV[2])
+  local found, asked, gone, entrusted = {}, {}, {}, {}
 
-local has_leases = redis.call('EXISTS', held_key(WORKERS)) == 1
-local function tell_lease(id)
-  local fence = tonumber(redis.call('ZSCORE', held_key(WORKERS), id) or nil)
-  local silence, _, worker = lease(fence or 0)
-  local row = redis.call('HGET', K.jobs, id)
-  if silence and silence ~= '0' and header(row) then
-    for _, value in ipairs({
-      id, digits(fence), silence, worker, header_of(row), redis.call('HGET', K.tries, id) or '', lent_generation(id) or '',
-    }) do
-      table.insert(entrusted, value)
+  local has_leases = redis.call('EXISTS', held_key(Holder.WORKERS)) == 1
+  local function tell_lease(id)
+    local fence = tonumber(redis.call('ZSCORE', held_key(Holder.WORKERS), id) or nil)
+    local silence, _, worker = Leases.lease(fence or 0)
+    local row = redis.call('HGET', K.jobs, id)
+    if silence and silence ~= '0' and Move.header(row) then
+      for _, value in ipairs({
+        id, digits(fence), silence, worker, Move.header_of(row), redis.call('HGET', K.tries, id) or '', Leases.lent_generation(id) or '',
+      }) do
+        table.insert(entrusted, value)
+      end
     end
   end
-end
 
-for at = FIRST, #ARGV do
-  local id = ARGV[at]
-  local ended = has_ended(id)
-  local outcome = ended and redis.call('HGET', K.outcome, id)
-  if outcome and outcome:sub(1, 1) ~= CANCELLED then
-    found[#found + 1], found[#found + 2] = id, outcome
-    found[#found + 1] = redis.call('HGET', K.generation, id) or ''
-  elseif outcome or redis.call('HEXISTS', K.jobs, id) == 0 then
-    gone[#gone + 1] = id
-  elseif not ended then
-    if redis.call('ZSCORE', K.tomb, 'c' .. id) then
-      asked[#asked + 1], asked[#asked + 2] = id, redis.call('HGET', K.generation, 'c' .. id) or '0'
-    end
-    if has_leases then
-      tell_lease(id)
+  for at = FIRST, #ARGV do
+    local id = ARGV[at]
+    local ended = Move.has_ended(id)
+    local outcome = ended and redis.call('HGET', K.outcome, id)
+    if outcome and outcome:sub(1, 1) ~= Move.CANCELLED then
+      found[#found + 1], found[#found + 2] = id, outcome
+      found[#found + 1] = redis.call('HGET', K.generation, id) or ''
+    elseif outcome or redis.call('HEXISTS', K.jobs, id) == 0 then
+      gone[#gone + 1] = id
+    elseif not ended then
+      if redis.call('ZSCORE', K.tomb, 'c' .. id) then
+        asked[#asked + 1], asked[#asked + 2] = id, redis.call('HGET', K.generation, 'c' .. id) or '0'
+      end
+      if has_leases then
+        tell_lease(id)
+      end
     end
   end
-end
-return {found, asked, gone, entrusted}
+  return {found, asked, gone, entrusted}
+end)

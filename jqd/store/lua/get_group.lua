@@ -1,24 +1,23 @@
-#!lua flags=no-writes
 -- The members of a group.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, group, how many members are passed over, and how many are told
 -- Returns  when it was closed (ms) or 0; how many are passed over for the next ones, 0: that was all; then the ids of its members in the order in which
 --          they came; nil when there is no such group
 -- Errors   JQD_WRONG_TYPE
 -- Cost     O(members passed over and told)
---@include fail keys now
-local key, CLOSED = K.grouped .. ARGV[2], '!'
-local skip, most = number(ARGV[3], 'skip'), number(ARGV[4], 'most')
+register('get_group', {'no-writes'}, function()
+  local key, CLOSED = K.grouped .. ARGV[2], '!'
+  local skip, most = number(ARGV[3], 'skip'), number(ARGV[4], 'most')
 
-expect_kind(key, 'grouped')
-if redis.call('EXISTS', key) == 0 then
-  return false
-end
-local members = redis.call('ZRANGE', key, 0, '+inf', 'BYSCORE', 'LIMIT', skip, most)
-local answer = {redis.call('ZSCORE', key, CLOSED) or '0', #members == most and skip + most or 0}
-for _, id in ipairs(members) do
-  if id ~= CLOSED then
-    answer[#answer + 1] = id
+  expect_kind(key, 'grouped')
+  if redis.call('EXISTS', key) == 0 then
+    return false
   end
-end
-return answer
+  local members = redis.call('ZRANGE', key, 0, '+inf', 'BYSCORE', 'LIMIT', skip, most)
+  local answer = {redis.call('ZSCORE', key, CLOSED) or '0', #members == most and skip + most or 0}
+  for _, id in ipairs(members) do
+    if id ~= CLOSED then
+      answer[#answer + 1] = id
+    end
+  end
+  return answer
+end)

@@ -1,32 +1,31 @@
-#!lua flags=no-writes
 -- What daemons counted, the oldest first.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, minutes that a row is of, ms and field behind which to begin (no field: at that ms),
 --          rows and bytes at most; one row comes whatever its size
 -- Returns  now_ms, when the oldest row there is began (ms), or nil, 1 where there may be more, flat: field, ms, bytes
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O((log rows)² + limit) and the bytes
---@include fail keys now life order
-local now_ms = clock(ARGV[1])
-local minutes, from_ms, from_field = ARGV[3], number(ARGV[4], 'from_ms'), ARGV[5]
-local limit, most_bytes = number(ARGV[6], 'limit'), number(ARGV[7], 'bytes')
-local rows, order = K.history .. minutes, K.historic .. minutes
+register('get_history', {'no-writes'}, function()
+  local now_ms = clock(ARGV[1])
+  local minutes, from_ms, from_field = ARGV[3], number(ARGV[4], 'from_ms'), ARGV[5]
+  local limit, most_bytes = number(ARGV[6], 'limit'), number(ARGV[7], 'bytes')
+  local rows, order = K.history .. minutes, K.historic .. minutes
 
-expect('life')
-expect_kind(rows, 'history')
-expect_kind(order, 'historic')
-expect_life(ARGV[2])
-local oldest = redis.call('ZRANGE', order, 0, 0, 'WITHSCORES')[2] or false
-local first = rank_of(order, from_ms, from_field, true)
-local found = redis.call('ZRANGE', order, first, first + limit - 1, 'WITHSCORES')
-local answer, bytes, more = {}, 0, #found == 2 * limit
-for at = 1, #found, 2 do
-  local row = redis.call('HGET', rows, found[at]) or ''
-  bytes = bytes + #row
-  if at > 1 and bytes > most_bytes then
-    more = true
-    break
+  expect('life')
+  expect_kind(rows, 'history')
+  expect_kind(order, 'historic')
+  Life.expect_life(ARGV[2])
+  local oldest = redis.call('ZRANGE', order, 0, 0, 'WITHSCORES')[2] or false
+  local first = Order.rank_of(order, from_ms, from_field, true)
+  local found = redis.call('ZRANGE', order, first, first + limit - 1, 'WITHSCORES')
+  local answer, bytes, more = {}, 0, #found == 2 * limit
+  for at = 1, #found, 2 do
+    local row = redis.call('HGET', rows, found[at]) or ''
+    bytes = bytes + #row
+    if at > 1 and bytes > most_bytes then
+      more = true
+      break
+    end
+    answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = found[at], found[at + 1], row
   end
-  answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = found[at], found[at + 1], row
-end
-return {digits(now_ms), oldest, more and 1 or 0, answer}
+  return {digits(now_ms), oldest, more and 1 or 0, answer}
+end)

@@ -1,6 +1,4 @@
-#!lua flags=no-writes
 -- All about some jobs: the first of them, as many as BYTES_MAX go round for, one at least. The others are for the next call.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it: "never was" is no answer in a store that was emptied just
 --          now; 0 for all, or else results are left out, and arguments of rows with more bytes than this; 1: of failed attempts
 --          no more than the last; then per job: id, last field of the journal that made it, or nothing
@@ -11,76 +9,77 @@
 --          what is not there
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(jobs · (members + log jobs)), and their bytes: BYTES_MAX, and those of one job
---@include fail keys now counts order queues heads pages members holder move early life tries leases results change
-local row_bytes = number(ARGV[3], 'bytes')
-local brief = row_bytes > 0
-local is_last = ARGV[4] == '1'
-local FIRST, FIELDS = 5, 2
-local BYTES_MAX = 2 * 1024 * 1024  -- read in one call: a millisecond or two
+register('get_jobs', {'no-writes'}, function()
+  local row_bytes = number(ARGV[3], 'bytes')
+  local brief = row_bytes > 0
+  local is_last = ARGV[4] == '1'
+  local FIRST, FIELDS = 5, 2
+  local BYTES_MAX = 2 * 1024 * 1024  -- read in one call: a millisecond or two
 
-expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'early', 'life', 'generation', 'names', 'logs')
-expect_leases()
-expect_held_keys()
-expect_life(ARGV[2])
+  expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'early', 'life', 'generation', 'names', 'logs')
+  Leases.expect_leases()
+  Holder.expect_held_keys()
+  Life.expect_life(ARGV[2])
 
-local function place(id, row)
-  if not row then
-    return early_holder(id) and 'early' or redis.call('ZSCORE', K.tomb, 'p' .. id) and 'awaited' or 'unseen', '0', false
-  elseif not brief and awaits_newer(id, row) then
-    return 'awaited', '0', holder(id) or false
-  end
-  for _, name in ipairs({'ended', 'dead', 'later'}) do
-    local score = redis.call('ZSCORE', K[name], id)
-    if score then
-      return name, score, false
+  local function place(id, row)
+    if not row then
+      return Early.early_holder(id) and 'early' or redis.call('ZSCORE', K.tomb, 'p' .. id) and 'awaited' or 'unseen', '0', false
+    elseif not brief and Change.awaits_newer(id, row) then
+      return 'awaited', '0', Holder.holder(id) or false
     end
-  end
-  local sysid, fence = holder(id)
-  if sysid then
-    return 'held', string.format('%.0f', fence), sysid
-  end
-  local jobtype, priority = header(row)
-  if jobtype then
-    expect_ready(jobtype)
-    local score = place_of(jobtype, priority, id)
-    if score then
-      return 'ready', score, false
+    for _, name in ipairs({'ended', 'dead', 'later'}) do
+      local score = redis.call('ZSCORE', K[name], id)
+      if score then
+        return name, score, false
+      end
     end
+    local sysid, fence = Holder.holder(id)
+    if sysid then
+      return 'held', string.format('%.0f', fence), sysid
+    end
+    local jobtype, priority = Move.header(row)
+    if jobtype then
+      Pages.expect_ready(jobtype)
+      local score = Pages.place_of(jobtype, priority, id)
+      if score then
+        return 'ready', score, false
+      end
+    end
+    return 'nowhere', '0', false
   end
-  return 'nowhere', '0', false
-end
 
-local bytes = 0
-local function weighed(row)
-  bytes = bytes + (row and #row or 0)
-  return row
-end
-
--- A row of `tries` (tries.lua) as far as its latest outcome.
-local function latest(row)
-  local at = has_begun(row) and 5 or 9
-  return #row > at + 3 and row:sub(1, at + 3 + struct.unpack('>I4', row, at)) or row
-end
-
-local function view(id, last_field)
-  local row, tries = weighed(redis.call('HGET', K.jobs, id)), weighed(redis.call('HGET', K.tries, id))
-  local name, score, sysid = place(id, row)
-  local worker = sysid == WORKERS and (select(3, lease(tonumber(score))) or '')
-  local kept = weighed(redis.call('HGET', K.outcome, id))
-  local progress = (sysid or kept and kept:sub(1, 1) == CANCELLED) and redis.call('HGET', K.leases, 'p' .. id)
-  return {
-    name, score, sysid, row and brief and #row > row_bytes and header_of(row) or row, tries and is_last and latest(tries) or tries,
-    kept, not brief and redis.call('HGET', K.result, id),
-    redis.call('ZSCORE', K.tomb, 'c' .. id) and '1', redis.call('HGET', K.applied, last_field),
-    redis.call('HGET', K.generation, id), worker, progress, not brief and redis.call('HGET', K.logs, id),
-  }
-end
-
-local views = {}
-for at = FIRST, #ARGV, FIELDS do
-  if bytes >= BYTES_MAX then
-    break
+  local bytes = 0
+  local function weighed(row)
+    bytes = bytes + (row and #row or 0)
+    return row
   end
-  views[#views + 1] = view(ARGV[at], ARGV[at + 1])
-end
-return views
+
+  -- A row of `tries` (tries.lua) as far as its latest outcome.
+  local function latest(row)
+    local at = Move.has_begun(row) and 5 or 9
+    return #row > at + 3 and row:sub(1, at + 3 + struct.unpack('>I4', row, at)) or row
+  end
+
+  local function view(id, last_field)
+    local row, tries = weighed(redis.call('HGET', K.jobs, id)), weighed(redis.call('HGET', K.tries, id))
+    local name, score, sysid = place(id, row)
+    local worker = sysid == Holder.WORKERS and (select(3, Leases.lease(tonumber(score))) or '')
+    local kept = weighed(redis.call('HGET', K.outcome, id))
+    local progress = (sysid or kept and kept:sub(1, 1) == Move.CANCELLED) and redis.call('HGET', K.leases, 'p' .. id)
+    return {
+      name, score, sysid, row and brief and #row > row_bytes and Move.header_of(row) or row, tries and is_last and latest(tries) or tries,
+      kept, not brief and redis.call('HGET', K.result, id),
+      redis.call('ZSCORE', K.tomb, 'c' .. id) and '1', redis.call('HGET', K.applied, last_field),
+      redis.call('HGET', K.generation, id), worker, progress, not brief and redis.call('HGET', K.logs, id),
+    }
+  end
+
+  local views = {}
+  for at = FIRST, #ARGV, FIELDS do
+    if bytes >= BYTES_MAX then
+      break
+    end
+    views[#views + 1] = view(ARGV[at], ARGV[at + 1])
+  end
+  return views
+end)

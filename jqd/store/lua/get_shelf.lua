@@ -1,46 +1,45 @@
-#!lua flags=allow-oom
 -- Followers that wait for the quota of their tenant, what waits longest first; that shelf rests then for everybody.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, "=" and a tenant, or nothing: the one whose shelf is due for longest, rest_ms, number of entries to pass over, limit, bytes_max
 -- Returns  the tenant, then the entries: at least one; nothing: no shelf is due, or it has no more
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(log tenants + log entries + limit), and the bytes
---@include fail keys now
-local now_ms = clock(ARGV[1])
-local tenant, rest_ms, skip = ARGV[2]:match('^=(.*)$'), number(ARGV[3], 'rest_ms'), number(ARGV[4], 'skip')
-local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes_max')
-local STEP = 10  -- entries read at once: each may have a megabyte
+register('get_shelf', {'allow-oom'}, function()
+  local now_ms = clock(ARGV[1])
+  local tenant, rest_ms, skip = ARGV[2]:match('^=(.*)$'), number(ARGV[3], 'rest_ms'), number(ARGV[4], 'skip')
+  local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes_max')
+  local STEP = 10  -- entries read at once: each may have a megabyte
 
-expect('shelves')
-if not tenant then
-  local first, last = redis.call('ZRANGE', K.shelves, 0, 0, 'WITHSCORES'), redis.call('ZRANGE', K.shelves, -1, -1, 'WITHSCORES')
-  if first[1] and tonumber(first[2]) <= now_ms then
-    tenant = first[1]
-  elseif last[1] and tonumber(last[2]) > now_ms + rest_ms then  -- the clock was set back
-    tenant = last[1]
-  else
-    return {}
+  expect('shelves')
+  if not tenant then
+    local first, last = redis.call('ZRANGE', K.shelves, 0, 0, 'WITHSCORES'), redis.call('ZRANGE', K.shelves, -1, -1, 'WITHSCORES')
+    if first[1] and tonumber(first[2]) <= now_ms then
+      tenant = first[1]
+    elseif last[1] and tonumber(last[2]) > now_ms + rest_ms then  -- the clock was set back
+      tenant = last[1]
+    else
+      return {}
+    end
   end
-end
-expect_kind(shelf_key(tenant), 'shelf')
-local answer, bytes, found = {tenant}, 0, 0
-while found < limit and bytes < bytes_max do
-  local step = math.min(STEP, limit - found)
-  local entries = redis.call('ZRANGE', shelf_key(tenant), skip + found, skip + found + step - 1)
-  for _, entry in ipairs(entries) do
-    found, bytes = found + 1, bytes + #entry
-    answer[#answer + 1] = entry
-    if bytes >= bytes_max then
+  expect_kind(shelf_key(tenant), 'shelf')
+  local answer, bytes, found = {tenant}, 0, 0
+  while found < limit and bytes < bytes_max do
+    local step = math.min(STEP, limit - found)
+    local entries = redis.call('ZRANGE', shelf_key(tenant), skip + found, skip + found + step - 1)
+    for _, entry in ipairs(entries) do
+      found, bytes = found + 1, bytes + #entry
+      answer[#answer + 1] = entry
+      if bytes >= bytes_max then
+        break
+      end
+    end
+    if #entries < step then
       break
     end
   end
-  if #entries < step then
-    break
+  if redis.call('EXISTS', shelf_key(tenant)) == 1 then
+    redis.call('ZADD', K.shelves, now_ms + rest_ms, tenant)
+  else
+    redis.call('ZREM', K.shelves, tenant)
   end
-end
-if redis.call('EXISTS', shelf_key(tenant)) == 1 then
-  redis.call('ZADD', K.shelves, now_ms + rest_ms, tenant)
-else
-  redis.call('ZREM', K.shelves, tenant)
-end
-return found > 0 and answer or {}
+  return found > 0 and answer or {}
+end)

@@ -1,27 +1,26 @@
-#!lua flags=allow-oom
 -- Places in a group that is open, for jobs that are about to be pushed: confirm_members tells which they became.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, group, most members, then a token per job
 -- Returns  1; 0 when it is closed, 2 when it would have too many members: nothing was done then
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: who its members are may be in a journal only, JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(jobs · log members)
---@include fail keys now members life settled
-local now_ms = clock(ARGV[1])
-local identity, group, most = ARGV[2], ARGV[3], number(ARGV[4], 'most')
-local FIRST, CLOSED = 5, '!'
-local key = K.grouped .. group
+register('join_group', {'allow-oom'}, function()
+  local now_ms = clock(ARGV[1])
+  local identity, group, most = ARGV[2], ARGV[3], number(ARGV[4], 'most')
+  local FIRST, CLOSED = 5, '!'
+  local key = K.grouped .. group
 
-expect('groups', 'life', 'members')
-expect_life(identity)
-expect_settled(identity)
-expect_kind(key, 'grouped')
-if redis.call('ZSCORE', key, CLOSED) then
-  return 0
-elseif redis.call('ZCARD', key) + #ARGV - FIRST + 1 > most then
-  return 2
-end
-for at = FIRST, #ARGV do
-  redis.call('ZADD', key, 'GT', -now_ms, ARGV[at])
-end
-redis.call('ZADD', K.groups, now_ms, group)
-return 1
+  expect('groups', 'life', 'members')
+  Life.expect_life(identity)
+  Settled.expect_settled(identity)
+  expect_kind(key, 'grouped')
+  if redis.call('ZSCORE', key, CLOSED) then
+    return 0
+  elseif redis.call('ZCARD', key) + #ARGV - FIRST + 1 > most then
+    return 2
+  end
+  for at = FIRST, #ARGV do
+    redis.call('ZADD', key, 'GT', -now_ms, ARGV[at])
+  end
+  redis.call('ZADD', K.groups, now_ms, group)
+  return 1
+end)

@@ -1,6 +1,4 @@
-#!lua flags=no-writes
 -- What some jobs have to do with others; and what is found from them, the nearest first: a chain is walked in few calls.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, number of children to be listed of each, and of those to be passed over; how many more jobs may be
 --          found, and of how many the ids follow that are known and not told again; these; then ids, or "=" and own ids
 -- Returns  of how many of the given it tells: fewer are for the next call, and fewer may be found then; then per such: id, its row without its argument,
@@ -8,79 +6,80 @@
 --          that was found
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a job may have an own id that was given, JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O((ids + found) · (members + children listed + parents)) and the bytes of their rows, no more than some LINKS but for one job
---@include fail keys now counts order queues heads pages members life settled holder move stands early tries links
-local identity = ARGV[2]
-local most, skip = number(ARGV[3], 'most'), number(ARGV[4], 'skip')
-local reach, known = number(ARGV[5], 'reach'), number(ARGV[6], 'known')
-local FIRST, FLOW = 7, 14  -- place in a row's header
-local ID = '^[0-7]' .. ('[0-9A-Z]'):rep(25) .. '$'  -- what is no own id, nearly always: else it is not found from here
-local LINKS = 4000  -- jobs, children and parents in one call: 2 ms, mostly for reading names of parents out of rows
-local A_LINK = 512  -- bytes of rows that cost as much
+register('list_links', {'no-writes'}, function()
+  local identity = ARGV[2]
+  local most, skip = number(ARGV[3], 'most'), number(ARGV[4], 'skip')
+  local reach, known = number(ARGV[5], 'reach'), number(ARGV[6], 'known')
+  local FIRST, FLOW = 7, 14  -- place in a row's header
+  local ID = '^[0-7]' .. ('[0-9A-Z]'):rep(25) .. '$'  -- what is no own id, nearly always: else it is not found from here
+  local LINKS = 4000  -- jobs, children and parents in one call: 2 ms, mostly for reading names of parents out of rows
+  local A_LINK = 512  -- bytes of rows that cost as much
 
-expect('jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'life', 'generation', 'names', 'members')
-expect_held_keys()
-expect_life(identity)
+  expect('jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'life', 'generation', 'names', 'members')
+  Holder.expect_held_keys()
+  Life.expect_life(identity)
 
-local met, found, links = {}, {}, 0
-for at = FIRST, FIRST + known - 1 do
-  met[ARGV[at]] = true
-end
+  local met, found, links = {}, {}, 0
+  for at = FIRST, FIRST + known - 1 do
+    met[ARGV[at]] = true
+  end
 
-local function meet(id)
-  if id and not met[id] then
-    met[id] = true
-    found[#found + 1] = id
+  local function meet(id)
+    if id and not met[id] then
+      met[id] = true
+      found[#found + 1] = id
+    end
   end
-end
 
--- What is told of one; nil where it is not here. Its parents and children are met.
-local function told(id)
-  local row = redis.call('HGET', K.jobs, id)
-  if not row then
-    return nil
+  -- What is told of one; nil where it is not here. Its parents and children are met.
+  local function told(id)
+    local row = redis.call('HGET', K.jobs, id)
+    if not row then
+      return nil
+    end
+    local key = Links.children_key(id)
+    expect_kind(key, 'children')
+    local good, behind, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
+    local tries = redis.call('HGET', K.tries, id)
+    local children = most > 0 and redis.call('ZRANGE', key, skip, skip + most - 1) or {}
+    local flow = good and type(fields) == 'table' and type(fields[FLOW]) == 'table' and fields[FLOW] or {}
+    local parents = type(flow.after) == 'table' and flow.after or {}
+    links = links + 1 + #children + #parents + (#row + (tries and #tries or 0)) / A_LINK
+    for at = 1, math.min(#children, reach - #found) do
+      meet(children[at])
+    end
+    for at = 1, math.min(#parents, reach - #found) do
+      local parent = type(parents[at]) == 'string' and parents[at]  -- else whoever reads the row tells what is wrong
+      meet(parent and Links.given_id(parent:find(ID) and parent or '=' .. parent))
+    end
+    if #found < reach then
+      meet(type(flow.parent) == 'string' and flow.parent)
+    end
+    local _, how = Stands.how_stands(id, true)
+    return {
+      id, good and behind > 0 and row:sub(1, behind) .. '\192' or row, how, tries and #tries >= 4 and struct.unpack('>I4', tries) or 0,
+      redis.call('ZCARD', key), children, (redis.call('HGET', K.generation, id) or ''):match(':(%d+)') or '', Move.has_ended(id) or '',
+    }
   end
-  local key = children_key(id)
-  expect_kind(key, 'children')
-  local good, behind, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
-  local tries = redis.call('HGET', K.tries, id)
-  local children = most > 0 and redis.call('ZRANGE', key, skip, skip + most - 1) or {}
-  local flow = good and type(fields) == 'table' and type(fields[FLOW]) == 'table' and fields[FLOW] or {}
-  local parents = type(flow.after) == 'table' and flow.after or {}
-  links = links + 1 + #children + #parents + (#row + (tries and #tries or 0)) / A_LINK
-  for at = 1, math.min(#children, reach - #found) do
-    meet(children[at])
-  end
-  for at = 1, math.min(#parents, reach - #found) do
-    local parent = type(parents[at]) == 'string' and parents[at]  -- else whoever reads the row tells what is wrong
-    meet(parent and given_id(parent:find(ID) and parent or '=' .. parent))
-  end
-  if #found < reach then
-    meet(type(flow.parent) == 'string' and flow.parent)
-  end
-  local _, how = how_stands(id, true)
-  return {
-    id, good and behind > 0 and row:sub(1, behind) .. '\192' or row, how, tries and #tries >= 4 and struct.unpack('>I4', tries) or 0,
-    redis.call('ZCARD', key), children, (redis.call('HGET', K.generation, id) or ''):match(':(%d+)') or '', has_ended(id) or '',
-  }
-end
 
-local answer = {0}
-for at = FIRST + known, #ARGV do
-  if links > LINKS then
-    return answer
+  local answer = {0}
+  for at = FIRST + known, #ARGV do
+    if links > LINKS then
+      return answer
+    end
+    local id = Links.given_id(ARGV[at])
+    if not id then
+      Settled.expect_settled(identity)
+    else
+      met[id] = true
+    end
+    answer[#answer + 1] = id and told(id) or false
+    answer[1] = answer[1] + 1
   end
-  local id = given_id(ARGV[at])
-  if not id then
-    expect_settled(identity)
-  else
-    met[id] = true
+  local at = 0
+  while at < #found and links <= LINKS do
+    at = at + 1
+    answer[#answer + 1] = told(found[at])
   end
-  answer[#answer + 1] = id and told(id) or false
-  answer[1] = answer[1] + 1
-end
-local at = 0
-while at < #found and links <= LINKS do
-  at = at + 1
-  answer[#answer + 1] = told(found[at])
-end
-return answer
+  return answer
+end)

@@ -1,70 +1,69 @@
-#!lua flags=no-writes
 -- How the jobs of each jobtype stand, a part of the jobtypes with each call.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, place to go on from ("0" first), about how many
 -- Returns  place to go on from ("0": that was all); time in ms; flat: jobtype, row of counts, since when (ms) the
 --          job that is next could have begun, or nothing. A jobtype may be told twice
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(part · log waiting), and the bytes of the rows of those that are next, BYTES_MAX at most
---@include fail keys now order queues heads pages move
-local SOON_MS, MICROS = 1000, 1000
-local BYTES_MAX = 2 * 1024 * 1024  -- of rows in one call: a millisecond or two
-local now_ms = clock(ARGV[1])
-local place, limit = ARGV[2], number(ARGV[3], 'limit')
+register('list_types', {'no-writes'}, function()
+  local SOON_MS, MICROS = 1000, 1000
+  local BYTES_MAX = 2 * 1024 * 1024  -- of rows in one call: a millisecond or two
+  local now_ms = clock(ARGV[1])
+  local place, limit = ARGV[2], number(ARGV[3], 'limit')
 
-expect('types', 'jobs', 'counts', 'tries', 'generation')
-local following, rows = unpack(redis.call('HSCAN', K.counts, place, 'COUNT', limit))
+  expect('types', 'jobs', 'counts', 'tries', 'generation')
+  local following, rows = unpack(redis.call('HSCAN', K.counts, place, 'COUNT', limit))
 
--- A row, unless it has more bytes than are left for this call.
-local bytes_left = BYTES_MAX
-local function row_within(key, id)
-  local bytes = redis.call('HSTRLEN', key, id)
-  if bytes > bytes_left then
-    return nil
-  end
-  bytes_left = bytes_left - bytes
-  return redis.call('HGET', key, id) or nil
-end
-
--- When its last attempt had it wait until. Behind the first values of an outcome scripts can read no further.
-local function retried_ms(id)
-  local DELAY, FINISHED = 8, 10
-  local row = row_within(K.tries, id)
-  if not row or #row <= 8 or not has_begun(row) then
-    return 0
-  end
-  local packed = row:sub(9, 8 + struct.unpack('>I4', row, 5))
-  local fields = {pcall(cmsgpack.unpack_limit, packed, FINISHED, packed:byte(1) == 0xdc and 3 or 1)}
-  return fields[1] and (tonumber(fields[DELAY + 2]) or 0) + (tonumber(fields[FINISHED + 2]) or 0) or 0
-end
-
--- Of a job that waited for parents nobody knows when the last one ended: that of its push. So it is where its row is not read.
-local function due_of(jobtype)
-  local ID_LENGTH = 26
-  local id = (first_waiting(jobtype) or keyed.known and keyed.best(jobtype) or ''):match('^[^:]*')
-  if #id ~= ID_LENGTH then
-    return ''
-  end
-  local due_ms = pushed_ms(id)
-  if now_ms - due_ms > SOON_MS then
-    local _, _, date_ms = header(row_within(K.jobs, id) or '')
-    local anew_us = (redis.call('HGET', K.generation, id) or ''):match(':(%d+)')
-    due_ms = math.max(due_ms, date_ms or 0, retried_ms(id), math.floor((tonumber(anew_us or nil) or 0) / MICROS))
-  end
-  return string.format('%.0f', math.min(due_ms, now_ms))
-end
-
-local found = {}
-for at = 1, #rows, 2 do
-  local jobtype = rows[at]:match('^of:(.*)$')
-  if jobtype then
-    local waiting, retrying = rows[at + 1]:match('^(%d+) %d+ %d+ (%d+)')
-    local may_wait = waiting ~= '0' or retrying ~= '0'
-    if may_wait then
-      expect_ready(jobtype)
+  -- A row, unless it has more bytes than are left for this call.
+  local bytes_left = BYTES_MAX
+  local function row_within(key, id)
+    local bytes = redis.call('HSTRLEN', key, id)
+    if bytes > bytes_left then
+      return nil
     end
-    found[#found + 1], found[#found + 2] = jobtype, rows[at + 1]
-    found[#found + 1] = may_wait and due_of(jobtype) or ''
+    bytes_left = bytes_left - bytes
+    return redis.call('HGET', key, id) or nil
   end
-end
-return {following, now_ms, found}
+
+  -- When its last attempt had it wait until. Behind the first values of an outcome functions can read no further.
+  local function retried_ms(id)
+    local DELAY, FINISHED = 8, 10
+    local row = row_within(K.tries, id)
+    if not row or #row <= 8 or not Move.has_begun(row) then
+      return 0
+    end
+    local packed = row:sub(9, 8 + struct.unpack('>I4', row, 5))
+    local fields = {pcall(cmsgpack.unpack_limit, packed, FINISHED, packed:byte(1) == 0xdc and 3 or 1)}
+    return fields[1] and (tonumber(fields[DELAY + 2]) or 0) + (tonumber(fields[FINISHED + 2]) or 0) or 0
+  end
+
+  -- Of a job that waited for parents nobody knows when the last one ended: that of its push. So it is where its row is not read.
+  local function due_of(jobtype)
+    local ID_LENGTH = 26
+    local id = (Pages.first_waiting(jobtype) or call.has_keyed and Heads.best_keyed(jobtype) or ''):match('^[^:]*')
+    if #id ~= ID_LENGTH then
+      return ''
+    end
+    local due_ms = Order.pushed_ms(id)
+    if now_ms - due_ms > SOON_MS then
+      local _, _, date_ms = Move.header(row_within(K.jobs, id) or '')
+      local anew_us = (redis.call('HGET', K.generation, id) or ''):match(':(%d+)')
+      due_ms = math.max(due_ms, date_ms or 0, retried_ms(id), math.floor((tonumber(anew_us or nil) or 0) / MICROS))
+    end
+    return string.format('%.0f', math.min(due_ms, now_ms))
+  end
+
+  local found = {}
+  for at = 1, #rows, 2 do
+    local jobtype = rows[at]:match('^of:(.*)$')
+    if jobtype then
+      local waiting, retrying = rows[at + 1]:match('^(%d+) %d+ %d+ (%d+)')
+      local may_wait = waiting ~= '0' or retrying ~= '0'
+      if may_wait then
+        Pages.expect_ready(jobtype)
+      end
+      found[#found + 1], found[#found + 2] = jobtype, rows[at + 1]
+      found[#found + 1] = may_wait and due_of(jobtype) or ''
+    end
+  end
+  return {following, now_ms, found}
+end)

@@ -1,46 +1,45 @@
-#!lua flags=allow-oom
 -- What became of the parents of jobs that wait for them. Of jobs that wait for none any more, or are not here, nothing is noted.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, then per note: child; parent or nothing; how it ended, or nothing; how many parents it has, of which all are noted, or nothing; or "new":
 --          all that was noted of this child is void, unless its entry of `links` was taken or dropped since; the stage of the parent, or nothing: it has not
 --          begun anew; of "new": until when (ms) that entry rests, as take_links told
 -- Returns  per child, flat, in the order of their first notes: child, 1 when all its parents have ended, the first that did not succeed or nothing
 -- Errors   JQD_WRONG_TYPE
 -- Cost     O(notes)
---@include fail keys now counts links
-local FIRST, FIELDS = 2, 5
+register('note_parents', {'allow-oom'}, function()
+  local FIRST, FIELDS = 2, 5
 
-expect('linked', 'links', 'later')
-local children, known, is_blocked = {}, {}, {}
-for at = FIRST, #ARGV, FIELDS do
-  local child = ARGV[at]
-  if not known[child] then
-    known[child], children[#children + 1] = true, child
-    expect_kind(parents_key(child), 'parents')
-    is_blocked[child] = tonumber(redis.call('ZSCORE', K.later, child) or '0') >= blocked.MS
-  end
-end
-for at = FIRST, #ARGV, FIELDS do
-  local child, parent, size = ARGV[at], ARGV[at + 1], ARGV[at + 3]
-  if not is_blocked[child] then
-    parent = ''
-  elseif size == 'new' then
-    -- Who asked before may be heard after who asked since, and nobody would ask again.
-    if ARGV[at + 4] == '' or redis.call('ZSCORE', K.links, 'w' .. child) == ARGV[at + 4] then
-      redis.call('UNLINK', parents_key(child))
-      redis.call('ZADD', K.linked, 0, child)
+  expect('linked', 'links', 'later')
+  local children, known, is_blocked = {}, {}, {}
+  for at = FIRST, #ARGV, FIELDS do
+    local child = ARGV[at]
+    if not known[child] then
+      known[child], children[#children + 1] = true, child
+      expect_kind(Links.parents_key(child), 'parents')
+      is_blocked[child] = tonumber(redis.call('ZSCORE', K.later, child) or '0') >= Counts.BLOCKED_MS
     end
-  elseif size ~= '' then
-    redis.call('HSET', parents_key(child), '@', size)
   end
-  if parent ~= '' then
-    local how = ARGV[at + 2]
-    note_parent(child, parent, how, tonumber(ARGV[at + 4]) or how == 'gone' and STAGE_GONE or stage_of(0, how ~= ''))
+  for at = FIRST, #ARGV, FIELDS do
+    local child, parent, size = ARGV[at], ARGV[at + 1], ARGV[at + 3]
+    if not is_blocked[child] then
+      parent = ''
+    elseif size == 'new' then
+      -- Who asked before may be heard after who asked since, and nobody would ask again.
+      if ARGV[at + 4] == '' or redis.call('ZSCORE', K.links, 'w' .. child) == ARGV[at + 4] then
+        redis.call('UNLINK', Links.parents_key(child))
+        redis.call('ZADD', K.linked, 0, child)
+      end
+    elseif size ~= '' then
+      redis.call('HSET', Links.parents_key(child), '@', size)
+    end
+    if parent ~= '' then
+      local how = ARGV[at + 2]
+      Links.note_parent(child, parent, how, tonumber(ARGV[at + 4]) or how == 'gone' and Links.STAGE_GONE or Links.stage_of(0, how ~= ''))
+    end
   end
-end
-local answer = {}
-for _, child in ipairs(children) do
-  local done, failed = has_parents_ended(child)
-  answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = child, done, failed
-end
-return answer
+  local answer = {}
+  for _, child in ipairs(children) do
+    local done, failed = Links.has_parents_ended(child)
+    answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = child, done, failed
+  end
+  return answer
+end)

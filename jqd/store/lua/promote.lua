@@ -1,114 +1,113 @@
-#!lua flags=allow-oom
 -- Makes jobs ready whose date has come, the longest due first; ends those that did not begin in time; and queues that their limits kept waiting, as soon as they may go on.
 -- Where the server's clock was set back, what waits for so long after something waits no longer for it: retries come as much earlier, and all limits are looked at again.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, limit, bytes_max
 -- Returns  number moved, ms until the next is due (0: more are due now) or nil when none has a date
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes; after the clock was set back until all retries were looked at, RETRIES · log later
---@include fail keys now counts order queues heads pages holder move back expire limits parked
-local now_ms, now_us = clock(ARGV[1])
-local limit, bytes_max = number(ARGV[2], 'limit'), number(ARGV[3], 'bytes_max')
+register('promote', {'allow-oom'}, function()
+  local now_ms, now_us = clock(ARGV[1])
+  local limit, bytes_max = number(ARGV[2], 'limit'), number(ARGV[3], 'bytes_max')
 
-expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'life')
-if keyed.some() then
-  expect_held_keys()
-end
-local RETRIES = 5000  -- whose dates are mended at once, the next ones first: some 10 ms
-local BACK_MS, SEEN_MS = 1000, 500  -- a clock that is slewed goes back by less; how often the time is noted
-local function note_back(back_ms)
-  redis.call('HSET', K.life, 'again', '1', 'back', digits(back_ms) .. ' ' .. digits(now_ms))
-  if (tonumber(redis.call('HGET', K.life, 'began') or nil) or 0) > now_us then
-    redis.call('HSET', K.life, 'began', digits(now_us))
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'life')
+  if Queues.some() then
+    Holder.expect_held_keys()
   end
-end
-
--- Whether there are more.
-local function mend_dates(back_ms, from)
-  local ids = redis.call('ZRANGE', K.later, '(' .. from, '+inf', 'BYSCORE', 'LIMIT', 0, RETRIES, 'WITHSCORES')
-  for at = 1, #ids, 2 do
-    local row = have_failed(redis.call('HGET', K.tries, ids[at])) and redis.call('HGET', K.jobs, ids[at])
-    local _, _, date_ms = header(row or '')
-    local due_ms = tonumber(ids[at + 1])
-    if date_ms and due_ms > date_ms then  -- the date of an attempt that failed, and not the pusher's
-      redis.call('ZADD', K.later, math.max(date_ms, due_ms - back_ms), ids[at])
+  local RETRIES = 5000  -- whose dates are mended at once, the next ones first: some 10 ms
+  local BACK_MS, SEEN_MS = 1000, 500  -- a clock that is slewed goes back by less; how often the time is noted
+  local function note_back(back_ms)
+    redis.call('HSET', K.life, 'again', '1', 'back', digits(back_ms) .. ' ' .. digits(now_ms))
+    if (tonumber(redis.call('HGET', K.life, 'began') or nil) or 0) > now_us then
+      redis.call('HSET', K.life, 'began', digits(now_us))
     end
   end
-  if #ids < 2 * RETRIES then
-    redis.call('HDEL', K.life, 'back')
-    return false
+
+  -- Whether there are more.
+  local function mend_dates(back_ms, from)
+    local ids = redis.call('ZRANGE', K.later, '(' .. from, '+inf', 'BYSCORE', 'LIMIT', 0, RETRIES, 'WITHSCORES')
+    for at = 1, #ids, 2 do
+      local row = Counts.have_failed(redis.call('HGET', K.tries, ids[at])) and redis.call('HGET', K.jobs, ids[at])
+      local _, _, date_ms = Move.header(row or '')
+      local due_ms = tonumber(ids[at + 1])
+      if date_ms and due_ms > date_ms then  -- the date of an attempt that failed, and not the pusher's
+        redis.call('ZADD', K.later, math.max(date_ms, due_ms - back_ms), ids[at])
+      end
+    end
+    if #ids < 2 * RETRIES then
+      redis.call('HDEL', K.life, 'back')
+      return false
+    end
+    redis.call('HSET', K.life, 'back', back_ms .. ' ' .. ids[#ids])
+    return true
   end
-  redis.call('HSET', K.life, 'back', back_ms .. ' ' .. ids[#ids])
-  return true
-end
 
-local ids = redis.call('ZRANGE', K.later, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit)
-local rows = rows_within(ids, bytes_max)
-local tries = #ids > 0 and redis.call('HMGET', K.tries, unpack(ids)) or {}
-for position, row in ipairs(rows) do
-  -- A retry may be due before the date of a content that came while the job ran.
-  if not return_job(ids[position], row, now_ms, have_failed(tries[position]) and 'retrying' or 'scheduled') then
-    redis.call('ZREM', K.later, ids[position])
-  end
-end
-local expired = expire_due(now_ms, limit)
-local seen_ms = tonumber(redis.call('HGET', K.life, 'seen') or nil) or 0
-if seen_ms - now_ms > BACK_MS then
-  note_back(seen_ms - now_ms)
-end
-local back_ms, from = (redis.call('HGET', K.life, 'back') or ''):match('^(%d+) (%d+)$')
-local is_behind = back_ms and mend_dates(back_ms, from)
-if math.abs(seen_ms - now_ms) >= SEEN_MS then
-  redis.call('HSET', K.life, 'seen', digits(now_ms))
-end
-write_counts(now_ms)
-local next_due = is_behind and now_ms or tonumber(redis.call('ZRANGE', K.later, 0, 0, 'WITHSCORES')[2])
-
-local BUCKETS = 100  -- looked at in one call, and those that stand in a row with the last of them
-
--- What a bucket counts as in a hand and is in none: mended, whatever forgot to say so.
-local function recount(bucket)
-  local key = K.busy .. bucket
-  local ids = redis.call('ZRANGE', key, 0, limits.MANY * 10 - 1)
-  local in_hand = holders(ids)
-  for _, id in ipairs(ids) do
-    if not in_hand[id] then
-      redis.call('ZREM', key, id)
+  local ids = redis.call('ZRANGE', K.later, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit)
+  local rows = Move.rows_within(ids, bytes_max)
+  local tries = #ids > 0 and redis.call('HMGET', K.tries, unpack(ids)) or {}
+  for position, row in ipairs(rows) do
+    -- A retry may be due before the date of a content that came while the job ran.
+    if not Back.return_job(ids[position], row, now_ms, Counts.have_failed(tries[position]) and 'retrying' or 'scheduled') then
+      redis.call('ZREM', K.later, ids[position])
     end
   end
-end
+  local expired = Expire.expire_due(now_ms, limit)
+  local seen_ms = tonumber(redis.call('HGET', K.life, 'seen') or nil) or 0
+  if seen_ms - now_ms > BACK_MS then
+    note_back(seen_ms - now_ms)
+  end
+  local back_ms, from = (redis.call('HGET', K.life, 'back') or ''):match('^(%d+) (%d+)$')
+  local is_behind = back_ms and mend_dates(back_ms, from)
+  if math.abs(seen_ms - now_ms) >= SEEN_MS then
+    redis.call('HSET', K.life, 'seen', digits(now_ms))
+  end
+  Counts.write_counts(now_ms)
+  local next_due = is_behind and now_ms or tonumber(redis.call('ZRANGE', K.later, 0, 0, 'WITHSCORES')[2])
 
--- How many may go on now.
-local function look_at_rows(key, rows)
-  local version, gone, looked_at = #rows > 0 and redis.call('HGET', K.life, 'version') or '', 0, 0
-  for _, row in ipairs(rows) do
-    if looked_at >= BUCKETS then
-      break
-    end
-    local buckets = limits.buckets_of(row)
-    for _, bucket in ipairs(buckets) do
-      gone, looked_at = gone + limits.look_at(bucket, version, now_us, recount), looked_at + 1
-    end
-    if key == K.again or #buckets > 1 then  -- one that stands alone has a new row, or none, by now
-      redis.call('ZREM', key, row)
+  local BUCKETS = 100  -- looked at in one call, and those that stand in a row with the last of them
+
+  -- What a bucket counts as in a hand and is in none: mended, whatever forgot to say so.
+  local function recount(bucket)
+    local key = K.busy .. bucket
+    local ids = redis.call('ZRANGE', key, 0, Limits.MANY * 10 - 1)
+    local in_hand = Holder.holders(ids)
+    for _, id in ipairs(ids) do
+      if not in_hand[id] then
+        redis.call('ZREM', key, id)
+      end
     end
   end
-  return gone
-end
 
-local waits = keyed.some() and redis.call('ZRANGE', K.due, 0, 0, 'WITHSCORES')[2]
-local gone = 0
-if keyed.some() and redis.call('EXISTS', K.again) == 1 then
-  gone = look_at_rows(K.again, redis.call('ZRANGE', K.again, 0, BUCKETS - 1))
-  waits = now_ms
-elseif keyed.some() and redis.call('HDEL', K.life, 'again') == 1 and waits then
-  redis.call('RENAME', K.due, K.again)  -- another one was changed meanwhile
-  waits = now_ms
-elseif waits and tonumber(waits) <= now_ms then
-  gone = look_at_rows(K.due, redis.call('ZRANGE', K.due, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, BUCKETS))
-  waits = redis.call('ZRANGE', K.due, 0, 0, 'WITHSCORES')[2]
-end
-if waits then
-  next_due = math.min(next_due or math.huge, tonumber(waits))
-end
-return {#rows + gone + expired, next_due and math.max(0, math.ceil(next_due - now_ms))}
+  -- How many may go on now.
+  local function look_at_rows(key, rows)
+    local version, gone, looked_at = #rows > 0 and redis.call('HGET', K.life, 'version') or '', 0, 0
+    for _, row in ipairs(rows) do
+      if looked_at >= BUCKETS then
+        break
+      end
+      local buckets = Limits.buckets_of(row)
+      for _, bucket in ipairs(buckets) do
+        gone, looked_at = gone + Parked.look_at(bucket, version, now_us, recount), looked_at + 1
+      end
+      if key == K.again or #buckets > 1 then  -- one that stands alone has a new row, or none, by now
+        redis.call('ZREM', key, row)
+      end
+    end
+    return gone
+  end
+
+  local waits = Queues.some() and redis.call('ZRANGE', K.due, 0, 0, 'WITHSCORES')[2]
+  local gone = 0
+  if Queues.some() and redis.call('EXISTS', K.again) == 1 then
+    gone = look_at_rows(K.again, redis.call('ZRANGE', K.again, 0, BUCKETS - 1))
+    waits = now_ms
+  elseif Queues.some() and redis.call('HDEL', K.life, 'again') == 1 and waits then
+    redis.call('RENAME', K.due, K.again)  -- another one was changed meanwhile
+    waits = now_ms
+  elseif waits and tonumber(waits) <= now_ms then
+    gone = look_at_rows(K.due, redis.call('ZRANGE', K.due, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, BUCKETS))
+    waits = redis.call('ZRANGE', K.due, 0, 0, 'WITHSCORES')[2]
+  end
+  if waits then
+    next_due = math.min(next_due or math.huge, tonumber(waits))
+  end
+  return {#rows + gone + expired, next_due and math.max(0, math.ceil(next_due - now_ms))}
+end)

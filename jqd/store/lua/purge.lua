@@ -1,124 +1,123 @@
-#!lua flags=allow-oom
 -- Deletes what is past its keep time: results, pieces of large ones that nobody refers to, ended jobs, notes of jobs that never came. Dead jobs stay.
 -- Results alone go while the store is told again what it forgot.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, limit of each kind, ended_keep_ms, ended_keep_jobs, tombstone_keep_ms
 -- Returns  number of rows deleted
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(limit · log rows)
---@include fail keys now counts order queues heads pages members settled holder move stands early tries results change delete
-local now_ms, identity = clock(ARGV[1]), ARGV[2]
-local limit = number(ARGV[3], 'limit')
-local ended_keep_ms, ended_keep_jobs = number(ARGV[4], 'ended_keep_ms'), number(ARGV[5], 'ended_keep_jobs')
-local tombstone_keep_ms = number(ARGV[6], 'tombstone_keep_ms')
-local SPARE = 16  -- large results; the server takes 0.1 ms to let go of 16 MiB
+register('purge', {'allow-oom'}, function()
+  local now_ms, identity = clock(ARGV[1]), ARGV[2]
+  local limit = number(ARGV[3], 'limit')
+  local ended_keep_ms, ended_keep_jobs = number(ARGV[4], 'ended_keep_ms'), number(ARGV[5], 'ended_keep_jobs')
+  local tombstone_keep_ms = number(ARGV[6], 'tombstone_keep_ms')
+  local SPARE = 16  -- large results; the server takes 0.1 ms to let go of 16 MiB
 
-expect_deletable()
-expect('early', 'life', 'members', 'outbox', 'shelves', 'watched', 'groups')
+  Delete.expect_deletable()
+  expect('early', 'life', 'members', 'outbox', 'shelves', 'watched', 'groups')
 
-local function due(key, before_ms)
-  return redis.call('ZRANGE', key, '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, limit)
-end
-
-local function drop_due_results()
-  local owners = due(K.results, now_ms)
-  if #owners > 0 then
-    results.drop(owners)
+  local function due(key, before_ms)
+    return redis.call('ZRANGE', key, '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, limit)
   end
-  return #owners
-end
 
-local function drop_spare()
-  local spare = redis.call('ZRANGE', K.spare, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, SPARE)
-  for _, named in ipairs(spare) do
-    results.drop_pieces(named)
+  local function drop_due_results()
+    local owners = due(K.results, now_ms)
+    if #owners > 0 then
+      Results.drop(owners)
+    end
+    return #owners
   end
-  return #spare
-end
 
--- Nobody watches them any more.
-local function drop_watched()
-  local ids = due(K.watched, now_ms)
-  if #ids > 0 then
-    redis.call('ZREM', K.watched, unpack(ids))
+  local function drop_spare()
+    local spare = redis.call('ZRANGE', K.spare, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, SPARE)
+    for _, named in ipairs(spare) do
+      Results.drop_pieces(named)
+    end
+    return #spare
   end
-  return #ids
-end
 
-local function drop_ended()
-  local ids = due(K.ended, now_ms - ended_keep_ms)
-  local over = math.min(redis.call('ZCARD', K.ended) - ended_keep_jobs, limit)
-  if over > #ids then
-    ids = redis.call('ZRANGE', K.ended, 0, over - 1)
+  -- Nobody watches them any more.
+  local function drop_watched()
+    local ids = due(K.watched, now_ms)
+    if #ids > 0 then
+      redis.call('ZREM', K.watched, unpack(ids))
+    end
+    return #ids
   end
-  ids = deletable(ids, now_ms)
-  delete_jobs(ids, now_ms)
-  return #ids
-end
 
-local function drop_notes()
-  local dropped = 0
-  for _, note in ipairs(due(K.tomb, now_ms - tombstone_keep_ms)) do
-    local letter, id = note:sub(1, 1), note:sub(2)
-    if letter == 'n' then
-      -- A name whose job never came: its daemon died before its journal had the job, or lost its journal. If an older
-      -- content of the job is here, the name stands for that content again.
-      local job_id = (redis.call('HGET', K.names, id) or ''):match('^%d+ (%S+) ')
-      local row = job_id and redis.call('HGET', K.jobs, job_id)
-      if job_id and not row then
-        redis.call('HDEL', K.names, id)
-        redis.call('HDEL', K.generation, 'e' .. job_id)
-      elseif job_id and awaits_newer(job_id, row) then
-        redis.call('HSET', K.names, id, digits(changed(job_id)) .. ' ' .. job_id .. ' 0 ')
-      end
-      redis.call('ZREM', K.tomb, note)
-      dropped = dropped + 1
-    elseif letter == 'p' then
-      redis.call('ZREM', K.tomb, note)
-      dropped = dropped + 1
-    elseif letter == 'z' then
-      forget_end(note)
-      redis.call('ZREM', K.tomb, note)
-      dropped = dropped + 1
-    elseif redis.call('HEXISTS', K.jobs, id) == 1 or early_holder(id) then
-      -- The cancel of a job that is still in a hand: long work keeps its note.
-      redis.call('ZADD', K.tomb, now_ms, note)
-    else
-      -- Each kind of note has rows of its own; another note of the same job may still need the others.
-      if letter == 'r' then
-        redis.call('HDEL', K.tries, id)
-      elseif letter == 'c' then
-        redis.call('HDEL', K.generation, 'c' .. id)
-      elseif letter == 'o' then
-        redis.call('HDEL', K.generation, id)
+  local function drop_ended()
+    local ids = due(K.ended, now_ms - ended_keep_ms)
+    local over = math.min(redis.call('ZCARD', K.ended) - ended_keep_jobs, limit)
+    if over > #ids then
+      ids = redis.call('ZRANGE', K.ended, 0, over - 1)
+    end
+    ids = Delete.deletable(ids, now_ms)
+    Delete.delete_jobs(ids, now_ms)
+    return #ids
+  end
+
+  local function drop_notes()
+    local dropped = 0
+    for _, note in ipairs(due(K.tomb, now_ms - tombstone_keep_ms)) do
+      local letter, id = note:sub(1, 1), note:sub(2)
+      if letter == 'n' then
+        -- A name whose job never came: its daemon died before its journal had the job, or lost its journal. If an older
+        -- content of the job is here, the name stands for that content again.
+        local job_id = (redis.call('HGET', K.names, id) or ''):match('^%d+ (%S+) ')
+        local row = job_id and redis.call('HGET', K.jobs, job_id)
+        if job_id and not row then
+          redis.call('HDEL', K.names, id)
+          redis.call('HDEL', K.generation, 'e' .. job_id)
+        elseif job_id and Change.awaits_newer(job_id, row) then
+          redis.call('HSET', K.names, id, digits(Change.changed(job_id)) .. ' ' .. job_id .. ' 0 ')
+        end
+        redis.call('ZREM', K.tomb, note)
+        dropped = dropped + 1
+      elseif letter == 'p' then
+        redis.call('ZREM', K.tomb, note)
+        dropped = dropped + 1
+      elseif letter == 'z' then
+        Change.forget_end(note)
+        redis.call('ZREM', K.tomb, note)
+        dropped = dropped + 1
+      elseif redis.call('HEXISTS', K.jobs, id) == 1 or Early.early_holder(id) then
+        -- The cancel of a job that is still in a hand: long work keeps its note.
+        redis.call('ZADD', K.tomb, now_ms, note)
       else
-        forget_end(id)
+        -- Each kind of note has rows of its own; another note of the same job may still need the others.
+        if letter == 'r' then
+          redis.call('HDEL', K.tries, id)
+        elseif letter == 'c' then
+          redis.call('HDEL', K.generation, 'c' .. id)
+        elseif letter == 'o' then
+          redis.call('HDEL', K.generation, id)
+        else
+          Change.forget_end(id)
+        end
+        redis.call('HDEL', K.logs, id)
+        redis.call('ZREM', K.logged, id)
+        redis.call('ZREM', K.tomb, note)
+        dropped = dropped + 1
       end
-      redis.call('HDEL', K.logs, id)
-      redis.call('ZREM', K.logged, id)
-      redis.call('ZREM', K.tomb, note)
-      dropped = dropped + 1
     end
+    return dropped
   end
-  return dropped
-end
 
-local function drop_groups()
-  local GROUP_KEEP_MS = 7 * 86400000  -- after it was touched last
-  local groups = due(K.groups, now_ms - GROUP_KEEP_MS)
-  for _, group in ipairs(groups) do
-    local key = group:match('^%z(.*)$')
-    if key and (redis.call('HGET', K.unique, key) or ''):sub(1, 1) == '~' then
-      redis.call('HDEL', K.unique, key)
+  local function drop_groups()
+    local GROUP_KEEP_MS = 7 * 86400000  -- after it was touched last
+    local groups = due(K.groups, now_ms - GROUP_KEEP_MS)
+    for _, group in ipairs(groups) do
+      local key = group:match('^%z(.*)$')
+      if key and (redis.call('HGET', K.unique, key) or ''):sub(1, 1) == '~' then
+        redis.call('HDEL', K.unique, key)
+      end
+      redis.call('UNLINK', K.grouped .. group)
+      redis.call('ZREM', K.groups, group)
     end
-    redis.call('UNLINK', K.grouped .. group)
-    redis.call('ZREM', K.groups, group)
+    return #groups
   end
-  return #groups
-end
 
-local rows = drop_due_results() + drop_spare() + drop_watched() + drop_groups()
-if is_told(identity, now_ms) then
-  rows = rows + drop_ended() + drop_notes()
-end
-return rows
+  local rows = drop_due_results() + drop_spare() + drop_watched() + drop_groups()
+  if Settled.is_told(identity, now_ms) then
+    rows = rows + drop_ended() + drop_notes()
+  end
+  return rows
+end)

@@ -1,49 +1,48 @@
-#!lua
 -- Keeps what a daemon counted: rows of one minute and of ten, each whole in place of what the same daemon sent for it before. Drops what is past its
 -- time, and of more rows than may be the oldest.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, the daemon's name for its counts, then per row: minutes it is of, when they began (ms),
 --          how long such rows are kept (ms), how many of them there may be, bytes
 -- Returns  number of rows kept: those of a time to come are not
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O((rows + dropped) · log kept), dropped at most 200 a row
---@include fail keys now life
-local now_ms = clock(ARGV[1])
-local daemon = ARGV[3]
-local FIRST, FIELDS = 4, 5
-local DROPPED = 200
-local AHEAD_MS = 600000  -- clocks differ; a row of next year would be the newest for a year
+register('put_history', {}, function()
+  local now_ms = clock(ARGV[1])
+  local daemon = ARGV[3]
+  local FIRST, FIELDS = 4, 5
+  local DROPPED = 200
+  local AHEAD_MS = 600000  -- clocks differ; a row of next year would be the newest for a year
 
-expect('life')
-expect_life(ARGV[2])
-if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
-  fail('JQD_ARGUMENT', 'rows')
-end
-for at = FIRST, #ARGV, FIELDS do
-  for offset = 1, 3 do
-    number(ARGV[at + offset], 'row')
+  expect('life')
+  Life.expect_life(ARGV[2])
+  if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
+    fail('JQD_ARGUMENT', 'rows')
   end
-  expect_kind(K.history .. ARGV[at], 'history')
-  expect_kind(K.historic .. ARGV[at], 'historic')
-end
+  for at = FIRST, #ARGV, FIELDS do
+    for offset = 1, 3 do
+      number(ARGV[at + offset], 'row')
+    end
+    expect_kind(K.history .. ARGV[at], 'history')
+    expect_kind(K.historic .. ARGV[at], 'historic')
+  end
 
-local kept = 0
-for at = FIRST, #ARGV, FIELDS do
-  local rows, order, began_ms = K.history .. ARGV[at], K.historic .. ARGV[at], tonumber(ARGV[at + 1])
-  if began_ms <= now_ms + AHEAD_MS then
-    local field = digits(began_ms) .. ' ' .. daemon
-    redis.call('HSET', rows, field, ARGV[at + 4])
-    redis.call('ZADD', order, began_ms, field)
-    kept = kept + 1
+  local kept = 0
+  for at = FIRST, #ARGV, FIELDS do
+    local rows, order, began_ms = K.history .. ARGV[at], K.historic .. ARGV[at], tonumber(ARGV[at + 1])
+    if began_ms <= now_ms + AHEAD_MS then
+      local field = digits(began_ms) .. ' ' .. daemon
+      redis.call('HSET', rows, field, ARGV[at + 4])
+      redis.call('ZADD', order, began_ms, field)
+      kept = kept + 1
+    end
+    local gone = redis.call('ZRANGE', order, '-inf', now_ms - tonumber(ARGV[at + 2]), 'BYSCORE', 'LIMIT', 0, DROPPED)
+    local over = redis.call('ZCARD', order) - tonumber(ARGV[at + 3])
+    if over > #gone then
+      gone = redis.call('ZRANGE', order, 0, math.min(over, DROPPED) - 1)
+    end
+    for _, field in ipairs(gone) do
+      redis.call('ZREM', order, field)
+      redis.call('HDEL', rows, field)
+    end
   end
-  local gone = redis.call('ZRANGE', order, '-inf', now_ms - tonumber(ARGV[at + 2]), 'BYSCORE', 'LIMIT', 0, DROPPED)
-  local over = redis.call('ZCARD', order) - tonumber(ARGV[at + 3])
-  if over > #gone then
-    gone = redis.call('ZRANGE', order, 0, math.min(over, DROPPED) - 1)
-  end
-  for _, field in ipairs(gone) do
-    redis.call('ZREM', order, field)
-    redis.call('HDEL', rows, field)
-  end
-end
-return kept
+  return kept
+end)

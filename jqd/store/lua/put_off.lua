@@ -1,26 +1,25 @@
-#!lua flags=allow-oom
 -- Lays followers of a tenant whose quota is spent aside: what comes behind them in the outbox is found without them.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, tenant, rest_ms until its shelf is looked at, entries
 -- Returns  how many were in the outbox
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(entries · log entries), and the bytes
---@include fail keys now
-local now_ms = clock(ARGV[1])
-local tenant, rest_ms = ARGV[2], number(ARGV[3], 'rest_ms')
+register('put_off', {'allow-oom'}, function()
+  local now_ms = clock(ARGV[1])
+  local tenant, rest_ms = ARGV[2], number(ARGV[3], 'rest_ms')
 
-expect('outbox', 'shelves')
-expect_kind(shelf_key(tenant), 'shelf')
-local moved = 0
-for at = 4, #ARGV do
-  local came_ms = redis.call('ZSCORE', K.outbox, ARGV[at])  -- none: another daemon has done something with it
-  if came_ms then
-    redis.call('ZREM', K.outbox, ARGV[at])
-    redis.call('ZADD', shelf_key(tenant), 'LT', came_ms, ARGV[at])
-    moved = moved + 1
+  expect('outbox', 'shelves')
+  expect_kind(shelf_key(tenant), 'shelf')
+  local moved = 0
+  for at = 4, #ARGV do
+    local came_ms = redis.call('ZSCORE', K.outbox, ARGV[at])  -- none: another daemon has done something with it
+    if came_ms then
+      redis.call('ZREM', K.outbox, ARGV[at])
+      redis.call('ZADD', shelf_key(tenant), 'LT', came_ms, ARGV[at])
+      moved = moved + 1
+    end
   end
-end
-if moved > 0 and not redis.call('ZSCORE', K.shelves, tenant) then
-  redis.call('ZADD', K.shelves, now_ms + rest_ms, tenant)
-end
-return moved
+  if moved > 0 and not redis.call('ZSCORE', K.shelves, tenant) then
+    redis.call('ZADD', K.shelves, now_ms + rest_ms, tenant)
+  end
+  return moved
+end)

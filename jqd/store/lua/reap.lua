@@ -1,25 +1,24 @@
-#!lua flags=allow-oom
 -- Burns the epoch of a daemon whose heartbeat stands still, empties its hand in steps, then frees its seat.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, counter and epoch as last seen, limit, bytes_max, crash_limit
 -- Returns  number of jobs that left the hand; 0 when none was left, or when the heartbeat has moved since: the daemon lives
 -- Errors   JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
---@include fail keys now counts order queues heads members move back early deaths limits parked giveback
-local now_ms = clock(ARGV[1])
-local sysid, seen_counter, seen_epoch = ARGV[2], number(ARGV[3], 'counter'), number(ARGV[4], 'epoch')
-local limit, bytes_max, crash_limit = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes_max'), number(ARGV[7], 'crash_limit')
+register('reap', {'allow-oom'}, function()
+  local now_ms = clock(ARGV[1])
+  local sysid, seen_counter, seen_epoch = ARGV[2], number(ARGV[3], 'counter'), number(ARGV[4], 'epoch')
+  local limit, bytes_max, crash_limit = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes_max'), number(ARGV[7], 'crash_limit')
 
-expect_hand(sysid)
-local counter, epoch = member(sysid)
-local burnt = epoch == 0
-local as_seen = counter == seen_counter and epoch == seen_epoch
-if not counter or not (burnt or as_seen) then
-  return 0
-end
-set_member(sysid, counter, 0, '')
-local moved = give_back(sysid, '+inf', limit, bytes_max, now_ms, crash_limit)
-if moved == 0 then
-  redis.call('HDEL', K.members, sysid)
-end
-return moved
+  Giveback.expect_hand(sysid)
+  local counter, epoch = Members.member(sysid)
+  local burnt = epoch == 0
+  local as_seen = counter == seen_counter and epoch == seen_epoch
+  if not counter or not (burnt or as_seen) then
+    return 0
+  end
+  Members.set_member(sysid, counter, 0, '')
+  local moved = Giveback.give_back(sysid, '+inf', limit, bytes_max, now_ms, crash_limit)
+  if moved == 0 then
+    redis.call('HDEL', K.members, sysid)
+  end
+  return moved
+end)

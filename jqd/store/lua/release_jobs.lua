@@ -1,56 +1,55 @@
-#!lua flags=allow-oom
 -- Disposes of jobs in hand without an outcome: ready at once (unget; unsent: no worker began them), ready later (retry), ended (archive); cancelled in any
 -- case when that was asked for. The hold of a job that has not come yet is dropped: the job is ready when it comes.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, epoch, how, delay_ms, then per job: id, fence
 -- Returns  number of jobs that left the hand; those not held under that fence are left alone
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(jobs · log waiting), and the bytes
---@include fail keys now counts order queues heads members move back early limits parked
-local now_ms, now_us = clock(ARGV[1])
-local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
-local how, delay_ms = ARGV[4], number(ARGV[5], 'delay_ms')
-local FIRST, FIELDS = 6, 2
+register('release_jobs', {'allow-oom'}, function()
+  local now_ms, now_us = clock(ARGV[1])
+  local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
+  local how, delay_ms = ARGV[4], number(ARGV[5], 'delay_ms')
+  local FIRST, FIELDS = 6, 2
 
-local held = held_key(sysid)
-expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later', 'tries', 'asked', 'leases', 'generation')
-expect_kind(held, 'held')
-own(sysid, epoch)
-if how ~= 'unget' and how ~= 'unsent' and how ~= 'retry' and how ~= 'archive' then
-  fail('JQD_ARGUMENT', 'how')
-end
-if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
-  fail('JQD_ARGUMENT', 'jobs')
-end
-
-local has_leases, released = redis.call('EXISTS', K.leases) == 1, {}
-for at = FIRST, #ARGV, FIELDS do
-  local id, fence = ARGV[at], number(ARGV[at + 1], 'fence')
-  if tonumber(redis.call('ZSCORE', held, id) or nil) == fence then
-    local here = redis.call('HEXISTS', K.jobs, id) == 1 and not has_ended(id)
-    if here and how == 'archive' then
-      end_cancelled(id, now_ms)
-      moved(header(redis.call('HGET', K.jobs, id)) or '', 'running', 'cancelled', id)
-    elseif here and how == 'retry' and delay_ms > 0 and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
-      local jobtype, _, eligible_at_ms = header(redis.call('HGET', K.jobs, id))
-      redis.call('ZADD', K.later, math.max(now_ms + delay_ms, eligible_at_ms or 0), id)
-      moved(jobtype or '', 'running', waits(id, blocked.stands(eligible_at_ms or 0)), id)
-    else
-      local row = redis.call('HGET', K.jobs, id)
-      if how ~= 'unsent' then
-        note_begun(id, row, fence)
-      end
-      return_job(id, row, now_ms, 'running', fence)
-    end
-    redis.call('ZREM', held, id)
-    drop_early(id)
-    redis.call('HDEL', K.asked, id)
-    released[#released + 1] = id
+  local held = held_key(sysid)
+  expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later', 'tries', 'asked', 'leases', 'generation')
+  expect_kind(held, 'held')
+  Members.own(sysid, epoch)
+  if how ~= 'unget' and how ~= 'unsent' and how ~= 'retry' and how ~= 'archive' then
+    fail('JQD_ARGUMENT', 'how')
   end
-end
-if has_leases then
-  forget_progress(released)
-end
-limits.left(released, now_us)
-write_counts(now_ms)
-return #released
+  if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
+    fail('JQD_ARGUMENT', 'jobs')
+  end
+
+  local has_leases, released = redis.call('EXISTS', K.leases) == 1, {}
+  for at = FIRST, #ARGV, FIELDS do
+    local id, fence = ARGV[at], number(ARGV[at + 1], 'fence')
+    if tonumber(redis.call('ZSCORE', held, id) or nil) == fence then
+      local here = redis.call('HEXISTS', K.jobs, id) == 1 and not Move.has_ended(id)
+      if here and how == 'archive' then
+        Move.end_cancelled(id, now_ms)
+        Counts.moved(Move.header(redis.call('HGET', K.jobs, id)) or '', 'running', 'cancelled', id)
+      elseif here and how == 'retry' and delay_ms > 0 and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
+        local jobtype, _, eligible_at_ms = Move.header(redis.call('HGET', K.jobs, id))
+        redis.call('ZADD', K.later, math.max(now_ms + delay_ms, eligible_at_ms or 0), id)
+        Counts.moved(jobtype or '', 'running', Counts.waits(id, Counts.date_stands(eligible_at_ms or 0)), id)
+      else
+        local row = redis.call('HGET', K.jobs, id)
+        if how ~= 'unsent' then
+          Back.note_begun(id, row, fence)
+        end
+        Back.return_job(id, row, now_ms, 'running', fence)
+      end
+      redis.call('ZREM', held, id)
+      Early.drop_early(id)
+      redis.call('HDEL', K.asked, id)
+      released[#released + 1] = id
+    end
+  end
+  if has_leases then
+    Move.forget_progress(released)
+  end
+  Parked.left(released, now_us)
+  Counts.write_counts(now_ms)
+  return #released
+end)

@@ -1,47 +1,46 @@
-#!lua flags=allow-oom
 -- Raises this daemon's heartbeat and shows everybody's.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, epoch, identity of the store as the caller knows it, 1 when it is through the barrier of that
 --          life, 1 to note that all are, if so; 1 when the answer to its last renewal came: what that told need not be told again
 -- Returns  1 when this life is settled; flat: id and fence of those in our hand whose cancel was asked since the last renewal
 --          that was heard; then flat: sysid, "counter:epoch:identity"
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + cancels asked)
---@include fail keys now members life settled
-local now_ms, now_us = clock(ARGV[1])
-local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
-local identity, through, settle, answered = ARGV[4], ARGV[5] == '1', ARGV[6] == '1', ARGV[7] == '1'
-local sent = sysid .. '!'  -- stands in the row from the first telling until an answer was heard
-local ASKED_MAX = 500  -- told at once; the next renewal tells the rest
+register('renew_sysid', {'allow-oom'}, function()
+  local now_ms, now_us = clock(ARGV[1])
+  local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
+  local identity, through, settle, answered = ARGV[4], ARGV[5] == '1', ARGV[6] == '1', ARGV[7] == '1'
+  local sent = sysid .. '!'  -- stands in the row from the first telling until an answer was heard
+  local ASKED_MAX = 500  -- told at once; the next renewal tells the rest
 
-expect('members', 'life', 'asked')
-expect_kind(held_key(sysid), 'held')
--- Checked first: an owner that an emptied store does not know was not burnt.
-expect_life(identity)
-own(sysid, epoch)
-local counter, _, was = member(sysid)
-if through and was ~= identity then
-  redis.call('HDEL', K.life, 'sat:' .. sysid)  -- who came through is not one who never does
-end
-set_member(sysid, math.max(counter + 1, now_us), epoch, through and identity or '')
-if settle and all_through(identity) then
-  note_settled(identity, now_ms)
-end
-local asked = {}
-if redis.call('EXISTS', K.asked) == 1 then
-  local rows = redis.call('HGETALL', K.asked)
-  for at = 1, #rows, 2 do
-    if answered and rows[at + 1] == sent then
-      redis.call('HDEL', K.asked, rows[at])
-    elseif (rows[at + 1] == sysid or rows[at + 1] == sent) and #asked < ASKED_MAX * 2 then
-      -- The answer may come when the job is here again under a later claim, which nobody asked to stop.
-      local fence = redis.call('ZSCORE', held_key(sysid), rows[at])
-      if fence then
-        asked[#asked + 1], asked[#asked + 2] = rows[at], fence
+  expect('members', 'life', 'asked')
+  expect_kind(held_key(sysid), 'held')
+  -- Checked first: an owner that an emptied store does not know was not burnt.
+  Life.expect_life(identity)
+  Members.own(sysid, epoch)
+  local counter, _, was = Members.member(sysid)
+  if through and was ~= identity then
+    redis.call('HDEL', K.life, 'sat:' .. sysid)  -- who came through is not one who never does
+  end
+  Members.set_member(sysid, math.max(counter + 1, now_us), epoch, through and identity or '')
+  if settle and Members.all_through(identity) then
+    Settled.note_settled(identity, now_ms)
+  end
+  local asked = {}
+  if redis.call('EXISTS', K.asked) == 1 then
+    local rows = redis.call('HGETALL', K.asked)
+    for at = 1, #rows, 2 do
+      if answered and rows[at + 1] == sent then
+        redis.call('HDEL', K.asked, rows[at])
+      elseif (rows[at + 1] == sysid or rows[at + 1] == sent) and #asked < ASKED_MAX * 2 then
+        -- The answer may come when the job is here again under a later claim, which nobody asked to stop.
+        local fence = redis.call('ZSCORE', held_key(sysid), rows[at])
+        if fence then
+          asked[#asked + 1], asked[#asked + 2] = rows[at], fence
+        end
+        redis.call('HSET', K.asked, rows[at], sent)
       end
-      redis.call('HSET', K.asked, rows[at], sent)
     end
   end
-end
-local settled = redis.call('HGET', K.life, 'settled') == identity
-return {settled and 1 or 0, asked, unpack(redis.call('HGETALL', K.members))}
+  local settled = redis.call('HGET', K.life, 'settled') == identity
+  return {settled and 1 or 0, asked, unpack(redis.call('HGETALL', K.members))}
+end)

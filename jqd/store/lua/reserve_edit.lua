@@ -1,24 +1,23 @@
-#!lua
 -- Gives a number to an edit or a retry, which holds the whole job as its editor saw it: only if the job still is as the editor
 -- saw it, and no other change of it is about to come. Else the edit would undo what came meanwhile.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms: for so long others wait for a change that does
 --          not come, id, revision of the content that was seen
 -- Returns  revision and the life of the store that gave it; 0 when the job is another by now, or is just being changed
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(1)
---@include fail keys now order queues heads pages holder move early members life settled tries results change
-local now_ms, now_us = clock(ARGV[1])
-local identity, ttl_ms = ARGV[2], number(ARGV[3], 'ttl_ms')
-local id, seen = ARGV[4], number(ARGV[5], 'seen')
+register('reserve_edit', {}, function()
+  local now_ms, now_us = clock(ARGV[1])
+  local identity, ttl_ms = ARGV[2], number(ARGV[3], 'ttl_ms')
+  local id, seen = ARGV[4], number(ARGV[5], 'seen')
 
-expect('fence', 'life', 'members', 'generation', 'jobs', 'names')
-expect_life(identity)
-expect_settled(identity)
-local row = redis.call('HGET', K.jobs, id)
-if not row or changed(id) ~= seen or awaits_newer(id, row) or is_awaited(id, now_ms) then
-  return {'0', ''}
-end
-local revision = next_fence(now_us)
-await_change(id, revision, now_ms + ttl_ms)
-return {digits(revision), redis.call('HGET', K.life, 'id') or ''}
+  expect('fence', 'life', 'members', 'generation', 'jobs', 'names')
+  Life.expect_life(identity)
+  Settled.expect_settled(identity)
+  local row = redis.call('HGET', K.jobs, id)
+  if not row or Change.changed(id) ~= seen or Change.awaits_newer(id, row) or Change.is_awaited(id, now_ms) then
+    return {'0', ''}
+  end
+  local revision = Members.next_fence(now_us)
+  Change.await_change(id, revision, now_ms + ttl_ms)
+  return {digits(revision), redis.call('HGET', K.life, 'id') or ''}
+end)

@@ -1,66 +1,65 @@
-#!lua flags=allow-oom
 -- Takes a seat among the daemons under a new epoch. What earlier epochs hold has lower fences: `give_back` finds it.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, 1 when the caller knows that no other process lives under this sysid, identity of the store as
 --          the caller knows it, 1 when it is through the barrier of that life: else the store is not settled any more; seats_max, soon_ms,
---          the last fence that the caller saw: whoever sat down here since did so after this call was meant; nothing: it did not look; period_ms of ageing (include/period.lua)
+--          the last fence that the caller saw: whoever sat down here since did so after this call was meant; nothing: it did not look; period_ms of ageing (shared/period.lua)
 -- Returns  epoch, 1 when an earlier epoch was not burnt: the daemon that had the seat died without leaving. Epoch 0: no seat is
 --          given now to a daemon that had it again and again without coming through; the others do not wait for it
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_SYSID_TAKEN, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(members)
---@include fail keys now members life deaths period
-local _, now_us = clock(ARGV[1])
-local sysid, previous_epoch_dead = ARGV[2], ARGV[3] == '1'
-local identity, through, seen = ARGV[4], ARGV[5] == '1', ARGV[8]
+register('reserve_sysid', {'allow-oom'}, function()
+  local _, now_us = clock(ARGV[1])
+  local sysid, previous_epoch_dead = ARGV[2], ARGV[3] == '1'
+  local identity, through, seen = ARGV[4], ARGV[5] == '1', ARGV[8]
 
-expect('fence', 'members', 'life', 'deaths', 'aged')
-expect_life(identity)
-local counter, present = member(sysid)
-if present and seen ~= '' and present > number(seen, 'seen') then
-  fail('JQD_STALE_OWNER', digits(present))  -- this call was on its way for long: a later one took the seat
-elseif present and present ~= 0 and not previous_epoch_dead then
-  fail('JQD_SYSID_TAKEN', digits(present))
-end
--- Field "sat:<sysid>" of `life`: how often the daemon took a seat in this life without being through, one soon after the
--- other, and when it last did.
-local seats_max, soon_us = number(ARGV[6], 'seats_max'), number(ARGV[7], 'soon_ms') * 1000
-local function others_sit()
-  local rows = redis.call('HGETALL', K.members)
-  for at = 1, #rows, 2 do
-    if rows[at] ~= sysid and select(2, member_of(rows[at + 1])) ~= 0 then
-      return true
+  expect('fence', 'members', 'life', 'deaths', 'aged')
+  Life.expect_life(identity)
+  local counter, present = Members.member(sysid)
+  if present and seen ~= '' and present > number(seen, 'seen') then
+    fail('JQD_STALE_OWNER', digits(present))  -- this call was on its way for long: a later one took the seat
+  elseif present and present ~= 0 and not previous_epoch_dead then
+    fail('JQD_SYSID_TAKEN', digits(present))
+  end
+  -- Field "sat:<sysid>" of `life`: how often the daemon took a seat in this life without being through, one soon after the
+  -- other, and when it last did.
+  local seats_max, soon_us = number(ARGV[6], 'seats_max'), number(ARGV[7], 'soon_ms') * 1000
+  local function others_sit()
+    local rows = redis.call('HGETALL', K.members)
+    for at = 1, #rows, 2 do
+      if rows[at] ~= sysid and select(2, Members.member_of(rows[at + 1])) ~= 0 then
+        return true
+      end
+    end
+    return false
+  end
+
+  -- Whoever sat down longer ago is not soon back.
+  local function forget_seats()
+    local rows = redis.call('HGETALL', K.life)
+    for at = 1, #rows, 2 do
+      local sat_us = rows[at]:sub(1, 4) == 'sat:' and rows[at + 1]:match('^%d+ (%d+) ')
+      if sat_us and now_us - sat_us > soon_us then
+        redis.call('HDEL', K.life, rows[at])
+      end
     end
   end
-  return false
-end
 
--- Whoever sat down longer ago is not soon back.
-local function forget_seats()
-  local rows = redis.call('HGETALL', K.life)
-  for at = 1, #rows, 2 do
-    local sat_us = rows[at]:sub(1, 4) == 'sat:' and rows[at + 1]:match('^%d+ (%d+) ')
-    if sat_us and now_us - sat_us > soon_us then
-      redis.call('HDEL', K.life, rows[at])
+  if not through then
+    local field = 'sat:' .. sysid
+    local times, at, life = (redis.call('HGET', K.life, field) or ''):match('^(%d+) (%d+) (.*)$')
+    times = life == identity and now_us - at <= soon_us and tonumber(times) or 0
+    if times >= seats_max and others_sit() then
+      if present then
+        Members.set_member(sysid, counter, 0, '')  -- a daemon that is through puts back what is in that hand
+      end
+      return {'0', 0}
     end
+    redis.call('HSET', K.life, field, math.min(times + 1, seats_max) .. ' ' .. digits(now_us) .. ' ' .. identity)
+    redis.call('HDEL', K.life, 'settled')
+    forget_seats()
+    Deaths.forget_hand(sysid)
   end
-end
-
-if not through then
-  local field = 'sat:' .. sysid
-  local times, at, life = (redis.call('HGET', K.life, field) or ''):match('^(%d+) (%d+) (.*)$')
-  times = life == identity and now_us - at <= soon_us and tonumber(times) or 0
-  if times >= seats_max and others_sit() then
-    if present then
-      set_member(sysid, counter, 0, '')  -- a daemon that is through puts back what is in that hand
-    end
-    return {'0', 0}
-  end
-  redis.call('HSET', K.life, field, math.min(times + 1, seats_max) .. ' ' .. digits(now_us) .. ' ' .. identity)
-  redis.call('HDEL', K.life, 'settled')
-  forget_seats()
-  forget_hand(sysid)
-end
-local epoch = next_fence(now_us)
-set_member(sysid, math.max((counter or 0) + 1, now_us), epoch, through and identity or '')
-say_period(sysid, number(ARGV[9], 'period_ms'))
-return {digits(epoch), present and present ~= 0 and 1 or 0}
+  local epoch = Members.next_fence(now_us)
+  Members.set_member(sysid, math.max((counter or 0) + 1, now_us), epoch, through and identity or '')
+  Period.say_period(sysid, number(ARGV[9], 'period_ms'))
+  return {digits(epoch), present and present ~= 0 and 1 or 0}
+end)

@@ -1,48 +1,47 @@
-#!lua
 -- Gives unique keys to jobs that are about to be pushed, unless a job that lives has them: confirm_unique tells which they became.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, ms a key is kept for a push, and for a job that is journaled and not here; then per job: key, token, "waiting": once it has begun it has
 --          the key no more, or "ended"
 -- Returns  per job: its token; else the id of the job that has the key; "~" before the token of a push that is under way
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: who has a key may be in a journal only, JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(jobs · members)
---@include fail keys now counts order queues heads pages members holder move early members life settled stands
-local now_ms = clock(ARGV[1])
-local identity = ARGV[2]
-local push_ms, ttl_ms = number(ARGV[3], 'push_ms'), number(ARGV[4], 'ttl_ms')
-local FIRST, FIELDS = 5, 3
-local OVER = {succeeded = true, failed = true, cancelled = true}
+register('reserve_unique', {}, function()
+  local now_ms = clock(ARGV[1])
+  local identity = ARGV[2]
+  local push_ms, ttl_ms = number(ARGV[3], 'push_ms'), number(ARGV[4], 'ttl_ms')
+  local FIRST, FIELDS = 5, 3
+  local OVER = {succeeded = true, failed = true, cancelled = true}
 
-expect('unique', 'groups', 'linked', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'tomb', 'life', 'members')
-expect_life(identity)
-expect_settled(identity)
-expect_held_keys()
+  expect('unique', 'groups', 'linked', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'tomb', 'life', 'members')
+  Life.expect_life(identity)
+  Settled.expect_settled(identity)
+  Holder.expect_held_keys()
 
--- Whether who was given the key has it still.
-local function lives(mark, id, given_ms, holds)
-  if mark ~= '' then
-    return now_ms - given_ms < push_ms
-  end
-  local _, how = how_stands(id)
-  if not how then
-    return now_ms - given_ms < ttl_ms
-  end
-  return not OVER[how] and (holds == 'ended' or how ~= 'running')
-end
-
-local answer = {}
-for at = FIRST, #ARGV, FIELDS do
-  local key, token, holds = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  local mark, known, given_ms, its_holds = (redis.call('HGET', K.unique, key) or ''):match('^(~?)(%S+) (%d+) (%a+)$')
-  if known and known ~= token and lives(mark, known, tonumber(given_ms), its_holds) then
-    answer[#answer + 1] = mark .. known
-  else
-    if known and redis.call('HEXISTS', K.jobs, known) == 0 then
-      redis.call('ZREM', K.linked, known)
+  -- Whether who was given the key has it still.
+  local function lives(mark, id, given_ms, holds)
+    if mark ~= '' then
+      return now_ms - given_ms < push_ms
     end
-    redis.call('HSET', K.unique, key, '~' .. token .. ' ' .. digits(now_ms) .. ' ' .. holds)
-    redis.call('ZADD', K.groups, now_ms, '\0' .. key)
-    answer[#answer + 1] = token
+    local _, how = Stands.how_stands(id)
+    if not how then
+      return now_ms - given_ms < ttl_ms
+    end
+    return not OVER[how] and (holds == 'ended' or how ~= 'running')
   end
-end
-return answer
+
+  local answer = {}
+  for at = FIRST, #ARGV, FIELDS do
+    local key, token, holds = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+    local mark, known, given_ms, its_holds = (redis.call('HGET', K.unique, key) or ''):match('^(~?)(%S+) (%d+) (%a+)$')
+    if known and known ~= token and lives(mark, known, tonumber(given_ms), its_holds) then
+      answer[#answer + 1] = mark .. known
+    else
+      if known and redis.call('HEXISTS', K.jobs, known) == 0 then
+        redis.call('ZREM', K.linked, known)
+      end
+      redis.call('HSET', K.unique, key, '~' .. token .. ' ' .. digits(now_ms) .. ' ' .. holds)
+      redis.call('ZADD', K.groups, now_ms, '\0' .. key)
+      answer[#answer + 1] = token
+    end
+  end
+  return answer
+end)

@@ -1,72 +1,71 @@
-#!lua flags=allow-oom
 -- What is to be done next for jobs that wait for others. Others find it again only when `rest_ms` have passed.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, limit, children_max, rest_ms
 -- Returns  ms until more is due, or nothing; number of jobs that have to do with others; until when (ms) these entries rest; then per entry: the entry; of "w<id>": the row, and 1 where the job is blocked, 0 where it goes on or has ended without having waited here;
 --          of "e<id>": how it ended, '' where it began anew, its jobtype, its stage (links), ids of children that were not told of that yet. No end is told that is not certain (watch_parents)
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit · (members + children_max)), and the bytes of rows
---@include fail keys now counts order queues heads pages members settled holder move stands early life tries results change links
-local now_ms = clock(ARGV[1])
-local identity = ARGV[2]
-local limit, children_max, rest_ms = number(ARGV[3], 'limit'), number(ARGV[4], 'children_max'), number(ARGV[5], 'rest_ms')
+register('take_links', {'allow-oom'}, function()
+  local now_ms = clock(ARGV[1])
+  local identity = ARGV[2]
+  local limit, children_max, rest_ms = number(ARGV[3], 'limit'), number(ARGV[4], 'children_max'), number(ARGV[5], 'rest_ms')
 
-expect('links', 'linked', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'life', 'members', 'generation', 'names')
-expect_held_keys()
-local is_whole = is_settled(identity)
-local rest_until_ms = now_ms + rest_ms
-local function is_blocked(id)
-  return tonumber(redis.call('ZSCORE', K.later, id) or '0') >= blocked.MS
-end
+  expect('links', 'linked', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'life', 'members', 'generation', 'names')
+  Holder.expect_held_keys()
+  local is_whole = Settled.is_settled(identity)
+  local rest_until_ms = now_ms + rest_ms
+  local function is_blocked(id)
+    return tonumber(redis.call('ZSCORE', K.later, id) or '0') >= Counts.BLOCKED_MS
+  end
 
-local function drop(entry)
-  redis.call('ZREM', K.links, entry)
-  return false
-end
+  local function drop(entry)
+    redis.call('ZREM', K.links, entry)
+    return false
+  end
 
-local function waiting(entry, id)
-  local row = redis.call('HGET', K.jobs, id)
-  return row and {entry, row, is_blocked(id) and 1 or 0} or drop(entry)
-end
+  local function waiting(entry, id)
+    local row = redis.call('HGET', K.jobs, id)
+    return row and {entry, row, is_blocked(id) and 1 or 0} or drop(entry)
+  end
 
-local function ended(entry, id)
-  local row = redis.call('HGET', K.jobs, id)
-  local is_over = row and has_ended(id)
-  local stage = row and stage_of(began(id), is_over) or STAGE_GONE
-  local children = redis.call('ZRANGE', children_key(id), 0, '(' .. digits(stage), 'BYSCORE', 'LIMIT', 0, children_max)
-  if not is_blocked(id) then
-    redis.call('UNLINK', parents_key(id))
+  local function ended(entry, id)
+    local row = redis.call('HGET', K.jobs, id)
+    local is_over = row and Move.has_ended(id)
+    local stage = row and Links.stage_of(Change.began(id), is_over) or Links.STAGE_GONE
+    local children = redis.call('ZRANGE', Links.children_key(id), 0, '(' .. digits(stage), 'BYSCORE', 'LIMIT', 0, children_max)
+    if not is_blocked(id) then
+      redis.call('UNLINK', Links.parents_key(id))
+    end
+    if #children == 0 then
+      return drop(entry)
+    elseif is_over and not (is_whole and not Change.is_awaited(id, now_ms) and not Change.awaits_newer(id, row)) then
+      return false  -- found again when it rested
+    end
+    local jobtype, how = '', 'gone'
+    if row then
+      jobtype, how = Stands.how_stands(id)
+    end
+    return {entry, (is_over or not row) and how or '', jobtype, digits(stage), unpack(children)}
   end
-  if #children == 0 then
-    return drop(entry)
-  elseif is_over and not (is_whole and not is_awaited(id, now_ms) and not awaits_newer(id, row)) then
-    return false  -- found again when it rested
-  end
-  local jobtype, how = '', 'gone'
-  if row then
-    jobtype, how = how_stands(id)
-  end
-  return {entry, (is_over or not row) and how or '', jobtype, digits(stage), unpack(children)}
-end
 
-local BYTES = 512000  -- of rows in one answer, but for the first: a job with 10,000 parents has a row of 300 kB
-local found, bytes = {}, 0
-local due = redis.call('ZRANGE', K.links, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit)
-for _, entry in ipairs(due) do
-  expect_kind(children_key(entry:sub(2)), 'children')
-  expect_kind(parents_key(entry:sub(2)), 'parents')
-end
-for _, entry in ipairs(due) do
-  if bytes > BYTES then
-    break
+  local BYTES = 512000  -- of rows in one answer, but for the first: a job with 10,000 parents has a row of 300 kB
+  local found, bytes = {}, 0
+  local due = redis.call('ZRANGE', K.links, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit)
+  for _, entry in ipairs(due) do
+    expect_kind(Links.children_key(entry:sub(2)), 'children')
+    expect_kind(Links.parents_key(entry:sub(2)), 'parents')
   end
-  local id = entry:sub(2)
-  redis.call('ZADD', K.links, rest_until_ms, entry)
-  local one = (entry:sub(1, 1) == 'w' and waiting or ended)(entry, id)
-  if one then
-    found[#found + 1] = one
-    bytes = bytes + #one[2]
+  for _, entry in ipairs(due) do
+    if bytes > BYTES then
+      break
+    end
+    local id = entry:sub(2)
+    redis.call('ZADD', K.links, rest_until_ms, entry)
+    local one = (entry:sub(1, 1) == 'w' and waiting or ended)(entry, id)
+    if one then
+      found[#found + 1] = one
+      bytes = bytes + #one[2]
+    end
   end
-end
-local next_due = redis.call('ZRANGE', K.links, 0, 0, 'WITHSCORES')[2]
-return {next_due and math.max(0, math.ceil(next_due - now_ms)) or '', redis.call('ZCARD', K.linked), rest_until_ms, unpack(found)}
+  local next_due = redis.call('ZRANGE', K.links, 0, 0, 'WITHSCORES')[2]
+  return {next_due and math.max(0, math.ceil(next_due - now_ms)) or '', redis.call('ZCARD', K.linked), rest_until_ms, unpack(found)}
+end)

@@ -1,37 +1,36 @@
-#!lua flags=allow-oom
 -- Tells since when a journal keeps the jobs that it may have applied again, and shows what all journals told. Forgets those that are long gone.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, journal id, fence: all jobs it keeps were written after it
 -- Returns  a new fence, the fence at which this life of the store began, then flat: journal id, fence it told last (which only grows), fence at which it told that
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(journals)
---@include fail keys now members life kept
-local _, now_us = clock(ARGV[1])
-local journal, since = ARGV[3], number(ARGV[4], 'since')
-local KEPT, FORGOTTEN = 100, 10  -- so many journals are never too many; and of more that many are forgotten in one call
-local NUMBER = 10  -- digits of its id that are the number of a journal (jobid.py)
+register('tell_kept', {'allow-oom'}, function()
+  local _, now_us = clock(ARGV[1])
+  local journal, since = ARGV[3], number(ARGV[4], 'since')
+  local KEPT, FORGOTTEN = 100, 10  -- so many journals are never too many; and of more that many are forgotten in one call
+  local NUMBER = 10  -- digits of its id that are the number of a journal (jobid.py)
 
-expect('applied', 'kept', 'fence', 'life')
-expect_life(ARGV[2])
-local present, told, told_at = next_fence(now_us), kept_since(journal)
-tell_kept(journal, math.max(since, told), present)
-local answer, silent, rows = {digits(present), redis.call('HGET', K.life, 'high') or '0'}, {}, redis.call('HGETALL', K.kept)
-for at = 1, #rows, 2 do
-  local its_since, its_at = rows[at + 1]:match('^(%d+) (%d+)$')
-  answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = rows[at], its_since or '0', its_at or '0'
-  -- By the clock as it was when we were here last: who was away together with the store is waited for, and so are all when the clock is set forward.
-  if tonumber(its_at or 0) < told_at - SILENT_US then
-    silent[#silent + 1] = {journal = rows[at], at = tonumber(its_at or 0)}
+  expect('applied', 'kept', 'fence', 'life')
+  Life.expect_life(ARGV[2])
+  local present, told, told_at = Members.next_fence(now_us), Kept.kept_since(journal)
+  Kept.tell_kept(journal, math.max(since, told), present)
+  local answer, silent, rows = {digits(present), redis.call('HGET', K.life, 'high') or '0'}, {}, redis.call('HGETALL', K.kept)
+  for at = 1, #rows, 2 do
+    local its_since, its_at = rows[at + 1]:match('^(%d+) (%d+)$')
+    answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = rows[at], its_since or '0', its_at or '0'
+    -- By the clock as it was when we were here last: who was away together with the store is waited for, and so are all when the clock is set forward.
+    if tonumber(its_at or 0) < told_at - Kept.SILENT_US then
+      silent[#silent + 1] = {journal = rows[at], at = tonumber(its_at or 0)}
+    end
   end
-end
-table.sort(silent, function(one, other) return one.at < other.at end)
-for at = 1, math.min(#silent, #rows / 2 - KEPT, FORGOTTEN) do
-  local id = silent[at].journal
-  local fields = {'last:' .. digits(tonumber(id:sub(1, NUMBER), 16) or 0)}
-  for _, name in ipairs({'jobs', 'outcomes', 'cancels', 'changes', 'rules', 'gone'}) do
-    fields[#fields + 1] = id .. ':' .. name
+  table.sort(silent, function(one, other) return one.at < other.at end)
+  for at = 1, math.min(#silent, #rows / 2 - KEPT, FORGOTTEN) do
+    local id = silent[at].journal
+    local fields = {'last:' .. digits(tonumber(id:sub(1, NUMBER), 16) or 0)}
+    for _, name in ipairs({'jobs', 'outcomes', 'cancels', 'changes', 'rules', 'gone'}) do
+      fields[#fields + 1] = id .. ':' .. name
+    end
+    redis.call('HDEL', K.applied, unpack(fields))
+    redis.call('HDEL', K.kept, id)
   end
-  redis.call('HDEL', K.applied, unpack(fields))
-  redis.call('HDEL', K.kept, id)
-end
-return answer
+  return answer
+end)

@@ -1,6 +1,4 @@
-#!lua flags=allow-oom
 -- What workers ask of jobs that they hold: do they still? Whatever lease does is renewed, if so wished.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, 1 to renew, seconds of silence allowed from now on or 0: as before, progress to
 --          be kept or nothing, bytes printed before the next, lines that these jobs printed or nothing: kept while somebody watches; then per claim: id, fence or 0: whichever lease holds it
 -- Returns  flat per lease that was met: fence, worker, seconds of silence allowed; and flat per claim: 1 when it is held under that fence, 2 when it is
@@ -10,144 +8,145 @@
 -- Errors   JQD_STORE_CHANGED; JQD_UNSETTLED when a claim is not held and a journal may know better; JQD_WRONG_TYPE, JQD_BAD_VALUE,
 --          JQD_ARGUMENT; none after the first write
 -- Cost     O(claims · members), and of who renews the bytes of their rows
---@include fail keys now order queues heads members life settled holder move leases logs
-local now_ms, now_us = clock(ARGV[1])
-local identity, renew, silence, progress = ARGV[2], ARGV[3] == '1', number(ARGV[4], 'silence'), ARGV[5]
-local log_from, log = number(ARGV[6], 'log'), ARGV[7]
-local FIRST, FIELDS = 8, 2
-local STANDS, LATE, OVER = 1, 2, 3
-local SHORT = 1024  -- bytes of a row: to find where its argument begins takes longer than to say it
+register('touch', {'allow-oom'}, function()
+  local now_ms, now_us = clock(ARGV[1])
+  local identity, renew, silence, progress = ARGV[2], ARGV[3] == '1', number(ARGV[4], 'silence'), ARGV[5]
+  local log_from, log = number(ARGV[6], 'log'), ARGV[7]
+  local FIRST, FIELDS = 8, 2
+  local STANDS, LATE, OVER = 1, 2, 3
+  local SHORT = 1024  -- bytes of a row: to find where its argument begins takes longer than to say it
 
-expect('jobs', 'ended', 'dead', 'tomb', 'tries', 'generation', 'life', 'watched', 'logs', 'logged')
-expect_leases()
-expect_held_keys()
-expect_life(identity)
-if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
-  fail('JQD_ARGUMENT', 'claims')
-end
-local ids, fences = {}, {}
-for at = FIRST, #ARGV, FIELDS do
-  table.insert(ids, ARGV[at])
-  table.insert(fences, number(ARGV[at + 1], 'fence'))
-end
-if #ids == 0 then
-  return {{}, {}}
-elseif silence > 0 then
-  expect_beats(digits(silence))
-end
-
-local function cancels_of(ids)
-  local notes = {}
-  for at, id in ipairs(ids) do
-    notes[at] = 'c' .. id
+  expect('jobs', 'ended', 'dead', 'tomb', 'tries', 'generation', 'life', 'watched', 'logs', 'logged')
+  Leases.expect_leases()
+  Holder.expect_held_keys()
+  Life.expect_life(identity)
+  if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
+    fail('JQD_ARGUMENT', 'claims')
   end
-  return redis.call('ZMSCORE', K.tomb, unpack(notes))
-end
+  local ids, fences = {}, {}
+  for at = FIRST, #ARGV, FIELDS do
+    table.insert(ids, ARGV[at])
+    table.insert(fences, number(ARGV[at + 1], 'fence'))
+  end
+  if #ids == 0 then
+    return {{}, {}}
+  elseif silence > 0 then
+    Leases.expect_beats(digits(silence))
+  end
 
-local in_hand = holders(ids)
-local rows = renew and redis.call('HMGET', K.jobs, unpack(ids)) or {}  -- who only looks, four times a second, reads no arguments
-local tries = renew and redis.call('HMGET', K.tries, unpack(ids)) or {}
-local generations = redis.call('HMGET', K.generation, unpack(ids))
-local cancels = redis.call('EXISTS', K.tomb) == 1 and cancels_of(ids) or {}
-local lents = redis.call('EXISTS', K.leases) == 1 and lent_generations(ids) or {}
-local workers, standing, of_daemons, leases, answers, told = {}, {}, {}, {}, {}, 0
-
--- The worker of a lease that stands, or nil. Asked once for each lease.
-local function worker_of(fence)
-  if workers[fence] == nil then
-    local allowed, _, worker = lease(fence)
-    if allowed then
-      expect_beats(allowed)
+  local function cancels_of(ids)
+    local notes = {}
+    for at, id in ipairs(ids) do
+      notes[at] = 'c' .. id
     end
-    workers[fence] = allowed and allowed ~= '0' and {allowed, worker} or false
-    if workers[fence] then
-      leases[#leases + 1], leases[#leases + 2] = digits(fence), worker
-      leases[#leases + 1] = silence > 0 and silence or number(allowed, 'silence')
+    return redis.call('ZMSCORE', K.tomb, unpack(notes))
+  end
+
+  local in_hand = Holder.holders(ids)
+  local rows = renew and redis.call('HMGET', K.jobs, unpack(ids)) or {}  -- who only looks, four times a second, reads no arguments
+  local tries = renew and redis.call('HMGET', K.tries, unpack(ids)) or {}
+  local generations = redis.call('HMGET', K.generation, unpack(ids))
+  local cancels = redis.call('EXISTS', K.tomb) == 1 and cancels_of(ids) or {}
+  local lents = redis.call('EXISTS', K.leases) == 1 and Leases.lent_generations(ids) or {}
+  local workers, standing, of_daemons, leases, answers, told = {}, {}, {}, {}, {}, 0
+
+  -- The worker of a lease that stands, or nil. Asked once for each lease.
+  local function worker_of(fence)
+    if workers[fence] == nil then
+      local allowed, _, worker = Leases.lease(fence)
+      if allowed then
+        Leases.expect_beats(allowed)
+      end
+      workers[fence] = allowed and allowed ~= '0' and {allowed, worker} or false
+      if workers[fence] then
+        leases[#leases + 1], leases[#leases + 2] = digits(fence), worker
+        leases[#leases + 1] = silence > 0 and silence or number(allowed, 'silence')
+      end
+    end
+    return workers[fence] and workers[fence][2] or nil
+  end
+
+  -- Whether a later content is here than the one that a daemon has in hand: the row of `generation` says so until the next change, also of whoever
+  -- claims that content after the attempt before it.
+  local function came_later(position, hold)
+    local revision = (generations[position] or ''):match('^(%d+):%d+!$')
+    return revision and tonumber(revision) > hold.fence
+  end
+
+  -- What is in the hand may be of a later content than the cancel, when the store is told again what it forgot.
+  local function is_asked(position, id, hold, is_lent)
+    if not cancels[position] or not hold then
+      return cancels[position]
+    end
+    local to, told = unpack(redis.call('HMGET', K.generation, 'c' .. id, 'h' .. id))
+    local fence, generation = (told or ''):match('^(%d+):(%d+)$')
+    if is_lent then
+      generation = (lents[position] or ''):match(':(%d+)$')
+    elseif tonumber(fence) ~= hold.fence then
+      generation = nil
+    end
+    return (tonumber(to or nil) or 0) >= (tonumber(generation) or 0)
+  end
+
+  local has_watched = renew and redis.call('EXISTS', K.watched) == 1
+  local function is_watched(id)
+    return has_watched and (tonumber(redis.call('ZSCORE', K.watched, id) or 0)) > now_ms
+  end
+
+  for position, id in ipairs(ids) do
+    local hold, row = in_hand[id], rows[position]
+    local fence, said, is_lent = fences[position], OVER, 0
+    local is_workers = hold and hold.sysid == Holder.WORKERS
+    if fence == 0 and is_workers then
+      fence = hold.fence
+    end
+    local is_known = is_workers and worker_of(fence) or not is_workers and hold and not came_later(position, hold)
+    if hold and hold.fence == fence and is_known then
+      said = STANDS
+      if is_workers then
+        is_lent, standing[fence] = 1, standing[fence] or {}
+        table.insert(standing[fence], id)
+      end
+      if not is_workers then
+        table.insert(of_daemons, id)
+      end
+    elseif (row or not renew and redis.call('HEXISTS', K.jobs, id) == 1) and not Move.has_ended(id) then
+      said = LATE
+    end
+    if said ~= STANDS then
+      Settled.expect_settled(identity)
+    end
+    answers[told + 1], answers[told + 2], answers[told + 3], answers[told + 4] = said, digits(fence), is_lent, is_asked(position, id, hold, is_workers) and 1 or 0
+    answers[told + 5], answers[told + 6] = row and (#row > SHORT and Move.header_of(row) or row) or false, tries[position] or false
+    answers[told + 7] = (is_workers and lents or generations)[position] or false
+    answers[told + 8] = said == STANDS and is_watched(id) and {fence} or false
+    told = told + 8
+  end
+
+  local function note_progress(its)
+    for _, id in ipairs(progress ~= '' and its or {}) do
+      redis.call('HSET', K.leases, 'p' .. id, progress)
     end
   end
-  return workers[fence] and workers[fence][2] or nil
-end
 
--- Whether a later content is here than the one that a daemon has in hand: the row of `generation` says so until the next change, also of whoever
--- claims that content after the attempt before it.
-local function came_later(position, hold)
-  local revision = (generations[position] or ''):match('^(%d+):%d+!$')
-  return revision and tonumber(revision) > hold.fence
-end
-
--- What is in the hand may be of a later content than the cancel, when the store is told again what it forgot.
-local function is_asked(position, id, hold, is_lent)
-  if not cancels[position] or not hold then
-    return cancels[position]
+  note_progress(renew and of_daemons or {})
+  for fence, its in pairs(renew and standing or {}) do
+    local allowed, worker = unpack(workers[fence])
+    Leases.beat(fence, silence > 0 and digits(silence) or allowed, '0', worker, now_us)
+    note_progress(its)
   end
-  local to, told = unpack(redis.call('HMGET', K.generation, 'c' .. id, 'h' .. id))
-  local fence, generation = (told or ''):match('^(%d+):(%d+)$')
-  if is_lent then
-    generation = (lents[position] or ''):match(':(%d+)$')
-  elseif tonumber(fence) ~= hold.fence then
-    generation = nil
-  end
-  return (tonumber(to or nil) or 0) >= (tonumber(generation) or 0)
-end
-
-local has_watched = renew and redis.call('EXISTS', K.watched) == 1
-local function is_watched(id)
-  return has_watched and (tonumber(redis.call('ZSCORE', K.watched, id) or 0)) > now_ms
-end
-
-for position, id in ipairs(ids) do
-  local hold, row = in_hand[id], rows[position]
-  local fence, said, is_lent = fences[position], OVER, 0
-  local is_workers = hold and hold.sysid == WORKERS
-  if fence == 0 and is_workers then
-    fence = hold.fence
-  end
-  local is_known = is_workers and worker_of(fence) or not is_workers and hold and not came_later(position, hold)
-  if hold and hold.fence == fence and is_known then
-    said = STANDS
-    if is_workers then
-      is_lent, standing[fence] = 1, standing[fence] or {}
-      table.insert(standing[fence], id)
+  for at, id in ipairs(has_watched and ids or {}) do
+    local place = at * 8
+    if answers[place] then
+      local fence = answers[place][1]
+      if log ~= '' then
+        Logs.add(id, fence, log_from, log, now_ms)
+      end
+      answers[place] = Logs.printed(id, fence)
     end
-    if not is_workers then
-      table.insert(of_daemons, id)
-    end
-  elseif (row or not renew and redis.call('HEXISTS', K.jobs, id) == 1) and not has_ended(id) then
-    said = LATE
   end
-  if said ~= STANDS then
-    expect_settled(identity)
+  if log ~= '' then
+    Logs.trim()
   end
-  answers[told + 1], answers[told + 2], answers[told + 3], answers[told + 4] = said, digits(fence), is_lent, is_asked(position, id, hold, is_workers) and 1 or 0
-  answers[told + 5], answers[told + 6] = row and (#row > SHORT and header_of(row) or row) or false, tries[position] or false
-  answers[told + 7] = (is_workers and lents or generations)[position] or false
-  answers[told + 8] = said == STANDS and is_watched(id) and {fence} or false
-  told = told + 8
-end
-
-local function note_progress(its)
-  for _, id in ipairs(progress ~= '' and its or {}) do
-    redis.call('HSET', K.leases, 'p' .. id, progress)
-  end
-end
-
-note_progress(renew and of_daemons or {})
-for fence, its in pairs(renew and standing or {}) do
-  local allowed, worker = unpack(workers[fence])
-  beat(fence, silence > 0 and digits(silence) or allowed, '0', worker, now_us)
-  note_progress(its)
-end
-for at, id in ipairs(has_watched and ids or {}) do
-  local place = at * 8
-  if answers[place] then
-    local fence = answers[place][1]
-    if log ~= '' then
-      logs.add(id, fence, log_from, log, now_ms)
-    end
-    answers[place] = logs.printed(id, fence)
-  end
-end
-if log ~= '' then
-  logs.trim()
-end
-return {leases, answers}
+  return {leases, answers}
+end)

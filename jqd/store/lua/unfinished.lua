@@ -1,21 +1,20 @@
-#!lua flags=no-writes
 -- Which of some jobs are there and have not ended, or are dead.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity as the caller knows it, 1 for the dead too, then ids, or "=" and own ids
 -- Returns  those, as they were given
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(ids · log ended)
---@include fail keys now order queues heads life move links
-local dead_too = ARGV[3] == '1'
-local FIRST = 4
+register('unfinished', {'no-writes'}, function()
+  local dead_too = ARGV[3] == '1'
+  local FIRST = 4
 
-expect('jobs', 'ended', 'dead', 'life', 'names')
-expect_life(ARGV[2])
-local found = {}
-for at = FIRST, #ARGV do
-  local id = given_id(ARGV[at])
-  if id and redis.call('HEXISTS', K.jobs, id) == 1 and (not has_ended(id) or dead_too and redis.call('ZSCORE', K.dead, id)) then
-    table.insert(found, ARGV[at])
+  expect('jobs', 'ended', 'dead', 'life', 'names')
+  Life.expect_life(ARGV[2])
+  local found = {}
+  for at = FIRST, #ARGV do
+    local id = Links.given_id(ARGV[at])
+    if id and redis.call('HEXISTS', K.jobs, id) == 1 and (not Move.has_ended(id) or dead_too and redis.call('ZSCORE', K.dead, id)) then
+      table.insert(found, ARGV[at])
+    end
   end
-end
-return found
+  return found
+end)

@@ -1,31 +1,30 @@
-#!lua flags=allow-oom
 -- What jobs printed that somebody watches, and a note that somebody does: their workers are told with the next sign of life.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, milliseconds for which the note holds, then per job: id, fence of the attempt of which
 --          something is known or 0, how many bytes of that
 -- Returns  per job: the row of `logs` from there on, or nothing new: false
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log watched), and the bytes of their logs
---@include fail keys now life
-local now_ms = clock(ARGV[1])
-local watch_ms = number(ARGV[3], 'watch')
-local FIRST, FIELDS = 4, 3
+register('watch_logs', {'allow-oom'}, function()
+  local now_ms = clock(ARGV[1])
+  local watch_ms = number(ARGV[3], 'watch')
+  local FIRST, FIELDS = 4, 3
 
-expect('life', 'logs', 'watched')
-expect_life(ARGV[2])
-if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
-  fail('JQD_ARGUMENT', 'jobs')
-end
-local answers = {}
-for at = FIRST, #ARGV, FIELDS do
-  local id, known, ends = ARGV[at], ARGV[at + 1], number(ARGV[at + 2], 'bytes')
-  local row = redis.call('HGET', K.logs, id)
-  local fence, from, text = (row or ''):match('^\1(%d+) (%d+) (.*)$')
-  if fence and fence == known and ends >= tonumber(from) then
-    local new = text:sub(ends - from + 1)
-    row = new ~= '' and '\1' .. fence .. ' ' .. string.format('%.0f', ends) .. ' ' .. new or false
+  expect('life', 'logs', 'watched')
+  Life.expect_life(ARGV[2])
+  if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
+    fail('JQD_ARGUMENT', 'jobs')
   end
-  answers[#answers + 1] = row
-  redis.call('ZADD', K.watched, now_ms + watch_ms, id)
-end
-return answers
+  local answers = {}
+  for at = FIRST, #ARGV, FIELDS do
+    local id, known, ends = ARGV[at], ARGV[at + 1], number(ARGV[at + 2], 'bytes')
+    local row = redis.call('HGET', K.logs, id)
+    local fence, from, text = (row or ''):match('^\1(%d+) (%d+) (.*)$')
+    if fence and fence == known and ends >= tonumber(from) then
+      local new = text:sub(ends - from + 1)
+      row = new ~= '' and '\1' .. fence .. ' ' .. string.format('%.0f', ends) .. ' ' .. new or false
+    end
+    answers[#answers + 1] = row
+    redis.call('ZADD', K.watched, now_ms + watch_ms, id)
+  end
+  return answers
+end)

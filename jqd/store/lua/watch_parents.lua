@@ -1,65 +1,64 @@
-#!lua flags=allow-oom
 -- Jobs wait for others: they are told when these end, and when these begin anew. While the store is told what it forgot, or a change of an ended job is on its
 -- way that may begin it anew, no end is certain.
--- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, then per pair: child, its tenant, "=" and the parent's own id, or its id; last field
 --          of the journal that made it, or nothing
 -- Returns  per pair, flat: id of the parent, nothing for an own id that nobody has; how it ended: '' for not yet, '?' where no such job of that tenant is here,
 --          '~' where it, or what it ended as, is on its way; the last id applied of its journal, or nothing; its stage (links)
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(pairs · log children)
---@include fail keys now counts order queues heads pages members settled holder move stands early life tries results change links
-local now_ms, identity = clock(ARGV[1]), ARGV[2]
-local FIRST, FIELDS = 3, 4
-local OVER = {succeeded = true, failed = true, cancelled = true}
+register('watch_parents', {'allow-oom'}, function()
+  local now_ms, identity = clock(ARGV[1]), ARGV[2]
+  local FIRST, FIELDS = 3, 4
+  local OVER = {succeeded = true, failed = true, cancelled = true}
 
-expect('linked', 'names', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'tomb', 'early', 'applied', 'life', 'generation', 'members')
-expect_held_keys()
-expect_life(identity)
+  expect('linked', 'names', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'tomb', 'early', 'applied', 'life', 'generation', 'members')
+  Holder.expect_held_keys()
+  Life.expect_life(identity)
 
-local pairs_of = {}
-for at = FIRST, #ARGV, FIELDS do
-  local one = {child = ARGV[at], tenant = ARGV[at + 1], id = given_id(ARGV[at + 2]) or '', last_field = ARGV[at + 3]}
-  if one.id ~= '' then
-    expect_kind(children_key(one.id), 'children')
+  local pairs_of = {}
+  for at = FIRST, #ARGV, FIELDS do
+    local one = {child = ARGV[at], tenant = ARGV[at + 1], id = Links.given_id(ARGV[at + 2]) or '', last_field = ARGV[at + 3]}
+    if one.id ~= '' then
+      expect_kind(Links.children_key(one.id), 'children')
+    end
+    pairs_of[#pairs_of + 1] = one
   end
-  pairs_of[#pairs_of + 1] = one
-end
 
-local is_whole = is_settled(identity)
+  local is_whole = Settled.is_settled(identity)
 
--- Whoever waits for it is told from now on. An end that is not certain is told when it is.
-local function watch_one(one, how)
-  local is_over = OVER[how]
-  local is_certain = not is_over or is_whole and not is_awaited(one.id, now_ms) and not awaits_newer(one.id, redis.call('HGET', K.jobs, one.id))
-  local stage = stage_of(began(one.id), is_over and is_certain)
-  redis.call('ZADD', K.linked, 0, one.id)
-  -- This answer may be lost, and who took the child since be done with it: a mark is lowered here, and only who told raises it.
-  local told = redis.call('ZSCORE', children_key(one.id), one.child)
-  if not told or tonumber(told) > stage then
-    redis.call('ZADD', children_key(one.id), digits(stage), one.child)
+  -- Whoever waits for it is told from now on. An end that is not certain is told when it is.
+  local function watch_one(one, how)
+    local is_over = OVER[how]
+    local is_certain = not is_over or is_whole and not Change.is_awaited(one.id, now_ms) and not Change.awaits_newer(one.id, redis.call('HGET', K.jobs, one.id))
+    local stage = Links.stage_of(Change.began(one.id), is_over and is_certain)
+    redis.call('ZADD', K.linked, 0, one.id)
+    -- This answer may be lost, and who took the child since be done with it: a mark is lowered here, and only who told raises it.
+    local told = redis.call('ZSCORE', Links.children_key(one.id), one.child)
+    if not told or tonumber(told) > stage then
+      redis.call('ZADD', Links.children_key(one.id), digits(stage), one.child)
+    end
+    if not is_certain then
+      Counts.note_ends({one.id}, now_ms)
+      return '~', stage
+    end
+    return is_over and how or '', stage
   end
-  if not is_certain then
-    blocked.note_ends({one.id}, now_ms)
-    return '~', stage
-  end
-  return is_over and how or '', stage
-end
 
-local answer = {}
-for _, one in ipairs(pairs_of) do
-  local stage, jobtype, how = 0, nil, '?'
-  if one.id ~= '' then
-    jobtype, how = how_stands(one.id)
+  local answer = {}
+  for _, one in ipairs(pairs_of) do
+    local stage, jobtype, how = 0, nil, '?'
+    if one.id ~= '' then
+      jobtype, how = Stands.how_stands(one.id)
+    end
+    if jobtype and (jobtype:match('^(.-)\31') or '') == one.tenant then
+      how, stage = watch_one(one, how)
+    elseif not jobtype and redis.call('ZSCORE', K.tomb, 'p' .. one.id) then
+      how = '~'
+    else
+      how = '?'
+    end
+    answer[#answer + 1], answer[#answer + 2] = one.id, how
+    answer[#answer + 1], answer[#answer + 2] = redis.call('HGET', K.applied, one.last_field) or '', digits(stage)
   end
-  if jobtype and (jobtype:match('^(.-)\31') or '') == one.tenant then
-    how, stage = watch_one(one, how)
-  elseif not jobtype and redis.call('ZSCORE', K.tomb, 'p' .. one.id) then
-    how = '~'
-  else
-    how = '?'
-  end
-  answer[#answer + 1], answer[#answer + 2] = one.id, how
-  answer[#answer + 1], answer[#answer + 2] = redis.call('HGET', K.applied, one.last_field) or '', digits(stage)
-end
-return answer
+  return answer
+end)

@@ -1,4 +1,4 @@
-"""A daemon in memory, for one test: the real API and services, the real scripts of the store, and nothing behind them.
+"""A daemon in memory, for one test: the real API and services, the store's own functions, and nothing behind them.
 
 What is journaled is applied at once; jobs are claimed and ended by whoever asks. There are no loops, no leases to renew
 and no workers, so nothing happens that nobody asks for, and time is a `ManualClock`.

@@ -1,0 +1,116 @@
+"""The store's Lua: one library of functions for all of `lua/`, named by its digest and loaded into the server once.
+
+`lua/*.lua` has a function in each file, `lua/shared/*.lua` what they share, in a table for each file: of `heads.lua`
+others use `Heads.…`. Two versions of jqd have two libraries, and their functions have different names. Whoever calls
+one that the server does not have loads the library (pipeline.py), so any library may be deleted at any time.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Any
+
+import redis
+
+from jqd.store.keys import KINDS, STEMS, Keys
+
+PREFIX = "jqd_"  # of the names of all our libraries
+DIGEST_CHARS = 16  # 64 bits tell versions apart
+OTHERS_MAX = 4  # libraries of other versions that a server keeps, about a megabyte each: more than are in use at once
+FIRST = "shared/base"
+
+_REGISTERED = re.compile(r"^register\('(\w+)', \{(.*?)\}", re.MULTILINE)
+
+
+class Library:
+    """The files of Lua by name, joined for the server."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        """`files`: by path below `lua/`, without the ending."""
+        self.files = files
+        shared = sorted(name for name in files if name.startswith("shared/") and name != FIRST)
+        tables = [name.removeprefix("shared/").capitalize() for name in shared]
+        kinds = ", ".join(f"{name} = '{kind}'" for name, kind in KINDS.items())
+        stems = ", ".join(f"{name} = true" for name in sorted(STEMS))
+        text = f"local KINDS, STEMS = {{{kinds}}}, {{{stems}}}\n{files[FIRST]}"
+        text += f"local {', '.join(tables)} = {', '.join('{}' for _ in tables)}\n" if tables else ""
+        blocks = [*shared, *sorted(name for name in files if "/" not in name)]
+        text += "".join(f"do\n{files[name]}end\n" for name in blocks)
+        self.digest = hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARS]
+        self.name = PREFIX + self.digest
+        self.source = f"#!lua name={self.name}\nlocal DIGEST = '{self.digest}'\n{text}"
+        self.flags = {name: frozenset(re.findall(r"[a-z-]+", flags)) for name, flags in _REGISTERED.findall(text)}
+        """Of each function."""
+
+    def function(self, name: str) -> str:
+        """As the server knows it: no two libraries may have functions of one name."""
+        return f"{name}_{self.digest}"
+
+    def words(self, keys: Keys, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The command that calls a function. Its one key is what stands before all keys: functions spell them."""
+        return "FCALL", self.function(name), 1, keys.stem, *arguments
+
+    def load_words(self) -> tuple[str, ...]:
+        """The command that loads the library; refused by a server that has it, see `is_loaded`."""
+        return "FUNCTION", "LOAD", self.source
+
+    def changed(self, name: str, old: str, new: str) -> "Library":
+        """The same with another text in one file, for tests. LookupError: it is not there once."""
+        if self.files[name].count(old) != 1:
+            raise LookupError(f"{name}.lua has not once: {old}")
+        return Library({**self.files, name: self.files[name].replace(old, new)})
+
+
+def read_library(root: Traversable | None = None) -> Library:
+    """The library in that directory, or as it is shipped."""
+    lua = root or resources.files("jqd.store").joinpath("lua")
+    places = (("", lua), ("shared/", lua.joinpath("shared")))
+    files = ((before, entry) for before, place in places for entry in place.iterdir() if entry.name.endswith(".lua"))
+    return Library({before + entry.name[: -len(".lua")]: entry.read_text(encoding="utf-8") for before, entry in files})
+
+
+@cache
+def shipped() -> Library:
+    """The shipped one, read once: that takes longer than a look at the store."""
+    return read_library()
+
+
+def is_missing(answer: object) -> bool:
+    """Whether the server says that it has no such function."""
+    return isinstance(answer, redis.ResponseError) and str(answer).startswith("Function not found")
+
+
+def is_loaded(answer: object) -> bool:
+    """Whether the server refused to load a library for having it."""
+    return isinstance(answer, redis.ResponseError) and "already exists" in str(answer)
+
+
+def others(answer: Any) -> list[bytes]:
+    """Names of our libraries in an answer of FUNCTION LIST, but for this one's."""
+    names = (bytes(dict(zip(row[::2], row[1::2], strict=True))[b"library_name"]) for row in answer)
+    return sorted(name for name in names if name != shipped().name.encode())
+
+
+def call_on(client: "redis.Redis", words: tuple[Any, ...]) -> Any:
+    """Call a function over a connection of redis-py; blocks. Loads the library where the server has not."""
+    call: Any = client.execute_command
+    try:
+        return call(*words)
+    except redis.ResponseError as error:
+        if not is_missing(error):
+            raise
+    load(client, shipped())
+    return call(*words)
+
+
+def load(client: "redis.Redis", library: Library) -> None:
+    """Load it, if the server has not. Blocks."""
+    command: Any = client.execute_command
+    try:
+        command(*library.load_words())
+    except redis.ResponseError as error:
+        if not is_loaded(error):
+            raise

@@ -1,0 +1,215 @@
+-- Contents of jobs that the store agreed to, so that any order of arrival ends with the same one.
+-- A row of `generation` is "revision:generation": the number of the latest change,
+-- and of the latest that was no mere edit; "!" behind them: the latest found the job in a hand or ended, and left it there.
+-- Field "c<id>": up to which generation it was cancelled; "e<id>": "revision:until_ms" of a change that is about to come. It stays when the
+-- change is there, or is 0:0, for it says that journals may hold several contents of the job. When such a job is deleted its row stays as
+-- long as the note `o`: a content of no greater revision that comes after that begins nothing anew.
+-- Field "h<id>": "fence:generation" of a hold that was told again after a loss of the store, of a content that has not come yet.
+-- Revisions of a store that is gone may be ahead of this one's, if its clock was set back. The sequence goes on above all revisions it meets.
+-- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
+-- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
+-- gives_way(kept, generation): an ending to a success; note_late_end(id, kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation, now_ms): a cancel beats a failure;
+-- content_in_hand(id, hold) → the generation that such a hold is of, 0: nobody said; awaits_newer(id, row); last_try(id) → fence;
+-- await_change(id, revision, until_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids, now_ms). exchange.lua brings changes.
+function starts.has_changes() return redis.call('EXISTS', K.generation) == 1 end
+
+function Change.changed(id)
+  local row = call.has_changes and redis.call('HGET', K.generation, id)
+  if not row then
+    return 0, 0
+  end
+  local revision, generation = row:match('^(%d+):(%d+)!?$')
+  return tonumber(revision) or 0, tonumber(generation) or 0
+end
+
+function Change.began(id)
+  local _, generation = Change.changed(id)
+  return generation
+end
+
+function Change.cancelled_to(id)
+  return tonumber(call.has_changes and redis.call('HGET', K.generation, 'c' .. id) or nil) or 0
+end
+
+do
+  function Change.go_on_above(revision)
+    if revision > 0 then
+      call.highest = call.highest or tonumber(redis.call('GET', K.fence) or '0') or 0
+      if revision > call.highest then
+        call.highest = revision
+        redis.call('SET', K.fence, digits(revision))
+      end
+    end
+  end
+end
+
+function Change.note_cancel(id, to)
+  Change.go_on_above(to)
+  if to > Change.cancelled_to(id) then
+    redis.call('HSET', K.generation, 'c' .. id, string.format('%.0f', to))
+    call.has_changes = true
+  end
+end
+
+function Change.content_in_hand(id, hold)
+  local row = call.has_changes and hold and redis.call('HGET', K.generation, 'h' .. id) or ''
+  local fence, generation = row:match('^(%d+):(%d+)$')
+  return fence and tonumber(fence) == hold.fence and tonumber(generation) or 0
+end
+
+-- Whether a later content of this job was acknowledged under its name, and is on its way: the content that is here is not
+-- the last.
+function Change.awaits_newer(id, row)
+  local name = call.has_changes and row and Move.job_name(row) or ''
+  if name == '' then
+    return false
+  end
+  local given, named, until_ms = (redis.call('HGET', K.names, name) or ''):match('^(%d+) (%S+) (%d+) ')
+  return named == id and until_ms == '0' and tonumber(given) > Change.changed(id)
+end
+
+function Change.await_change(id, revision, until_ms)
+  redis.call('HSET', K.generation, 'e' .. id, digits(revision) .. ':' .. digits(until_ms))
+end
+
+function Change.is_awaited(id, now_ms)
+  local row = call.has_changes and redis.call('HGET', K.generation, 'e' .. id) or ''
+  local revision, until_ms = row:match('^(%d+):(%d+)$')
+  return revision and tonumber(revision) > Change.changed(id) and tonumber(until_ms) > now_ms
+end
+
+-- Frees the names of jobs that are deleted.
+function Change.drop_changes(ids, now_ms)
+  if not call.has_changes then
+    return
+  end
+  for _, id in ipairs(ids) do
+    local row = redis.call('HGET', K.jobs, id)
+    local name = row and Move.job_name(row)
+    if name and name ~= '' and (redis.call('HGET', K.names, name) or ''):match('^%d+ (%S+) ') == id then
+      redis.call('HDEL', K.names, name)
+    end
+    if redis.call('HEXISTS', K.generation, 'e' .. id) == 1 then
+      redis.call('ZADD', K.tomb, now_ms, 'o' .. id)
+      redis.call('HDEL', K.generation, 'c' .. id, 'e' .. id, 'h' .. id)
+    else
+      redis.call('HDEL', K.generation, id, 'c' .. id, 'h' .. id)
+    end
+  end
+end
+
+function Change.meant_so(generation, packed)
+  return Move.MEANT .. generation .. ':' .. packed
+end
+
+-- The latest generation that a kept outcome may be of. Outcomes of the first content name none: a content that ran under a
+-- fence is older than any change that came later; one that ended without running, whose journal tells so again, has fence 0.
+-- Of a packed outcome only the second value is read, its fence.
+function Change.meant_for(kept)
+  local generation = kept:match('^' .. Move.MEANT .. '(%d+):')
+  if generation then
+    return tonumber(generation)
+  end
+  local at = kept:byte(1) == 0xdc and 3 or 1
+  local good, _, _, fence = pcall(cmsgpack.unpack_limit, kept, 2, at)
+  return math.max(good and tonumber(fence) or 0, 1) - 1
+end
+
+-- When an attempt ended its job, by its kept outcome: as its daemon says, but not before its claim nor after now, by the store's clock. What is told
+-- again keeps its age so, and what is deleted first is what ended first, in whatever order it was told.
+function Change.ended_at(kept, now_ms)
+  local FENCE, FINISHED, MICROS = 2, 10, 1000  -- places in an outcome (job.Outcome)
+  local packed = kept:sub(kept:match('^' .. Move.MEANT .. '%d+:()') or 1)
+  local at = packed:byte(1) == 0xdc and 3 or 1
+  local fields = {pcall(cmsgpack.unpack_limit, packed, FINISHED, at)}
+  local fence, finished_ms = tonumber(fields[FENCE + 2]), tonumber(fields[FINISHED + 2])
+  if not fields[1] or not fence or not finished_ms then
+    return now_ms
+  end
+  return math.min(now_ms, math.max(finished_ms, math.floor(fence / MICROS)))
+end
+
+-- Where a job lies among the ended whose ending was noted before it came: one with a kept result as if it ended when that goes.
+function Change.noted_end(id, now_ms)
+  local drop_at_ms = tonumber(redis.call('ZSCORE', K.results, id) or nil)
+  return drop_at_ms or Change.ended_at(redis.call('HGET', K.outcome, id) or '', now_ms)
+end
+
+-- Of a job, or of a note `z`.
+function Change.forget_end(id)
+  redis.call('HDEL', K.outcome, id)
+  Results.drop({id})
+  redis.pcall('HDEL', K.leases, 'p' .. id)
+end
+
+-- The packed outcome in one that is kept, if it is a failure, else nil; the generation it names, 0 for none.
+function Change.failure_in(kept)
+  local FAILED, DEAD_END = 2, 3  -- fates (job.Fate) of an outcome: its third value
+  local generation, from = kept:match('^' .. Move.MEANT .. '(%d+):()')
+  local packed = kept:sub(from or 1)
+  local at = packed:byte(1) == 0xdc and 3 or 1
+  local good, _, _, _, fate = pcall(cmsgpack.unpack_limit, packed, 3, at)
+  return good and (fate == FAILED or fate == DEAD_END) and packed or nil, tonumber(generation) or 0
+end
+
+-- Whether an ending, as it is kept, gives way to a success of that generation (0: of the first content): who succeeded did run. A
+-- cancel and deaths in hand do always, a failure if it is of the same content. The caller knows of no later content that is here.
+function Change.gives_way(kept, generation)
+  local mark = kept:sub(1, 1)
+  if mark == Move.CANCELLED or mark == Move.CRASHED or mark == Move.EXPIRED then
+    return true
+  end
+  local packed, meant = Change.failure_in(kept)
+  return packed ~= nil and meant == generation
+end
+
+-- Notes an ending (`z`, of the latest such) that came while the job lay among the ended already, and that is of a later
+-- content than the one that ended: a change that begins the job anew is still on its way. Its result lies under the note's
+-- name, too, and the caller puts it there. Returns whether the ending was noted.
+function Change.note_late_end(id, kept, dead, now_ms)
+  local note = 'z' .. id
+  local row, late = unpack(redis.call('HMGET', K.outcome, id, note))
+  row = row or ''
+  local known = row:sub(1, 1) == Move.CANCELLED and Change.cancelled_to(id) or Change.meant_for(row)
+  if late then
+    known = math.max(known, Change.meant_for(late:sub(2)))
+  end
+  local failed, generation = Change.failure_in(kept)
+  local wins = late and not failed and Change.gives_way(late:sub(2), generation)
+  if Change.meant_for(kept) <= known and not wins then
+    return false
+  end
+  Change.forget_end(note)  -- with the result of an earlier one
+  redis.call('HSET', K.outcome, note, (dead and 'd' or 's') .. kept)
+  redis.call('ZADD', K.tomb, now_ms, note)
+  return true
+end
+
+-- Ends a job as cancelled that lies among the ended by a failure, if a cancel of it (the caller knows of one) is meant for this
+-- generation and for the content that failed: whatever came first. Not so while the success of a content that was cancelled as
+-- well waits for that content, which it ends.
+function Change.prefer_cancel(id, generation, now_ms)
+  local kept, late = unpack(redis.call('HMGET', K.outcome, id, 'z' .. id))
+  if not kept or kept:sub(1, 1) == Move.CANCELLED then
+    return
+  end
+  local to, packed, meant = Change.cancelled_to(id), Change.failure_in(kept)
+  if not packed or to < math.max(generation, meant) then
+    return
+  elseif late and not Change.failure_in(late:sub(2)) and Change.meant_for(late:sub(2)) <= to then
+    return
+  end
+  Move.end_cancelled(id, Move.has_ended(id), packed)
+  redis.call('ZREM', K.dead, id)
+end
+
+-- The latest claim of which the store knows that its attempt failed, of those that are kept; 0 for none.
+function Change.last_try(id)
+  local row, latest, at = redis.call('HGET', K.tries, id) or '', 0, 5
+  while at + 3 <= #row do
+    local length = struct.unpack('>I4', row, at)
+    latest = math.max(latest, (Tries.tried(row:sub(at + 4, at + 3 + length))))
+    at = at + 4 + length
+  end
+  return latest
+end

@@ -1,0 +1,47 @@
+-- Emptying a hand.
+-- Gives expect_hand(sysid), before the first write; give_back(sysid, below, limit, bytes_max, now_ms, crash_limit): returns
+-- jobs claimed under fences lower than `below`, at most `limit`, and how many left the hand. Each job is added before it
+-- is removed; the hold of a job that has not come yet is dropped. crash_limit 0: no daemon died; else this counts as a death of
+-- each job, and a job that was alone in hand at so many goes to the dead set. A hand counts as large as it was when its
+-- emptying began: the last job of many, left to a step of its own, was not alone.
+function Giveback.expect_hand(sysid)
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'asked', 'deaths', 'leases', 'generation')
+  expect_kind(held_key(sysid), 'held')
+end
+
+function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
+  local held = held_key(sysid)
+  local size = redis.call('ZCARD', held)
+  local alone = math.max(size, Deaths.hand_noted(sysid)) == 1
+  local ids = redis.call('ZRANGE', held, '-inf', '(' .. below, 'BYSCORE', 'LIMIT', 0, limit)
+  local rows = Move.rows_within(ids, bytes_max)
+  for position, row in ipairs(rows) do
+    local id, jobtype = ids[position], row and Move.header(row)
+    if jobtype then
+      expect_kind(ready_key(jobtype), 'ready')
+    end
+    local crashes = crash_limit > 0 and row and not Move.has_ended(id) and Deaths.count_death(id, alone and Deaths.is_laid_to(sysid, id)) or 0
+    if crashes > 0 and crashes >= crash_limit and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
+      redis.call('ZADD', K.dead, now_ms, id)
+      redis.call('HSET', K.outcome, id, Move.CRASHED .. crashes)
+      Counts.moved(jobtype or '', 'running', 'failed', id)
+    else
+      local fence = tonumber(redis.call('ZSCORE', held, id))
+      Back.note_begun(id, row, fence)
+      Back.return_job(id, row, now_ms, 'running', fence)
+    end
+    redis.call('ZREM', held, id)
+    Early.drop_early(id)
+  end
+  if #rows > 0 then
+    redis.call('HDEL', K.asked, unpack(ids, 1, #rows))
+    Move.forget_progress({unpack(ids, 1, #rows)})
+    Parked.left({unpack(ids, 1, #rows)}, select(2, clock(ARGV[1])))
+  end
+  if call.has_deaths then
+    redis.call('HDEL', K.deaths, '@' .. sysid)
+  end
+  Deaths.note_hand(sysid, size, #rows)
+  Counts.write_counts(now_ms)
+  return #rows
+end

@@ -1,0 +1,128 @@
+-- Jobs that workers hold themselves. They lie in one hand, `held:*`, under the fences of their claims: a lease is a fence.
+-- Field "<fence>" of `leases`: "silence told worker". For how many seconds the worker may be silent, 0 when that was too long already;
+-- 1 when only a journal told of the lease and nothing was heard of its worker since, else 0; the worker's id. Field "silences": the
+-- numbers of seconds that leases have, with blanks around each; "p<id>": how far the worker is with that job, which may lie in a daemon's hand, or was when it was cancelled; "g<id>": the generation that the worker has of it, unless it is
+-- the first, for a later content may be here by now.
+-- `beats:<silence>`: fence of each lease by the number of its last sign of life, out of the growing sequence of all fences: no clock
+-- says who is silent, but that the sequence was further already when a daemon looked so many seconds ago on its own clock.
+-- Gives expect_leases(); expect_beats(silence); expect_lease(fence): before the first write; lease(fence) → silence, told, worker or nil; beat(fence, silence, told, worker, now_us): a sign of life;
+-- set_aside(fence, told, worker, now_us): it was silent for too long; jobs_of(fence) → their ids; tidy_lease(fence, now_us): it ends with
+-- its last job, and before that this is a sign of life unless now_us is nil; lent_generation(id) → as a row of
+-- `generation`, or false; lent_generations(ids) → the same of each; forget_lent(ids): what is known of jobs that left.
+local LEASE_JOBS_MAX = 2000  -- a claim has no more
+
+function Leases.expect_leases()
+  expect('leases', 'fence')
+end
+
+function Leases.beats_key(silence) return K.beats .. silence end
+
+function Leases.expect_beats(silence)
+  expect_kind(Leases.beats_key(silence), 'beats')
+end
+
+starts.lease_rows = empty  -- of leases, as this function has found or left them; false: there is none
+function Leases.lease(fence)
+  if call.lease_rows[fence] == nil then
+    call.lease_rows[fence] = redis.call('HGET', K.leases, digits(fence))
+  end
+  local silence, told, worker = (call.lease_rows[fence] or ''):match('^(%d+) ([01]) (.*)$')
+  return silence, told, worker
+end
+
+local function write_lease(fence, row)
+  call.lease_rows[fence] = row
+  if row then
+    redis.call('HSET', K.leases, digits(fence), row)
+  else
+    redis.call('HDEL', K.leases, digits(fence))
+  end
+end
+
+starts.expected_leases = empty
+function Leases.expect_lease(fence)
+  local silence = not call.expected_leases[fence] and Leases.lease(fence)
+  if silence then
+    Leases.expect_beats(silence)
+  end
+  call.expected_leases[fence] = true
+end
+
+function Leases.drop_beat(fence, silence)
+  redis.call('ZREM', Leases.beats_key(silence), digits(fence))
+  if redis.call('EXISTS', Leases.beats_key(silence)) == 0 then
+    local known = redis.call('HGET', K.leases, 'silences') or ' '
+    local left = known:gsub(' ' .. silence .. ' ', ' ', 1)
+    if left == ' ' then
+      redis.call('HDEL', K.leases, 'silences')
+    else
+      redis.call('HSET', K.leases, 'silences', left)
+    end
+  end
+end
+
+function Leases.beat(fence, silence, told, worker, now_us)
+  call.beat_number = call.beat_number or Members.next_fence(now_us)
+  local known = redis.call('HGET', K.leases, 'silences') or ' '
+  if not known:find(' ' .. silence .. ' ', 1, true) then
+    redis.call('HSET', K.leases, 'silences', known .. silence .. ' ')
+  end
+  local before = Leases.lease(fence)
+  write_lease(fence, silence .. ' ' .. told .. ' ' .. worker)
+  redis.call('ZADD', Leases.beats_key(silence), digits(call.beat_number), digits(fence))
+  if before and before ~= silence then
+    Leases.drop_beat(fence, before)
+  end
+end
+
+function Leases.set_aside(fence, told, worker, now_us)
+  Leases.beat(fence, '0', told, worker, now_us)
+end
+
+function Leases.jobs_of(fence)
+  local at = digits(fence)
+  return redis.call('ZRANGE', held_key(Holder.WORKERS), at, at, 'BYSCORE', 'LIMIT', 0, LEASE_JOBS_MAX)
+end
+
+function Leases.tidy_lease(fence, now_us)
+  local silence, _, worker = Leases.lease(fence)
+  if not silence then
+    return
+  elseif redis.call('ZCOUNT', held_key(Holder.WORKERS), digits(fence), digits(fence)) == 0 then
+    write_lease(fence, false)
+    Leases.drop_beat(fence, silence)
+  elseif silence ~= '0' and now_us then
+    Leases.beat(fence, silence, '0', worker, now_us)
+  end
+end
+
+local function as_row(generation, id)
+  return generation and '0:' .. generation
+end
+
+function Leases.lent_generations(ids)
+  local fields = {}
+  for at, id in ipairs(ids) do
+    fields[at] = 'g' .. id
+  end
+  local rows = redis.call('HMGET', K.leases, unpack(fields))
+  for at, id in ipairs(ids) do
+    rows[at] = as_row(rows[at], id)
+  end
+  return rows
+end
+
+function Leases.lent_generation(id)
+  return Leases.lent_generations({id})[1]
+end
+
+function Leases.forget_lent(ids)
+  local fields = {}
+  for _, id in ipairs(ids) do
+    table.insert(fields, 'g' .. id)
+  end
+  if #fields > 0 then
+    redis.call('HDEL', K.leases, unpack(fields))
+    Move.forget_progress(ids)
+  end
+end

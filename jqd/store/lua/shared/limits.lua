@@ -1,0 +1,313 @@
+-- What constraints allow (docs/adr/0048).
+-- A keyed queue is "<jobtype>\30<version>" and, for each constraint that matches its jobs, "\30<constraint>\29<cost>\29<key>". The version tells by
+-- which matchers it was found; the cost is what one job takes of a rate, nothing where the matcher failed: such jobs wait until somebody mends
+-- it. A *bucket*, "<constraint>\29<key>", is what is limited.
+--
+--     limits           hash  constraint → "limit window_us burst concurrency until_ms said_ms lost lost_us digest"; 0 where it does not limit so.
+--                            `lost_us`: the window in which counts what the life that began at `lost` has forgotten
+--     spent:<bucket>   list  "begin_us end_us count total due_us" of claims in the window, oldest first
+--     busy:<bucket>    zset  id → fence of those in a hand
+--     limited          hash  id → queue of those that are in a `busy:`
+--     due              zset  bucket, or several, each behind a "\30" → when (ms) it is to be looked at again; `again`: those to be looked at once, for a constraint was changed
+--
+-- Gives version_of(queue); items(queue) → {name, bucket, cost}; allows(queue, now_us) → how many jobs, bucket that stops them;
+-- state(bucket, name, cost, now_us); rate_of(rule, key, now_us) → what a rate allows, when it allows more, the newest row of `spent:`;
+-- whole(rule, now_us): the same of a bucket of which nothing was spent; clear_us(rule): until when what was forgotten counts; bucket_of(queue) → bucket, {name, cost, version} or nothing; put_off(), read_rates(now_us): what `state` reads of
+-- rates in between is read together; may(state, cost) → how many; has(state, cost); use(allowed) → whether one job more may start.
+-- What is spent: spend.lua. What waits for a limit: parked.lua.
+starts.bucket_states, starts.limit_rules, starts.queue_items = empty, empty, empty
+Limits.FAILED = '\29!'  -- ends the bucket of jobs that a matcher failed on
+Limits.EVER_MS = 9000000000000000
+Limits.FEW = 20  -- queues let go at once for one start: those of jobtypes that no worker takes must not stand before others
+Limits.MANY = 100  -- queues looked at in one go
+Limits.TOGETHER = 25  -- lists that are asked for by one call: where one of them is there, each is read
+Limits.AGAIN_MS = 100  -- until more are let go, while the limit has room
+Limits.RECOUNT_MS = 60000  -- between two counts of who is in a hand, which mend what was forgotten
+Limits.EXACT = 10000  -- up to so many starts in a window each has an instant of its own; above that a window has so many instants
+Limits.PRIORITIES = 1000  -- of one queue, moved at once
+function starts.let_go_left() return 2000 end  -- rows of queues that are let go, written by one function; the others soon after
+
+do
+  -- Of a queue that has all but the key in common with one that was read.
+  function Limits.bucket_of(queue)
+    local its = call.queue_shape
+    if its and queue:find(its.front, 1, true) == 1 and not queue:find('\30', its.length + 1, true) then
+      return its.name .. queue:sub(its.length), its
+    end
+    return nil
+  end
+end
+
+-- Also the version, by its name.
+function Limits.items(queue)
+  local items = call.queue_items[queue]
+  if items then
+    return items
+  end
+  local bucket = Limits.bucket_of(queue)
+  if bucket then
+    items = {{name = call.queue_shape.name, cost = call.queue_shape.cost, bucket = bucket}, version = call.queue_shape.version}
+    call.queue_items[queue] = items
+    return items
+  end
+  local at = queue:find('\30', 1, true)
+  local mark = at and queue:find('\30', at + 1, true)
+  items = {version = at and queue:sub(at + 1, (mark or 0) - 1) or ''}
+  while mark do
+    local name, cost, key = queue:match('^([^\29\30]*)\29([^\29\30]*)(\29[^\30]*)', mark + 1)
+    if name then
+      items[#items + 1] = {name = name, cost = tonumber(cost), bucket = name .. key}
+    end
+    if name and #key > 1 and not call.queue_shape then
+      local length = mark + #name + #cost + 2
+      call.queue_shape = {length = length, front = queue:sub(1, length), name = name, cost = tonumber(cost), version = items.version}
+    end
+    mark = queue:find('\30', mark + 1, true)
+  end
+  if #items > 1 then
+    call.queue_shape = nil
+  end
+  call.queue_items[queue] = items
+  return items
+end
+
+function Limits.version_of(queue) return Limits.items(queue).version end
+
+-- Few are read by one call: for a claim wants them all. It also asks once whether jobs are in hands that have not come yet: none comes in between.
+function Limits.read_rules()
+  call.is_early = redis.call('EXISTS', K.early) == 1
+  if redis.call('HLEN', K.limits) <= Limits.MANY then
+    local words = redis.call('HGETALL', K.limits)
+    call.limit_rows = {}
+    for at = 1, #words, 2 do
+      call.limit_rows[words[at]] = words[at + 1]
+    end
+  end
+end
+
+function Limits.rule(name)
+  local rule = call.limit_rules[name]
+  if rule == nil then
+    local row = (call.limit_rows and call.limit_rows[name] or not call.limit_rows and redis.call('HGET', K.limits, name)) or ''
+    local limit, window_us, burst, concurrency, until_ms, said_ms, lost = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)(.*)$')
+    rule = limit and {
+      limit = limit == '0' and 0 or tonumber(limit), window_us = window_us == '0' and 0 or tonumber(window_us), burst = burst == '0' and 0 or tonumber(burst),
+      concurrency = concurrency == '0' and 0 or tonumber(concurrency), until_ms = until_ms == '0' and 0 or tonumber(until_ms), said_ms = tonumber(said_ms),
+      lost = lost,
+    } or false
+    call.limit_rules[name] = rule
+  end
+  return rule
+end
+
+function Limits.entry(row)
+  local begin_us, end_us, count, total, due_us = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+)$')
+  return {
+    begin_us = tonumber(begin_us), end_us = tonumber(end_us), count = tonumber(count), total = tonumber(total), due_us = tonumber(due_us),
+  }
+end
+
+-- Drops what is out of the window, `row` being the last entry. Returns what was spent in it, the first and the last entry of it.
+function Limits.spent_in(key, row, window_us, now_us)
+  local last = Limits.entry(row)
+  if last.end_us <= now_us - window_us then  -- and so are all before it
+    if last.due_us <= now_us then
+      redis.call('LTRIM', key, 1, 0)
+      return 0
+    end
+    redis.call('LTRIM', key, -1, -1)
+    return 0, nil, last
+  end
+  local first_row = redis.call('LINDEX', key, 0)
+  local first = first_row == row and last or Limits.entry(first_row)
+  if last.end_us > now_us then  -- the server's clock was set back: all of it counts as spent now
+    local used = last.total - first.total + first.count
+    redis.call('LTRIM', key, 1, 0)
+    local due_us = math.max(0, last.due_us - last.end_us) + now_us
+    row = string.format('%d %d %d %d %d', now_us, now_us, used, last.total, due_us)
+    redis.call('RPUSH', key, row)
+    first = Limits.entry(row)
+    return used, first, first
+  end
+  local gone = 0
+  while first.end_us <= now_us - window_us do
+    gone = gone + 1
+    first = Limits.entry(redis.call('LINDEX', key, gone))
+  end
+  if gone > 0 then
+    redis.call('LTRIM', key, gone, -1)
+  end
+  return last.total - first.total + first.count, first, last
+end
+
+-- What was spent in the time that the store has forgotten nobody knows: until then it may have been all. 0: nothing was forgotten.
+function Limits.clear_us(rule)
+  local clear_us = rule.clear_us
+  if not clear_us then
+    clear_us = 0
+    local high, began_us = unpack(redis.call('HMGET', K.life, 'high', 'began'))
+    high, began_us = tonumber(high or nil) or 0, tonumber(began_us or nil) or 0
+    if rule.said_ms * 1000 < high then
+      local lost, lost_us = rule.lost:match('^ (%S+) (%S+) %S+$')
+      clear_us = began_us + (tonumber(lost) == high and tonumber(lost_us) or rule.window_us)
+    end
+    rule.clear_us = clear_us
+  end
+  return clear_us
+end
+
+-- What a rate allows of which nothing was spent, and when it allows more.
+function Limits.whole(rule, now_us)
+  local clear_us = Limits.clear_us(rule)
+  if now_us < clear_us then
+    return 0, clear_us
+  end
+  return rule.limit + rule.burst
+end
+
+-- What a rate still allows, when it allows more, and the last entry. A burst is on top of the limit in any window, and comes back at the rate of the limit.
+function Limits.rate_of(rule, key, now_us)
+  local row = redis.call('LINDEX', key, -1)
+  if not row then
+    return Limits.whole(rule, now_us)
+  end
+  local size, used, first, last = rule.limit + rule.burst, Limits.spent_in(key, row, rule.window_us, now_us)
+  local left = size - used
+  local next_us = first and first.end_us + rule.window_us
+  if last and rule.burst > 0 then
+    local step_us = rule.window_us / rule.limit
+    local ahead = math.ceil(math.max(0, last.due_us - now_us) / step_us)
+    if size - ahead < left then
+      left, next_us = size - ahead, math.max(last.due_us - (size - 1) * step_us, now_us + 1000)
+    end
+  end
+  local clear_us = Limits.clear_us(rule)
+  if now_us < clear_us then
+    return 0, clear_us, last
+  end
+  return left > 0 and left or 0, next_us, last
+end
+
+-- What `state` is asked for from now on allows whatever one likes of rates until read_rates is called, in the same function.
+function Limits.put_off() call.unread_rates = {} end
+
+-- Nearly all buckets are untouched where keys are many: of many at once it is asked whether anything was spent of any.
+function Limits.read_rates(now_us)
+  local states, rule, whole, clear_us = call.unread_rates, nil, nil, nil
+  call.unread_rates = nil
+  for first = 1, #states, Limits.TOGETHER do
+    local last, keys = math.min(#states, first + Limits.TOGETHER - 1), {}
+    for at = first, last do
+      keys[at - first + 1] = states[at].key
+    end
+    local is_spent = first == last or redis.call('EXISTS', unpack(keys)) > 0
+    for at = first, last do
+      local state = states[at]
+      if is_spent then
+        local due_us
+        state.rate, due_us, state.last = Limits.rate_of(state.rule, state.key, now_us)
+        state.due_us = state.due_us or due_us  -- what is said of hands comes after what is said of rates, as in `state`
+      else
+        if state.rule ~= rule then
+          rule = state.rule
+          whole, clear_us = Limits.whole(rule, now_us)
+        end
+        state.rate, state.due_us = whole, state.due_us or clear_us
+      end
+    end
+  end
+end
+
+-- Also what a claim spends of it. Eight fields: with a ninth Lua makes room for sixteen. Only what is used up has more.
+function Limits.state(bucket, name, cost, now_us)
+  local state = call.bucket_states[bucket]
+  if state then
+    return state
+  end
+  local rule = call.limit_rules[name] or Limits.rule(name)
+  local huge = math.huge
+  state = {rate = huge, slots = huge, due_us = false, last = false, bucket = bucket, rule = rule, key = false, spent = 0}
+  call.bucket_states[bucket] = state
+  if not rule then
+    return state
+  elseif rule.until_ms * 1000 > now_us then
+    state.slots, state.due_us = 0, rule.until_ms * 1000
+    return state
+  elseif not cost and bucket:sub(-2) == Limits.FAILED then
+    state.slots = 0
+    return state
+  end
+  if rule.limit > 0 then
+    local key = K.spent .. bucket
+    state.key = key
+    if call.unread_rates then
+      call.unread_rates[#call.unread_rates + 1] = state
+    else
+      state.rate, state.due_us, state.last = Limits.rate_of(rule, key, now_us)
+    end
+  end
+  if rule.concurrency > 0 then
+    local is_early = call.is_early
+    if is_early == nil then
+      is_early = redis.call('EXISTS', K.early) == 1
+    end
+    if is_early then  -- a job that is in a hand and has not come yet may be one of these
+      state.slots, state.due_us = 0, now_us + Limits.AGAIN_MS * 1000
+    else
+      state.slots = math.max(0, rule.concurrency - redis.call('ZCARD', K.busy .. bucket))
+      state.is_count = state.slots == 0 or nil
+    end
+  end
+  return state
+end
+
+function Limits.has(state, cost) return state.slots >= 1 and cost and state.rate >= cost end
+
+-- `allowed`: flat, state and cost of each constraint of a queue. Whether all allow one job more, which then counts in this function.
+function Limits.use(allowed)
+  for place = 1, #allowed, 2 do
+    local state, cost = allowed[place], allowed[place + 1]
+    if state.slots < 1 or not cost or state.rate < cost then
+      for before = 1, place - 1, 2 do
+        state, cost = allowed[before], allowed[before + 1]
+        state.slots, state.rate = state.slots + 1, state.rate + cost
+      end
+      return false
+    end
+    state.slots, state.rate = state.slots - 1, state.rate - cost
+  end
+  return true
+end
+
+-- How many jobs of that cost a bucket lets start.
+function Limits.may(state, cost)
+  if not cost then
+    return 0
+  end
+  return cost > 0 and math.min(state.slots, math.floor(state.rate / cost)) or state.slots
+end
+
+-- How many jobs of a queue may start now, and which bucket stops more.
+function Limits.allows(queue, now_us)
+  local most, by = math.huge, nil
+  for _, item in ipairs(Limits.items(queue)) do
+    local may = Limits.may(Limits.state(item.bucket, item.name, item.cost, now_us), item.cost)
+    if may < most then
+      most, by = may, item.bucket
+    end
+  end
+  return most, by
+end
+
+-- A row of `due` for those buckets, and which ones one has.
+function Limits.row_of(buckets, first, last)
+  return first == last and buckets[first] or '\30' .. table.concat(buckets, '\30', first, last)
+end
+
+function Limits.buckets_of(row)
+  local buckets = {}
+  for bucket in row:gmatch('[^\30]+') do
+    buckets[#buckets + 1] = bucket
+  end
+  return buckets
+end

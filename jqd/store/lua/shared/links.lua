@@ -1,0 +1,67 @@
+-- Jobs that wait for others, and groups.
+--
+--     links      zset  "w<id>": the parents of this blocked job are to be asked; "e<id>": this job ended, or began anew, and its children are to be told → when it is due
+--     linked     zset  ids of jobs that have children or parents: only their ends are noted in `links`
+--     children   zset  of a parent: id of a child → the last stage of the parent that it was told
+--     parents    hash  of a child: id of a parent → "stage how", how it ended, '' while it has not; '#' → how many have; '@' → how many there are, once all are known
+--
+-- A parent's *stage* is twice its generation (change.lua), and 1 more when it has ended: it only grows, so of two notes of a parent the later stage
+-- counts, in whatever order they come. The stage of one that is gone is the last there is: nothing can follow.
+--
+-- Gives stage_of(generation, has_ended), STAGE_GONE; has_parents_ended(child) → whether all of them have, the first that did not succeed, or '';
+-- note_parent(child, parent, how, stage); children_key(id), parents_key(id); given_id(given) → the id of "=" and an own id, nil where nobody has that.
+function Links.given_id(given)
+  if given:sub(1, 1) ~= '=' then
+    return given
+  end
+  return (redis.call('HGET', K.names, given:sub(2)) or ''):match('^%d+ (%S+) ')
+end
+
+function Links.children_key(id) return K.children .. id end
+function Links.parents_key(id) return K.parents .. id end
+
+Links.STAGE_GONE = 9007199254740991
+
+function Links.stage_of(generation, has_ended)
+  return 2 * generation + (has_ended and 1 or 0)
+end
+
+do
+  local ENDS_WELL = {succeeded = true, gone = true, [''] = true}
+
+  local function note_another_failure(key)
+    local rows = redis.call('HGETALL', key)
+    for at = 1, #rows, 2 do
+      local how = rows[at + 1]:match('^%d+ (.*)$')
+      if how and not ENDS_WELL[how] then
+        redis.call('HSET', key, '!', rows[at])
+        return
+      end
+    end
+  end
+
+  function Links.note_parent(child, parent, how, stage)
+    local key = Links.parents_key(child)
+    local known_stage, known = (redis.call('HGET', key, parent) or ''):match('^(%d+) (.*)$')
+    if known and (tonumber(known_stage) >= stage or how == 'gone' and known ~= '') then
+      return
+    end
+    redis.call('HSET', key, parent, digits(stage) .. ' ' .. how)
+    if how ~= '' and (known or '') == '' then
+      redis.call('HINCRBY', key, '#', 1)
+    elseif how == '' and (known or '') ~= '' then
+      redis.call('HINCRBY', key, '#', -1)
+    end
+    if not ENDS_WELL[how] then
+      redis.call('HSETNX', key, '!', parent)
+    elseif known and not ENDS_WELL[known] and redis.call('HGET', key, '!') == parent then
+      redis.call('HDEL', key, '!')
+      note_another_failure(key)
+    end
+  end
+end
+
+function Links.has_parents_ended(child)
+  local ended, all, failed = unpack(redis.call('HMGET', Links.parents_key(child), '#', '@', '!'))
+  return all and (ended or '0') == all and 1 or 0, failed or ''
+end

@@ -1,0 +1,134 @@
+-- Moving jobs between the sets. Each function only adds, or says that it removes: add first, then remove.
+-- A note in `tomb` is one letter and the id: c cancel asked, s outcome that ends the job, d outcome that kills it,
+-- r outcome that retries it.
+Move.CANCELLED = 'C'  -- in `outcome`, where a cancel ended the job; the outcome of its last attempt may follow
+Move.CRASHED = 'X'  -- in `outcome`, where it was alone in hand at that many deaths
+Move.EXPIRED = 'E'  -- in `outcome`, where no attempt had begun at that instant (ms)
+Move.MEANT = 'G'  -- in `outcome`, before an outcome of a content that is not the first: "G<generation>:"
+local ELIGIBLE, NAME, KEY, EXPIRES = 8, 9, 12, 13  -- places in a row's header
+
+-- The queue of its jobs, priority, eligible_at_ms and expires_at_ms (0: never) from a row's header, nil when it cannot be read. Copies nothing but the header.
+function Move.header(row)
+  local good, _, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
+  if good and type(fields) == 'table' and type(fields[2]) == 'string' and type(fields[3]) == 'number' then
+    local key = fields[KEY]
+    return type(key) == 'string' and key ~= '' and fields[2] .. key or fields[2], fields[3], tonumber(fields[ELIGIBLE]) or 0, tonumber(fields[EXPIRES]) or 0
+  end
+  return nil
+end
+
+-- Whether an attempt of a job's content began, or may have, from its row of `tries`.
+function Move.has_begun(row)
+  return row and row:sub(5, 8) ~= '\0\0\0\0'  -- a first outcome of no bytes: those behind it are of earlier contents
+end
+
+-- A row without its argument: nil stands in its place.
+function Move.header_of(row)
+  local good, behind = pcall(cmsgpack.unpack_limit, row, 1, 0)
+  return good and behind > 0 and row:sub(1, behind) .. '\192' or row
+end
+
+-- The pusher's own id of a job, "" when it has none.
+function Move.job_name(row)
+  local good, _, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
+  return good and type(fields) == 'table' and type(fields[NAME]) == 'string' and fields[NAME] or ''
+end
+
+-- The first of `ids` whose rows stay below bytes_max together, one at least. Returns their rows in the same order,
+-- false for a row that is gone. Cost: O(ids) and the bytes read. A few rows are read by one call, for a call costs more than
+-- a row: so at most some more than fit.
+local AT_ONCE = 8  -- rows, of a megabyte at most
+function Move.rows_within(ids, bytes_max)
+  local rows, bytes = {}, 0
+  for first = 1, #ids, AT_ONCE do
+    for at, row in ipairs(redis.call('HMGET', K.jobs, unpack(ids, first, math.min(first + AT_ONCE - 1, #ids)))) do
+      bytes = bytes + (row and #row or 0)
+      if bytes > bytes_max and #rows > 0 then
+        return rows
+      end
+      rows[first + at - 1] = row
+    end
+  end
+  return rows
+end
+
+-- How far their workers were with jobs that left a hand (leases.lua). Of one that was cancelled that is told until it is deleted or begins anew.
+function Move.forget_progress(ids)
+  local fields = {}
+  for _, id in ipairs(ids) do
+    fields[#fields + 1] = 'p' .. id
+  end
+  local told, gone = #fields > 0 and redis.call('HMGET', K.leases, unpack(fields)) or {}, {}
+  for at, id in ipairs(ids) do
+    if told[at] and (redis.call('HGET', K.outcome, id) or ''):sub(1, 1) ~= Move.CANCELLED then
+      gone[#gone + 1] = fields[at]
+    end
+  end
+  if #gone > 0 then
+    redis.call('HDEL', K.leases, unpack(gone))
+  end
+end
+
+function Move.has_ended(id)
+  return redis.call('ZSCORE', K.ended, id) or redis.call('ZSCORE', K.dead, id)
+end
+
+-- Where jobs age: these are ready since that date, and not since their push (ageing.lua). Who claims them drops the note; of those that went otherwise
+-- some are met here, so that no more than half of all notes are of jobs that are gone, and by looks.
+-- since_of(id, date_ms, generation or nil: as it is here): since when a job is that becomes ready now, 0 for since its push. One that began anew (it had ended, or
+-- was replaced) ages from then on, also after an attempt that failed: else a month of dead jobs, tried again, went before all that is fresh.
+do
+  local MICROS, SOON_MS = 1000, 1000  -- the first content under a pusher's id has a generation, too: of when it was pushed
+  local function do_age()
+    if call.ages == nil then
+      call.ages = redis.call('TYPE', K.aged)['ok'] == 'zset'
+      call.has_generations = call.ages and redis.call('TYPE', K.generation)['ok'] == 'hash'
+    end
+    return call.ages
+  end
+
+  function Move.since_of(id, date_ms, generation)
+    if not do_age() then
+      return 0
+    end
+    local row = not generation and call.has_generations and redis.call('HGET', K.generation, id) or ''
+    local anew_ms = math.floor((generation or tonumber(row:match(':(%d+)') or nil) or 0) / MICROS)
+    return anew_ms - Order.pushed_ms(id) > SOON_MS and math.max(anew_ms, date_ms) or date_ms
+  end
+
+  function Move.note_since(ids, since_ms)
+    local MET, rows = 2, {}  -- of older notes, for each new one
+    if #ids == 0 or not do_age() then
+      return
+    end
+    for _, id in ipairs(redis.call('ZRANDMEMBER', K.aged, MET * #ids)) do
+      if id:sub(1, 1) ~= '@' and (redis.call('HEXISTS', K.jobs, id) == 0 or Move.has_ended(id)) then
+        redis.call('ZREM', K.aged, id)
+      end
+    end
+    for at, id in ipairs(ids) do
+      rows[2 * at - 1], rows[2 * at] = string.format('%.0f', since_ms), id
+    end
+    redis.call('ZADD', K.aged, unpack(rows))
+  end
+end
+
+-- `date_ms`: 0 for a job that has none. `generation`: of a content that is about to come.
+function Move.add_ready(jobtype, priority, id, date_ms, generation)
+  local leads, known = Queues.may_lead(jobtype, priority, id)
+  Heads.count_keyed(jobtype, redis.call('ZADD', ready_key(jobtype), priority, id))
+  if leads then
+    Heads.add_head(jobtype, priority, known, id)
+  end
+  Heads.offer(jobtype, priority)
+  local since_ms = Move.since_of(id, date_ms, generation)
+  if since_ms > 0 then
+    Move.note_since({id}, since_ms)
+  end
+end
+
+function Move.end_cancelled(id, now_ms, packed)
+  redis.call('ZADD', K.ended, now_ms, id)
+  redis.call('HSET', K.outcome, id, Move.CANCELLED .. (packed or ''))
+  redis.call('ZREM', K.tomb, 'c' .. id)
+end

@@ -1,0 +1,82 @@
+-- Outcomes as apply_outcomes is told of them: groups of those that have something in common.
+-- Gives fates (job.Fate); read_outcomes(at): from the argument `at` on → outcomes, their ids, groups, whether jobs are handed over.
+-- In an outcome are id, packed, kept: as `outcome` keeps it, and what its group says: fate, fence, meant: the generation that it may be of at
+-- most, generation: as text, where one was named, jobtype, result, log and log_from, follows, plain: ids of those that end so and are as they were claimed;
+-- of a RETRY attempt, priority, delay_ms; of a hand-over silence, worker.
+Outcomes.SUCCEEDED, Outcomes.DEAD, Outcomes.RETRY, Outcomes.ENTRUSTED = 1, 3, 4, 5
+
+local GROUP, FIELDS = 5, 2
+local SAID_MORE = 6  -- a success that has more than a result
+
+-- "<bytes printed before> <text>", or nothing.
+local function read_log(group, said)
+  if said and said ~= '' then
+    local from, text = said:match('^(%d+) (.*)$')
+    group.log_from, group.log = number(from, 'log'), text
+  end
+end
+
+local function read_group(at)
+  local group = {fate = number(ARGV[at], 'fate'), fence = number(ARGV[at + 1], 'fence'), jobtype = ARGV[at + 2], result = ARGV[at + 3]}
+  group.meant = group.fence - 1
+  if group.fate == Outcomes.RETRY then
+    local attempt, priority, delay_ms = group.result:match('^(%d+) (-?%d+) (%d+)')
+    if not attempt then
+      fail('JQD_ARGUMENT', 'retry')
+    end
+    expect_kind(ready_key(group.jobtype), 'ready')
+    group.attempt, group.priority, group.delay_ms = tonumber(attempt), priority, tonumber(delay_ms)
+    read_log(group, group.result:match('\n(.*)$'))
+  elseif group.fate == Outcomes.ENTRUSTED then
+    group.silence, group.worker = group.result:match('^(%d+) (.*)$')
+    if not group.silence then
+      fail('JQD_ARGUMENT', 'entrusted')
+    end
+    call.has_lent = true
+  elseif group.fate == SAID_MORE then
+    local size, first = group.result:match('^(%d+) ()')
+    if not size or #group.result < first - 1 + size then
+      fail('JQD_ARGUMENT', 'said_more')
+    end
+    expect('outbox')
+    group.fate, group.says_more = Outcomes.SUCCEEDED, true
+    read_log(group, group.result:sub(first + size))
+    group.result = group.result:sub(first, first + size - 1)
+  elseif group.fate ~= Outcomes.SUCCEEDED then
+    read_log(group, group.result)
+  end
+  if group.fate == Outcomes.SUCCEEDED then
+    Results.expect_pieces(Results.pieces_in(group.result))
+    group.pieces = Results.pieces_in(group.result)
+  end
+  return group
+end
+
+function Outcomes.read_outcomes(at)
+  local outcomes, ids, groups = {}, {}, {}
+  while at <= #ARGV do
+    local group, count = read_group(at), number(ARGV[at + 4], 'count')
+    local common = {__index = group}
+    group.plain, groups[#groups + 1] = {}, group  -- ids of those that end so
+    local fields = group.says_more and FIELDS + 1 or FIELDS
+    at = at + GROUP
+    for place = at, at + count * fields - 1, fields do
+      local id, packed = ARGV[place], ARGV[place + 1]
+      local one = {id = id, packed = packed, kept = packed}
+      local colon = id:find(':', 1, true)
+      if colon then
+        id, one.generation = id:sub(1, colon - 1), id:sub(colon + 1)
+        one.id, one.meant, one.kept = id, number(one.generation, 'generation'), Change.meant_so(one.generation, packed)
+      end
+      if group.says_more and ARGV[place + 2] ~= '' then
+        one.follows = ARGV[place + 2]
+      end
+      outcomes[#outcomes + 1], ids[#ids + 1] = setmetatable(one, common), id
+    end
+    at = at + count * fields
+  end
+  if at ~= #ARGV + 1 then
+    fail('JQD_ARGUMENT', 'outcomes')
+  end
+  return outcomes, ids, groups, call.has_lent
+end

@@ -1,0 +1,127 @@
+-- Queues whose jobs may not start: where they wait, and when they are looked at again.
+-- Gives park(queue, bucket, heads, now_us): `heads` it has left, and between Heads.gather and Heads.write; look_at(bucket, version, now_us, recount) → number of queues that may run again;
+-- look_later(bucket, now_us, ...); let_go(queue); take_hold(queue, id, fence): of a job that is in a hand without a claim here;
+-- left(ids, now_us): they are out of all hands.
+function Parked.take_hold(queue, id, fence)
+  if not Queues.is_keyed(queue) then
+    return
+  end
+  for _, item in ipairs(Limits.items(queue)) do
+    local rule = Limits.rule(item.name)
+    if not rule or rule.concurrency > 0 then  -- an emptied store may be told of the job before its rule
+      Queues.begin_keyed()  -- else nobody would say when it leaves that hand
+      redis.call('ZADD', K.busy .. item.bucket, digits(fence), id)
+      redis.call('HSET', K.limited, id, queue)
+    end
+  end
+end
+
+-- `heads`: flat, the first ones it has left; their rows go, and what it had before its caller has dropped.
+function Parked.park(queue, bucket, heads, now_us)
+  for at = 1, #heads, 2 do
+    Heads.note_gone(heads[at], heads[at + 1], queue)
+  end
+  if #heads > 0 then
+    redis.call('HSET', K.parked, queue, heads[2] .. ' ' .. bucket)
+    redis.call('ZADD', K.aside .. bucket, heads[1], Queues.head_row(heads[2], queue))
+    Parked.look_later(bucket, now_us, 'LT')
+  end
+end
+
+-- When that bucket is to be looked at again.
+function Parked.look_later(bucket, now_us, ...)
+  local state = call.bucket_states[bucket]
+  local due_ms = Limits.EVER_MS
+  if state and state.is_count then  -- who leaves a hand says so
+    due_ms = math.floor(now_us / 1000) + Limits.RECOUNT_MS
+  elseif state and state.due_us then
+    due_ms = math.min(due_ms, math.ceil(state.due_us / 1000))
+  end
+  local words = {...}
+  words[#words + 1], words[#words + 2] = due_ms, bucket
+  redis.call('ZADD', K.due, unpack(words))
+end
+
+function Parked.let_go(queue)
+  local known, bucket = (redis.call('HGET', K.parked, queue) or ''):match('^(%S+) (.*)$')
+  if not known then
+    return
+  end
+  redis.call('HDEL', K.parked, queue)
+  redis.call('ZREM', K.aside .. bucket, Queues.head_row(known, queue))
+  local from = '-inf'
+  for _ = 1, Limits.PRIORITIES do
+    call.let_go_left = call.let_go_left - 1
+    local id, priority = Queues.first_between(queue, from, '+inf')
+    if not id then
+      break
+    elseif from == '-inf' then
+      Heads.offer(queue, priority)
+    end
+    Heads.add_row(priority, id, queue)
+    from = '(' .. priority
+  end
+end
+
+function Parked.look_at(bucket, version, now_us, recount)
+  call.bucket_states[bucket] = nil
+  if recount then
+    recount(bucket)
+  end
+  local name = bucket:match('^[^\29]*')
+  local state, gone = Limits.state(bucket, name, nil, now_us), 0
+  local free = math.min(state.slots, state.rate)
+  local kept, rule = not recount and tonumber(redis.call('ZSCORE', K.due, bucket) or nil), Limits.rule(name)
+  local rows = redis.call('ZRANGE', K.aside .. bucket, 0, Limits.MANY - 1)
+  for at, row in ipairs(rows) do
+    if call.let_go_left < 1 then
+      break
+    end
+    local queue = row:match('^[^:]*:(.*)$')
+    if free >= 1 and at <= math.max(Limits.FEW, free) or Limits.version_of(queue) ~= version then
+      Parked.let_go(queue)
+      gone = gone + 1
+    end
+  end
+  redis.call('ZREM', K.due, bucket)
+  if redis.call('EXISTS', K.aside .. bucket) == 1 then
+    if free >= 1 or gone == Limits.MANY or call.let_go_left < 1 then
+      redis.call('ZADD', K.due, math.floor(now_us / 1000) + Limits.AGAIN_MS, bucket)
+    else
+      Parked.look_later(bucket, now_us)
+    end
+  elseif redis.call('EXISTS', K.spent .. bucket) == 1 then
+    local last = Limits.entry(redis.call('LINDEX', K.spent .. bucket, -1))
+    if rule and rule.limit > 0 then
+      redis.call('ZADD', K.due, math.ceil(math.max(last.end_us + rule.window_us, last.due_us) / 1000) + 1, bucket)
+    else
+      redis.call('LTRIM', K.spent .. bucket, 1, 0)
+    end
+  end
+  if kept and kept < Limits.EVER_MS and rule and rule.concurrency > 0 then
+    redis.call('ZADD', K.due, 'LT', kept, bucket)  -- who leaves does not put off the next count of those in a hand
+  end
+  return gone
+end
+
+function Parked.left(ids, now_us)
+  if #ids == 0 or not Queues.some() or redis.call('EXISTS', K.limited) == 0 then
+    return
+  end
+  local freed, order = {}, {}
+  for at, queue in ipairs(redis.call('HMGET', K.limited, unpack(ids))) do
+    for _, item in ipairs(queue and Limits.items(queue) or {}) do
+      redis.call('ZREM', K.busy .. item.bucket, ids[at])
+      if not freed[item.bucket] then
+        freed[item.bucket], order[#order + 1] = true, item.bucket
+      end
+    end
+  end
+  redis.call('HDEL', K.limited, unpack(ids))
+  local version = #order > 0 and redis.call('HGET', K.life, 'version') or ''
+  for _, bucket in ipairs(order) do
+    if redis.call('EXISTS', K.aside .. bucket) == 1 then
+      Parked.look_at(bucket, version, now_us)
+    end
+  end
+end

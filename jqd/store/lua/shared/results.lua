@@ -1,0 +1,84 @@
+-- Kept results. A small one is a row of `result`. The row of a large one, "\193<name of its pieces> <bytes> <number of pieces>", is no MessagePack: its
+-- pieces were put before, into a key of that name, and are its own once `large` says so. Which nobody refers to are spare, and purge drops them.
+-- Gives results: pieces_key(named); expect(), before the first write; pieces_in(row) → their name and number, nil where there are none; expect_pieces(named, number): all
+-- were put; put(owner, row, drop_at_ms), of a job or a note; drop(owners); hand(note, id): it is the job's, too; let_go(named): pieces that are not
+-- needed, unless somebody refers to them; drop_pieces(named).
+function Results.pieces_key(named) return K.pieces .. named end
+
+local AT_ONCE = 0  -- when they may go: the earliest date
+
+function Results.expect()
+  expect('result', 'results', 'large', 'spare')
+end
+
+function Results.pieces_in(row)
+  local named, pieces = row:match('^\193(%S+) %d+ (%d+)$')
+  return named, tonumber(pieces)
+end
+
+function Results.expect_pieces(named, pieces)
+  if not named then
+    return
+  end
+  expect_kind(Results.pieces_key(named), 'pieces')
+  if redis.call('HLEN', Results.pieces_key(named)) ~= pieces then
+    fail('JQD_ARGUMENT', 'pieces')  -- the caller puts them again, and repeats the call
+  end
+end
+
+-- The owner is in the name.
+local function is_referred_to(named)
+  local id = named:match('^[^:]*')
+  local own, noted = unpack(redis.call('HMGET', K.large, id, 'z' .. id))
+  return own == named or noted == named
+end
+
+function Results.let_go(named)
+  if not is_referred_to(named) then
+    redis.call('ZADD', K.spare, AT_ONCE, named)
+  end
+end
+
+function Results.drop_pieces(named)
+  if not is_referred_to(named) then
+    redis.call('UNLINK', Results.pieces_key(named))
+  end
+  redis.call('ZREM', K.spare, named)
+end
+
+local function forget_pieces(owners)
+  local known = redis.call('EXISTS', K.large) == 1 and redis.call('HMGET', K.large, unpack(owners)) or {}
+  if #known > 0 then
+    redis.call('HDEL', K.large, unpack(owners))
+  end
+  for _, named in ipairs(known) do
+    if named then
+      Results.let_go(named)
+    end
+  end
+end
+
+function Results.put(owner, row, drop_at_ms)
+  if redis.call('HSET', K.result, owner, row) == 0 then
+    forget_pieces({owner})  -- of the one before
+  end
+  redis.call('ZADD', K.results, drop_at_ms, owner)
+  local named = Results.pieces_in(row)
+  if named then
+    redis.call('HSET', K.large, owner, named)
+    redis.call('ZREM', K.spare, named)
+  end
+end
+
+function Results.drop(owners)
+  forget_pieces(owners)
+  redis.call('HDEL', K.result, unpack(owners))
+  redis.call('ZREM', K.results, unpack(owners))
+end
+
+function Results.hand(note, id)
+  local row, drop_at_ms = redis.call('HGET', K.result, note), redis.call('ZSCORE', K.results, note)
+  if row and drop_at_ms then
+    Results.put(id, row, drop_at_ms)
+  end
+end

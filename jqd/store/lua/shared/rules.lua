@@ -1,0 +1,81 @@
+-- Rules, of which of each kind and name the highest revision stays, and of equal ones the greater.
+-- Gives take_rule(member, revision, packed, now_us) → whether it holds now and did not before.
+local function is_above(one, other) -- by their bytes: `>` goes by the locale of the server
+  for at = 1, math.min(#one, #other) do
+    local a, b = one:byte(at), other:byte(at)
+    if a ~= b then
+      return a > b
+    end
+  end
+  return #one > #other
+end
+
+-- What was spent before this life counts for as long as the rate did that was said then, whatever window is said since. An emptied store is told
+-- one after the other what was said before: of that the last holds.
+local function lost_of(row, window_us, said_ms)
+  local high = redis.call('HGET', K.life, 'high') or '0'
+  local said_us = row:match('^[1-9]%d* (%d+) ')
+  local lost, lost_us = row:match('^' .. ('%d+ '):rep(6) .. '(%d+) (%d+) %d+$')
+  if lost == high then
+    said_us = lost_us
+  end
+  if said_ms * 1000 < tonumber(high) then
+    said_us = nil
+  end
+  return high, math.min(window_us, tonumber(said_us or nil) or window_us)
+end
+
+-- Constraints are read by functions, too: what they limit, as shared/limits.lua has it. All buckets are looked at once after a change.
+local function take_limits(member, packed)
+  local name = member:match('^constraint%z(.*)$')
+  local good, _, rule = pcall(cmsgpack.unpack_limit, packed, 1, 0)
+  if not name or not good or type(rule) ~= 'table' then
+    return
+  end
+  local body = rule[5]
+  if type(body) == 'table' then
+    local rate = type(body.rate) == 'table' and body.rate or {}
+    local window_us = math.floor((rate.per_s or 0) * 1000000 + 0.5)
+    local lost, lost_us = lost_of(redis.call('HGET', K.limits, name) or '', window_us, tonumber(rule[4]) or 0)
+    local row = {rate.limit or 0, window_us, rate.burst or 0, body.concurrency or 0, body.until_ms or 0, body.rated_ms or rule[4] or 0, lost, lost_us, body.digest or 0}
+    for at, value in ipairs(row) do
+      row[at] = string.format('%.0f', tonumber(value) or 0)
+    end
+    redis.call('HSET', K.limits, name, table.concat(row, ' '))
+  else
+    redis.call('HDEL', K.limits, name)
+  end
+  Version.note_version()
+  if redis.call('EXISTS', K.again) == 1 then
+    redis.call('HSET', K.life, 'again', '1')
+  elseif redis.call('EXISTS', K.due) == 1 then
+    redis.call('RENAME', K.due, K.again)
+  end
+end
+
+-- A view that says of workers until when they get nothing holds before jobs are claimed by who has not heard it.
+local function note_back_offs(member, packed, number)
+  local good, _, rule = pcall(cmsgpack.unpack_limit, packed, 1, 0)
+  local body = member:match('^view%z') and good and type(rule) == 'table' and rule[5]
+  for _, row in pairs(type(body) == 'table' and type(body.rows) == 'table' and body.rows or {}) do
+    if type(row) == 'table' and row[1] == 'backed_off' then
+      redis.call('HSET', K.life, 'backed_off', number)
+      return
+    end
+  end
+end
+
+function Rules.take_rule(member, revision, packed, now_us)
+  local row = redis.call('HGET', K.rules, member) or ''
+  local number = tonumber(row:match('^(%d+):') or nil) or 0
+  local new = revision .. ':' .. packed
+  if tonumber(revision) > number or (tonumber(revision) == number and row ~= new and is_above(new, row)) then
+    local place = Sequence.next_in(K.ruled, now_us)
+    redis.call('ZADD', K.ruled, place, member)
+    redis.call('HSET', K.rules, member, new)
+    take_limits(member, packed)
+    note_back_offs(member, packed, place)
+    return true
+  end
+  return false
+end

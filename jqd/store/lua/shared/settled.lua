@@ -1,0 +1,51 @@
+-- Whether this life of the store has all that the journals of its daemons know.
+-- Gives note_settled(identity, now_ms): all daemons are through the barrier of that life; is_settled(identity), expect_settled: JQD_UNSETTLED while a
+-- living member is not, or the note is missing that all had the time to join it, so no daemon's opinion of the others can be late;
+-- is_told(identity, now_ms), expect_told: whether nothing is left, either, of what follows the outcomes that were told again. Until then what
+-- has ended must not be deleted: its cancel, its name, its ending may be all that keeps what is still told from beginning anew.
+local TENANTS = 1000  -- whose shelves are looked at
+local OUTBOX_MS = 3600000  -- what cannot be pushed for so long waits for a partition or a quota; what ended must not fill the memory meanwhile
+
+function Settled.is_settled(identity)
+  return redis.call('HGET', K.life, 'settled') == identity and Members.all_through(identity)
+end
+
+function Settled.note_settled(identity, now_ms)
+  if redis.call('HGET', K.life, 'settled') ~= identity then
+    redis.call('HSET', K.life, 'settled', identity, 'settled_at', digits(now_ms))
+  end
+end
+
+function Settled.expect_settled(identity)
+  if not Settled.is_settled(identity) then
+    fail('JQD_UNSETTLED', 'life')
+  end
+end
+
+function Settled.is_told(identity, now_ms)
+  if not Settled.is_settled(identity) then
+    return false
+  end
+  local at = tonumber(redis.call('HGET', K.life, 'settled_at') or nil) or 0
+  if at == 0 or now_ms - at > OUTBOX_MS then
+    return true
+  end
+  local waits = {K.outbox}
+  for place, tenant in ipairs(redis.call('ZRANGE', K.shelves, 0, TENANTS - 1)) do
+    expect_kind(shelf_key(tenant), 'shelf')
+    waits[place + 1] = shelf_key(tenant)
+  end
+  for _, key in ipairs(waits) do
+    local since_ms = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or nil)
+    if since_ms and since_ms <= at then
+      return false
+    end
+  end
+  return true
+end
+
+function Settled.expect_told(identity, now_ms)
+  if not Settled.is_told(identity, now_ms) then
+    fail('JQD_UNSETTLED', 'life')
+  end
+end

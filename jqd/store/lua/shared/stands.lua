@@ -1,0 +1,56 @@
+-- How a job stands, found by looking: what the counts are made of.
+-- Gives ended_as(kept) → how a job ended that has this in `outcome`, nil where it cannot be read, and the jobtype it ran as, where that is known;
+-- how_stands(id, is_here) → jobtype, how; nil where it is not here. expect_held_keys was called, if any may be in a hand. is_here: it is, and only how
+-- matters: its row is not read;
+-- watch(id, is_new): counts this job by how it stands now and how at the end, whatever happens in between. is_new: it is not here yet;
+-- count_watched(): the end.
+local FATE, JOBTYPE, SUCCEEDED = 3, 4, 1
+
+function Stands.ended_as(kept)
+  local mark = kept and kept:sub(1, 1) or Move.CRASHED
+  if mark == Move.CRASHED or mark == Move.EXPIRED then
+    return 'failed'
+  end
+  local packed = mark == Move.CANCELLED and kept:sub(2) or kept:match('^' .. Move.MEANT .. '%d+:(.*)$') or kept
+  local values = {pcall(cmsgpack.unpack_limit, packed, JOBTYPE, packed:byte(1) == 0xdc and 3 or 1)}
+  local good = values[1] and type(values[JOBTYPE + 2]) == 'string'
+  local how = good and (values[FATE + 2] == SUCCEEDED and 'succeeded' or 'failed') or nil
+  return mark == Move.CANCELLED and 'cancelled' or how, good and values[JOBTYPE + 2] or nil
+end
+
+function Stands.how_stands(id, is_here)
+  local row = is_here or redis.call('HGET', K.jobs, id)
+  if not row then
+    return nil
+  end
+  local jobtype, is_dead = not is_here and Move.header(row) or '', redis.call('ZSCORE', K.dead, id)
+  if is_dead or redis.call('ZSCORE', K.ended, id) then
+    local how, its = Stands.ended_as(redis.call('HGET', K.outcome, id))
+    return jobtype ~= '' and jobtype or its or '', is_dead and 'failed' or how or 'succeeded'
+  end
+  local at_ms = redis.call('ZSCORE', K.later, id)
+  if at_ms then
+    return jobtype, Counts.waits(id, Counts.date_stands(at_ms))
+  elseif Holder.holder(id) or redis.call('ZSCORE', held_key(Holder.WORKERS), id) then  -- that hand may be new
+    return jobtype, 'running'
+  end
+  return jobtype, Counts.waits(id, 'waiting')
+end
+
+starts.watched = empty
+
+function Stands.watch(id, is_new)
+  if not call.watched[id] then
+    call.watched[id] = is_new and {} or {Stands.how_stands(id)}
+  end
+end
+
+function Stands.count_watched()
+  for id, before in pairs(call.watched) do
+    local jobtype, how = Stands.how_stands(id)
+    if jobtype or before[1] then
+      Counts.moved(jobtype or before[1], before[2], how, id, before[1])
+    end
+  end
+  call.watched = {}
+end
