@@ -48,7 +48,7 @@ class Said:
     on_error: Literal["hold", "pass"] | None = None
     """Of jobs that an expression fails on: hold (they wait, the default) or pass."""
     exact: Flag = False
-    """Refuse it if its jobtypes lie in several partitions of the store, for each counts by itself."""
+    """Refuse it if the store has several partitions, for each counts by itself."""
 
     def asked(self) -> dict[str, Any]:
         """Return the constraint as the client takes it. Raises Usage."""

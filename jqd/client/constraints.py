@@ -29,9 +29,9 @@ class Constraints:
         """Limit the jobs that `match`, an expression in CEL, is true of: how many start, or run, at once.
 
         `rate`: {"limit": 10, "per_s": 1, "burst": 0}; `pause`: True, or until a date; `cost` and `key`: expressions, so
-        that a job counts for more than one, and that each value has a limit of its own. `exact`: refuse it if jobs of
-        its jobtypes lie in several partitions of the store, for each counts by itself; else `warning` in the answer
-        tells what that may let through. `dry_run`: say nothing, tell what it would do to jobs that wait. Raises
+        that a job counts for more than one, and that each value has a limit of its own. `exact`: refuse it if
+        the store has several partitions, for each counts by itself; else `warning` in the answer tells what that may
+        let through. `dry_run`: say nothing, tell what it would do to jobs that wait. Raises
         Invalid, which says where in the expression.
         """
         fields = {

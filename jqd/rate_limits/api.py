@@ -15,7 +15,7 @@ from jqd.domain.tenant import bare
 from jqd.http import Request, Response
 from jqd.rate_limits import service
 from jqd.rate_limits.constraints import EVER_MS, Constraints, KnownConstraint, Limit, Limits
-from jqd.rate_limits.exactness import counted_apart, partitions_met
+from jqd.rate_limits.exactness import counted_apart
 
 
 class ConstraintView(Limit, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -26,7 +26,7 @@ class ConstraintView(Limit, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     paused_until: Instant | None
     """Null: no pause, or one without an end."""
     partitions: int
-    """In so many lie jobs of its jobtypes; each counts by itself."""
+    """Of the store; each counts by itself."""
     warning: str | None
     """What more that may let through, in numbers; null: nothing."""
     said_at: Instant | None
@@ -91,8 +91,8 @@ def _row(parts: ApiContext, one: KnownConstraint) -> ConstraintView:
         name=bare(one.name),
         paused=kept.until_ms > parts.services.clock.wall_ms(),
         paused_until=iso(kept.until_ms) if 0 < kept.until_ms < EVER_MS else None,
-        partitions=len(partitions_met(one.name, kept, parts.services.partitions)),
-        warning=counted_apart(one.name, kept, parts.services.partitions),
+        partitions=parts.services.partitions,
+        warning=counted_apart(kept, parts.services.partitions),
         said_at=iso(one.said_ms),
         failed=one.failed,
         error=one.error or None,

@@ -93,7 +93,7 @@ class Limits(Limit, frozen=True, kw_only=True):
     pause: bool | Date | None = None
     """Until a date, or (true) until it is set again."""
     exact: bool = False
-    """Refuse it if jobs of its jobtypes lie in several partitions of the store: each counts by itself."""
+    """Refuse it if the store has several partitions: each counts by itself."""
 
 
 class Constraint(Limit, frozen=True, omit_defaults=True):

@@ -138,7 +138,7 @@ async def try_out(services: Services, name: str, wish: Limits) -> Trial:
         if held_s > TRIED_S:
             break
     delayed = failed + sum(_delayed(constraint, costs) for costs in keys.values())
-    warning = counted_apart(one.name, constraint, services.partitions)
+    warning = counted_apart(constraint, services.partitions)
     return Trial(looked, matched, failed, one.error or None, len(keys), delayed, warning)
 
 
@@ -170,7 +170,7 @@ def understood(services: Services, name: str, wish: Limits) -> Constraint:
                 raise ValueError(f"that date has passed: a pause until {iso(until_ms)} holds nothing up")
         except ValueError as error:
             found.append(Fault("/pause", str(error)))
-    if not found and wish.exact and (apart := why_not_exact(services.qualified_name(name), wish, services.partitions)):
+    if not found and wish.exact and (apart := why_not_exact(wish, services.partitions)):
         found.append(Fault("/exact", f"it cannot be exact: {apart}"))
     if found:
         raise Invalid(found[0].detail, found)

@@ -124,70 +124,42 @@ async def test_a_trial_says_what_would_be_delayed_and_says_nothing(edge: Whole) 
     assert list(edge.workers.settings.all(CONSTRAINT)) == []
 
 
-# Over three partitions mail and film lie in 2, bill in 0 (of acme: mail in 2, film in 1).
-NAMED = {"match": 'job.name == "mail" && job.priority > 3'}
-TOGETHER = {"match": "job.name in ['mail', \"film\"]"}
-APART = {"match": 'job.name in ["mail", "bill"]'}
-BOTH = {"rate": {"limit": 10, "per_s": 60, "burst": 5}, "concurrency": 2, "key": "job.name"}
-NUMBERS = "6 at once (3 × 2) and 30 starts in 60 s (3 × 10) and 15 more of its burst (3 × 5) for each value of its key"
+LIMITED = {"match": "true", "rate": {"limit": 10, "per_s": 60, "burst": 5}, "concurrency": 2, "key": "job.name"}
+COSTLY = {"match": "true", "rate": {"limit": 10, "per_s": 2_678_400}, "cost": "2"}
+LIMITED_APART = (
+    "6 at once (3 × 2) and 30 starts in 60 s (3 × 10) and 15 more of its burst (3 × 5) for each value of its key"
+)
 
 
 @pytest.mark.parametrize(
-    ("wish", "partitions", "where", "warning"),
+    ("wish", "partitions", "together"),
     [
-        ({"match": "true", **BOTH}, 1, 1, None),
-        ({"match": "true", "pause": True}, 3, 3, None),
-        (
-            {"match": "true", **BOTH},
-            3,
-            3,
-            f"it may meet jobs in 3 partitions, and each counts by itself: together up to {NUMBERS}",
-        ),
-        ({**APART, "concurrency": 1}, 3, 2, "it may meet jobs in 2 partitions, and each counts by itself: together up"
-         " to 2 at once (2 × 1)"),
-        ({"match": 'job.name == "mail" || true', "concurrency": 1}, 3, 3, "it may meet jobs in 3 partitions, and each"
-         " counts by itself: together up to 3 at once (3 × 1)"),
-        ({**NAMED, "concurrency": 1}, 3, 1, "its jobs lie in partition 2 of 3, which counts them; but jobs with an id"
-         " or a unique key of their own, or a tenant with a name lie where that says, and count there: together up to 3"
-         " at once (3 × 1)"),
+        (LIMITED, 1, None),
+        ({"match": "true", "pause": True}, 3, None),
+        (LIMITED, 3, LIMITED_APART),
+        (COSTLY, 3, "30 of its cost in 2678400 s (3 × 10)"),
+        # A job may lie elsewhere than its jobtype says: clients of several daemons give each an id.
+        ({"match": 'job.name == "mail"', "concurrency": 1}, 3, "3 at once (3 × 1)"),
     ],
-)  # fmt: skip
+)
 async def test_over_several_partitions_it_says_what_that_lets_through(
-    edge: Whole, wish: dict[str, Any], partitions: int, where: int, warning: str | None
+    edge: Whole, wish: dict[str, Any], partitions: int, together: str | None
 ) -> None:
     edge.api._parts.services.partitions = partitions
-    told = await ask(edge, "PUT", PATH, 201, wish)
-    assert (told["partitions"], told["warning"]) == (where, warning)
+    apart = f"each of the store's {partitions} partitions counts by itself: together up to {together}"
+    for query in ("", "?dry_run=1"):
+        told = await edge.call("PUT", PATH + query, {**wish, "exact": True}, kind=JSON, accept=JSON)
+        if together is None:
+            assert told.status == (200 if query else 201), told.body
+            assert "exact" not in told.body
+            continue
+        assert (told.status, [fault["pointer"] for fault in told.body["errors"]]) == (422, ["/exact"])
+        remedy = f"; leave out `exact` and set limits {partitions} times as low"
+        assert told.body["errors"][0]["detail"] == f"it cannot be exact: {apart}{remedy}"
+        assert list(edge.workers.settings.all(CONSTRAINT)) == []
+    told = await ask(edge, "PUT", PATH, 201 if together else 200, wish)
+    assert (told["partitions"], told["warning"]) == (partitions, together and apart)
     assert await ask(edge, "GET", PATH) == told
-
-
-@pytest.mark.parametrize(
-    ("wish", "partitions", "tenant", "remedy"),
-    [
-        ({"match": "true", **BOTH}, 1, "", None),
-        ({"match": "true", "pause": True}, 3, "", None),
-        ({**NAMED, "concurrency": 1}, 3, "acme", None),
-        ({**TOGETHER, "concurrency": 1}, 3, "", None),
-        ({**TOGETHER, "concurrency": 1}, 3, "acme", "choose jobtypes that lie in one partition ('mail' in 2, 'film' in"
-         " 1), or leave out `exact` and set limits 2 times as low"),
-        ({"match": "job.priority > 3", "concurrency": 1}, 3, "", 'name jobtypes that lie in one partition (job.name =='
-         ' "…", job.name in ["…", "…"]), or leave out `exact` and set limits 3 times as low'),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("query", ["", "?dry_run=1"])
-async def test_what_must_be_exact_is_refused_unless_one_partition_has_all_its_jobtypes(
-    edge: Whole, wish: dict[str, Any], partitions: int, tenant: str, remedy: str | None, query: str
-) -> None:
-    edge.api._parts.services.partitions = partitions
-    headers = {"jqd-tenant": tenant}
-    told = await edge.call("PUT", PATH + query, {**wish, "exact": True}, kind=JSON, accept=JSON, headers=headers)
-    if remedy is None:
-        assert told.status == (200 if query else 201), told.body
-        assert "exact" not in told.body
-        return
-    assert (told.status, [fault["pointer"] for fault in told.body["errors"]]) == (422, ["/exact"])
-    assert told.body["errors"][0]["detail"].endswith(remedy)
-    assert list(edge.workers.settings.all(CONSTRAINT)) == []
 
 
 async def test_there_are_no_more_of_them_than_can_be_asked(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
