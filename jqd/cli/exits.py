@@ -1,9 +1,12 @@
 """Exit codes, and which error leads to which."""
 
 import enum
+import re
 
 from jqd.client import Forbidden, Invalid, NotFound, PartlyPushed, TimedOut, Unavailable, Unreachable
 from jqd.domain.errors import ConfigError, JqdError, StoreAway
+
+_OF_THE_TOKEN = re.compile("this token is (of the role|for|not for) ")  # what it may; other refusals say what to do
 
 
 class Exit(enum.IntEnum):
@@ -46,10 +49,10 @@ def advice_of(error: JqdError) -> str:
     match error:
         case Forbidden(status=401):
             return "a token is taken from --token, JQD_TOKEN or the file that JQD_TOKEN_FILE names"
-        case Forbidden():
+        case Forbidden() if _OF_THE_TOKEN.match(str(error)):
             return (
                 "`jqd tokens create ROLE` makes one that may, with a master's token (docs/operate/SECURITY.md, Roles)"
             )
-        case Unavailable(status=503):
+        case Unavailable(status=503) if "try again" not in str(error):
             return "`jqd status` says what is wrong, and what goes on meanwhile"
     return ""

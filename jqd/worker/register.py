@@ -33,6 +33,12 @@ OTHERS_MAX = (
 REFUSALS_MAX = 5  # of a token, in a row: some seconds by BACKOFF; a new token is known at all daemons within two
 LEAVE_TIMEOUT_S = 2.0  # of saying goodbye: it is a courtesy, the ttl does it too
 REFUSED = ("answered 401", "answered 403")  # the token, or what it is for
+OF_THE_TOKEN = ("answered 401", "answered 403: this token")  # other refusals say themselves what to do
+ANOTHER = (
+    "give it another token, of the role worker and for its jobs (JQD_TOKEN, JQD_TOKEN_FILE): `jqd tokens create worker`"
+    " makes one"
+)
+NO_DAEMON = "which is no answer of a daemon: look at its URL, and for a proxy"
 BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=10.0)  # a daemon that comes back is found within ten seconds
 
 
@@ -41,12 +47,24 @@ Card = Callable[[], Mapping[str, Any]]
 
 
 class Slots:
-    """The slots of one worker, divided among the stores that it registers at."""
+    """The slots of one worker, divided among the stores that it registers at, if any takes it at all."""
 
     def __init__(self, max_jobs: Callable[[], int], batch: int) -> None:
         """`max_jobs`: returns the slots of the whole worker; loading the code anew may change it."""
         self._max_jobs, self._batch = max_jobs, batch
         self._places: list[Registration] = []
+        self._was_taken = False
+        self.refused = trio.Event()
+        """Set once each place refused the token again and again, and none ever took it: no daemon here ever will."""
+
+    def taken(self) -> None:
+        self._was_taken = True
+
+    def give_up(self) -> None:
+        """Note one more place that refuses. A worker that was taken stays: a daemon that recovers may know its token
+        again."""
+        if not self._was_taken and all(place.refusal for place in self._places):
+            self.refused.set()
 
     def join(self, place: "Registration") -> None:
         self._places.append(place)
@@ -101,8 +119,8 @@ class Registration:
         self.worker_id = worker_id
         self.is_known = False
         """A daemon of the store took it when one was asked last."""
-        self.refused = trio.Event()
-        """Set once its token has been refused from the start, again and again: no daemon here will ever take it."""
+        self.refusal = ""
+        """How its token was refused, once it was REFUSALS_MAX times in a row; empty again when it is taken."""
         self.trouble: str | None = None
         """What stood in the way at home when it was asked last."""
         self._card = card
@@ -119,7 +137,7 @@ class Registration:
         self._hurry.set()
 
     async def run(self) -> None:
-        failures, refusals, was_ever_known = 0, 0, False
+        failures, refusals = 0, 0
         while True:
             was_known, self._hurry = self.is_known, trio.Event()
             stores = self._slots.stores()
@@ -128,7 +146,8 @@ class Registration:
             if self._slots.stores() != stores:
                 self._slots.changed()
             if trouble is None:
-                failures, was_ever_known = 0, True
+                failures, refusals, self.refusal = 0, 0, ""
+                self._slots.taken()
                 with trio.move_on_after(self._ttl_s / 3):
                     await self._hurry.wait()
                 continue
@@ -137,8 +156,9 @@ class Registration:
                 continue  # the daemon lives but does not know us any more: register anew at once
             failures += 1
             refusals = refusals + 1 if trouble.startswith(REFUSED) else 0
-            if refusals >= REFUSALS_MAX and not was_ever_known:
-                self.refused.set()
+            if refusals >= REFUSALS_MAX:
+                self.refusal = trouble
+                self._slots.give_up()
             await trio.sleep(BACKOFF.delay_s(failures, self._source))
 
     async def leave(self) -> None:
@@ -226,4 +246,11 @@ def _decode(answer: httpx2.Response) -> Any:
 
 def _detail(answer: httpx2.Response, told: Any) -> str:
     detail = told.get("detail") or told.get("title") if isinstance(told, dict) else None
-    return str(detail) if detail else answer.reason_phrase
+    if not detail and answer.status_code in (401, 403):
+        return f"{answer.reason_phrase}, {NO_DAEMON}"
+    return str(detail or answer.reason_phrase)
+
+
+def advice_on(refusal: str) -> str:
+    """Return what to do about a refusal. Empty: its own words say it."""
+    return ANOTHER if refusal.startswith(OF_THE_TOKEN) and not refusal.endswith(NO_DAEMON) else ""

@@ -35,7 +35,7 @@ from jqd.worker.load import chosen, load_app
 from jqd.worker.process_pool import ProcessPool, Where, open_process_pool
 from jqd.worker.programs import kill_descendants
 from jqd.worker.pull import LEFT_S, SILENCE_S_DEFAULT, Puller
-from jqd.worker.register import TTL_S_DEFAULT, Card, Registration, Slots
+from jqd.worker.register import TTL_S_DEFAULT, Card, Registration, Slots, advice_on
 from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, ServiceConfig
 from jqd.worker.shutdown import ShutdownSignals, forced
 from jqd.worker.signed import MAKE_SECRET, signing_keys
@@ -120,14 +120,14 @@ async def serve(
             places += _places(daemons, said.spec, slots, http=http, ttl_s=ttl_s, source=source or random.Random())
             task_status.started(url)
             watch, reload = partial(said.watch, slots.changed), partial(_reload, process_pool, signalled, slots.changed)
-            beat = Watchdog(service.tasks, SystemClock()).beat
-            for task in (beat, service.attempts.lines.run, beats.run, watch, reload):
+            beat, ended = Watchdog(service.tasks, SystemClock()).beat, partial(_end_if_refused, slots, signalled)
+            for task in (beat, service.attempts.lines.run, beats.run, watch, reload, ended):
                 beside.start_soon(task)
             puller = Puller(service, places, http, silence_s=silence_s) if pull else None
             await _stay(places, puller, service, signalled, drain_s)
             signalled.end(force if signals else None)
         beside.cancel_scope.cancel()
-    _end(url, places)
+    _end(url, places, signalled)
 
 
 @asynccontextmanager
@@ -228,28 +228,24 @@ async def _stay_registered(places: Sequence[Registration], *, until: Callable[[]
                     nursery.start_soon(place.leave)
 
 
-async def _end_if_refused(places: Sequence[Registration], signalled: ShutdownSignals) -> None:
+async def _end_if_refused(slots: Slots, signalled: ShutdownSignals) -> None:
     """Stop where no daemon will ever take this worker: that is no weather, and nobody reads a log that repeats it."""
-    for place in places:
-        await place.refused.wait()
+    await slots.refused.wait()
+    signalled.is_refused = not signalled.first.is_set()
     signalled.first.set()
 
 
-def _end(url: str, places: Sequence[Registration]) -> None:
+def _end(url: str, places: Sequence[Registration], signalled: ShutdownSignals) -> None:
     """Raise ConfigError where it ended because no daemon takes it."""
     get_logger("worker").info("worker.stopped", url=url)
-    if all(place.refused.is_set() for place in places):
-        raise ConfigError(
-            f"no daemon takes this worker: {places[0].daemon} {places[0].trouble}; give it another token, of the role "
-            "worker and for its jobs (JQD_TOKEN, JQD_TOKEN_FILE): `jqd tokens create worker` makes one"
-        )
+    if signalled.is_refused:
+        daemon, refusal = places[0].daemon, places[0].refusal
+        advice = f"; {said}" if (said := advice_on(refusal)) else ""
+        raise ConfigError(f"no daemon takes this worker: {daemon} {refusal}{advice}")
 
 
-async def _told_to_stop(places: Sequence[Registration], signalled: ShutdownSignals, service: Service) -> None:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_end_if_refused, places, signalled)
-        await signalled.first.wait()
-        nursery.cancel_scope.cancel()
+async def _told_to_stop(signalled: ShutdownSignals, service: Service) -> None:
+    await signalled.first.wait()
     service.attempts.stopping.set()
 
 
@@ -258,12 +254,12 @@ async def _stay(
 ) -> None:
     """Stay registered until told to stop, then drain; a worker that pulls leaves when its last outcomes are taken."""
     if puller is None:
-        await _stay_registered(places, until=partial(_told_to_stop, places, signalled, service))
+        await _stay_registered(places, until=partial(_told_to_stop, signalled, service))
         await _drain(service, signalled, drain_s)
         return
 
     async def end() -> None:
-        await _told_to_stop(places, signalled, service)
+        await _told_to_stop(signalled, service)
         puller.stopping.set()
         await _drain(service, signalled, drain_s)
         with trio.move_on_after(LEFT_S):

@@ -27,6 +27,8 @@ class ShutdownSignals:
         """Do not wait for jobs in hand."""
         self.close = trio.Event()
         """Nothing is in flight: the server may close."""
+        self.is_refused = False
+        """It ends as no daemon takes this worker; no signal came."""
         self._reloads = reloads
         self._reload = trio.Event()
 

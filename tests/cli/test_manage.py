@@ -266,13 +266,20 @@ def test_a_daemon_that_is_away_is_said(capsys: pytest.CaptureFixture[str]) -> No
     assert "no daemon answers" in capsys.readouterr().err
 
 
+ROLES = "jqd: `jqd tokens create ROLE` makes one that may, with a master's token (docs/operate/SECURITY.md,"
+
+
 @pytest.mark.parametrize(
-    ("status", "code", "advice"),
+    ("status", "code", "detail", "advice"),
     [
-        (503, 4, "jqd: `jqd status` says what is wrong, and what goes on meanwhile\n"),
-        (401, 1, "jqd: a token is taken from --token, JQD_TOKEN or the file that JQD_TOKEN_FILE names\n"),
-        (403, 1, "jqd: `jqd tokens create ROLE` makes one that may, with a master's token (docs/operate/SECURITY.md,"),
-        (413, 1, ""),
+        (503, 4, "because", "jqd: `jqd status` says what is wrong, and what goes on meanwhile\n"),
+        (503, 4, "job 'a' is being changed by somebody else; try again", ""),
+        (401, 1, "because", "jqd: a token is taken from --token, JQD_TOKEN or the file that JQD_TOKEN_FILE names\n"),
+        (403, 1, "this token is of the role viewer; the call is for operator", ROLES),
+        (403, 1, "this token is for mail; not for jobs 'b'", ROLES),
+        (403, 1, "JQD-Tenant: this token is of the tenant 'a' and speaks for no other; leave it out", ""),
+        (403, 1, "this tenant was paused by who runs this jqd, and is resumed there", ""),
+        (413, 1, "because", ""),
     ],
 )
 @pytest.mark.parametrize(
@@ -294,11 +301,12 @@ def test_what_to_do_about_a_refusal_is_said(
     path: str,
     status: int,
     code: int,
+    detail: str,
     advice: str,
 ) -> None:
-    script.on(method, path, status, {"detail": "because"})
+    script.on(method, path, status, {"detail": detail})
     assert run(words) == code
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.startswith(f"jqd: because ({status})\n{advice}")
+    assert told.err.startswith(f"jqd: {detail} ({status})\n{advice}")
     assert len(told.err.splitlines()) == (2 if advice else 1)

@@ -110,10 +110,11 @@ async def test_a_token_that_is_refused_from_the_start_is_given_up_and_no_other(
         """After how long; inf: never."""
         answers[:] = first
         async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http, trio.open_nursery() as nursery:
-            registration, began_s = place("http://daemon.test", http), trio.current_time()
+            slots, began_s = Slots(lambda: 4, 500), trio.current_time()
+            registration = place("http://daemon.test", http, slots=slots)
             nursery.start_soon(registration.run)
             with trio.move_on_after(3_600) as waited:
-                await registration.refused.wait()
+                await slots.refused.wait()
                 assert registration.trouble == f"answered {status}: role"
             nursery.cancel_scope.cancel()
         return float("inf") if waited.cancelled_caught else trio.current_time() - began_s

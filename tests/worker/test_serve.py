@@ -2,10 +2,12 @@
 
 import asyncio
 import threading
+from collections import Counter
 from functools import partial
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -18,6 +20,7 @@ from jqd.domain.backoff import Backoff
 from jqd.domain.errors import ConfigError
 from jqd.http import Guard
 from jqd.worker.demo import app as demo
+from jqd.worker.register import ANOTHER, NO_DAEMON, REFUSALS_MAX
 from jqd.worker.serve import _guard, serve
 from jqd.worker.service import Service
 from tests.harness.daemon import Answer, ScriptedDaemon, open_daemon
@@ -237,6 +240,66 @@ async def test_it_ends_where_every_daemon_refuses_its_token(monkeypatch: pytest.
                     await trio.testing.wait_all_tasks_blocked(0.001)
             assert list(two.workers), "the other one has work for it"
             stop.set()
+
+
+@pytest.mark.parametrize("pull", [False, True], ids=["posted to", "pulls"])
+async def test_a_worker_that_a_daemon_took_is_not_ended_by_refusals_before_or_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, pull: bool
+) -> None:
+    monkeypatch.setattr("jqd.worker.register.BACKOFF", Backoff(first_s=0.001, factor=1.0, cap_s=0.001))
+    asked, enough = Counter[str](), trio.Event()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path != "/v1/workers":
+            return httpx2.Response(503)
+        asked[request.url.host] += 1
+        if request.url.host == "late":
+            if asked["early"] <= REFUSALS_MAX:
+                raise httpx2.ConnectError("down")
+            asked["refused"] += 1
+            if asked["refused"] == 4 * REFUSALS_MAX:
+                enough.set()
+        elif asked["early"] > REFUSALS_MAX:
+            worker_id = msgspec.msgpack.decode(request.content)["worker_id"]
+            return httpx2.Response(201, content=msgspec.msgpack.encode({"worker_id": worker_id}))
+        return httpx2.Response(401, content=msgspec.msgpack.encode({"detail": "this token is none"}))
+
+    def client(token: str | None) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+
+    monkeypatch.setattr("jqd.worker.serve._client", client)
+    stop, daemons = trio.Event(), ["http://early", "http://late"]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(serve, demo, daemons=daemons, pull=pull, signals=False, stop=stop))
+        with trio.fail_after(PATIENCE_S):
+            await enough.wait()
+        assert not stop.is_set(), "it works for the other one"
+        stop.set()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "says", "advises"),
+    [
+        (Answer(401, {"detail": "this token is none that is known here"}), "is none that is known here; ", ANOTHER),
+        (Answer(403, {"detail": "this token is for a; not for jobs 'b'"}), "not for jobs 'b'; ", ANOTHER),
+        (
+            Answer(
+                403, {"detail": "worker 'w' takes jobs that this token is not for; register under another id and name"}
+            ),
+            "register under another id and name",
+            "",
+        ),
+        (Answer(403), "answered 403: Forbidden, ", NO_DAEMON),
+    ],
+)
+async def test_what_to_do_about_a_refusal_follows_from_what_it_says(
+    monkeypatch: pytest.MonkeyPatch, daemon: ScriptedDaemon, refusal: Answer, says: str, advises: str
+) -> None:
+    monkeypatch.setattr("jqd.worker.register.BACKOFF", Backoff(first_s=0.001, factor=1.0, cap_s=0.001))
+    daemon.script("POST", "/v1/workers", *[refusal] * REFUSALS_MAX)
+    with trio.fail_after(PATIENCE_S), pytest.raises(ConfigError) as caught:
+        await serve(demo, daemons=[daemon.url], signals=False)
+    assert str(caught.value).endswith(says + advises)
 
 
 async def test_a_mistake_of_ours_is_a_500_with_the_id_of_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
