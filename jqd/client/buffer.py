@@ -153,7 +153,7 @@ class Buffer:
         left = self.settle(None if wait is None else duration_s(wait))
         self._raise_unfetched()
         if left:
-            raise TimedOut(f"{left} jobs wait in the buffer after {wait}: no daemon has them yet")
+            raise TimedOut(f"{left} jobs wait in the buffer after {wait}: no daemon is known to have them yet")
 
     def close(self) -> None:
         """Flush, and take no more. Raises as `flush`."""

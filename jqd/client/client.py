@@ -121,10 +121,12 @@ class Client(Manage):
                     bare = None if named is job or tried > 1 else partial(encode, unnamed(traced[0]))
                     answer = send_push(self._http, body, query(ack=ack), [named], bare=bare)
                     break
-                except Conflict:
-                    # Nobody else has an id that was made here: the daemon that did not answer is taking this very push.
-                    if named is job or tried == TRIES_MAX:
+                except (Conflict, Unavailable, Unreachable) as error:
+                    if named is job or (tried == 1 and not isinstance(error, Conflict)):
                         raise
+                    # Nobody else has an id that was made here: the daemon that did not answer is taking this very push.
+                    if tried == TRIES_MAX or not isinstance(error, Conflict):
+                        raise TimedOut(f"a daemon that did not answer may have taken the push: {error}") from error
                     self._http.pause(TAKING_S * tried)
         given = answer.body.get("job_id") if isinstance(answer.body, dict) else None
         if not isinstance(given, str):

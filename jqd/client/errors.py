@@ -50,7 +50,7 @@ class Unreachable(JqdClientError):
 
 
 class ClientClosed(JqdClientError):
-    """The client was closed, by another part of the program; make another."""
+    """The client was closed, by another part of the program; make another. A push that was under way may be taken."""
 
 
 class NotFound(JqdClientError):
@@ -78,11 +78,15 @@ class TooLarge(JqdClientError):
 
 
 class Unavailable(JqdClientError):
-    """The daemon cannot take this now and took nothing of it. `retry_after`: seconds it asks to wait, or None.
+    """The daemon cannot take this now. `retry_after`: seconds it asks to wait, or None.
 
-    `ids_unknown`: only the store knows whose the ids of this push are, and it is away. No daemon that was asked can
-    have taken it, and without ids one would.
+    `maybe_taken`: it does not say that it took nothing of a push which the store has to confirm: with an id, which the
+    client may have made, a unique key or a group. Push again only with an id of your own or a key. Where it is False
+    nothing of a push was taken. `ids_unknown`: only the store knows whose the ids of this push are, and it is away. No
+    daemon that was asked can have taken it, and without ids one would.
     """
+
+    maybe_taken = False
 
     def __init__(self, message: str, *, status: int, retry_after: float | None, ids_unknown: bool = False) -> None:
         super().__init__(message, status=status)
@@ -126,7 +130,7 @@ class PartlyPushed(JqdClientError):
     """Of the jobs of one `push_many` some were taken and some were not.
 
     `job_ids`: in the order of the jobs, None for those not taken. `errors`: why, for those the daemon refused.
-    When the connection broke in between, `__cause__` says how, and the jobs sent last may have been taken all the same.
+    When it ended in between, `__cause__` says how, and by that the jobs sent last may have been taken all the same.
     """
 
     def __init__(self, message: str, *, job_ids: Sequence[str | None], errors: Sequence[ItemError] = ()) -> None:
@@ -143,10 +147,27 @@ class BufferFull(JqdClientError):
 class NotPushed(JqdClientError):
     """Buffered jobs are not known to be taken. `errors`: the id of each → what its push met.
 
-    After `Unreachable` or `TimedOut` a daemon may have taken one all the same: pushed again under the same id, with the
-    same content, it counts once.
+    After `Unreachable`, `TimedOut` or `Unavailable` a daemon may have taken one all the same: pushed again under the
+    same id, with the same content, it counts once.
     """
 
     def __init__(self, message: str, *, errors: Mapping[str, JqdClientError]) -> None:
         super().__init__(message)
         self.errors = dict(errors)
+
+
+def more_doubtful(before: JqdClientError | None, now: JqdClientError) -> JqdClientError:
+    """Return which error of two tries holds for both: one after which something may be taken, else the later one."""
+    return before if before is not None and _doubt(before) > _doubt(now) else now
+
+
+def _doubt(error: BaseException | None) -> int:
+    """0: it took nothing. 1: it may have. 2: the error says so by its type alone."""
+    match error:
+        case PartlyPushed():
+            return _doubt(error.__cause__)
+        case Unreachable(sent=False) | Unavailable(ids_unknown=True) | Unavailable(status=429):
+            return 0
+        case Unavailable():
+            return 1
+    return 2

@@ -28,6 +28,7 @@ from jqd.client.errors import (
     Unavailable,
     Unreachable,
     WrongToken,
+    more_doubtful,
 )
 from jqd.client.trust import no_certificate, trouble_of_tls, trusted_at
 from jqd.domain.backoff import Backoff
@@ -157,10 +158,12 @@ class Http:
 
         `wait_s`: how long the daemon was asked to wait, on top of the usual timeout. A request that was not sent is
         repeated a few times. A request that may have arrived is repeated only if `repeatable`: if twice counts as once.
-        Each time the next daemon is asked, and a pause is made when all have been.
+        Each time the next daemon is asked, and a pause is made when all have been. Where an earlier one may have taken
+        it, and the last one did not, the error of the earlier one is raised.
         """
         headers = {**self._tenant, **({"content-type": MSGPACK} if body is not None else {})}
-        daemons, untaken = len(self.urls), True
+        daemons = len(self.urls)
+        doubt: JqdClientError | None = None
         for tried in range(1, TRIES_MAX * daemons + 1):
             at, others = self._at, tried < daemons  # whether there are daemons that were not asked yet
             url = self.urls[at]
@@ -176,13 +179,14 @@ class Http:
                     )
             except httpx2.TransportError as error:
                 trouble = self._trouble(method, url, error)
+                if method != "GET":  # which takes nothing
+                    doubt = more_doubtful(doubt, trouble)
                 if isinstance(trouble, Unreachable):
                     again = (repeatable or not trouble.sent) and (others or _by_tls(url, error) is None)
                 else:
                     again = isinstance(trouble, TimedOut) and repeatable and others
                 if tried == TRIES_MAX * daemons or not again:
-                    raise trouble from error
-                untaken = untaken and isinstance(trouble, Unreachable) and not trouble.sent
+                    raise doubt or trouble from error
                 self._leave(at)
                 if tried % daemons == 0:
                     self._sleep(BACKOFF.delay_s(tried // daemons, self._source))
@@ -191,10 +195,12 @@ class Http:
                 if response.is_success or response.status_code in accept:
                     return Answer(response.status_code, body_told)
                 refused = error_of(response.status_code, body_told, response.headers.get("retry-after"))
-                if isinstance(refused, Unavailable):  # of another 503 something may be in a journal
-                    refused.ids_unknown = untaken = untaken and refused.ids_unknown
-                if not (isinstance(refused, Unavailable) and repeatable and others):
+                if not isinstance(refused, Unavailable):
                     raise refused
+                if method != "GET":
+                    doubt = more_doubtful(doubt, refused)
+                if not (repeatable and others):
+                    raise doubt or refused
                 self._leave(at)
         raise AssertionError("the last try answers or raises")
 

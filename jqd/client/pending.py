@@ -75,6 +75,7 @@ class Pending:
             raise self.error
         if not self.taken:
             raise TimedOut(
-                f"job {self.job_id} ({self.told['name']}) waits in the buffer after {wait_s:g} s: no daemon has it yet",
+                f"job {self.job_id} ({self.told['name']}) waits in the buffer after {wait_s:g} s: no daemon is "
+                "known to have it yet",
                 pending=[self.job_id],
             )

@@ -6,7 +6,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jqd.client.errors import Invalid, ItemError, JqdClientError, PartlyPushed, TimedOut, Unavailable, Unreachable
+from jqd.client.errors import (
+    Invalid,
+    ItemError,
+    JqdClientError,
+    PartlyPushed,
+    TimedOut,
+    Unavailable,
+    Unreachable,
+    more_doubtful,
+)
 from jqd.client.http import BACKOFF, Answer, Http
 from jqd.client.job_info import Ack, PushedJob
 from jqd.client.pending import Pending
@@ -14,6 +23,7 @@ from jqd.domain.clock import Clock, SystemClock
 
 PUSH_JOBS_MAX = 5_000  # per request of `push_many`: half of what a daemon takes
 PUSH_BYTES_MAX = 4 * 1024 * 1024  # per request, before its last job: well below a daemon's limit
+CONFIRMED = ("job_id", "unique", "group")  # fields that the store confirms once the job is in a journal
 ACKS = ("memory", "fsync", "store")  # the levels, each safer than the one before it
 
 
@@ -75,7 +85,7 @@ def send_push(
     named = all(job.get("job_id") is not None for job in jobs)
     replaces = any(job.get("replace") for job in jobs)
     try:
-        return http.call("POST", "/v1/jobs", body=body, params=params, repeatable=named and not replaces)
+        return _post(http, body, params, jobs, repeatable=named and not replaces)
     except Unreachable as error:
         if not (error.sent and replaces):
             raise
@@ -84,7 +94,18 @@ def send_push(
     except Unavailable as error:
         if not (error.ids_unknown and bare):
             raise
-        return http.call("POST", "/v1/jobs", body=bare(), params=params, repeatable=False)
+        return _post(http, bare(), params, [*map(unnamed, jobs)], repeatable=False)
+
+
+def _post(
+    http: Http, body: bytes, params: dict[str, str], jobs: Sequence[Mapping[str, Any]], *, repeatable: bool
+) -> Answer:
+    try:
+        return http.call("POST", "/v1/jobs", body=body, params=params, repeatable=repeatable)
+    except Unavailable as error:
+        if error.status != 429 and not error.ids_unknown:
+            error.maybe_taken = any(job.get(field) is not None for job in jobs for field in CONFIRMED)
+        raise
 
 
 AGAIN = (Unreachable, TimedOut, Unavailable)  # what passes
@@ -108,6 +129,7 @@ class Sender:
 
     def send(self, some: list[Pending]) -> JqdClientError | None:
         """Send until each push is over. Returns the error of all of them, if there is one."""
+        doubt: JqdClientError | None = None
         for tried in itertools.count(1):
             left = [one for one in some if not one.taken]  # by an earlier try
             if not left:
@@ -138,11 +160,12 @@ class Sender:
                 odd = JqdClientError(f"a push ended by {type(error).__name__}: {error}")
                 _fail(left, odd)
                 return odd
+            doubt = more_doubtful(doubt, trouble)
             asked_s = getattr(trouble, "retry_after", None)
             pause_s = min(BACKOFF.delay_s(tried, self._source) if asked_s is None else asked_s, PAUSE_S_MAX)
             if self._gives_up(pause_s):
-                _fail(some, trouble)
-                return trouble
+                _fail(some, doubt)
+                return doubt
             threading.Event().wait(pause_s)
         raise AssertionError("it tries until it returns")
 

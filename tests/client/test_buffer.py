@@ -1,5 +1,6 @@
 """Pushes in the background: bounds, errors and repeats, against a daemon that is acted or real but in memory."""
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from jqd.client import (
     PartlyPushed,
     TimedOut,
     TooLarge,
+    Unavailable,
     Unreachable,
 )
 from jqd.client.job_info import PushedJob
@@ -209,6 +211,27 @@ def test_patience_begins_anew_when_a_daemon_has_answered(daemon):
         later = pending("b")
         assert sender.send([later]) is None
         assert later.taken
+
+
+def test_what_its_first_try_may_have_brought_to_a_daemon_is_not_told_as_refused(daemon):
+    late = PartlyPushed("none of the last", job_ids=[None])
+    late.__cause__ = TimedOut("no answer")
+    ends = (
+        Unavailable("the store is away", status=503, retry_after=0, ids_unknown=True),
+        Unreachable("nobody is there", sent=False),
+    )
+    for first, last in itertools.product((TimedOut("no answer"), Unreachable("it broke", sent=True), late), ends):
+        daemon.answers, clock, one = [first, last], ManualClock(), pending("a")
+
+        def push_all(jobs, clock=clock):
+            if len(daemon.answers) == 1:
+                clock.advance(3600)
+            return daemon(jobs)
+
+        sender = Sender(push_all, 60.0)
+        sender._clock = clock
+        assert sender.send([one]) is first
+        assert one.error is first
 
 
 def test_what_a_daemon_took_before_it_went_away_is_told_as_taken(daemon):

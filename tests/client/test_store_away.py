@@ -1,16 +1,19 @@
 """A push to several daemons while the store is away, which alone knows whose an id is: it goes on without an id where
 no daemon may have taken it, and nowhere else."""
 
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
 import msgspec
 import pytest
 
-from jqd.client import Client, JqdClientError, TimedOut, Unavailable, Unreachable
+from jqd.client import AsyncClient, Client, JqdClientError, TimedOut, Unavailable, Unreachable
 from jqd.domain.errors import IdsUnknown
 
+ONE = "http://one.test:1"
 TWO = "http://one.test:1,http://two.test:2"
+Act = Callable[[], Exception | httpx2.Response]
 TYPE = {"content-type": "application/msgpack"}
 
 
@@ -30,7 +33,7 @@ class Wire:
         self.sent: list[tuple[str, Any]] = []
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
-        self.sent.append((str(request.url.host), msgspec.msgpack.decode(request.content)))
+        self.sent.append((str(request.url.host), msgspec.msgpack.decode(request.content) if request.content else None))
         act = self.acts.pop(0)
         if isinstance(act, Exception):
             raise act
@@ -51,28 +54,102 @@ def test_it_goes_to_one_daemon_without_an_id_where_none_may_have_taken_it(before
     assert [set(body) for _, body in wire.sent] == [{"name", "argument", "job_id"}] * 2 + [{"name", "argument"}]
 
 
+def unconfirmed() -> httpx2.Response:
+    return told(503, detail="the jobs are in the journal, but the store could not confirm their ids")
+
+
+def busy() -> httpx2.Response:
+    return told(429, detail="too much waits already")
+
+
+def promised() -> httpx2.Response:
+    return told(409, detail="another push of that id came first")
+
+
+def broken() -> Exception:
+    return httpx2.ReadError("reset")
+
+
+def slow() -> Exception:
+    return httpx2.ReadTimeout("slow")
+
+
+def unsent() -> Exception:
+    return httpx2.ConnectError("refused")
+
+
+def says_maybe(error: JqdClientError) -> bool:
+    """Whether it tells a program that the push may have been taken."""
+    match error:
+        case Unreachable():
+            return error.sent
+        case Unavailable():
+            return error.maybe_taken and not error.ids_unknown
+    return isinstance(error, TimedOut)
+
+
 @pytest.mark.parametrize(
-    "before",
+    ("acts", "error"),
     [
-        httpx2.ReadError("reset"),
-        httpx2.ReadTimeout("slow"),
-        told(503, detail="the jobs are in the journal, but the store could not confirm their ids"),
+        ([broken, away], Unreachable),
+        ([slow, away], TimedOut),
+        ([slow, unsent, away], TimedOut),
+        ([slow, busy], TimedOut),
+        ([slow, unconfirmed], TimedOut),
+        ([broken, *[unsent] * 7], Unreachable),
+        ([slow, *[unsent] * 7], TimedOut),
+        ([unconfirmed, away], Unavailable),
+        ([away, unconfirmed], Unavailable),
+        ([unconfirmed, *[unsent] * 7], Unavailable),
     ],
-    ids=["broken", "slow", "unconfirmed"],
 )
-def test_where_a_daemon_may_have_taken_it_it_keeps_its_id_and_is_refused(before: Any) -> None:
-    wire = Wire(before, away())
-    with wire.client() as client, pytest.raises(Unavailable) as caught:
-        client.push("mail", 1)
-    assert not caught.value.ids_unknown
-    assert [body["job_id"] for _, body in wire.sent] == [wire.sent[0][1]["job_id"]] * 2
+def test_where_a_daemon_may_have_taken_it_it_keeps_its_id_and_the_error_says_so(
+    acts: list[Act], error: type[JqdClientError]
+) -> None:
+    pushes: list[Callable[[Client], Any]] = [
+        lambda client: client.push("mail", 1),
+        lambda client: client.push_many([{"name": "mail"}, {"name": "mail"}]),
+    ]
+    for push in pushes:
+        wire = Wire(*[act() for act in acts])
+        with wire.client() as client, pytest.raises(error) as caught:
+            push(client)
+        assert says_maybe(caught.value)
+        assert [body for _, body in wire.sent] == [wire.sent[0][1]] * len(acts)
 
 
-def test_where_the_daemon_said_that_it_is_taking_this_very_push_it_keeps_its_id() -> None:
-    wire = Wire(httpx2.ReadTimeout("slow"), told(409, detail="promised"), away(), away())
-    with wire.client() as client, pytest.raises(Unavailable):
+async def test_the_async_client_says_so_as_well() -> None:
+    client = AsyncClient(TWO)
+    client.client.close()
+    client.client = Wire(slow(), away()).client()
+    async with client:
+        with pytest.raises(TimedOut, match="may have taken"):
+            await client.push("mail", 1)
+
+
+@pytest.mark.parametrize("last", [[unsent] * 8, [away] * 2, [busy] * 2, [unconfirmed] * 2, [slow] * 2, [promised] * 3])
+def test_where_the_daemon_said_that_it_is_taking_this_very_push_it_keeps_its_id(last: list[Act]) -> None:
+    wire = Wire(slow(), promised(), *[act() for act in last])
+    with wire.client() as client, pytest.raises(TimedOut, match="may have taken"):
         client.push("mail", 1)
     assert len({body["job_id"] for _, body in wire.sent}) == 1
+    assert not wire.acts
+
+
+@pytest.mark.parametrize("job", [{"job_id": "mine"}, {"unique": "key"}, {"group": "some"}], ids=str)
+def test_what_the_store_has_to_confirm_may_be_taken_where_a_503_does_not_deny_it(job: dict[str, str]) -> None:
+    for act, maybe in ((unconfirmed, True), (away, False), (busy, False)):
+        with Wire(act()).client(ONE) as client, pytest.raises(Unavailable) as caught:
+            client.push_one({"name": "mail", **job})
+        assert caught.value.maybe_taken is maybe
+
+
+def test_where_nothing_is_to_be_confirmed_and_in_a_look_a_503_is_told_as_it_is() -> None:
+    with Wire(told(503, detail="it stops")).client(ONE) as client, pytest.raises(Unavailable) as caught:
+        client.push("mail", 1)
+    assert not caught.value.maybe_taken
+    with Wire(slow(), told(503, detail="the store is away")).client() as client, pytest.raises(Unavailable):
+        client.get("a")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,7 +10,9 @@ import pytest
 import trio
 
 from jqd import App
-from jqd.client import AsyncClient, Client, Unavailable
+from jqd.cli import run
+from jqd.cli.exits import Exit
+from jqd.client import AsyncClient, Client, Unavailable, Unreachable
 from tests.directories import short_directory
 from tests.live.harness import QUICK, Daemon, ingested, pair
 from tests.live.test_tokens import jqd
@@ -21,8 +23,9 @@ PUSHES = 5
 
 
 @contextmanager
-def cut(daemon: Daemon) -> Iterator[tuple[str, list[bytes]]]:
-    """The URL of a door to `daemon` that passes requests on and hangs up instead of answering; and what it heard."""
+def cut(daemon: Daemon, then: Callable[[], object] = bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """The URL of a door to `daemon` that passes requests on, calls `then` and hangs up instead of answering; and what
+    it heard."""
     host, _, port = daemon.bind.rpartition(":")
     answers: list[bytes] = []
     stop = threading.Event()
@@ -40,6 +43,7 @@ def cut(daemon: Daemon) -> Iterator[tuple[str, list[bytes]]]:
                     request += client.recv(1 << 16)
                 onward.sendall(request)
                 answers.append(onward.recv(1 << 16))
+                then()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.1)
@@ -92,17 +96,26 @@ def test_a_push_whose_answer_was_lost_counts_once_at_the_next_daemon(tmp_path: P
             assert waiting(two, "late") >= 1
 
 
-def test_while_the_store_is_away_a_push_goes_to_one_daemon_without_an_id() -> None:
-    """Not where one may have taken it: the door brings its request to the first, and no answer back."""
+def test_while_the_store_is_away_a_push_goes_to_one_daemon_without_an_id(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not where one may have taken it: the door brings its request to the first, and no answer back. The error says so,
+    lest the program that pushed it does so again, under a new id."""
     with pair(QUICK) as (server, one, two, _):
         both = f"{one.url},{two.url}"
-        server.kill()
+        with (
+            cut(one, server.kill) as (door, answers),
+            Client([door, two.url]) as client,
+            pytest.raises(Unreachable, match="may have arrived") as caught,
+        ):
+            client.push("unsure")
+        assert b" 201 " in answers[0]
+        assert caught.value.sent
         with Client(both) as client:
             ids = [client.push("alone", n) for n in range(PUSHES)] + client.push_many([{"name": "alone"}] * PUSHES)
         ids += [jqd("push", "alone", "1", "--url", both), trio.run(push_async, both)]
-        with cut(one) as (door, answers), Client([door, two.url]) as client, pytest.raises(Unavailable):
-            client.push("alone", "unsure")
+        with cut(one) as (door, answers):
+            assert run(["push", "alone", "1", "--url", f"{door},{two.url}"]) == Exit.UNREACHABLE
         assert b" 503 " in answers[0]
+        assert "may have arrived" in capsys.readouterr().err
         with Client(both) as client, pytest.raises(Unavailable, match="only the store knows whose a job_id is"):
             client.push("alone", job_id="mine")
         server.start()
@@ -110,6 +123,7 @@ def test_while_the_store_is_away_a_push_goes_to_one_daemon_without_an_id() -> No
             for job_id in ids:
                 assert ingested(client, job_id).name == "alone"
         assert waiting(two, "alone") == len(set(ids)) == 2 * PUSHES + 2
+        assert waiting(two, "unsure") == 1
 
 
 async def push_async(urls: str) -> str:
