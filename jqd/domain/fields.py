@@ -129,7 +129,7 @@ def _failed_check(hint: Any, value: Any) -> str:
         return ""
     try:
         for meta in _metas(hint):
-            if meta.extra:
+            if meta.extra and "check" in meta.extra:
                 meta.extra["check"](value)
     except ValueError as error:
         return str(error)
