@@ -25,6 +25,10 @@ def away() -> httpx2.Response:
     return told(503, detail="the store does not answer", type=IdsUnknown.problem)
 
 
+def busy() -> httpx2.Response:
+    return told(429, detail="too much waits already")
+
+
 class Wire:
     """Answers in order, and keeps what was sent where."""
 
@@ -44,7 +48,7 @@ class Wire:
 
 
 @pytest.mark.parametrize(
-    "before", [away, lambda: httpx2.ConnectError("refused"), lambda: httpx2.ConnectTimeout("slow")]
+    "before", [away, busy, lambda: httpx2.ConnectError("refused"), lambda: httpx2.ConnectTimeout("slow")]
 )
 def test_it_goes_to_one_daemon_without_an_id_where_none_may_have_taken_it(before: Any) -> None:
     wire = Wire(before(), away(), told(201, job_id="theirs", ack="fsync"))
@@ -56,10 +60,6 @@ def test_it_goes_to_one_daemon_without_an_id_where_none_may_have_taken_it(before
 
 def unconfirmed() -> httpx2.Response:
     return told(503, detail="the jobs are in the journal, but the store could not confirm their ids")
-
-
-def busy() -> httpx2.Response:
-    return told(429, detail="too much waits already")
 
 
 def promised() -> httpx2.Response:
