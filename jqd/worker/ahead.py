@@ -24,11 +24,12 @@ class _Speed:
         self.in_hand = self.ended = 0
         self.rate = self.busy_s = self.since_s = 0.0
 
-    def count(self, come: int, ended: int, now_s: float) -> None:
+    def count(self, come: int, gone: int, ended: int, now_s: float) -> None:
+        """`ended`: those of `gone` that ran."""
         if self.in_hand:
             self.busy_s += now_s - self.since_s
         self.since_s = now_s
-        self.in_hand += come - ended
+        self.in_hand += come - gone
         self.ended += ended
         if self.busy_s >= SAMPLE_S:
             sample = self.ended / self.busy_s
@@ -44,10 +45,11 @@ class Ahead:
         self._none_until_s = float("-inf")
 
     def came(self, jobtype: str, jobs: int, now_s: float) -> None:
-        self._speeds.setdefault(jobtype, _Speed()).count(jobs, 0, now_s)
+        self._speeds.setdefault(jobtype, _Speed()).count(jobs, 0, 0, now_s)
 
-    def ended(self, jobtype: str, now_s: float) -> None:
-        self._speeds[jobtype].count(0, 1, now_s)
+    def ended(self, jobtype: str, now_s: float, *, ran: bool = True) -> None:
+        """`ran`: it was not handed back or cancelled, which would tell nothing of its speed."""
+        self._speeds[jobtype].count(0, 1, int(ran), now_s)
 
     def rest(self, now_s: float) -> None:
         """Ask for nothing ahead for a while: what came was no job to wait here."""

@@ -54,14 +54,20 @@ class PendingJobs:
                 give(free, queue.popleft(), False)
         return bool(self._trials)
 
+    def room(self, kind: Kind, process_pool: Iterable[Process]) -> int:
+        """Return how many ordinary items may begin at once; below 0: so many wait."""
+        open_ = self._open(kind, process_pool)
+        return len(open_) * self._at_once(kind) - sum(len(p.held) for p in open_) - len(self._ordinary[kind])
+
     def _free(self, kind: Kind, process_pool: Iterable[Process]) -> Process | None:
-        room = 1 if kind == "plain" else self._tasks
-        free = [
-            p
-            for p in process_pool
-            if p.kind == kind and p.is_open and not p.is_extra and not p.is_on_trial and len(p.held) < room
-        ]
+        free = [p for p in self._open(kind, process_pool) if len(p.held) < self._at_once(kind)]
         return min(free, key=lambda process: len(process.held), default=None)
+
+    def _open(self, kind: Kind, process_pool: Iterable[Process]) -> list[Process]:
+        return [p for p in process_pool if p.kind == kind and p.is_open and not p.is_extra and not p.is_on_trial]
+
+    def _at_once(self, kind: Kind) -> int:
+        return 1 if kind == "plain" else self._tasks
 
 
 def kind_of(job: Declared) -> Kind:

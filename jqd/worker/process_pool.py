@@ -74,6 +74,15 @@ class ProcessPool(Executor):
     def jobs(self) -> Mapping[str, Declaration]:
         return MappingProxyType(self._jobs)
 
+    def free(self, jobtype: str | None = None) -> int:
+        """Return how many jobs of a type may begin at once, or of that of which most may; below 0: so many wait.
+
+        A process that was killed counts again when its place is filled.
+        """
+        job = self._jobs.get(jobtype or "")
+        kinds = {kind_of(each) for each in ([job] if job else self._jobs.values())}
+        return max((self._waiting.room(kind, self._process_pool) for kind in kinds), default=0)
+
     # ------------------------------------------------------------ of Hands
 
     @property

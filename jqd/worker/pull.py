@@ -20,10 +20,11 @@ from jqd.worker.ahead import Ahead
 from jqd.worker.attempt_output import Output
 from jqd.worker.batch import LeasedBatch
 from jqd.worker.lease import INVALID_RESPONSE, REPORT_JOBS_MAX, UNREADABLE, Lease, NoLease, Outcome, ask
+from jqd.worker.process_pool import ProcessPool
 from jqd.worker.refusal import Message
 from jqd.worker.register import Registration
 from jqd.worker.service import Service
-from jqd.worker.wire import MSGPACK, BatchIn, JobIn
+from jqd.worker.wire import CANCELLED_STATUS, MSGPACK, BatchIn, JobIn
 
 SILENCE_S_DEFAULT = 10.0  # a worker that is silent for so long has died: its jobs run again elsewhere
 REST_S = 1.0  # after an answer that has no jobs, and while nothing can be run here
@@ -58,9 +59,12 @@ class Puller:
         places: Sequence[Registration],
         http: httpx2.AsyncClient,
         *,
+        process_pool: ProcessPool | None = None,
         silence_s: float = SILENCE_S_DEFAULT,
         clock: Clock | None = None,
     ) -> None:
+        """`process_pool`: what runs the jobs of the service, where that is not this process."""
+        self._process_pool = process_pool
         self._service, self._places, self._http, self._silence_s = service, places, http, silence_s
         self._clock = clock or SystemClock()
         self._freed, self._coming = trio.Event(), 0  # jobs that are leased, and not in the service yet
@@ -85,20 +89,20 @@ class Puller:
             if not place.is_known or self._service.refusing() is not None:
                 await self._rest(REST_S / 4)
             elif (wanted := self._wanted()) < 1:
-                if self._freed.is_set():  # else the task of another store waits for it
-                    self._freed = trio.Event()
-                await self._wait_freed()
+                await self._wait_freed(REST_S / 4)  # a process that takes the place of a killed one sets no event
             elif (leased := await self._lease(place, wanted)) is not None:
                 self._coming += len(leased.jobs)
-                leases.start_soon(self._work, place, leased)
+                if not await leases.start(self._work, place, leased):
+                    await self._wait_freed(REST_S)  # all went back: there may be room for the other kind only
 
-    @property
-    def _slots(self) -> int:
-        return self._service.free + self._service.jobs_in_hand
+    def _free(self, jobtype: str | None = None) -> int:
+        """Return how many jobs of a type, or of any, may begin at once; below 0: so many wait."""
+        free, process_pool = self._service.free, self._process_pool
+        return free if process_pool is None else min(free, process_pool.free(jobtype))
 
     def _wanted(self) -> int:
-        here = self._service.jobs_in_hand + self._coming
-        return self._ahead.wanted(self._slots, here, self._clock.mono_s())
+        in_hand = self._service.jobs_in_hand
+        return self._ahead.wanted(self._free() + in_hand, in_hand + self._coming, self._clock.mono_s())
 
     async def _lease(self, place: Registration, wanted: int) -> _Leased | None:
         asked = {"worker_id": place.worker_id, "max_jobs": min(wanted, REPORT_JOBS_MAX), "heartbeat": self._silence_s}
@@ -111,18 +115,23 @@ class Puller:
             return None
         return leased if leased.lease_id is not None else None
 
-    async def _work(self, place: Registration, leased: _Leased) -> None:
-        """Run the jobs of a lease, and report them until a daemon has taken them all."""
+    async def _work(self, place: Registration, leased: _Leased, task_status: trio.TaskStatus[bool]) -> None:
+        """Run the jobs of a lease, and report them until a daemon has taken them all. `task_status`: whether any
+        stay."""
         service, lease_id, jobs = self._service, leased.lease_id or "", leased.jobs
         self._coming -= len(jobs)
+        self._freed.set()  # what goes back took up no room
         kept, back = ([], jobs) if service.refusing() is not None else self._sorted(jobs)
+        task_status.started(bool(kept))
 
         def daemon() -> str:
             return place.daemon
 
         def settle(job_id: str, outcome: bytes) -> None:
-            lease.put(_read(job_id, outcome))
-            self._ahead.ended(jobs[0].name, self._clock.mono_s())
+            told = _read(job_id, outcome)
+            lease.put(told)
+            ran = told.type != "refused" and told.status != CANCELLED_STATUS
+            self._ahead.ended(jobs[0].name, self._clock.mono_s(), ran=ran)
             self._freed.set()
 
         lease = Lease(lease_id, [job.job_id for job in jobs], self._http, daemon, self._silence_s, place.hurry)
@@ -142,9 +151,9 @@ class Puller:
         """Return the jobs of a lease that may stay here, if only for their turn, and those that go back untried: too
         many for their jobtype, or their last attempt and not to begin at once."""
         service, now_s, jobtype = self._service, self._clock.mono_s(), jobs[0].name
-        begin = max(0, service.free)
+        begin, in_hand = max(0, self._free(jobtype)), service.jobs_in_hand
         self._ahead.came(jobtype, 0, now_s)
-        room = max(begin, self._ahead.window(self._slots, now_s) - service.jobs_in_hand)
+        room = max(begin, self._ahead.window(self._free() + in_hand, now_s) - in_hand)
         kept, back = list(jobs[:begin]), list(jobs[room:])
         for job in jobs[begin:room]:
             (back if job.attempt > job.max_retry else kept).append(job)
@@ -153,10 +162,13 @@ class Puller:
         self._ahead.came(jobtype, len(kept), now_s)
         return kept, back
 
-    async def _wait_freed(self) -> None:
-        async with trio.open_nursery() as nursery:
-            for event in (self._freed, self.stopping):
-                nursery.start_soon(_then_cancel, event, nursery)
+    async def _wait_freed(self, seconds: float) -> None:
+        if self._freed.is_set():  # else the task of another store waits for it
+            self._freed = trio.Event()
+        with trio.move_on_after(seconds):
+            async with trio.open_nursery() as nursery:
+                for event in (self._freed, self.stopping):
+                    nursery.start_soon(_then_cancel, event, nursery)
 
     async def _rest(self, seconds: float) -> None:
         with trio.move_on_after(seconds):

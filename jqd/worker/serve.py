@@ -123,7 +123,7 @@ async def serve(
             beat, ended = Watchdog(service.tasks, SystemClock()).beat, partial(_end_if_refused, slots, signalled)
             for task in (beat, service.attempts.lines.run, beats.run, watch, reload, ended):
                 beside.start_soon(task)
-            puller = Puller(service, places, http, silence_s=silence_s) if pull else None
+            puller = Puller(service, places, http, process_pool=process_pool, silence_s=silence_s) if pull else None
             await _stay(places, puller, service, signalled, drain_s)
             signalled.end(force if signals else None)
         beside.cancel_scope.cancel()

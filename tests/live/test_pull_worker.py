@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -127,6 +128,7 @@ def test_what_is_in_hand_ends_and_is_reported_before_it_stops(shared_daemon: Dae
         at_work = client.push("patient", 2, keep_result=True)
         wait_for(lambda: worker.noted("start") == 1, "it does not begin")
         worker.child.send_signal(signal.SIGTERM)
+        wait_for(lambda: "worker.draining" in worker.log.read_text(), "it is not told to stop")
         later = client.push("square", {"n": 1})
         assert client.result(at_work, wait=WAIT_S) == 2
         assert worker.child.wait(timeout=WAIT_S) == 0
@@ -162,6 +164,36 @@ def test_the_jobs_of_a_killed_worker_run_again_elsewhere(shared_daemon: Daemon, 
             assert client.result(job_id, wait=WAIT_S) == 1
             assert client.get(job_id).attempts == 2
             assert worker.stop() == 0, worker.log.read_text()
+
+
+def test_after_a_job_past_its_timeout_the_only_process_of_a_worker_runs_the_next_one(shared_daemon: Daemon) -> None:
+    with short_directory() as base, Client(shared_daemon.url) as client:
+        (base / "book.code").write_text("one")
+        flags = ("--processes", "1", "--concurrency", "1")
+        with pulling(shared_daemon, base, *flags, app="crew", job="hang") as worker:
+            for _ in range(4):  # whether it asks while the dead one still counts is a matter of luck
+                late = client.push("hang", str(base / "child"), timeout=0.5)
+                (info,) = client.wait([late], timeout=WAIT_S)
+                assert info.state == "failed"
+            assert client.result(client.push("work", 0.0), wait=WAIT_S)[0] == "one"
+            assert worker.stop() == 0, worker.log.read_text()
+
+
+def test_a_worker_with_one_process_holds_one_job_and_its_death_costs_that_one_alone(shared_daemon: Daemon) -> None:
+    with short_directory() as base, Client(shared_daemon.url) as client:
+        (base / "book.code").write_text("one")
+        flags = ("--processes", "1", "--silence", "2s", "--jobs", "work")
+        with pulling(shared_daemon, base, *flags, app="crew", job="work") as worker:
+            ids = [client.push("work", 600.0, max_retry=0, timeout=3_600) for _ in range(12)]
+            wait_for(lambda: worker.noted("start") == 1, "it does not begin")
+            os.killpg(worker.child.pid, signal.SIGKILL)
+        wait_for(lambda: "failed" in {client.get(each).state for each in ids}, "nobody misses it")
+        wait_for(lambda: "running" not in {client.get(each).state for each in ids}, "some are missed later")
+        found = Counter((info.state, info.attempts) for info in map(client.get, ids))
+        assert found == {("failed", 1): 1, ("waiting", 0): 11}
+        for each in ids:
+            if client.get(each).state == "waiting":
+                client.cancel(each)
 
 
 def test_a_worker_that_died_is_silent_soon_and_unknown_where_nobody_can_tell() -> None:

@@ -50,6 +50,20 @@ def test_the_slowest_jobtype_of_the_last_seconds_decides() -> None:
     assert ahead.window(SLOTS, now_s) == pytest.approx(wide, rel=0.1)
 
 
+def test_jobs_that_did_not_run_say_nothing_of_the_speed() -> None:
+    ahead = Ahead()
+    now_s = worked(ahead, "slow", 0.2, 0.0)
+    for _ in range(40):
+        ahead.came("slow", 100, now_s)
+        for _ in range(100):
+            ahead.ended("slow", now_s, ran=False)
+        now_s += 0.01
+    now_s = worked(ahead, "slow", 0.2, now_s)
+    assert ahead.window(SLOTS, now_s) == SLOTS
+    assert ahead.window(SLOTS, now_s + MEMORY_S + 1) == SLOTS
+    assert not ahead._speeds, "it is forgotten: none of them is in hand"
+
+
 def test_nothing_goes_ahead_for_a_while_if_told_so() -> None:
     ahead = Ahead()
     now_s = worked(ahead, "quick", 0.002, 0.0)

@@ -10,6 +10,9 @@ import msgspec
 import trio
 
 from jqd import App
+from jqd.worker.attempt import Attempts
+from jqd.worker.executors import InProcess
+from jqd.worker.process_pool import ProcessPool
 from jqd.worker.pull import Puller
 from jqd.worker.register import Registration, Slots
 from jqd.worker.service import Service, ServiceConfig
@@ -79,12 +82,14 @@ class FakeDaemon:
 
 
 @asynccontextmanager
-async def pulling(daemon: FakeDaemon, concurrency: int = 4) -> AsyncIterator[tuple[Puller, Service]]:
-    service = Service(app.jobs, ServiceConfig(concurrency=concurrency), clock=TrioClock())
+async def pulling(
+    daemon: FakeDaemon, concurrency: int = 4, service: Service | None = None, pool: ProcessPool | None = None
+) -> AsyncIterator[tuple[Puller, Service]]:
+    service = service or Service(app.jobs, ServiceConfig(concurrency=concurrency), clock=TrioClock())
     slots, source = Slots(lambda: concurrency, 500), random.Random(1)
     card = {"name": "w", "jobs": list(app.jobs)}
     place = Registration(URL, lambda: card, slots, worker_id="w", http=daemon.http, source=source)
-    puller = Puller(service, [place], daemon.http, clock=TrioClock())
+    puller = Puller(service, [place], daemon.http, process_pool=pool, clock=TrioClock())
     async with trio.open_nursery() as nursery, daemon.http:
         nursery.start_soon(place.run)
         nursery.start_soon(puller.run)
@@ -129,6 +134,39 @@ async def test_it_asks_for_as_many_as_can_begin_and_for_none_while_none_can(auto
         await trio.sleep(20)
         assert list(daemon.taken) == ["a", "c"]
         assert len(daemon.polled) > polls
+
+
+class Laden(InProcess):
+    """Has jobs at work that nobody waits for any more, as many as a test says."""
+
+    laden = 0
+
+    @property
+    def orphans(self) -> int:
+        return self.laden
+
+
+async def test_room_that_no_outcome_tells_of_is_found(autojump_clock: None) -> None:
+    daemon, clock = FakeDaemon([job("a", "odd")]), TrioClock()
+    executor = Laden(Attempts(clock), concurrency=1, clock=clock)
+    executor.laden = 1
+    async with pulling(daemon, service=Service(app.jobs, ServiceConfig(1), clock=clock, executor=executor)):
+        await trio.sleep(50)
+        assert not daemon.polled
+        executor.laden = 0
+        await trio.sleep(2)
+        assert list(daemon.taken) == ["a"]
+
+
+async def test_what_goes_back_all_at_once_is_not_asked_for_again_at_once(autojump_clock: None) -> None:
+    daemon, clock = FakeDaemon(*[[job(f"a{n}", "odd")] for n in range(500)]), TrioClock()
+    executor = Laden(Attempts(clock), concurrency=1, clock=clock)
+    service = Service(app.jobs, ServiceConfig(1), clock=clock, executor=executor)
+    async with pulling(daemon, service=service) as (puller, _):
+        puller._sorted = lambda jobs: ([], list(jobs))  # type: ignore[method-assign]
+        await trio.sleep(10)
+        assert {how["type"] for how in daemon.taken.values()} == {"refused"}
+        assert 5 <= len(daemon.taken) <= 12
 
 
 async def test_of_quick_jobs_it_asks_for_more_and_what_was_too_much_or_has_no_other_attempt_goes_back(
