@@ -133,7 +133,12 @@ class Flows:
         matched = changed = 0
         while True:  # a call for each 10,000 jobs
             body = encode(fields) if fields else None
-            answer = self._http.call_for_map("a call about jobs", "POST", path, body=body, wait_s=LOOK_S)
+            try:
+                answer = self._http.call_for_map("a call about jobs", "POST", path, body=body, wait_s=LOOK_S)
+            except JqdClientError as error:
+                if matched:
+                    error.args = (f"{error} (before that {matched} jobs matched, {changed} were changed)",)
+                raise
             matched, changed = matched + int(answer["matched"]), changed + int(answer["changed"])
             if not answer.get("cursor"):
                 return Changed(matched, changed, whole=answer.get("whole", True))

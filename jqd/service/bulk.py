@@ -95,8 +95,8 @@ class Tally(msgspec.Struct):
     """With a cursor only, as `of`."""
     of: Of = msgspec.UNSET
     whole: bool | msgspec.UnsetType = msgspec.UNSET
-    """Of a flow: false where some of its jobs are on their way into the store, or behind a million links. Ask again, or
-    of a job further away."""
+    """Of a flow: false where some of its jobs are on their way into the store, or behind a million links, or may be
+    left out: the cursor is from another daemon, or a minute old. Ask again, or of a job further away."""
     refused: list[Refused] | msgspec.UnsetType = msgspec.UNSET
     """Named jobs, or a flow's, that were not changed, and why."""
 

@@ -50,11 +50,13 @@ async def retry_flow(services: Services, given: str, begin: int, breathe: Breath
     """Try anew the jobs of a flow that failed, or were cancelled because of a parent: one part of it, as of a cancel.
     Of several parts one child or other may fail again, for a parent further away. Raises NotFound."""
     flow, end = await part(services, "retry", given, begin, breathe)
+    its = flow.jobs.keys()
     if begin or end:
         flow = await with_parents(services, flow, breathe)
-    if not dry_run:
-        await noted(services, "flow retry", given)
-    return _told(await retry_all(services, flow, dry_run=dry_run), flow, end)
+    if dry_run:  # parents that lie in another part are counted there
+        return _told(Tally(matched=len(_due(services, flow).keys() & its)), flow, end)
+    await noted(services, "flow retry", given)
+    return _told(await retry_all(services, flow), flow, end)
 
 
 def _told(tally: Tally, flow: Flow, end: int) -> Tally:
@@ -83,7 +85,7 @@ async def cancel_all(
 async def retry_all(services: Services, flow: Flow, *, dry_run: bool = False) -> Tally:
     """Try anew what failed, parents before what waits for them. What cannot be for the moment, and what waits for it,
     is told as refused (503): the same call goes on with it. Raises Interrupted, and the first error if all failed."""
-    left = {job_id: row for job_id, row in flow.jobs.items() if _is_due(flow, row) and _may_change(services, row)}
+    left = _due(services, flow)
     tally = Tally(matched=len(left))
     if dry_run:
         return tally
@@ -121,9 +123,10 @@ async def retry_all(services: Services, flow: Flow, *, dry_run: bool = False) ->
     return tally
 
 
-def _is_due(flow: Flow, row: Linked) -> bool:
-    """Return whether a retry of the flow retries this job: it failed, or was cancelled for its parent."""
-    return row.state == State.FAILED or bool(flow.cancelled_for(row))
+def _due(services: Services, flow: Flow) -> dict[str, Linked]:
+    """Return the jobs that a retry of the flow retries: they failed, or were cancelled for a parent."""
+    due = {job_id: row for job_id, row in flow.jobs.items() if row.state == State.FAILED or flow.cancelled_for(row)}
+    return {job_id: row for job_id, row in due.items() if _may_change(services, row)}
 
 
 def _may_change(services: Services, row: Linked) -> bool:

@@ -50,7 +50,8 @@ class Flow(NamedTuple):
     names: Mapping[str, str]
     """Pusher's own id, with its tenant → id."""
     is_whole: bool
-    """False: there are more than FLOW_MAX jobs, or LINKS_MAX links, or what was pushed here is not all in the store."""
+    """False: there are more than FLOW_MAX jobs, or LINKS_MAX links, or what was pushed here is not all in the store; or
+    another walk found the parts before."""
 
     def cancelled_for(self, job: Linked) -> str:
         """Return the parent for which a job was cancelled, as far as is known here; else "". That may have begun anew
@@ -118,6 +119,8 @@ class Walk:
         """`first`: the id of the job to begin with. `began_s`: by the monotonic clock. `is_taken`: in parts, so that
         LINKS_MAX alone bounds it."""
         self.began_s = began_s
+        self.is_anew = False
+        """It passed over jobs that another walk found, perhaps in another order: some may be left out."""
         self._is_taken = is_taken
         self._taken: set[str] = set()
         self.links = 0
@@ -278,11 +281,12 @@ async def part(services: Services, act: str, given: str, begin: int, breathe: Br
         walk = await _begin(services, given, breathe, is_taken=True)
         for _ in range(begin // FLOW_MAX):
             await walk.take(services, breathe)
+        walk.is_anew = begin > 0
     flow = await walk.take(services, breathe)
     end = 0 if walk.is_over else begin + FLOW_MAX
     if end:
         recent.keep(services.principal, key, end, walk)
-    return Part(flow, end)
+    return Part(flow._replace(is_whole=flow.is_whole and not walk.is_anew), end)
 
 
 async def with_parents(services: Services, flow: Flow, breathe: Breathe) -> Flow:

@@ -6,7 +6,7 @@ import httpx2
 import msgspec
 import pytest
 
-from jqd.client import Changed, Client, GroupWaits, JqdClientError
+from jqd.client import Changed, Client, GroupWaits, JqdClientError, NotFound
 
 
 def job(job_id: str) -> dict[str, Any]:
@@ -22,7 +22,8 @@ def client_of(*answers: Any) -> tuple[Client, list[tuple[str, str, Any]]]:
         body = msgspec.msgpack.decode(request.content) if request.content else None
         asked.append((request.method, request.url.raw_path.decode(), body))
         headers = {"content-type": "application/msgpack"}
-        return httpx2.Response(200, content=msgspec.msgpack.encode(left.pop(0)), headers=headers)
+        told = left.pop(0)
+        return httpx2.Response(told.get("status", 200), content=msgspec.msgpack.encode(told), headers=headers)
 
     return Client("http://here", transport=httpx2.MockTransport(answer)), asked
 
@@ -70,3 +71,13 @@ def test_a_flow_of_more_jobs_than_one_call_takes_is_changed_whole() -> None:
     assert client.retry_flow("a", dry_run=True) == Changed(9, 6, whole=False)
     said = [{"dry_run": True} | more for more in ({}, {"cursor": "!3"}, {"cursor": "!6"})]
     assert [body for *_, body in asked] == said
+
+
+def test_what_was_changed_before_a_call_failed_is_said() -> None:
+    client, _ = client_of({"matched": 3, "changed": 2, "cursor": "!3"}, {"status": 404, "detail": "no such job"})
+    with pytest.raises(NotFound, match=r"no such job.*3 jobs matched, 2 were changed"):
+        client.cancel_flow("a")
+    client, _ = client_of({"status": 404, "detail": "no such job"})
+    with pytest.raises(NotFound) as told:
+        client.cancel_flow("a")
+    assert "matched" not in str(told.value)
