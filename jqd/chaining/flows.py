@@ -38,8 +38,9 @@ COMPLAIN_S = 60.0  # a parent may be on its way for some seconds
 
 GONE = "gone"  # how a parent ended that nobody knows any more
 
-Release = Callable[[str, str], Awaitable[bool]]
-"""Lets a child go on: its id, and the first parent that did not succeed or "". False: to be tried again.
+Release = Callable[[str, str, str], Awaitable[bool]]
+"""Lets a child go on: its id, the first parent that did not succeed or "", and `Flow.mark` of its parents. False: to be
+tried again.
 
 Raises JournalRefused, StoreAway, StoreRefused."""
 
@@ -173,7 +174,9 @@ class Flows:
         }
         # The others go on, have ended, or have failed for a parent and expire in a moment.
         over = {each.job.id for each in follow} - children.keys()
-        await self._store.note_parents([ParentNote(child, size=NEW, stage=rest_until_ms) for child in children])
+        marks = {child: each.job.flow.mark for child, each in children.items() if each.job.flow is not None}
+        new = [ParentNote(child, size=NEW, stage=rest_until_ms, mark=mark) for child, mark in marks.items()]
+        await self._store.note_parents(new)
         pairs = [pair for each in follow for pair in _pairs(each.job)]
         found, failed = await self._watch(pairs)
         away = {pair.child for place, pair in enumerate(pairs) if place not in found}
@@ -184,7 +187,8 @@ class Flows:
                 continue
             how = one.how if one.how is not None else self._unknown(pair, one)
             stage = "" if how == GONE else one.stage
-            asked[pair.child].notes.append(ParentNote(pair.child, one.id or pair.parent, how or "", stage=stage))
+            note = ParentNote(pair.child, one.id or pair.parent, how or "", stage=stage, mark=marks[pair.child])
+            asked[pair.child].notes.append(note)
             if how is None:
                 asked[pair.child] = asked[pair.child]._replace(is_known=False)
         notes = [note for each in asked.values() for note in _with_size(each.notes)]
@@ -258,10 +262,10 @@ class Flows:
         failed: list[StoreAway | StoreRefused | JournalRefused] = []
         limiter = trio.CapacityLimiter(RELEASES)
 
-        async def release(child: str, parent: str) -> None:
+        async def release(child: str, each: Standing) -> None:
             async with limiter:
                 try:
-                    if await self._release(child, parent):
+                    if await self._release(child, each.failed, each.mark):
                         return
                 except (StoreAway, StoreRefused, JournalRefused) as error:
                     failed.append(error)
@@ -270,7 +274,7 @@ class Flows:
         async with trio.open_nursery() as nursery:
             for child, each in standing.items():
                 if each.is_done:
-                    nursery.start_soon(release, child, each.failed)
+                    nursery.start_soon(release, child, each)
         if failed:
             raise failed[0]
         return left

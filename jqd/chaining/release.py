@@ -59,21 +59,24 @@ class Room:
         self._left += size_bytes
 
 
-async def release(services: Services, job_id: str, failed: str) -> bool:
-    """Release the job whose parents have ended; `failed`: the first of them that did not succeed, or "".
+async def release(services: Services, job_id: str, failed: str, mark: str) -> bool:
+    """Release the job whose parents have ended; `failed`: the first of them that did not succeed, or ""; `mark`: which
+    parents these are.
 
-    Returns False when the store has not applied the job yet, or is being told what it forgot: ask again. Raises
-    JournalRefused, StoreAway, StoreRefused.
+    Returns False when the store has not applied the job yet, or is being told what it forgot, and when the job was
+    replaced by one that waits for other parents: ask again. Raises JournalRefused, StoreAway, StoreRefused.
     """
     async with services.feature(ReleaseRoom).limiter("release", RELEASES, services, job_id):
-        return await _release(services, job_id, failed)
+        return await _release(services, job_id, failed, mark)
 
 
-async def _release(services: Services, job_id: str, failed: str) -> bool:
+async def _release(services: Services, job_id: str, failed: str, mark: str) -> bool:
     try:
         view = await services.store.get_job(job_id)
         if not isinstance(view, JobView) or view.state is not State.BLOCKED or view.flow is None:
             return True  # it was released, cancelled or deleted meanwhile
+        if mark != view.flow.mark:
+            return False
         if failed and view.flow.on_parent_failure == "cancel":
             return await record_cancels(services, [view]) is not None
         fields: dict[str, Any] = {"failed": failed} if failed and view.flow.on_parent_failure == "fail" else {}

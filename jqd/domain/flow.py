@@ -7,6 +7,7 @@ after     the job is `blocked`: its date is BLOCKED until the loop `flows` has s
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any, Literal
 
 import msgspec
@@ -70,6 +71,11 @@ class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def is_blocked(self) -> bool:
         return bool(self.after) and (not self.released or bool(self.failed))
+
+    @property
+    def mark(self) -> str:
+        """The same for the same parents alone: a job may be replaced by one that waits for others."""
+        return blake2b("\n".join(self.after).encode(), digest_size=8).hexdigest()
 
 
 def unique_key(jobtype: str, unique: str) -> str:

@@ -226,6 +226,8 @@ async def _reserve(services: Services, view: JobView, kind: Kind) -> tuple[JobVi
             raise Conflict(f"job {_called(view)} cannot be {kind.value}: it was deleted")
         if isinstance(again, JobView):
             expect_allowed(services, [again.jobtype])  # it may have been replaced by one that is not for him
+            if kind is Kind.RELEASE and (again.flow is None or view.flow is None or again.flow.mark != view.flow.mark):
+                raise NotYet(f"job {_called(view)} waits for other jobs since")
             view = again
         if view.state not in ALLOWED[kind]:
             _refuse(view, kind)

@@ -79,6 +79,8 @@ class ParentNote(NamedTuple):
     """Number of all parents, once all are noted; NEW."""
     stage: int | str = ""
     """Of the parent; empty: it never began anew. With NEW: `rest_until_ms` of the `take_links` that gave the child."""
+    mark: str = ""
+    """Of the parents that were asked (`Flow.mark`): of other ones nothing is noted. Empty: the parent tells."""
 
 
 class Watched(NamedTuple):
@@ -102,6 +104,8 @@ class Standing(NamedTuple):
     """All of them have ended."""
     failed: str
     """The first that did not succeed."""
+    mark: str = ""
+    """Which parents: `Flow.mark`."""
 
 
 class Linked(NamedTuple):
@@ -216,8 +220,9 @@ class LinkMethods(ScriptMethods):
         standing: dict[str, Standing] = {}
         for some in in_steps(notes, KIN):
             answer = await self._caller.call("note_parents", *(one for note in some for one in note))
-            for child, done, failed in self._rows("parents", answer, 3):
-                standing[self._text("parents", child)] = Standing(done == 1, self._text("parents", failed))
+            for child, done, failed, mark in self._rows("parents", answer, 4):
+                said = self._text("parents", failed), self._text("parents", mark)
+                standing[self._text("parents", child)] = Standing(done == 1, *said)
         return standing
 
     async def drop_links(

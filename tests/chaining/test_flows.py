@@ -79,7 +79,7 @@ class Room:
     def settled(self, where: Collection[int]) -> bool:
         return self.unsettled.isdisjoint(where)
 
-    async def release(self, job_id: str, failed: str) -> bool:
+    async def release(self, job_id: str, failed: str, _: str) -> bool:
         if isinstance(self.refuses, Exception):
             raise self.refuses
         view = await self.stores[0].get_job(job_id)

@@ -10,7 +10,7 @@ from jqd.store.methods import STEP_JOBS
 from tests.contract.bench import StoreBench
 
 MANY = 10_000
-WORDS = {"watch_parents": (4, KIN), "note_parents": (5, KIN), "drop_outbox": (2, STEP_JOBS)}
+WORDS = {"watch_parents": (4, KIN), "note_parents": (6, KIN), "drop_outbox": (2, STEP_JOBS)}
 """Script → words for one of them, and how many of them one call may be for."""
 
 

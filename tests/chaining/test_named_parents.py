@@ -12,7 +12,7 @@ from tests.contract.bench import StoreBench
 
 
 def flows_of(bench: StoreBench, released: list[tuple[str, str]]) -> Flows:
-    async def release(child: str, failed: str) -> bool:
+    async def release(child: str, failed: str, _: str) -> bool:
         released.append((child, failed))
         await trio.lowlevel.checkpoint()
         return True

@@ -33,7 +33,7 @@ def make(bench: StoreBench, home: int, **fields: Any) -> Job:
 async def test_children_here_are_asked_for_and_told_of_ends_while_another_partition_is_away(bench: StoreBench) -> None:
     released: list[str] = []
 
-    async def release(child: str, _: str) -> bool:
+    async def release(child: str, _: str, __: str) -> bool:
         released.append(child)
         await trio.lowlevel.checkpoint()
         return True

@@ -209,5 +209,60 @@ async def test_jobs_that_are_let_go_on_share_one_bound(edge: Whole, partitions: 
     for _ in range(at_once):
         limiter.acquire_on_behalf_of_nowait(object())
     with trio.move_on_after(0) as scope:
-        await release(services, child, "")
+        await release(services, child, "", "")
     assert scope.cancelled_caught, "it waits for its turn"
+
+
+async def _replaced(edge: Whole, *after: str) -> None:
+    child = {"name": "mail", "job_id": "child", "after": list(after), "replace": True}
+    told = await edge.call("POST", "/v1/jobs", child)
+    assert told.status in (200, 201), told.body
+    await edge.apply()
+
+
+async def test_a_child_that_is_replaced_waits_for_its_new_parents_whatever_becomes_of_the_old(edge: Whole) -> None:
+    old, new = await edge.push(name="late"), await edge.push(name="later")
+    await _replaced(edge, old)
+    await settle(edge)
+    await _replaced(edge, new)
+    await settle(edge)
+    (held,) = await edge.claim("late")
+    await edge.end(held, Fate.SUCCEEDED)
+    await settle(edge)
+    assert (await get(edge, "child"))["state"] == "blocked"
+    (held,) = await edge.claim("later")
+    await edge.end(held, Fate.SUCCEEDED)
+    await settle(edge)
+    assert (await get(edge, "child"))["state"] == "waiting"
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["others ask", "nobody asks yet"])
+@pytest.mark.parametrize("call", ["watch_parents", "note_parents", "get_job", "reserve_edit"])
+async def test_a_child_that_is_replaced_while_it_is_asked_about_waits_for_its_new_parents(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch, call: str, asks: bool
+) -> None:
+    """Once the old parent, which has ended, has been asked, or before that is noted, or as it is released for it."""
+    old, gone, new = await succeeded(edge, 1), await succeeded(edge, 2), await edge.push(name="later")
+    await _replaced(edge, old)
+    real, calls = getattr(edge.whole, call), list[int]()
+
+    async def replaced_then(*args: Any, **named: Any) -> Any:
+        if call == "note_parents":  # the first voids what was noted before
+            calls.append(len(calls))
+        answer = await real(*args, **named) if call == "watch_parents" else None
+        if not calls or calls == [0, 1]:
+            monkeypatch.setattr(edge.whole, call, real)
+            await _replaced(edge, gone, new)
+            while asks and await flows(edge).one_round() == 0.0:
+                pass
+        return answer if call == "watch_parents" else await real(*args, **named)
+
+    monkeypatch.setattr(edge.whole, call, replaced_then)
+    await settle(edge)
+    edge.clock.advance(REST_S + 1)
+    await settle(edge)
+    assert (await get(edge, "child"))["state"] == "blocked"
+    (held,) = await edge.claim("later")
+    await edge.end(held, Fate.SUCCEEDED)
+    await settle(edge)
+    assert (await get(edge, "child"))["state"] == "waiting"

@@ -30,7 +30,8 @@ async def told(bench: StoreBench, ended: Sequence[Parent]) -> dict[str, Standing
     standing: dict[str, Standing] = {}
     for each in ended:
         notes = [ParentNote(child, each.id, each.how, stage=each.stage) for child in each.children]
-        standing |= await bench.store.note_parents(notes)
+        said = await bench.store.note_parents(notes)
+        standing |= {child: one._replace(mark="") for child, one in said.items()}
     return standing
 
 
@@ -174,7 +175,8 @@ async def test_a_parent_owes_its_new_end_before_it_is_deleted(store_bench: Store
     assert await tell(store_bench) == {child.id: Standing(False, one.id)}
     assert await store_bench.store.delete_dead([one.id]) == [one.id]
     gone = ParentNote(child.id, one.id, "gone")
-    assert await store_bench.store.note_parents([gone]) == {child.id: Standing(False, one.id)}, "it had failed before"
+    said = await store_bench.store.note_parents([gone])
+    assert said[child.id]._replace(mark="") == Standing(False, one.id), "it had failed before"
 
 
 async def test_a_parent_that_is_gone_is_not_waited_for_again(store_bench: StoreBench) -> None:
@@ -211,3 +213,21 @@ async def test_no_end_is_told_before_the_store_was_told_all(store_bench: StoreBe
     await store_bench.store.renew_sysid(await store_bench.join("late"), through=True, settle=True)
     store_bench.clock.advance(REST_S)
     assert await tell(store_bench) == {child.id: Standing(True, one.id)}
+
+
+async def test_a_child_counts_the_parents_that_it_waits_for_now_alone(store_bench: StoreBench) -> None:
+    """It was replaced: one parent is told of, and asked about, that it waited for before; another is told of early."""
+    (before, one, two), child = await parents_and_child(store_bench, 3)
+    note = store_bench.store.note_parents
+    await note([ParentNote(child.id, size=NEW, mark="old"), ParentNote(child.id, before.id, mark="old")])
+    await note([ParentNote(child.id, size=NEW, mark="new")])
+    early = [ParentNote(child.id, before.id, "failed"), ParentNote(child.id, one.id, "succeeded")]
+    assert await note(early) == {child.id: Standing(False, "", "new")}
+    asked = [ParentNote(child.id, one.id, mark="new"), ParentNote(child.id, two.id, size=2, mark="new")]
+    assert await note(asked) == {child.id: Standing(False, "", "new")}
+    late = ParentNote(child.id, before.id, "failed", size=1, mark="old")
+    assert await note([late]) == {child.id: Standing(False, "", "new")}
+    failed = ParentNote(child.id, two.id, "failed", stage=1)
+    assert await note([failed]) == {child.id: Standing(True, two.id, "new")}
+    assert await note([failed._replace(how="", stage=2)]) == {child.id: Standing(False, "", "new")}, "of one beside"
+    assert await note([failed._replace(how="succeeded", stage=3)]) == {child.id: Standing(True, "", "new")}

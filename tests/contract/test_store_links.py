@@ -47,11 +47,11 @@ async def due(bench: StoreBench) -> Due:
 async def ask(bench: StoreBench, child: Job) -> Standing:
     """As the loop does for a blocked child."""
     assert child.flow is not None
-    await bench.store.note_parents([ParentNote(child.id, size=NEW)])
+    await bench.store.note_parents([ParentNote(child.id, size=NEW, mark=(mark := child.flow.mark))])
     found = await bench.store.watch_parents([WatchPair(child.id, "", parent, "") for parent in child.flow.after])
-    notes = [ParentNote(child.id, one.id, one.how or "", stage=one.stage) for one in found]
+    notes = [ParentNote(child.id, one.id, one.how or "", stage=one.stage, mark=mark) for one in found]
     notes[-1] = notes[-1]._replace(size=len(notes))
-    return (await bench.store.note_parents(notes))[child.id]
+    return (await bench.store.note_parents(notes))[child.id]._replace(mark="")
 
 
 async def tell(bench: StoreBench) -> dict[str, Standing]:
@@ -59,7 +59,7 @@ async def tell(bench: StoreBench) -> dict[str, Standing]:
     standing: dict[str, Standing] = {}
     for each in (await due(bench)).ended:
         notes = [ParentNote(child, each.id, each.how, stage=each.stage) for child in each.children]
-        standing |= await bench.store.note_parents(notes)
+        standing |= {child: one._replace(mark="") for child, one in (await bench.store.note_parents(notes)).items()}
         await bench.store.drop_links({each.entry: each.children}, stages={each.entry: each.stage})
     return standing
 

@@ -1,45 +1,52 @@
 -- What became of the parents of jobs that wait for them. Of jobs that wait for none any more, or are not here, nothing is noted.
 -- ARGV     now_ms, then per note: child; parent or nothing; how it ended, or nothing; how many parents it has, of which all are noted, or nothing; or "new":
 --          all that was noted of this child is void, unless its entry of `links` was taken or dropped since; the stage of the parent, or nothing: it has not
---          begun anew; of "new": until when (ms) that entry rests, as take_links told
--- Returns  per child, flat, in the order of their first notes: child, 1 when all its parents have ended, the first that did not succeed or nothing
+--          begun anew; of "new": until when (ms) that entry rests, as take_links told; of whom these were asked about, the mark of the parents (Flow.mark), or
+--          nothing: the parent tells
+-- Returns  per child, flat, in the order of their first notes: child, 1 when all its parents have ended, the first that did not succeed or nothing, the mark
 -- Errors   JQD_WRONG_TYPE
 -- Cost     O(notes)
 register('note_parents', {'allow-oom'}, function()
-  local FIRST, FIELDS = 2, 5
+  local FIRST, FIELDS = 2, 6
 
   expect('linked', 'links', 'later')
-  local children, known, is_blocked = {}, {}, {}
+  local children, known, is_blocked, marks = {}, {}, {}, {}
   for at = FIRST, #ARGV, FIELDS do
     local child = ARGV[at]
     if not known[child] then
       known[child], children[#children + 1] = true, child
       expect_kind(Links.parents_key(child), 'parents')
       is_blocked[child] = tonumber(redis.call('ZSCORE', K.later, child) or '0') >= Counts.BLOCKED_MS
+      marks[child] = redis.call('HGET', Links.parents_key(child), '=')
     end
   end
   for at = FIRST, #ARGV, FIELDS do
-    local child, parent, size = ARGV[at], ARGV[at + 1], ARGV[at + 3]
-    if not is_blocked[child] then
+    local child, parent, size, mark = ARGV[at], ARGV[at + 1], ARGV[at + 3], ARGV[at + 5]
+    if not is_blocked[child] or size ~= 'new' and mark ~= '' and mark ~= marks[child] then  -- it waits no more, or waits for others since
       parent = ''
     elseif size == 'new' then
       -- Who asked before may be heard after who asked since, and nobody would ask again.
       if ARGV[at + 4] == '' or redis.call('ZSCORE', K.links, 'w' .. child) == ARGV[at + 4] then
         redis.call('UNLINK', Links.parents_key(child))
         redis.call('ZADD', K.linked, 0, child)
+        marks[child] = mark ~= '' and mark
+        if marks[child] then
+          redis.call('HSET', Links.parents_key(child), '=', mark)
+        end
       end
     elseif size ~= '' then
       redis.call('HSET', Links.parents_key(child), '@', size)
     end
     if parent ~= '' then
       local how = ARGV[at + 2]
-      Links.note_parent(child, parent, how, tonumber(ARGV[at + 4]) or how == 'gone' and Links.STAGE_GONE or Links.stage_of(0, how ~= ''))
+      local stage = tonumber(ARGV[at + 4]) or how == 'gone' and Links.STAGE_GONE or Links.stage_of(0, how ~= '')
+      Links.note_parent(child, parent, how, stage, marks[child] and mark == '')
     end
   end
   local answer = {}
   for _, child in ipairs(children) do
-    local done, failed = Links.has_parents_ended(child)
-    answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = child, done, failed
+    local done, failed, mark = Links.has_parents_ended(child)
+    answer[#answer + 1], answer[#answer + 2], answer[#answer + 3], answer[#answer + 4] = child, done, failed, mark
   end
   return answer
 end)

@@ -151,8 +151,8 @@ class TrialDaemon:
         while await self._flows.one_round() == 0.0:
             await self.apply()
 
-    async def _release(self, job_id: str, failed: str) -> bool:
-        done = await release(self._services, job_id, failed)
+    async def _release(self, job_id: str, failed: str, mark: str) -> bool:
+        done = await release(self._services, job_id, failed, mark)
         if failed:
             self.clock.advance(AT_ONCE_S)  # so long after its push it may be said to have failed
         return done

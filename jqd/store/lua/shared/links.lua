@@ -3,13 +3,14 @@
 --     links      zset  "w<id>": the parents of this blocked job are to be asked; "e<id>": this job ended, or began anew, and its children are to be told → when it is due
 --     linked     zset  ids of jobs that have children or parents: only their ends are noted in `links`
 --     children   zset  of a parent: id of a child → the last stage of the parent that it was told
---     parents    hash  of a child: id of a parent → "stage how", how it ended, '' while it has not; '#' → how many have; '@' → how many there are, once all are known
+--     parents    hash  of a child: id of a parent → "stage how", how it ended, '' while it has not; '#' → how many have; '@' → how many there are, once all are known;
+--                      '=' → which parents are asked for (Flow.mark); "~" and an id: what was told before that one was asked, or of one that it waits for no more
 --
 -- A parent's *stage* is twice its generation (change.lua), and 1 more when it has ended: it only grows, so of two notes of a parent the later stage
 -- counts, in whatever order they come. The stage of one that is gone is the last there is: nothing can follow.
 --
--- Gives stage_of(generation, has_ended), STAGE_GONE; has_parents_ended(child) → whether all of them have, the first that did not succeed, or '';
--- note_parent(child, parent, how, stage); children_key(id), parents_key(id); given_id(given) → the id of "=" and an own id, nil where nobody has that.
+-- Gives stage_of(generation, has_ended), STAGE_GONE; has_parents_ended(child) → whether all of them have, the first that did not succeed, or '', and '=';
+-- note_parent(child, parent, how, stage, is_told: by the parent, which it may have ceased to wait for); children_key(id), parents_key(id); given_id(given) → the id of "=" and an own id, nil where nobody has that.
 function Links.given_id(given)
   if given:sub(1, 1) ~= '=' then
     return given
@@ -33,16 +34,34 @@ do
     local rows = redis.call('HGETALL', key)
     for at = 1, #rows, 2 do
       local how = rows[at + 1]:match('^%d+ (.*)$')
-      if how and not ENDS_WELL[how] then
+      if how and not ENDS_WELL[how] and rows[at]:sub(1, 1) ~= '~' then
         redis.call('HSET', key, '!', rows[at])
         return
       end
     end
   end
 
-  function Links.note_parent(child, parent, how, stage)
+  local function split(row)
+    return (row or ''):match('^(%d+) (.*)$')
+  end
+
+  function Links.note_parent(child, parent, how, stage, is_told)
     local key = Links.parents_key(child)
-    local known_stage, known = (redis.call('HGET', key, parent) or ''):match('^(%d+) (.*)$')
+    local row, told = unpack(redis.call('HMGET', key, parent, '~' .. parent))
+    if is_told and not row then
+      local told_stage = split(told)
+      if (tonumber(told_stage) or -1) < stage then
+        redis.call('HSET', key, '~' .. parent, digits(stage) .. ' ' .. how)
+      end
+      return
+    end
+    if told then
+      redis.call('HDEL', key, '~' .. parent)
+      local told_stage, told_how = split(told)
+      Links.note_parent(child, parent, told_how, tonumber(told_stage))
+      row = redis.call('HGET', key, parent)
+    end
+    local known_stage, known = split(row)
     if known and (tonumber(known_stage) >= stage or how == 'gone' and known ~= '') then
       return
     end
@@ -62,6 +81,6 @@ do
 end
 
 function Links.has_parents_ended(child)
-  local ended, all, failed = unpack(redis.call('HMGET', Links.parents_key(child), '#', '@', '!'))
-  return all and (ended or '0') == all and 1 or 0, failed or ''
+  local ended, all, failed, mark = unpack(redis.call('HMGET', Links.parents_key(child), '#', '@', '!', '='))
+  return all and (ended or '0') == all and 1 or 0, failed or '', mark or ''
 end
