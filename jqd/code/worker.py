@@ -32,7 +32,7 @@ from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK
 from jqd.worker.lease import NoLease, ask
-from jqd.worker.register import TTL_S_DEFAULT, Registration, Slots
+from jqd.worker.register import TTL_PULL_S, Registration, Slots
 
 REST_S = 1.0  # after what went wrong: a daemon that is away, a handler that cannot be run
 WARM_MAX = 100  # jobtypes that a poll may name
@@ -63,7 +63,7 @@ class Home:
         self, daemon: str, http: httpx2.AsyncClient, name: str, slots: Slots, worker_id: str, silence_s: float
     ) -> None:
         self.registration = Registration(
-            daemon, self._card, slots, worker_id=worker_id, http=http, source=random.Random(), ttl_s=TTL_S_DEFAULT
+            daemon, self._card, slots, worker_id=worker_id, http=http, source=random.Random(), ttl_s=TTL_PULL_S
         )
         self.catalogue: Catalogue | None = None
         self.wrong = ""
@@ -112,7 +112,7 @@ class Home:
 
     def _card(self) -> dict[str, object]:
         assert self.catalogue is not None
-        card: dict[str, object] = {"name": self._name, "ttl": TTL_S_DEFAULT, "heartbeat": self._silence_s}
+        card: dict[str, object] = {"name": self._name, "ttl": TTL_PULL_S, "heartbeat": self._silence_s}
         card["jobs"] = list(self.catalogue.jobtypes)
         return card | ({"trouble": self.catalogue.trouble} if self.catalogue.trouble else {})
 

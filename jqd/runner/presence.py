@@ -18,8 +18,6 @@ UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that 
 SILENT = ("expired", "unreachable")  # why a worker is taken out that did not say goodbye
 SIGN_S = 30.0  # between two signs of life told to others of a worker without ttl: a tenth of UNREACHABLE_S
 SIGNS_PER_TTL = 4  # and of one with a ttl, which repeats itself three times in it
-BEATS = 3  # signs of life in the time for which a worker may be silent
-BEATS_MISSED = 2  # of them, before it is said to be silent: one may be lost
 SPREAD_S = 2.0  # so long a sign may take from another daemon to us
 BLIND_S = 2.0  # looks at the store come twice a second; while there are none, nobody's silence counts
 PLACE_S = 0.25  # between two counts of the daemons: each look for work asks for every worker
@@ -28,15 +26,20 @@ Server = tuple[str, str | None, str, str]
 """Tenant, URL, name and style: who registers the same once more is the same worker."""
 
 
-def asks_within_s(worker: Worker) -> float | None:
-    """Return for how long a worker that pulls may be silent; None: it has not said."""
-    return worker.heartbeat_s if worker.url is None else None
+def may_be_silent_s(worker: Worker) -> float:
+    """Return for how long nothing need be heard of a worker; inf: it promised nothing.
+
+    One that asks for jobs does so when it likes: while its slots are full it does not, and its leases hold as long as
+    they were asked for. So only `ttl` is a promise, and without one UNREACHABLE_S is long.
+    """
+    if worker.ttl_s is not None:
+        return worker.ttl_s
+    return math.inf if worker.url is not None else max(UNREACHABLE_S, worker.heartbeat_s or 0.0)
 
 
 def sign_every_s(worker: Worker) -> float:
     """Return how often a sign of life is told to other daemons, and how often a poll that waits is one."""
-    of_ttl_s = SIGN_S if worker.ttl_s is None else worker.ttl_s / SIGNS_PER_TTL
-    return min(SIGN_S, of_ttl_s, (asks_within_s(worker) or SIGN_S * BEATS) / BEATS)
+    return SIGN_S if worker.ttl_s is None else min(SIGN_S, worker.ttl_s / SIGNS_PER_TTL)
 
 
 class WorkerIndex:
@@ -206,12 +209,13 @@ class Presence(ABC):
                 self.unregister(worker_id, "unreachable")
 
     def is_overdue(self, worker: Worker) -> bool:
-        """Return whether signs of life that it promised did not come, here or, as is known, at another daemon."""
-        beats_s = [each_s / BEATS for each_s in (worker.ttl_s, asks_within_s(worker)) if each_s is not None]
-        at_s = self._heard_at_s.get(worker.id, self._seen_at_s.get(worker.id))
-        if not beats_s or at_s is None:
+        """Return whether a worker was silent for longer than it may be. One with a ttl is forgotten then, and stays
+        only while it is not known what others heard."""
+        at_s = self._seen_at_s.get(worker.id)
+        if at_s is None:
             return False
-        return self._clock.mono_s() - at_s > BEATS_MISSED * min(beats_s) + SPREAD_S
+        at_s = max(at_s, self._heard_at_s.get(worker.id, at_s))  # while the store is away only that moves on
+        return self._clock.mono_s() - at_s > may_be_silent_s(worker)
 
     @property
     def is_blind(self) -> bool:

@@ -16,8 +16,6 @@ from jqd.service.push_checks import why_gone
 from jqd.service.services import Services
 from jqd.service.wait_reason import Cause, WaitReason
 
-SILENT_MS = 300_000  # an asking worker without ttl of which nothing was heard for so long is said to be silent: a poll
-# is heard of every half minute, and what is not reached for so long is forgotten
 NAMED_MAX = 3  # workers named in one note
 WORKERS_MAX = 20  # told to programs
 
@@ -34,8 +32,8 @@ class Health(NamedTuple):
     """The health of one worker, over all daemons."""
 
     state: WorkerState = "ok"
-    """`ok`, `silent`, `unknown` (silent here, and the store is away), `trouble`, `token_ended`, or the worst that any
-    daemon sees: `backed_off`, `unreachable`."""
+    """`ok`, `silent` (it pulls and has no ttl), `unknown` (silent here, and the store is away), `trouble`,
+    `token_ended`, or the worst that any daemon sees: `backed_off`, `unreachable`."""
     why: str | None = None
     takes_jobs: bool = True
     """Whether some daemon may give it jobs now."""
@@ -60,15 +58,12 @@ def health(services: Services, worker: Worker) -> Health:
         return Health("trouble", worker.trouble)
     if (complaint := next((each.complaint for each in seen.values() if each.complaint), "")) != "":
         return Health("trouble", complaint)
-    heard_at_ms = services.workers.heard_at_ms(worker.id)
-    pulls = worker.url is None
-    is_late = pulls and services.clock.wall_ms() - heard_at_ms > SILENT_MS
-    if not (is_late or services.workers.is_overdue(worker)):
+    if not services.workers.is_overdue(worker):
         return Health()
-    silent = f"has not been heard of since {iso(heard_at_ms)}"
+    silent = f"has not been heard of since {iso(services.workers.heard_at_ms(worker.id))}"
     if services.workers.is_blind:
         return Health("unknown", f"{silent} by this daemon; the store is away, and with it what others heard")
-    return Health("silent", silent, takes_jobs=not pulls)
+    return Health("silent", silent)  # it may be busy with what it has, and ask again
 
 
 def _why(seen: WorkerHealth) -> str:

@@ -35,7 +35,7 @@ from jqd.worker.load import chosen, load_app
 from jqd.worker.process_pool import ProcessPool, Where, open_process_pool
 from jqd.worker.programs import kill_descendants
 from jqd.worker.pull import LEFT_S, SILENCE_S_DEFAULT, Puller
-from jqd.worker.register import TTL_S_DEFAULT, Card, Registration, Slots, advice_on
+from jqd.worker.register import TTL_PULL_S, TTL_S_DEFAULT, Card, Registration, Slots, advice_on
 from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, ServiceConfig
 from jqd.worker.shutdown import ShutdownSignals, forced
 from jqd.worker.signed import MAKE_SECRET, signing_keys
@@ -72,7 +72,7 @@ async def serve(
     pull: bool = False,
     silence_s: float = SILENCE_S_DEFAULT,
     batch: int = BATCH_JOBS,
-    ttl_s: float = TTL_S_DEFAULT,
+    ttl_s: float | None = None,
     drain_s: float = DRAIN_S_DEFAULT,
     log_level: str = "info",
     signals: bool = True,
@@ -94,7 +94,7 @@ async def serve(
     the process, handle SIGTERM, SIGINT and SIGHUP, leave by force when a job holds up the end. `stop`: set it to stop
     as the first signal does. Raises ConfigError for a setting or a token that cannot work, OSError for a taken `bind`.
     """
-    daemons = daemons or daemon_urls()
+    daemons, ttl_s = daemons or daemon_urls(), ttl_s or (TTL_PULL_S if pull else TTL_S_DEFAULT)
     _check(app, processes, daemons, concurrency, priority_min, priority_max, silence_s)
     at, advertise, secrets = (None, None, ()) if pull else (_door(bind, advertise, secrets), advertise, secrets)
     signalled = ShutdownSignals(stop, reloads=processes > 0, owns=signals and not processes)

@@ -341,7 +341,7 @@ async def test_how_a_worker_is_stands_first_and_what_waits_for_it_says_so(seen, 
     job_id = await edge.push(priority=3)
     (of_type,) = (await edge.call("GET", "/v1/types", accept=JSON)).body["types"]
     job = (await edge.call("GET", f"/v1/jobs/{job_id}", accept=JSON)).body
-    waits = f"worker mailer {why}" if state in ("unreachable", "backed_off", "silent") else None
+    waits = f"worker mailer {why}" if state in ("unreachable", "backed_off") else None
     assert (of_type["note"], job.get("note")) == (waits, waits)
     told = {**card, "worker_id": "v", "name": "other", "url": "http://127.0.0.1:1/", "priority_min": 5}
     assert (await edge.call("POST", "/v1/workers", told)).status == 201
@@ -352,3 +352,18 @@ async def test_how_a_worker_is_stands_first_and_what_waits_for_it_says_so(seen, 
     assert (await edge.call("DELETE", "/v1/workers/w")).status == 204
     note = (await edge.call("GET", f"/v1/jobs/{job_id}", accept=JSON)).body["note"]
     assert note == "no worker takes these jobs with priority 3: other takes 5 to 2147483647"
+
+
+async def test_a_worker_that_repeats_itself_in_time_is_well_all_the_time_and_gone_at_its_ttl():
+    """One whose slots are full does not ask: it takes jobs all the same, and nothing flaps."""
+    edge = await Whole().begin()
+    card = {**CARD, "worker_id": "w", "url": None, "ttl": 30, "heartbeat": 10}
+    card = {name: value for name, value in card.items() if value is not None}
+    for _ in range(3):
+        assert (await edge.call("POST", "/v1/workers", card)).status in (200, 201)
+        for _ in range(29):
+            edge.clock.advance(1)
+            (row,) = (await edge.call("GET", "/v1/workers", accept=JSON)).body["workers"]
+            assert (row["state"], row["why"]) == ("ok", None)
+    edge.clock.advance(2)
+    assert (await edge.call("GET", "/v1/workers", accept=JSON)).body["workers"] == []
