@@ -207,6 +207,7 @@ def test_a_worker_that_died_is_gone_soon_and_unknown_where_nobody_can_tell() -> 
         with Client(one.url) as client:
             client.push("patient", 60)
         wait_for(lambda: worker.noted("start") == 1, "it does not begin")
+        two.wait_worker("square")
         for daemon in (one, two):
             wait_for(lambda daemon=daemon: row(daemon)["state"] == "ok", "it lives")  # type: ignore[misc]
         server.kill()
