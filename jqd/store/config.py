@@ -17,7 +17,8 @@ class StoreConfig:
     """The server; without it the daemon keeps its own. Set it for several daemons. `--store`
     Allowed: a `redis://`, `rediss://`, `unix://`, `redis+cluster://` or `redis+sentinel://` URL"""
     prefix: str = "jqd"
-    """Begins every key; set it where two queues share one server.
+    """Begins every key; set it where two queues share one server. It keeps no users apart: whom you do not trust gets a
+    server of his own.
     Allowed: 1 to 64 letters, digits, `_`, `.` and `-`"""
     urls: tuple[str, ...] = field(default=(), metadata={SECRET: True})
     """Several servers as one store, in this order for ever: it says what lies where. `--store`, several times.

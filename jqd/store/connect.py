@@ -19,7 +19,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from jqd.domain.clock import SystemClock
-from jqd.domain.errors import ConfigError, StoreAway, StoreChanged, StoreMisplaced
+from jqd.domain.errors import ConfigError, StoreAway, StoreChanged, StoreMisplaced, StoreRefused
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane
 from jqd.store import codec
@@ -96,7 +96,7 @@ class Connection:
 
         open_one = partial(trio.to_thread.run_sync, connect, limiter=self._limiter, abandon_on_cancel=False)
         link, lanes = (
-            Pipeline(open_one, calls_max, self._config.timeout_s, shipped().load_words)
+            Pipeline(open_one, calls_max, self._config.timeout_s, shipped())
             for calls_max in (self._calls_max, LANE_CALLS)
         )
         return client, link, lanes
@@ -221,7 +221,7 @@ class RedisStore(Store):
                 )
             probe.accept(Accepted(run_id))
             answer = await probe.call("look", token_hex(8), run_id, history, int(fresh), self._config.place)
-            await probe.drop_old_libraries()
+            await self._drop_old_libraries(probe)
         except StoreMisplaced as error:
             # Before the first look any server was accepted: send nothing more to this one.
             for connection in (self._bulk, self._beat, self._waiting):
@@ -238,6 +238,12 @@ class RedisStore(Store):
         return StoreLook(
             accepted.identity, settled == accepted.identity.encode(), codec.whole(self._keys, "fence", fence or 0)
         )
+
+    async def _drop_old_libraries(self, probe: Connection) -> None:
+        try:
+            await probe.drop_old_libraries()
+        except StoreRefused as error:  # it is no reason not to work: some megabytes more lie there
+            get_logger("store").warning("store.libraries_kept", error=str(error))
 
     async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
         """See Store. The server that renewed must still be the store."""

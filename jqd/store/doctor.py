@@ -57,8 +57,8 @@ def _read(client: "redis.Redis", config: StoreConfig, clock: Clock) -> Facts | l
         before_ms = clock.wall_ms()
         seconds, micros = client.time()
         ahead_ms = seconds * 1000 + micros // 1000 - (before_ms + clock.wall_ms()) // 2
-        settings, denied = _settings(client), _denied(client, keys)
         misplaced = tuple(judge_places(config, read_places(client, config, info)))
+        settings, denied = _settings(client), () if misplaced else _denied(client, keys)
         many = not misplaced and int(client.zcard(keys["dead"])) > config.dead_jobs_warn
         return Facts(info, settings, denied, ahead_ms, misplaced, config.dead_jobs_warn if many else 0)
     except redis.RedisError as error:
@@ -76,10 +76,7 @@ def _settings(client: "redis.Redis") -> dict[str, str] | None:
 
 
 def _denied(client: "redis.Redis", keys: Keys) -> tuple[str, ...]:
-    try:
-        refused = call_on(client, shipped().words(keys, "allowed", (0,)))
-    except redis.exceptions.OutOfMemoryError:
-        return ()  # a full server does not take the functions of a new version, and is told as `nearly_full`
+    refused = call_on(client, shipped().words(keys, "allowed", (0,)))
     return tuple(command.decode().upper() for command in refused)
 
 
@@ -97,7 +94,7 @@ def _shut_out(error: redis.RedisError) -> Diagnostic:
             REFUSE,
             "the store's user may not do what jqd needs",
             f"the server answers: {words}",
-            "ACL SETUSER name ~{jqd:* +@read +@write +@connection +fcall +function|load +function|list "
+            "ACL SETUSER name ~{jqd:* +@read +@write +@connection +fcall +eval +function|load +function|list "
             "+function|delete +info +time +config|get (with the prefix you use)",
         )
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.AuthorizationError)):

@@ -2,12 +2,13 @@
 
 `lua/*.lua` has a function in each file, `lua/shared/*.lua` what they share, in a table for each file: of `heads.lua`
 others use `Heads.…`. Two versions of jqd have two libraries, and their functions have different names. Whoever calls
-one that the server does not have loads the library (pipeline.py), so any library may be deleted at any time.
+one that the server does not have loads the library (pipeline.py), so any library may be deleted at any time. A full
+server takes no library: there the functions that may run on it are sent with all of the text, as one script each.
 """
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -21,7 +22,17 @@ PREFIX = "jqd_"  # of the names of all our libraries
 DIGEST_CHARS = 16  # 64 bits tell versions apart
 OTHERS_MAX = 4  # libraries of other versions that a server keeps, about a megabyte each: more than are in use at once
 FIRST = "shared/base"
+RUN_ON_FULL = frozenset({"allow-oom", "no-writes"})
 
+# Before the library where it is run as a script, and behind it. A script may not register functions.
+SCRIPT_HEAD = """#!lua flags=allow-oom
+local FUNCTIONS, GIVEN_KEYS, GIVEN = {}, KEYS, ARGV
+local redis = setmetatable({register_function = function(it) FUNCTIONS[it.function_name] = it.callback end}, \
+{__index = redis})
+"""
+SCRIPT_TAIL = "return FUNCTIONS[table.remove(GIVEN, 1)](GIVEN_KEYS, GIVEN)\n"
+
+_OURS = re.compile(rb"jqd_[0-9a-f]{16}")
 _REGISTERED = re.compile(r"^register\('(\w+)', \{(.*?)\}", re.MULTILINE)
 
 
@@ -41,7 +52,10 @@ class Library:
         text += "".join(f"do\n{files[name]}end\n" for name in blocks)
         self.digest = hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARS]
         self.name = PREFIX + self.digest
-        self.source = f"#!lua name={self.name}\nlocal DIGEST = '{self.digest}'\n{text}"
+        text = f"local DIGEST = '{self.digest}'\n{text}"
+        self.source = f"#!lua name={self.name}\n{text}"
+        self.script = SCRIPT_HEAD + text + SCRIPT_TAIL
+        """All of it as a script: its first argument is the name of the function to call."""
         self.flags = {name: frozenset(re.findall(r"[a-z-]+", flags)) for name, flags in _REGISTERED.findall(text)}
         """Of each function."""
 
@@ -56,6 +70,12 @@ class Library:
     def load_words(self) -> tuple[str, ...]:
         """The command that loads the library; refused by a server that has it, see `is_loaded`."""
         return "FUNCTION", "LOAD", self.source
+
+    def script_words(self, words: Sequence[Any]) -> tuple[Any, ...] | None:
+        """The command that makes the same call on a full server; None: it may not run there."""
+        _, function, *rest = words
+        flags = self.flags.get(str(function).removesuffix(f"_{self.digest}"), frozenset())
+        return ("EVAL", self.script, rest[0], rest[1], function, *rest[2:]) if flags & RUN_ON_FULL else None
 
     def changed(self, name: str, old: str, new: str) -> "Library":
         """The same with another text in one file, for tests. LookupError: it is not there once."""
@@ -91,7 +111,7 @@ def is_loaded(answer: object) -> bool:
 def others(answer: Any) -> list[bytes]:
     """Names of our libraries in an answer of FUNCTION LIST, but for this one's."""
     names = (bytes(dict(zip(row[::2], row[1::2], strict=True))[b"library_name"]) for row in answer)
-    return sorted(name for name in names if name != shipped().name.encode())
+    return sorted(name for name in names if _OURS.fullmatch(name) and name != shipped().name.encode())
 
 
 def call_on(client: "redis.Redis", words: tuple[Any, ...]) -> Any:
@@ -102,7 +122,12 @@ def call_on(client: "redis.Redis", words: tuple[Any, ...]) -> Any:
     except redis.ResponseError as error:
         if not is_missing(error):
             raise
-    load(client, shipped())
+    try:
+        load(client, shipped())
+    except redis.exceptions.OutOfMemoryError:
+        if (script := shipped().script_words(words)) is None:
+            raise
+        return call(*script)
     return call(*words)
 
 

@@ -16,7 +16,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import hiredis
 import redis
@@ -26,18 +26,30 @@ from jqd.store.functions import is_loaded, is_missing
 
 Words = Sequence[Any]
 
+FULL = redis.exceptions.OutOfMemoryError  # a server above `maxmemory`
 READ_BYTES = 1 << 16  # at once; an answer to a claim has some hundred thousand
 _MORE = object()  # the answer is not whole yet
+
+
+class Loader(Protocol):
+    """What a server needs for calls of functions that it does not have."""
+
+    def load_words(self) -> Words:
+        """The command that loads them."""
+
+    def script_words(self, words: Words) -> Words | None:
+        """The command that makes the same call on a full server, which loads nothing; None: it may not run there."""
 
 
 class Call:
     """A call in flight."""
 
-    __slots__ = ("answer", "bell", "error", "packed")
+    __slots__ = ("answer", "bell", "error", "sent", "words")
 
-    def __init__(self, packed: bytes) -> None:
-        self.packed: bytes | None = packed
-        """As it is sent; None: it was sent again, behind the library."""
+    def __init__(self, words: Words) -> None:
+        self.words = words
+        self.sent = 0
+        """How often: again behind the library, where the server did not have it; a third time as a script."""
         self.answer: object = _MORE
         self.error: redis.RedisError | None = None
         self.bell: trio.Event | None = None
@@ -59,14 +71,14 @@ class PipelinedConnection:
         self,
         connection: Any,
         timeout_s: float,
-        load_words: Callable[[], Words],
+        loader: Loader,
         broke: Callable[[redis.RedisError], None],
     ) -> None:
         """`connection`: redis-py's, open; its socket is ours now. `broke`: called when calls are lost with it."""
         self._connection = connection
         self._socket: socket.socket = connection._sock
         self._socket.setblocking(False)
-        self._timeout_s, self._load_words, self._broke = timeout_s, load_words, broke
+        self._timeout_s, self._loader, self._broke = timeout_s, loader, broke
         self._answers: Any = hiredis.Reader(
             protocolError=redis.InvalidResponse,
             replyError=redis.connection.DefaultParser.parse_error,
@@ -103,10 +115,8 @@ class PipelinedConnection:
 
     async def send(self, call: Call) -> None:
         """Send a call; one at a time. Errors go to the call."""
-        assert call.packed is not None, "it is new"
-        self._sent.append(call)
         try:
-            await self._write(call.packed)
+            await self._put(call, call.words)
         except redis.RedisError as error:
             self.close(error)
 
@@ -148,8 +158,10 @@ class PipelinedConnection:
         trio.lowlevel.notify_closing(self._socket)
         self._connection.disconnect()
 
-    async def _write(self, packed: bytes) -> None:
-        left = memoryview(packed)
+    async def _put(self, call: Call, words: Words) -> None:
+        call.sent += 1
+        self._sent.append(call)
+        left = memoryview(hiredis.pack_command(tuple(words)))
         while left:
             left = left[await self._do(self._socket.send, left, trio.lowlevel.wait_writable, "no more was taken") :]
 
@@ -170,11 +182,13 @@ class PipelinedConnection:
         if isinstance(answer, redis.RedisError) and not isinstance(answer, redis.ResponseError):
             raise answer  # of the connection
         call = self._sent.popleft()
-        if is_missing(answer) and call.packed is not None:
-            self._again.append(call)
-            return
-        if is_missing(answer) and self._loading is not None and self._loading.error is not None:
-            answer = self._loading.error
+        if is_missing(answer):
+            refused = self._loading.error if self._loading is not None and call.sent > 1 else None
+            as_script = call.sent == 2 and isinstance(refused, FULL) and self._loader.script_words(call.words)
+            if call.sent == 1 or as_script:
+                self._again.append(call)
+                return
+            answer = refused or answer
         if isinstance(answer, redis.ResponseError) and not (call is self._loading and is_loaded(answer)):
             call.error = answer
         else:
@@ -182,15 +196,17 @@ class PipelinedConnection:
         call.ring()
 
     async def _send_again(self) -> None:
-        """The server does not have our functions, so no call since then was run. Load them, and send these once more.
+        """The server does not have our functions, so no call since then was run. Load them, and send these once more;
+        as scripts where it is full and took no library.
 
         One that did get through came too early, and its answer says so. Nothing else is sent before all these are."""
-        self._loading = Call(hiredis.pack_command(tuple(self._load_words())))
-        for call in (self._loading, *self._again):
-            assert call.packed is not None, "what was sent again is not sent a third time"
-            packed, call.packed = call.packed, None
-            self._sent.append(call)
-            await self._write(packed)
+        if any(call.sent == 1 for call in self._again):
+            self._loading = Call(self._loader.load_words())
+            await self._put(self._loading, self._loading.words)
+        for call in self._again:
+            words = call.words if call.sent == 1 else self._loader.script_words(call.words)
+            assert words is not None, "of those that may run on a full server there is a script"
+            await self._put(call, words)
         self._again.clear()
 
     async def _do(
@@ -224,11 +240,10 @@ class Pipeline:
         open_one: Callable[[], Awaitable[Any]],
         calls_max: int,
         timeout_s: float,
-        load_words: Callable[[], Words],
+        loader: Loader,
     ) -> None:
-        """`open_one`: gives a connection of redis-py, or raises redis.RedisError. `calls_max`: unanswered at once.
-        `load_words`: the command that loads the functions, for a server that does not have one."""
-        self._open_one, self._calls_max, self._timeout_s, self._load_words = open_one, calls_max, timeout_s, load_words
+        """`open_one`: gives a connection of redis-py, or raises redis.RedisError. `calls_max`: unanswered at once."""
+        self._open_one, self._calls_max, self._timeout_s, self._loader = open_one, calls_max, timeout_s, loader
         self._turn = trio.StrictFIFOLock()  # to send
         self._wire: PipelinedConnection | None = None
         self._failure: redis.RedisError | None = None
@@ -240,7 +255,7 @@ class Pipeline:
 
         Raises redis.RedisError. It is not sent when an earlier call, unanswered at its begin, broke the connection.
         """
-        call, failures = Call(hiredis.pack_command(tuple(words))), self._failures
+        call, failures = Call(words), self._failures
         if self._turn.locked():
             await self._turn.acquire()
         else:  # the usual case: a pass of the scheduler would be a fifth of a call's cost
@@ -269,7 +284,7 @@ class Pipeline:
             self._wire.close(redis.ConnectionError("the server closed the connection"))
         if self._wire is None or self._wire.error is not None:
             try:
-                self._wire = PipelinedConnection(await self._open_one(), self._timeout_s, self._load_words, self._fail)
+                self._wire = PipelinedConnection(await self._open_one(), self._timeout_s, self._loader, self._fail)
             except redis.RedisError as error:
                 self._fail(error)
                 raise

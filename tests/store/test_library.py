@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 import redis
 import trio
+from structlog.testing import capture_logs
 
-from jqd.domain.errors import PositionMismatch, StoreError, StoreRefused
-from jqd.domain.job import Job
+from jqd.domain.errors import PositionMismatch, StoreError, StoreFull
+from jqd.domain.job import Fate, Job
+from jqd.domain.record import Lane
 from jqd.store import Member, RedisStore, StoreConfig, connect, open_store
+from jqd.store.doctor import examine
 from jqd.store.functions import OTHERS_MAX, Library, shipped
 from jqd.testing import store as memory
 from jqd.testing.clock import ManualClock
 from jqd.testing.lua import machine
-from tests.contract.bench import JOURNAL, StoreBench
+from tests.contract.bench import JOURNAL, StoreBench, outcome
 from tests.store.furnished import KEYS, Furnished
 from tests.store.places import check_places, short_pages
 from tests.store.test_doctor import user
@@ -195,7 +198,7 @@ async def test_a_server_that_loses_it_loses_and_doubles_no_job(bench: StoreBench
 def listed(client: Any) -> set[str]:
     """Names of our libraries."""
     names = (row[1] if isinstance(row, list) else row[b"library_name"] for row in client.function_list("jqd_*"))
-    return {name.decode() for name in names}
+    return {name.decode() for name in names if b"reports" not in name}
 
 
 async def test_libraries_of_other_versions_stay_until_they_are_many(bench: StoreBench) -> None:
@@ -204,9 +207,9 @@ async def test_libraries_of_other_versions_stay_until_they_are_many(bench: Store
         for number in range(OTHERS_MAX + 1):
             assert ours in listed(client)
             assert len(listed(client)) == 1 + number
-            code = f"#!lua name=jqd_{number}\nredis.register_function('f{number}', function() return 1 end)"
+            code = f"#!lua name=jqd_{number:016x}\nredis.register_function('f{number}', function() return 1 end)"
             client.function_load(code)
-            client.function_load(code.replace("jqd_", "other_").replace("'f", "'g"), replace=True)
+            client.function_load(code.replace("jqd_0", "jqd_reports").replace("'f", "'g"), replace=True)
             if number < OTHERS_MAX:
                 await bench.store.look(fresh=False)
         await bench.store.look(fresh=False)
@@ -221,9 +224,42 @@ async def test_another_daemon_may_be_faster_at_it(bench: StoreBench, monkeypatch
     assert (await bench.store.stats()).waiting == 0
 
 
-async def test_who_may_not_delete_them_is_told(fresh_valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_may_not_delete_them_says_so_and_works(fresh_valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect, "others", lambda answer: [b"jqd_gone"] * (OTHERS_MAX + 1))
     with user(fresh_valkey, "~*", "+@all", "-function|delete") as url:
         async with open_store(StoreConfig(url=url)) as store:
-            with pytest.raises(StoreRefused, match="function delete"):
+            with capture_logs() as log:
                 await store.look(fresh=True)
+            assert [line["event"] for line in log] == ["store.libraries_kept"]
+            assert "function delete" in log[0]["error"]
+            assert (await store.stats()).waiting == 0
+
+
+async def test_a_full_server_that_lacks_it_goes_on_with_all_that_frees_memory(bench: StoreBench) -> None:
+    """It takes no library: what may run there is sent as a script, and only what needs room is refused."""
+    owner = await bench.join()
+    for _ in range(3):
+        await bench.push()
+    held = await bench.claim(owner, limit=2)
+    place = bench._range(Lane.JOBS, 100)
+    with client_of(bench) as client:
+        client.execute_command("FUNCTION", "FLUSH")
+        client.config_set("maxmemory", 1)
+        try:
+            await bench.store.look(fresh=False)
+            await bench.store.renew_sysid(owner, through=True)
+            assert (await bench.store.stats()).waiting == 1
+            assert await bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in held)) == []
+            async with trio.open_nursery() as nursery:
+                for _ in range(10):
+                    nursery.start_soon(bench.store.stats)
+            with pytest.raises(StoreFull):
+                await bench.store.apply_jobs(JOURNAL, *place, [bench.make()])
+            assert listed(client) == set()
+            await bench.store.wait_durable(timeout_s=0.1)
+            found = await examine(StoreConfig(url=bench.store._config.url))
+            assert "nearly_full" in {each.code for each in found}
+        finally:
+            client.config_set("maxmemory", 0)
+        await bench.store.apply_jobs(JOURNAL, *place, [bench.make()])
+        assert listed(client) == {shipped().name}

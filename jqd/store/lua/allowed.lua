@@ -28,6 +28,8 @@ register('allowed', {'no-writes'}, function()
   check('set', K.fence, '1')
   check('rename', K.due, K.again)
   check('time')
+  check('function', 'load', 'x')
+  check('eval', 'x', '0')
   check('function', 'list')
   check('function', 'delete', 'x')
   return refused

@@ -23,15 +23,20 @@ do
     return value
   end}
 
-  local keys_by_prefix = {}  -- by what stands before all: a server has few partitions
+  -- By what stands before all. A server has few partitions; of more, and of long prefixes, nothing is kept: `maxmemory` does not count it.
+  local keys_by_prefix, kept, KEPT_MAX, PREFIX_MAX = {}, 0, 64, 256
   local function keys_of(prefix)
-    if not keys_by_prefix[prefix] then
-      keys_by_prefix[prefix] = {}
+    local keys = keys_by_prefix[prefix]
+    if not keys then
+      keys = {}
       for name in pairs(KINDS) do
-        keys_by_prefix[prefix][name] = prefix .. name .. (STEMS[name] and ':' or '')
+        keys[name] = prefix .. name .. (STEMS[name] and ':' or '')
+      end
+      if #prefix <= PREFIX_MAX and kept < KEPT_MAX then
+        keys_by_prefix[prefix], kept = keys, kept + 1
       end
     end
-    return keys_by_prefix[prefix]
+    return keys
   end
 
   function register(name, flags, work)
