@@ -1,6 +1,6 @@
 """A modelled daemon: its journal, what of it is applied, and its loops, step by step."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,8 @@ class Record:
     """Of a change: its kind. Of an outcome: how it ended."""
     generation: int = 0
     followers: int = 0
+    after: tuple[str, ...] = ()
+    """Of a content that follows another: its parents."""
 
 
 @dataclass(eq=False)
@@ -62,7 +64,7 @@ class Daemon:
             if record.row is not None:
                 store.apply_job(record.job_id, replace(record.row))
             elif lane == "changes":
-                store.apply_change(record.job_id, record.what, record.generation)
+                store.apply_change(record.job_id, record.what, record.generation, record.after)
             else:
                 store.apply_outcome(record.job_id, record.generation, record.what, record.followers)
         store.applied[key] = min(begin + 3, len(self.journal))
@@ -99,39 +101,40 @@ class Daemon:
         if row is None or row.state != "blocked":
             store.drop(entry, store.links[entry])
             return
-        token = store.take(entry)
+        token, after = store.take(entry), row.after
         if "drop_note_first" in self.world.bugs:
             store.drop(entry, token)
         if "late" in self.world.faults and self.world.random.random() < 0.1:
-            self.loops.append(self._late(store, child, token))
+            self.loops.append(self._late(store, child, token, after))
             raise Lost
-        store.note(child, (), is_new=True)
-        notes = {}
-        for parent in row.after:
+        store.note(child, (), mark=after, is_new=True)
+        notes, is_known = dict[str, End](), True
+        for parent in after:
             yield from self._call()
             is_whole = self.world.is_settled(home(parent))
             end = self.world.stores[home(parent)].see(child, parent, is_whole=is_whole)
             self.world.check_told(parent, end)
             if end is None and self._is_gone(parent):
                 end = End(1 << 30, GONE)
-            if end is not None:
-                notes[parent] = end
+            notes[parent] = end or End(0, "")
+            is_known = is_known and end is not None
             if "ask_then_watch" in self.world.bugs:
                 yield from self._call()
                 self.world.stores[home(parent)].watch(child, parent, is_whole=is_whole)
         yield from self._call()
-        if store.note(child, notes.items()):
-            yield from self._release(store, child)
-        if len(notes) == len(row.after):
+        is_done = True
+        if store.note(child, notes.items(), mark=after, is_all=True):
+            is_done = yield from self._release(store, child)
+        if is_known and is_done:
             yield from self._call()
             store.drop(entry, token)
 
-    def _late(self, store: Store, child: str, token: int) -> Iterator[None]:
+    def _late(self, store: Store, child: str, token: int, after: tuple[str, ...]) -> Iterator[None]:
         """A question whose asker gave it up, and that is heard when others may have asked since."""
         for _ in range(self.world.random.randrange(20)):
             yield
         if "late_new" in self.world.bugs or store.links.get(f"w{child}") == token:
-            store.note(child, (), is_new=True)
+            store.note(child, (), mark=after, is_new=True)
 
     def _is_gone(self, parent: str) -> bool:
         """Nobody knows it, and all have told what the store had forgotten."""
@@ -160,29 +163,40 @@ class Daemon:
             return
         end, children = found
         self.world.check_told(parent, end)
+        done = []
         for child in children:
             yield from self._call()
             its = self.world.stores[home(child)]
-            if its.note(child, [(parent, end)]):
-                yield from self._release(its, child)
+            if not its.note(child, [(parent, end)]) or (yield from self._release(its, child)):
+                done.append(child)
         yield from self._call()
-        store.told(parent, children, end.stage, token)
+        store.told(parent, done, end.stage, token)
 
-    def _release(self, store: Store, child: str) -> Iterator[None]:
-        """Write that it goes on, and have that applied."""
-        row = store.rows[child]
-        its = store.parents[child]
-        self.world.check_release(row)
+    def _release(self, store: Store, child: str) -> Generator[None, None, bool]:
+        """Write that it goes on, and have that applied. Returns False where it waits for others meanwhile."""
+        its, mark = dict(store.parents[child]), store.marks.get(child, ())
+        self.world.check_release(mark)
+        if "replace" in self.world.faults:
+            yield from self._call()
+        row = store.rows.get(child)
+        if row is None or row.state != "blocked":
+            return True
+        if "old_release" not in self.world.bugs and mark != row.after:
+            return False
+        if not self.world.is_settled(home(child)):
+            return False  # it may have forgotten that the job was replaced
         failed = any(end.how in ("failed", "cancelled") for end in its.values())
         what = "cancel" if failed and row.cancels else "release"
         if what == "cancel":
             self.world.ends.setdefault(child, [])
             self.world.ends[child].append("cancelled")
-        self.journal.append(Record("changes", child, what=what))
+        revision = self.world.next_revision()
+        self.journal.append(Record("changes", child, what=what, generation=revision, after=row.after))
         yield from self._call()
         if child in store.rows:
             while store.applied.get((self.name, "changes"), 0) < len(self.journal):
                 self.apply(store, "changes")
+        return True
 
     def _outbox_loop(self) -> Iterator[None]:
         while True:

@@ -15,6 +15,7 @@ import random
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tests.model.daemon import LANES, Daemon, Lost, Record, home
 from tests.model.store import OVER, PARTITIONS, End, Row, Store
@@ -31,10 +32,13 @@ BUGS = (
     "no_end_note",
     "no_promise",
     "no_stage",
+    "old_asker",
+    "old_parent",
+    "old_release",
     "unknown_is_gone",
     "watch_tells",
 )
-FAULTS = ("kill", "late", "lost", "wipe")
+FAULTS = ("kill", "late", "lost", "replace", "wipe")
 RAN = ("succeeded", "failed")
 JOBS = 14  # pushed in one walk
 STEPS = 500
@@ -63,6 +67,9 @@ class World:
         self.anew: Counter[str] = Counter()
         self.writer: dict[str, Daemon] = {}
         """Whose journal has the last change that began a job anew."""
+        self.replaced: dict[str, Daemon] = {}
+        """Whose journal has the last content of a job that was replaced."""
+        self._revision = 0
         self.excused: set[str] = set()
         """Their journal was away when the store had lost everything: docs/adr/0047 says what may be then."""
         for daemon in self.daemons:
@@ -138,6 +145,27 @@ class World:
             self.writer[job_id] = daemon
             daemon.journal.append(Record("changes", job_id, what="anew", generation=generation))
 
+    def next_revision(self) -> int:
+        self._revision += 1
+        return self._revision
+
+    def _replace(self, daemon: Daemon) -> None:
+        """A blocked job waits for others from now on; that is in the store at once."""
+        number = self.random.randrange(PARTITIONS)
+        store = self.stores[number]
+        rows = sorted(job_id for job_id, row in store.rows.items() if row.state == "blocked" and job_id > "j00")
+        if not rows or not self.is_settled(number):
+            return
+        job_id = self.random.choice(rows)
+        before = [each for each in sorted(self.pushed) if each < job_id and "." not in each]
+        after = tuple(self.random.sample(before, min(len(before), self.random.choice((1, 2)))))
+        self.replaced[job_id] = daemon
+        self.pushed[job_id] = replace(self.pushed[job_id], after=after)
+        revision = self.next_revision()
+        daemon.journal.append(Record("changes", job_id, what="replace", generation=revision, after=after))
+        while store.applied.get((daemon.name, "changes"), 0) < len(daemon.journal):
+            daemon.apply(store, "changes")
+
     def _forget(self) -> None:
         """Retention: a success whose children know, and whatever of it stands in journals."""
         store = self.random.choice(self.stores)
@@ -158,9 +186,9 @@ class World:
 
     # ------------------------------------------------ what must hold
 
-    def check_release(self, row: Row) -> None:
+    def check_release(self, after: Sequence[str]) -> None:
         """A parent that was tried anew has ended anew, unless its child is about to be told."""
-        for parent in row.after:
+        for parent in after:
             store = self.stores[home(parent)]
             its = store.rows.get(parent)
             if its is None or its.state in OVER or f"e{parent}" in store.links or parent in self.excused:
@@ -175,7 +203,8 @@ class World:
             raise Violation(f"told the end of {parent}, which begins anew")
 
     def _check_start(self, job_id: str, row: Row) -> None:
-        for parent in self.pushed[job_id].after:
+        is_there = job_id not in self.replaced or self.replaced[job_id].is_up
+        for parent in self.pushed[job_id].after if is_there else ():
             if not self.ends.get(parent) and parent not in self.excused:
                 raise Violation(f"{job_id} began before its parent {parent} ended")
             if row.cancels and "succeeded" not in self.ends.get(parent, ()) and parent not in self.excused:
@@ -197,6 +226,8 @@ class World:
             self._work(self.random.choice(alive))
         if self.faults and self.random.random() < 0.02:
             self._fault(self.random.choice(self.faults))
+        if "replace" in self.faults and alive and self.random.random() < 0.1:
+            self._replace(self.random.choice(alive))
 
     def _work(self, daemon: Daemon) -> None:
         what = self.random.choice(

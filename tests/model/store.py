@@ -20,6 +20,8 @@ class Row:
     """So many jobs follow its success."""
     state: str = "waiting"
     generation: int = 0
+    revision: int = 0
+    """Of its content: 0 as it was pushed."""
 
     @property
     def stage(self) -> int:
@@ -48,11 +50,17 @@ class Store:
     children: dict[str, dict[str, int]] = field(default_factory=dict)
     """Of parents here: who waits, and the last stage that each was told."""
     parents: dict[str, dict[str, End]] = field(default_factory=dict)
+    marks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of children: for which parents it was asked last."""
+    beside: dict[str, dict[str, End]] = field(default_factory=dict)
+    """Of children: ends of parents that were not asked yet, or that it waits for no more."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Of children: how many parents they have, once all are noted."""
     outbox: dict[str, str] = field(default_factory=dict)
     """Followers that are to be pushed, and their parents."""
     promised: dict[str, set[str]] = field(default_factory=dict)
     """Of a job that is to begin anew: the daemons that are about to write so."""
-    changes: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    changes: dict[str, list[tuple[str, int, tuple[str, ...]]]] = field(default_factory=dict)
     """That came before their job."""
     outcomes: dict[str, dict[int, tuple[str, int]]] = field(default_factory=dict)
     """That came before their job, or before the change that began it anew: of each generation how, and followers."""
@@ -74,8 +82,8 @@ class Store:
         if row.after:
             row.state = "blocked"
             self._link(f"w{job_id}")
-        for change, generation in self.changes.pop(job_id, []):
-            self.apply_change(job_id, change, generation)
+        for change in self.changes.pop(job_id, []):
+            self.apply_change(job_id, *change)
         self._late_outcome(job_id)
 
     def apply_outcome(self, job_id: str, generation: int, how: str, followers: int) -> None:
@@ -95,12 +103,17 @@ class Store:
     def _leave(self, job_id: str, generation: int, followers: int) -> None:
         self.outbox |= {f"{job_id}.{generation}.{k}": job_id for k in range(followers)}
 
-    def apply_change(self, job_id: str, change: str, generation: int) -> None:
+    def apply_change(self, job_id: str, change: str, generation: int, after: tuple[str, ...]) -> None:
+        """`generation`: the revision of a release, or of a content that replaces another."""
         row = self.rows.get(job_id)
         if row is None:
-            self.changes.setdefault(job_id, []).append((change, generation))
-        elif change == "release" and row.state == "blocked":
-            row.state = "waiting"
+            self.changes.setdefault(job_id, []).append((change, generation, after))
+        elif change in ("release", "replace") and generation > row.revision:
+            row.revision, row.after = generation, after
+            if row.state in ("blocked", "waiting"):
+                row.state = "waiting" if change == "release" else "blocked"
+            if row.state == "blocked":
+                self._link(f"w{job_id}")
         elif change == "cancel" and row.state in ("blocked", "waiting"):
             row.state = "cancelled"
             self._note_end(job_id)
@@ -177,22 +190,44 @@ class Store:
         end = End(row.stage, row.state if row.state in OVER else "")
         return end, [child for child, stage in told.items() if stage < row.stage]
 
-    def note(self, child: str, notes: Iterable[tuple[str, End]], *, is_new: bool = False) -> bool:
-        """Take down ends of a child's parents. Returns whether it waits for none any more."""
+    def note(
+        self,
+        child: str,
+        notes: Iterable[tuple[str, End]],
+        *,
+        mark: tuple[str, ...] | None = None,
+        is_new: bool = False,
+        is_all: bool = False,
+    ) -> bool:
+        """Take down ends of a child's parents. Returns whether it waits for none any more.
+
+        `mark`: the parents that were asked; None: one tells. `is_all`: these are all."""
         row = self.rows.get(child)
         if row is None or row.state != "blocked":
             return False
         if is_new:
-            self.parents[child] = {}
-        its = self.parents.setdefault(child, {})
+            self.parents[child], self.beside[child], self.marks[child] = {}, {}, mark or ()
+            self.sizes.pop(child, None)
+            return False
+        its, beside = self.parents.setdefault(child, {}), self.beside.setdefault(child, {})
+        if mark is not None and mark != self.marks.get(child) and "old_asker" not in self.bugs:
+            return False
         for parent, end in notes:
+            if mark is None and parent not in its and "old_parent" not in self.bugs:
+                if parent not in beside or beside[parent].stage < end.stage:
+                    beside[parent] = end
+                continue
+            if parent in beside:
+                its[parent] = beside.pop(parent)
             if "count_down" in self.bugs and end.how:
                 its[f"{len(its)} {parent}"] = end
             elif parent not in its or its[parent].stage < end.stage or "no_stage" in self.bugs:
                 its[parent] = end
         if "count_down" in self.bugs:
             return sum(bool(end.how) for end in its.values()) >= len(row.after)
-        return all(parent in its and its[parent].how for parent in row.after)
+        if is_all and mark is not None:
+            self.sizes[child] = len(mark)
+        return sum(bool(end.how) for end in its.values()) == self.sizes.get(child, -1)
 
     def told(self, parent: str, children: Iterable[str], stage: int, token: int) -> None:
         """These know; the entry goes with the last of them."""
