@@ -7,6 +7,7 @@ partitions share the journal, the workers, and `dispatch`, which decides what is
 """
 
 import random
+import shlex
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -210,10 +211,10 @@ class Partition:
         return next((reason for reason in reasons if reason is not None), None)
 
     def _drained(self) -> str | None:
-        since_ms = self._drains.since_ms.get(self.membership.sysid)
-        if since_ms is None:
+        sysid = self.membership.sysid
+        if (since_ms := self._drains.since_ms.get(sysid)) is None:
             return None
-        return f"this daemon is drained since {iso(since_ms)}: `jqd daemons resume {self.membership.sysid}`"
+        return f"this daemon is drained since {iso(since_ms)}: `jqd daemons resume {shlex.quote(sysid)}`"
 
     def _backoffs(self) -> Sequence[LoopBackoff]:
         lanes = (lane.backoff for lane in self.lanes.values())

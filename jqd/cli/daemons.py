@@ -1,6 +1,7 @@
 """Commands that drain and resume daemons."""
 
 import math
+import shlex
 import sys
 import threading
 
@@ -35,8 +36,8 @@ def drain(daemon: str = "this", /, *, wait: str = "0", common: Common = Common()
         show(answer, common.output)
     else:
         has = "has no job in flight" if left == 0 else f"has {'some jobs' if left is None else left} in flight yet"
-        name = answer["daemon"]
-        print(f"{name} is drained since {answer['drained_at']}, and {has}; `jqd daemons resume {name}` ends it")
+        name, since = answer["daemon"], answer["drained_at"]
+        print(f"{name} is drained since {since}, and {has}; `jqd daemons resume {shlex.quote(name)}` ends it")
         sys.stdout.flush()
     return Exit.TIMED_OUT if looks and left != 0 else Exit.DONE
 

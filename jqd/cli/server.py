@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -184,12 +185,12 @@ def _beside(url: str) -> str:
 
 
 def _welcome(url: str, settings: Config) -> str:
-    flag = "" if url == URL_DEFAULT else f" --url {url}"
-    json_type = "-H 'content-type: application/json'"
+    flag = "" if url == URL_DEFAULT else f" --url {shlex.quote(url)}"
+    jobs, json_type = shlex.quote(f"{url}/v1/jobs"), "-H 'content-type: application/json'"
     return (
         f"jqd is ready at {url}\n"
         f"  data in {settings.data_dir.resolve()}; an example worker runs echo, add, sleep, fail and flaky\n"
-        f'  push a job:   curl {url}/v1/jobs {json_type} -d \'{{"name": "add", "argument": [1, 2, 39], '
+        f'  push a job:   curl {jobs} {json_type} -d \'{{"name": "add", "argument": [1, 2, 39], '
         '"keep_result": true}\'\n'
         f"  or:           .venv/bin/jqd push add '[1, 2, 39]' --wait{flag}\n"
         "  stop:         Ctrl-C"

@@ -1,5 +1,6 @@
 """Describes workers' health in words, and why jobs of a type wait that nobody runs."""
 
+import shlex
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Literal, NamedTuple
@@ -143,11 +144,12 @@ def why_waiting(
 
 def _why_paused(services: Services, jobtype: str) -> WaitReason | None:
     tenant, name = tenant_of(jobtype), bare(jobtype)
-    spoken = f"jqd --tenant {tenant}" if tenant and services.principal.sees_all else "jqd"
+    spoken = ["jqd", *(["--tenant", tenant] if tenant and services.principal.sees_all else []), "types", "resume"]
     if (since_ms := services.pauses.since_ms.get(jobtype)) is not None:
-        by, what, command = services.pauses.by.get(jobtype, ""), f"{name!r} is", f"{spoken} types resume {name}"
+        by, what = services.pauses.by.get(jobtype, ""), f"{name!r} is"
+        command = [*spoken, *(["--"] if name.startswith("-") else []), name]
     elif (since_ms := services.halts.since_ms.get(all_of(tenant))) is not None:
-        by, command = bare(services.halts.by.get(all_of(tenant), "")), f"{spoken} types resume --all"
+        by, command = bare(services.halts.by.get(all_of(tenant), "")), [*spoken, "--all"]
         what = f"all jobs of tenant {tenant!r} are" if tenant else "all jobs without a tenant are"
     else:
         return None
@@ -155,5 +157,5 @@ def _why_paused(services: Services, jobtype: str) -> WaitReason | None:
         return WaitReason(Cause.PAUSED, f"{what} paused since {iso(since_ms)}", since_ms)
     reason = services.pauses.reasons.get(jobtype, "")
     text = f" ({reason})" if reason else ""
-    why = f"{what} paused{f' by {by}' if by else ''} since {iso(since_ms)}{text}: `{command}`"
+    why = f"{what} paused{f' by {by}' if by else ''} since {iso(since_ms)}{text}: `{shlex.join(command)}`"
     return WaitReason(Cause.PAUSED, why, since_ms, by=by)

@@ -1,6 +1,7 @@
 """Which role may look at which page and do what, so that the head of a page leaves out, and a page greys out, what the
 API would refuse. The API refuses it all the same."""
 
+import shlex
 from typing import NamedTuple
 
 from jqd.domain.tokens import MAY, Role
@@ -52,5 +53,5 @@ def remedy(tenant: str, right: Right) -> str:
     """Return what to do about a right that a token has not."""
     if right.is_of_all and tenant:
         return f"It is for tokens of no tenant. Tenants, Types and Workers show what is of {tenant}."
-    whose = f" --of {tenant}" if tenant else ""
+    whose = f" --of {shlex.quote(tenant)}" if tenant else ""
     return f"{ASK}: jqd tokens create {right.roles[0]}{whose}"

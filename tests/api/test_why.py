@@ -1,6 +1,8 @@
 """Why a job stands where it stands: a test for each reason, and which of several is told."""
 
+import shlex
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from msgspec import Raw
@@ -290,3 +292,12 @@ async def test_a_pause_is_told_with_the_command_that_ends_it(edge: Edge) -> None
     assert (await why(edge, job_id))["text"].endswith("`jqd --tenant acme types resume mail`")
     told = await edge.call("GET", f"/v1/jobs/{job_id}/why", accept=JSON, headers=own)
     assert told.body["text"].endswith("`jqd types resume mail`")
+
+
+@pytest.mark.parametrize("name", ["a; touch /tmp/x $(id)", "it's `id`", "--all"])
+async def test_a_command_that_ends_a_pause_is_one_for_any_name(edge: Edge, name: str) -> None:
+    job_id = edge.add(State.WAITING, jobtype=name)
+    assert (await edge.call("POST", f"/v1/types/{quote(name, safe='')}/pause")).status == 200
+    command = (await why(edge, job_id))["text"].split(": `", 1)[1].removesuffix("`")
+    assert [word for word in shlex.split(command) if word != "--"] == ["jqd", "types", "resume", name]
+    assert ("--" in shlex.split(command)) == name.startswith("-"), "else it would resume all"

@@ -1,5 +1,6 @@
 """What the pages say of the command line is true: each command of theirs is read by the parser that reads a user's."""
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -80,3 +81,30 @@ def test_options_of_all_commands_may_stand_before_each_group_of_them() -> None:
     for group in groups:
         command = next(sub for sub in app[group] if not sub.startswith("-"))
         assert _ordered(["-o", "json", group, command, "x"]) == [group, command, "-o", "json", "x"]
+
+
+OURS = re.compile(r"\bjqd ((?:-[\w-]+[ =])*)([\w-]+)?[\w =.-]*$")
+QUOTING = re.compile(r"(shlex\.)?(quote|quoted|join)\(")
+# Made of what is quoted, or a word of ours; `at` stands in "jqd ui is ready at …", which is no command.
+IS_QUOTED = {"words", "by_id", "flag", "whose", "right.roles[0]", "at"}
+
+
+def unquoted(path: Path) -> Iterator[str]:
+    """What stands in a printed command as it is, in the sentences of a file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.JoinedStr):
+            continue
+        text = ""
+        for part in node.values:
+            if isinstance(part, ast.Constant):
+                text += str(part.value)
+                continue
+            value, begun = ast.unparse(part).strip("{}"), OURS.search(text)
+            is_command = begun is not None and (begun[1] != "" or (begun[2] or "") in app)
+            if is_command and not QUOTING.match(value) and value not in IS_QUOTED:
+                yield f"{path.relative_to(ROOT)}:{node.lineno}: {value}"
+            text += "x"
+
+
+def test_what_stands_in_a_printed_command_is_quoted_for_the_shell() -> None:
+    assert [fault for path in sorted((ROOT / "jqd").rglob("*.py")) for fault in unquoted(path)] == []
