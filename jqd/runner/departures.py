@@ -63,6 +63,9 @@ class Departures:
         if before is not None and at_ms - before.at_ms <= SAME_MS:  # another partition saw the same
             jobs, died, times = jobs + before.jobs, died or before.died, before.times
             heard_at_ms = max(heard_at_ms, before.heard_at_ms)
+        elif before is not None and died and before.died and 0 < heard_at_ms <= before.at_ms:  # silent since then
+            jobs, times, at_ms = jobs + before.jobs, before.times, before.at_ms
+            heard_at_ms = max(heard_at_ms, before.heard_at_ms)
         elif before is not None:
             times = before.times + 1
         self._rows[kind, name] = Departure(kind, name, died, at_ms, heard_at_ms, jobs, called, times)

@@ -19,6 +19,24 @@ def test_a_name_has_one_row_of_the_last_time_and_says_how_often() -> None:
     ]
 
 
+def test_who_was_not_heard_of_since_it_died_has_not_died_again() -> None:
+    """After each restart of the store, those that died long before were told of anew."""
+    clock = ManualClock()
+    seen = Departures(clock)
+    heard_at_ms = clock.wall_ms()
+    clock.advance(30)
+    seen.note("worker", "w", died=True, heard_at_ms=heard_at_ms, jobs=1)
+    (before,) = seen.rows()
+    clock.advance(1200)
+    seen.note("worker", "w", died=True, heard_at_ms=heard_at_ms + 1, jobs=2)  # a moment off, as clocks are compared
+    assert seen.rows() == [before._replace(jobs=3, heard_at_ms=heard_at_ms + 1)]
+    back_at_ms = clock.wall_ms()
+    clock.advance(30)
+    seen.note("worker", "w", died=True, heard_at_ms=back_at_ms)
+    (row,) = seen.rows()
+    assert (row.heard_at_ms, row.times) == (back_at_ms, 2), "it was back meanwhile"
+
+
 def test_jobs_that_a_worker_lost_are_told_of_when_it_is_gone() -> None:
     clock = ManualClock()
     seen = Departures(clock)
