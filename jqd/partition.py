@@ -206,8 +206,11 @@ class Partition:
         return self._known_not_ready_reason() or self.progress.reason
 
     def _known_not_ready_reason(self) -> str | None:
+        always = (backoff.reason for backoff in self._backoffs())
         standing = (self.membership.not_ready_reason(), self.claims.reason, self._drained())
-        reasons = (self.watch.reason, *(backoff.reason for backoff in self._backoffs()), *standing)
+        # These try only while claims may be made: until then they keep an error that may be over.
+        pausing = (self.claims.backoff.reason, self.worker_timeouts.backoff.reason)
+        reasons = (self.watch.reason, *always, *standing, *pausing)
         return next((reason for reason in reasons if reason is not None), None)
 
     def _drained(self) -> str | None:
@@ -218,8 +221,8 @@ class Partition:
 
     def _backoffs(self) -> Sequence[LoopBackoff]:
         lanes = (lane.backoff for lane in self.lanes.values())
-        loops = (self.recovery, self.heartbeat, self.settings_sync, self.claims, self.worker_timeouts)
-        return (*(loop.backoff for loop in (*loops, self.outbox, self.flows)), *lanes)
+        loops = (self.recovery, self.heartbeat, self.settings_sync, self.outbox, self.flows)
+        return (*(loop.backoff for loop in loops), *lanes)
 
     def _build_runner(self, sysid: str) -> Runner:
         shared = self._shared

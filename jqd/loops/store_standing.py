@@ -146,5 +146,5 @@ def not_ready_reason(state: State, *, trusted: bool, waited: bool, lease_s: floa
             f"{names}{f' and {more} more' if more > 0 else ''} (`jqd daemons` lists them)"
         )
     if not (state.known.settled or waited):
-        return f"daemons that have not noticed the new store are given a lease ({lease_s:g} s) to do so"
+        return f"the store is back: claims wait one lease ({lease_s:g} s) for daemons that have not noticed it yet"
     return None

@@ -20,7 +20,8 @@ from jqd.domain.record import Lane, encode_outcomes, job_ids
 from jqd.domain.tenant import annotate
 from jqd.journal import Journal
 from jqd.loops.retention.retention import EVERY_S
-from jqd.store import KeptJob, Member, Shelf
+from jqd.loops.store_standing import Known, Through
+from jqd.store import KeptJob, Member, Owner, Shelf
 from jqd.tenants.quotas import Quota, Quotas
 from tests.loops.house import until
 from tests.loops.pairs import BOTH, HERE, THERE, Pair, pair
@@ -83,6 +84,23 @@ async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: No
         here.stores[0].away = here.stores[1].away = None
         assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 60, BOTH)
         nursery.cancel_scope.cancel()
+
+
+async def test_a_store_that_is_back_is_not_said_to_be_away_while_a_lease_is_waited_for(autojump_clock: None) -> None:
+    """The loops that pause meanwhile kept the error of their last try, and it was told for the whole lease."""
+    async with pair() as here:
+        first, _ = here.control._partitions
+        known = Known("another life", here.daemon.parts.services.clock.mono_s(), False, ())
+        first.membership.state = Through(known, Owner("d1", 1))
+        first.membership._trust.renewed(here.daemon.parts.services.clock.boot_s())
+        for loop in (first.claims, first.worker_timeouts):
+            loop.backoff.reason = "the store does not answer: Error 111"
+        assert str(first.not_ready_reason).startswith("the store is back")
+        first.heartbeat.backoff.reason = "the store does not answer: Error 112"
+        assert first.not_ready_reason == "the store does not answer: Error 112", "it tries all the time"
+        first.heartbeat.backoff.reason = None
+        first.membership.state = Through(known._replace(settled=True), Owner("d1", 1))
+        assert first.not_ready_reason == "the store does not answer: Error 111"
 
 
 async def test_what_waits_for_a_quota_for_a_minute_is_said(autojump_clock: None) -> None:
