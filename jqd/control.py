@@ -237,12 +237,16 @@ class Control:
         return not waiting.cancelled_caught
 
     def daemons(self) -> list[Peer]:
-        """The daemons of the store, from the last renewals: each with its worst state of all partitions."""
+        """The daemons of the store, from the last renewals: each with its worst known state of all partitions."""
+
+        def rank(peer: Peer) -> tuple[int, bool]:
+            return 2 if peer.living is None else int(peer.living), peer.through
+
         worst: dict[str, Peer] = {}
         for partition in self._partitions:
             for peer in partition.heartbeat.peers():
                 known = worst.setdefault(peer.sysid, peer)
-                if (peer.living, peer.through) < (known.living, known.through):
+                if rank(peer) < rank(known):
                     worst[peer.sysid] = peer
         return list(worst.values())
 

@@ -23,6 +23,7 @@ LIST_JOBS = 50  # shown when no number is given: a screen or two
 NAMES_SHOWN = 4  # jobtypes of one worker: a line
 LIST_REASONS = 20  # for people: each has five to eight lines
 TEXTS = 3  # of each, that differ in what was folded
+LIVING = {True: "yes", False: "no", None: "not known"}  # of a daemon; the last while the store is away
 WATCH_S = 2.0  # between looks: what changes in between nobody could read
 # What a list of jobs leaves out: shown as null it would be a lie.
 UNTOLD = {*KEPT, "argument", "argument_bytes", "expires_at", "progress", "error", "result", "history", "log"}
@@ -384,7 +385,7 @@ def _daemons(rows: Sequence[dict[str, Any]]) -> Text:
         (
             row["daemon"],
             "this one" if row.get("this") else "",
-            "yes" if row.get("living") else "no",
+            LIVING[row.get("living")],
             "yes" if row.get("through") else "no",
             f"{row.get('heard_s') or 0:.1f} s",
             row.get("in_hand"),
@@ -392,5 +393,5 @@ def _daemons(rows: Sequence[dict[str, Any]]) -> Text:
         )
         for row in rows
     ]
-    styles = {n: "red" for n, row in enumerate(rows) if not row.get("living")}
+    styles = {n: "red" for n, row in enumerate(rows) if row.get("living") is False}
     return table(("DAEMON", "", "LIVING", "THROUGH", "HEARD", "IN HAND", "NOTE"), cells, styles)

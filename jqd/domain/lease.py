@@ -80,8 +80,8 @@ class Peer(NamedTuple):
     epoch: int
     """0: burnt."""
     is_this: bool
-    living: bool
-    """Its heartbeat changed within a lease on our clock."""
+    living: bool | None
+    """Its heartbeat changed within a lease on our clock; None: not known, as the store has not answered since."""
     through: bool
     """It came through the recovery barrier of this life of the store."""
     heard_s: float

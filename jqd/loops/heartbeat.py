@@ -40,6 +40,7 @@ class Heartbeat:
         self._store, self._membership, self._clock = store, membership, clock
         self._stop_work, self._cancelled, self._seen = stop_work, cancelled, seen
         self._peers: dict[str, tuple[Member, float]] = {}
+        self._answered_at_s = 0.0
         self._log = get_logger("heartbeat")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -70,23 +71,27 @@ class Heartbeat:
 
     def peers(self) -> list[Peer]:
         """Return all daemons of the last renewal's answer, this one first."""
-        now_s, config, ours = self._clock.mono_s(), self._membership.config, self._membership.sysid
+        now_s, ours = self._clock.mono_s(), self._membership.sysid
         rows = [
-            Peer(
-                sysid,
-                member.epoch,
-                sysid == ours,
-                bool(member.epoch) and now_s - heard_at_s <= config.lease_s,
-                member.through,
-                now_s - heard_at_s,
-            )
+            Peer(sysid, member.epoch, sysid == ours, self._lives(sysid, now_s), member.through, now_s - heard_at_s)
             for sysid, (member, heard_at_s) in self._peers.items()
         ]
         return sorted(rows, key=lambda peer: (not peer.is_this, peer.sysid))
 
+    def _lives(self, sysid: str, now_s: float) -> bool | None:
+        config, (member, heard_at_s) = self._membership.config, self._peers[sysid]
+        if not member.epoch:
+            return False
+        if sysid == self._membership.sysid or now_s - heard_at_s <= config.lease_s:
+            return True
+        # Silent already when the store last answered, which is a renewal ago while it does.
+        was_silent = self._answered_at_s - heard_at_s > config.lease_s - config.renew_s - config.margin_s
+        return False if was_silent else None
+
     def _note_members(self, members: Mapping[str, Member]) -> None:
         """Note whose heartbeat changed since the last answer, and forget who is gone."""
         now_s, known = self._clock.mono_s(), self._peers
+        self._answered_at_s = now_s
         self._peers = {
             sysid: (member, known[sysid][1] if sysid in known and known[sysid][0].counter == member.counter else now_s)
             for sysid, member in members.items()

@@ -94,6 +94,7 @@ def families(common: Common, labels: tuple[str, ...]) -> Iterator[Metric]:
     workers = sorted(common.workers.items())
     yield from gauges("jqd_workers", "Workers by health", ("state",), (((name,), count) for name, count in workers))
     yield from gauge("jqd_worker_slots", "Jobs that the workers take at once, all together", common.slots)
-    living = Counter("living" if one.living else "silent" for one in common.daemons)
+    words = {True: "living", False: "silent", None: "unknown"}
+    living = Counter(words[one.living] for one in common.daemons)
     text = "Daemons of the store, as this one sees them"
-    yield from gauges("jqd_daemons", text, ("state",), (((name,), living[name]) for name in ("living", "silent")))
+    yield from gauges("jqd_daemons", text, ("state",), (((name,), living[name]) for name in words.values()))

@@ -136,14 +136,15 @@ async def test_daemons_of_the_store(edge):
         Peer("d1", 7, True, True, True, 0.12345),
         Peer("d2", 9, False, False, True, 30.0),
         Peer("d3", 0, False, False, False, 99.0),
+        Peer("d4", 9, False, None, True, 13.0),
     ]
     edge.control.held = {"d1": 2, "d2": None}
     told = await edge.call("GET", "/v1/daemons", accept=MSGPACK)
-    ours, gone, burnt = told.body["daemons"]
+    ours, gone, burnt, unknown = told.body["daemons"]
     known = {"daemon": "d1", "this": True, "living": True, "through": True, "heard_s": 0.123, "in_hand": 2}
     assert ours == {**known, "drained_at": None}
     assert (gone["in_hand"], gone["living"]) == (None, False), "nobody can tell now"
-    assert burnt["in_hand"] == 0
+    assert (burnt["in_hand"], unknown["living"]) == (0, None)
 
 
 # ------------------------------------------------------------ own ids

@@ -125,6 +125,16 @@ def test_no_job_is_no_line(script: Script, capsys: pytest.CaptureFixture[str]) -
     assert out(capsys) == ""
 
 
+def test_whether_a_daemon_lives_is_not_known_while_the_store_is_away(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"daemon": name, "living": lives} for name, lives in (("d1", True), ("d2", None), ("d3", False))]
+    script.on("GET", "/v1/daemons", 200, {"daemons": rows})
+    assert run(["daemons"]) == 0
+    lines = [line.split() for line in out(capsys).splitlines()[1:4]]
+    assert [line[1:-3] for line in lines] == [["yes"], ["not", "known"], ["no"]]
+
+
 @pytest.mark.parametrize(
     ("command", "row"),
     [("types", {"name": "mail", "waiting": 3, "handler": None}), ("daemons", {"daemon": "d1", "this": True})],

@@ -15,7 +15,7 @@ from jqd.cron.schedules import Plan, Schedules, Template
 from jqd.domain.followers import named
 from jqd.domain.job import Fate, Held, Outcome
 from jqd.domain.jobid import partition_of, partition_of_name
-from jqd.domain.lease import LeaseConfig
+from jqd.domain.lease import LeaseConfig, Peer
 from jqd.domain.record import Lane, encode_outcomes, job_ids
 from jqd.domain.tenant import annotate
 from jqd.journal import Journal
@@ -84,6 +84,15 @@ async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: No
         here.stores[0].away = here.stores[1].away = None
         assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 60, BOTH)
         nursery.cancel_scope.cancel()
+
+
+async def test_what_one_partition_knows_of_a_daemon_counts_while_another_is_away(autojump_clock: None) -> None:
+    async with pair() as here:
+        for known in (True, False):
+            for each, lives in zip(here.control._partitions, (None, known), strict=True):
+                peer = Peer("d2", 1, False, lives, True, 13.0)
+                each.heartbeat.peers = lambda peer=peer: [peer]  # type: ignore[method-assign, misc]
+            assert [peer.living for peer in here.control.daemons()] == [known]
 
 
 async def test_a_store_that_is_back_is_not_said_to_be_away_while_a_lease_is_waited_for(autojump_clock: None) -> None:

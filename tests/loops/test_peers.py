@@ -43,6 +43,26 @@ async def test_daemons_are_told_apart_by_their_heartbeats(autojump_clock: None) 
         nursery.cancel_scope.cancel()
 
 
+async def test_while_the_store_is_away_nobody_is_taken_for_dead(autojump_clock: None) -> None:
+    """Each daemon had called all others dead, and itself."""
+    async with house() as here, trio.open_nursery() as nursery:
+        await here.store.look(fresh=True)
+        other = await here.store.reserve_sysid("d0", True, through=True)
+        await here.join(nursery)
+        await until(lambda: len(here.renew.peers()) == 2)
+        config = here.membership.config
+        await here.store.renew_sysid(other, through=True)
+        await trio.sleep(config.renew_s)
+        here.store.away = "the cable"
+        await trio.sleep(config.lease_s + config.renew_s)
+        assert [(peer.sysid, peer.living) for peer in here.renew.peers()] == [("d1", True), ("d0", None)]
+        here.store.away = None
+        await until(lambda: here.renew.backoff.reason is None)
+        await trio.sleep(config.lease_s + config.renew_s)
+        assert [(peer.sysid, peer.living) for peer in here.renew.peers()] == [("d1", True), ("d0", False)]
+        nursery.cancel_scope.cancel()
+
+
 async def test_who_left_is_told_apart_from_who_fell_silent(autojump_clock: None) -> None:
     async with house() as here, trio.open_nursery() as nursery:
         await here.store.look(fresh=True)

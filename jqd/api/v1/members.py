@@ -18,7 +18,7 @@ class Daemon(Struct, frozen=True):
 
     daemon: str
     this: bool
-    living: bool
+    living: Annotated[bool | None, Meta(description="null: not known, the store is away")]
     through: bool
     heard_s: float
     in_hand: int | None
