@@ -217,7 +217,9 @@ class Ui:
         visit: Visit = g.get("visit") or await self._in_passing(error)
         match error:
             case LoginNeeded():
-                return _to_login(visit, next=visit.url if request.method == "GET" else "/")
+                had_login = self.cookie in request.cookies or "hx-request" in request.headers
+                onward = visit.url if request.method == "GET" else "/"
+                return _to_login(visit, next=onward, why="ended" if had_login else "")
             case JqdClientError() if has_ended(error) and visit.has_session and not visit.session.is_open:
                 self.sessions.end(visit.session)
                 return _to_login(visit, next=visit.url, why="ended")
@@ -287,6 +289,8 @@ def _to_login(visit: Visit, **query: str) -> Response:
     """Lead to the login; what only renews a part of a page leads the whole page there."""
     answer = visit.go("/login", **query)
     if "hx-request" in request.headers:
+        if visit.path == live.PATH:
+            return live.last_tick()
         answer.headers["hx-redirect"] = answer.headers["location"]
         answer.status_code = 204  # a redirect would be followed, and its page put into the part
     return answer

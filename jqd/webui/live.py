@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from jqd.webui.app import Ui
 
 FOR_EVER = "public, max-age=31536000, immutable"  # the URL changes with the file
+PATH = "/live"
+EVENTS = "text/event-stream"
 TICK = b"event: tick\ndata: now\n\n"
+LAST_TICK = b"retry: 5000\n" + TICK
 STILL_THERE = b": still there\n\n"
 HEARD_S = (
     3 * QUIET_S
@@ -23,7 +26,7 @@ HEARD_S = (
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/live", needs=ANYBODY, is_shared=False)
+    @ui.page(PATH, needs=ANYBODY, is_shared=False)
     async def ticks(visit: Visit) -> Response:
         feeds = ui.feeds
         if feeds is None or feeds.is_closing or feeds.is_full:
@@ -37,7 +40,7 @@ def register(ui: "Ui") -> None:
                         await feed.wait_tick()
                     yield STILL_THERE if waited.cancelled_caught else TICK
 
-        answer = Response(stream(), content_type="text/event-stream")
+        answer = Response(stream(), content_type=EVENTS)
         answer.timeout = None
         return answer
 
@@ -48,3 +51,9 @@ def register(ui: "Ui") -> None:
         return Response(found.body, content_type=found.content_type, headers={"cache-control": FOR_EVER})
 
     ui.app.add_url_rule("/static/<digest>/<name>", "asset", asset)
+
+
+def last_tick() -> Response:
+    """Answer an open page whose login is over: its live parts ask at a tick, and are led to the login; the extension
+    of htmx that holds the stream follows no other answer, and would ask for ever."""
+    return Response(LAST_TICK, content_type=EVENTS)

@@ -22,7 +22,7 @@ AT_ONCE_MAX = 8  # logins under way: each asks the API twice
 REVOKE_S = 3.0  # for a token to be revoked, or those of all logins at a stop; what is left ends within SESSION_S
 REVOKED_AT_ONCE_MAX = 32  # at a stop: 1,000 logins, of which each takes up to 0.1 s
 NOTE = "ui"  # of the derived tokens, for who lists them
-ENDED = "Your login has ended: its token is over, or was revoked."
+ENDED = "Your login has ended: you logged out, its token is over or was revoked, or the UI was started anew."
 
 _log = get_logger("webui")
 

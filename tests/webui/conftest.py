@@ -25,10 +25,10 @@ ODD = "a/b <i>\"'&%2F#?"
 
 
 class UiProcess(Process):
-    """`jqd ui` on any free port."""
+    """`jqd ui`, on any free port or where another was."""
 
-    def __init__(self, log: Path, *args: str, env: dict[str, str] | None = None) -> None:
-        super().__init__(["ui", "--bind", "127.0.0.1:0", *args], log, env)
+    def __init__(self, log: Path, *args: str, env: dict[str, str] | None = None, bind: str = "127.0.0.1:0") -> None:
+        super().__init__(["ui", "--bind", bind, *args], log, env)
         self.url = self.wait_line("ready at").split()[-1]
 
 

@@ -16,7 +16,7 @@ from jqd.webui.feed import Feeds
 from jqd.webui.live import TICK
 from jqd.webui.sessions import Me
 from tests.webui.chromium import Chromium
-from tests.webui.conftest import Push, Site
+from tests.webui.conftest import Guarded, Push, Site, UiProcess
 
 
 def test_a_page_whose_stream_was_refused_at_first_asks_again(site: Site, chromium: Chromium, push: Push) -> None:
@@ -52,6 +52,41 @@ def test_a_page_is_live_where_the_stream_s_script_comes_last(site: Site, chromiu
             held[0].continue_()
 
     chromium.run(look)
+
+
+def test_open_pages_lead_to_the_login_after_the_ui_was_killed(guarded: Guarded, chromium: Chromium) -> None:
+    token, log = guarded.master.create_token("operator")["token"], guarded.ui.log.with_name("killed.log")
+
+    def look(page: Page) -> None:
+        with UiProcess(log, "--url", guarded.daemon.url) as killed:
+            page.goto(f"{killed.url}/jobs?state=failed")
+            page.get_by_label("Token").fill(token)
+            with page.expect_request("**/live"):
+                page.keyboard.press("Enter")
+            other = page.context.new_page()
+            with other.expect_request("**/live"):
+                other.goto(f"{killed.url}/types")
+            killed.kill()
+        with UiProcess(log, "--url", guarded.daemon.url, bind=killed.url.removeprefix("http://")) as again:
+            for each, path in ((page, "%2Fjobs%3Fstate%3Dfailed"), (other, "%2Ftypes")):
+                expect(each).to_have_url(f"{again.url}/login?next={path}&why=ended", timeout=30_000)
+                expect(each.locator("main")).to_contain_text("Your login has ended")
+            assert again.stop() == 0
+
+    chromium.run(look, strict=False)
+
+
+async def test_the_stream_of_no_login_is_one_tick_and_is_asked_for_again_after_seconds(guarded: Guarded) -> None:
+    ui = create_app(UiConfig(urls=[guarded.daemon.url]))
+    browser, headers = ui.app.test_client(), {"host": "localhost", "cookie": f"{ui.cookie}=forgotten"}
+    answer = await browser.get("/live", headers=headers | {"hx-request": "true"})
+    assert (answer.status_code, answer.content_type) == (200, "text/event-stream")
+    assert await answer.get_data() == b"retry: 5000\n" + TICK
+    part = await browser.get("/jobs", headers=headers | {"hx-request": "true"})
+    assert part.headers["hx-redirect"] == "/login?next=%2Fjobs&why=ended"
+    for path in ("/live", "/jobs"):
+        assert (await browser.get(path, headers=headers)).status_code == 303
+    await ui._end()
 
 
 async def test_pages_that_look_within_a_second_ask_each_thing_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
