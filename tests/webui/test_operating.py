@@ -1,12 +1,16 @@
 """Pages and acts of those who operate daemons, at real ones, as a browser without JavaScript sends them."""
 
 import re
+from typing import Any
 from urllib.parse import urlencode
 
 import httpx2
+import pytest
 from markupsafe import escape
 
 from jqd.client import Client
+from jqd.webui.app import create_app
+from jqd.webui.config import UiConfig
 from tests.webui.conftest import NASTY, ODD, Guarded, Site
 
 
@@ -31,6 +35,24 @@ def test_a_daemon_that_died_is_shown_with_what_became_of_its_jobs(site: Site) ->
     name = told["daemons"][0]["daemon"]
     assert (cells[:2], cells[4:]) == ([name, "died"], [str(row["jobs"]), name, "1"]), "the process before this one"
     assert row["at"] in table
+
+
+async def test_where_the_journal_is_applied_may_not_be_known_yet(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = Client.ask
+
+    def just_after_the_store_came(client: Client, path: str, **how: Any) -> dict[str, Any]:
+        told: dict[str, Any] = ask(client, path, **how)
+        for lane in told.get("lanes", {}).values():
+            lane["applied"] = None
+        return told
+
+    monkeypatch.setattr(Client, "ask", just_after_the_store_came)
+    ui = create_app(UiConfig(urls=[site.daemon]))
+    answer = await ui.app.test_client().get("/daemons", headers={"host": "localhost"})
+    page = await answer.get_data(as_text=True)
+    assert answer.status_code == 200
+    assert re.search(r"<td>settings</td><td class=\"n\">–</td><td class=\"n\">[^–]+</td><td class=\"n\">–</td>", page)
+    await ui._end()
 
 
 def test_the_audit_says_who_did_what_and_its_filter_is_its_address(guarded: Guarded) -> None:

@@ -69,10 +69,16 @@ def _daemon(visit: Visit) -> str:
     return daemon
 
 
-def _lanes(told: dict[str, Any]) -> list[tuple[str, int, int, int]]:
-    """Return of each kind of record: where its applying stands, where the journal ends, and the bytes between."""
+def _lanes(told: dict[str, Any]) -> list[tuple[str, int | None, int, int | None]]:
+    """Return of each kind of record: where its applying stands, where the journal ends, and the bytes between. Until
+    the store was asked after it came back, the first is not known, nor the last."""
     return [
-        (RECORDS.get(name, name), each["applied"], each["end"], max(0, each["end"] - each["applied"]))
+        (
+            RECORDS.get(name, name),
+            each["applied"],
+            each["end"],
+            None if each["applied"] is None else max(0, each["end"] - each["applied"]),
+        )
         for name, each in told.items()
     ]
 
