@@ -343,7 +343,7 @@ def _workers(rows: Sequence[dict[str, Any]]) -> Text:
             row["name"],
             row.get("state"),
             _names(row["jobs"]),
-            f"{'' if row.get('in_hand') is None else row['in_hand']}/{row['max_jobs']}",
+            f"up to {row['max_jobs']}" if row.get("in_hand") is None else f"{row['in_hand']}/{row['max_jobs']}",
             ago(datetime.fromisoformat(row["heard_at"])) if row.get("heard_at") else "",
             row.get("url") or "pulls",
             row.get("why"),

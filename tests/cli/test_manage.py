@@ -163,7 +163,7 @@ def test_how_workers_are_stands_first_for_people(script: Script, capsys: pytest.
     heading, first, second = out(capsys).splitlines()
     assert heading.split() == ["ID", "NAME", "STATE", "TAKES", "RUNNING", "HEARD", "URL", "WHY"]
     assert re.search(r"mailer +unreachable +mail +3/8 +http://127.0.0.1:8000/ +cannot be reached since …: ECONN", first)
-    assert re.search(r"pull.sh +ok +a,b,c,d and 2 more +/8 +.* pulls", second)
+    assert re.search(r"pull.sh +ok +a,b,c,d and 2 more +up to 8 +.* pulls", second)
 
 
 def test_whoever_waits_hears_what_for(
