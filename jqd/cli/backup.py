@@ -80,6 +80,7 @@ def backup(
     if not source.is_dir():
         raise Usage(f"{source} is no journal of a daemon; name its --data-dir")
     servers = [] if journal_only else _servers(settings)
+    umask = os.umask(0o077)  # it has all that jobs and tokens have, also where it is moved out of its directory
     try:
         target.mkdir(mode=0o700, parents=True)
         stores = [f"store-{number}.rdb" for number, _ in enumerate(servers)]
@@ -93,6 +94,8 @@ def backup(
         raise Usage(f"{target} is there already; name a new directory") from error
     except OSError as error:
         raise Usage(f"{target} cannot be written: {error.strerror or error}; what is there is not whole") from error
+    finally:
+        os.umask(umask)
     sizes: dict[str, Any] = {name: (target / name).stat().st_size for name in stores}
     show({"backup": str(target), **sizes, "journal": sum(made.journal.values())}, output)
     return Exit.DONE

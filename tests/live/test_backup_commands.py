@@ -1,6 +1,7 @@
 """`jqd backup` of a daemon that runs, and `jqd restore`: all that was acknowledged by then is there again."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -14,6 +15,7 @@ from jqd.cli import run
 from jqd.cli.exits import Exit
 from jqd.client import Client
 from jqd.domain.errors import StoreAway, StoreRefused
+from jqd.journal.recover import RETIRED
 from jqd.store import StoreConfig, copy_rdb
 from jqd.store.rdb import _received
 from tests.directories import short_directory
@@ -86,6 +88,20 @@ def test_a_backup_is_put_where_nothing_is(whole: Path, tmp_path: Path, capsys: p
     assert "a server has data there" in capsys.readouterr().err
     assert run([*words, "--journal-only"]) == 0
     assert (tmp_path / "d" / "journal" / "a").read_bytes() == b"four"
+
+
+def test_files_of_a_backup_are_for_its_owner_alone(tmp_path: Path) -> None:
+    """It may be packed or moved out of its directory, and has all that jobs and tokens have."""
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / RETIRED).touch(0o644)
+    before = os.umask(0o022)
+    try:
+        assert run(["backup", str(tmp_path / "copy"), "--data-dir", str(tmp_path), "--journal-only"]) == 0
+        assert os.umask(0o022) == 0o022, "as it was"
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "copy").rglob("*") if path.is_file()}
+    assert modes == {RETIRED: 0o600, "backup.json": 0o600}
 
 
 def test_what_is_no_whole_backup_is_not_put_back(
