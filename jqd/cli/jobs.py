@@ -188,8 +188,10 @@ def _without_repeats(info: JobInfo) -> dict[str, Any]:
     fields = {**plain(info), "history": [_brief(one) for one in plain(info.history)]}
     last = fields["history"][-1] if fields["history"] else {}
     if last.get("message") == fields["message"]:
-        last.pop("message", None)
-        last.pop("error", None)
+        # Of a job that runs again it is the attempt's; only of the job may it have several lines.
+        is_attempts = info.state == "running" and "\n" not in (info.message or "").strip()
+        for name in ("message", "error"):
+            (fields if is_attempts else last).pop(name, None)
     return _brief(fields)
 
 

@@ -29,6 +29,18 @@ def test_a_long_error_stands_there_once(script: Script, capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)["history"][2] == attempt(3, LONG)
 
 
+def test_of_a_job_that_runs_again_the_attempt_says_how_it_ended(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = "NO_HEARTBEAT: nothing was heard for 15 s of the worker that held this job"
+    lost = {"attempt": 1, "status": 504, "reason": "timeout", "error": None, "message": silent}
+    script.on("GET", "/v1/jobs/a", 200, {**JOB, "state": "running", "message": silent, "history": [lost]})
+    assert run(["get", "a"]) == 0
+    told = capsys.readouterr().out
+    assert told.count(silent) == 1
+    assert f"attempt 1  status 504  reason timeout  message {silent}\n" in told
+
+
 @pytest.mark.parametrize(("words", "code"), [([], 0), (["--token", "wrong"], 2)])
 def test_status_needs_no_token_for_what_everybody_may_know(
     words: list[str], code: int, script: Script, capsys: pytest.CaptureFixture[str]
