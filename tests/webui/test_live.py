@@ -1,5 +1,7 @@
 """Open pages find back to their stream: also where the first answer was none."""
 
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -72,6 +74,31 @@ def test_open_pages_lead_to_the_login_after_the_ui_was_killed(guarded: Guarded, 
                 expect(each).to_have_url(f"{again.url}/login?next={path}&why=ended", timeout=30_000)
                 expect(each.locator("main")).to_contain_text("Your login has ended")
             assert again.stop() == 0
+
+    chromium.run(look, strict=False)
+
+
+def test_an_open_page_says_that_it_is_old_where_the_ui_is_silent(guarded: Guarded, chromium: Chromium) -> None:
+    log, token = guarded.ui.log.with_name("silent.log"), guarded.master.create_token("operator")["token"]
+
+    def look(page: Page) -> None:
+        with UiProcess(log, "--url", guarded.daemon.url) as silent:
+            page.goto(f"{silent.url}/types")
+            page.get_by_label("Token").fill(token)
+            with page.expect_request("**/live"):
+                page.keyboard.press("Enter")
+            with page.expect_response("**/types"):
+                pass
+            expect(page.locator("#stale")).to_be_hidden()
+            os.kill(silent.child.pid, signal.SIGSTOP)
+            try:
+                expect(page.locator("#stale")).to_be_visible(timeout=30_000)
+            finally:
+                os.kill(silent.child.pid, signal.SIGCONT)
+            expect(page.locator("#stale")).to_be_hidden(timeout=60_000)
+            with page.expect_response("**/types", timeout=30_000):
+                pass
+            assert silent.stop() == 0
 
     chromium.run(look, strict=False)
 

@@ -21,11 +21,31 @@ function addCopyButton(code) {
 
 for (const code of document.querySelectorAll("code[data-copy]")) addCopyButton(code);
 
+// A page with a stream fetches its parts every five seconds at the latest. It is old where no answer comes meanwhile:
+// the UI hangs, the network is gone, or other windows hold all the connections that browsers open to one address.
+const SILENT_MS = 15_000;
 const stale = document.getElementById("stale");
+let stream = null, waiting;
+
+function setOld(isOld) {
+  stale.hidden = !isOld;
+  wait();
+}
+
+function wait() {
+  clearTimeout(waiting);
+  if (!document.getElementById("live") || document.hidden) return; // a hidden page holds no stream
+  waiting = setTimeout(() => {
+    stream?.reader?.cancel(); // connected anew: nobody says that a connection is gone where nothing is sent on it
+    setOld(true);
+  }, SILENT_MS);
+}
+
+wait();
+document.addEventListener("visibilitychange", wait);
+document.addEventListener("htmx:sse:after:connection", (event) => { stream = event.detail.connection; });
 for (const name of ["htmx:error", "htmx:sse:error"]) {
-  document.addEventListener(name, () => { stale.hidden = false; });
+  document.addEventListener(name, () => setOld(true));
 }
 // Not `after:swap`, which comes also where a refusal was not put into the page: what stands there is old then.
-document.addEventListener("htmx:after:request", (event) => {
-  stale.hidden = event.detail.ctx.response.status < 400;
-});
+document.addEventListener("htmx:after:request", (event) => setOld(event.detail.ctx.response.status >= 400));
