@@ -14,7 +14,7 @@ import jinja2
 from quart import Response, g, request
 from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
-from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, UnprocessableEntity
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, UnprocessableEntity, UnsupportedMediaType
 
 from jqd.client import AsyncClient, Forbidden, JqdClientError, TimedOut, Unavailable, Unreachable
 from jqd.domain.clock import Clock, SystemClock
@@ -35,6 +35,7 @@ BODY_TIMEOUT_S = 30  # for a form to arrive
 AGAIN_S = 5  # after so long a page that found no daemon is asked for anew
 PAGES_MAX = 100  # rendered ones that are kept for those who look at the same, up to some 200 KB each
 LOOKS = ("GET", "HEAD", "OPTIONS")
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data", "")
 AWAY = (Unreachable, TimedOut, Unavailable)
 
 ClientFactory = Callable[[str | None], AsyncClient]
@@ -157,6 +158,10 @@ class Ui:
             await self._visit(needs_login, {})  # before anything is read of whom nobody knows
         elif request.content_length is None or request.content_length > LOGIN_BYTES_MAX:
             raise RequestEntityTooLarge("this form is longer than a token and an address are")
+        if request.mimetype not in FORMS:
+            raise UnsupportedMediaType(
+                f"this page takes forms, and {request.mimetype[:64]!r} is none: programs use the API"
+            )
         form = (await request.form).to_dict()
         g.is_read = True
         visit = await self._visit(needs_login, form)

@@ -252,3 +252,11 @@ def in_our_words(page: str) -> None:
     for each in default_exceptions.values():
         assert not each.description or each.description not in said, said
         assert not each().name or not said.startswith(each().name + " "), said
+
+
+def test_what_is_no_form_is_refused_in_our_words(site: Site) -> None:
+    body, headers = {"form_token": site.form_token(), "id": "x"}, {"origin": site.url}
+    answer = httpx2.post(f"{site.url}/job/cancel", json=body, headers=headers, timeout=20)
+    assert answer.status_code == 415
+    assert "application/json" in answer.text
+    in_our_words(answer.text)
