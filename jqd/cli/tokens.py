@@ -15,6 +15,7 @@ from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import ago, instant, show, table
 from jqd.cli.show import rows_of
 from jqd.client import Client
+from jqd.client.environ import is_from_environment
 from jqd.domain import root_token
 
 DataDir = Annotated[
@@ -158,7 +159,9 @@ def _notes(rows: list[dict[str, Any]]) -> Text:
 
 
 def _asking(common: Common, data_dir: Path | None) -> Common:
-    """Return the options with the daemon's root token. Raises Usage where no daemon has left one."""
+    """Return the options with the daemon's root token. Raises Usage where no daemon has left one.
+
+    It is that daemon's alone: another one, which JQD_URL may name, neither takes it nor should see it."""
     if data_dir is None:
         return common
     try:
@@ -169,7 +172,8 @@ def _asking(common: Common, data_dir: Path | None) -> Common:
         raise Usage(
             f"there is no {data_dir / root_token.FILE}: no daemon runs on that directory; start it with `jqd serve`"
         )
-    return replace(common, url=common.url or left.url, token=left.token)
+    url = None if is_from_environment(common.url) else common.url
+    return replace(common, url=url or left.url, token=left.token)
 
 
 def _table(rows: list[dict[str, Any]]) -> Text:

@@ -31,6 +31,11 @@ TOKEN_VARIABLE = "JQD_TOKEN"  # noqa: S105 - a name, not a token
 TOKEN_FILE_VARIABLE = "JQD_TOKEN_FILE"  # noqa: S105 - a file that holds it, as secrets are mounted
 
 
+def is_from_environment(url: str | None) -> bool:
+    """Return whether a URL is what JQD_URL says, and so perhaps nobody's word for this call."""
+    return url is not None and url == os.environ.get(URL_VARIABLE)
+
+
 def daemon_urls() -> list[str]:
     """The URLs of the daemons that this process talks to, with commas between them there. Raises WrongUrl."""
     value = os.environ.get(URL_VARIABLE)

@@ -179,7 +179,8 @@ class Presence(ABC):
             del self._unreachable_since_s[worker_id]
         self._heard_at_s[worker_id] = self._clock.mono_s()
         now_s = self._seen_at_s[worker_id] = self._now_s()
-        if now_s - self._told_at_s.get(worker_id, -SIGN_S) >= sign_every_s(worker):
+        told_s = now_s - self._told_at_s.get(worker_id, -SIGN_S)
+        if told_s >= SIGN_S or (worker.ttl_s is not None and told_s >= sign_every_s(worker)):
             self._told_at_s[worker_id] = now_s
             for told in self._outgoing:
                 told.add(worker_id)

@@ -14,7 +14,7 @@ from jqd.cli import run
 from jqd.cli.exits import Exit
 from jqd.client import AsyncClient, Client, Unavailable, Unreachable
 from tests.directories import short_directory
-from tests.live.harness import QUICK, Daemon, ingested, pair
+from tests.live.harness import QUICK, Daemon, ingested, pair, wait_for
 from tests.live.test_tokens import jqd
 from tests.valkey import valkey
 
@@ -123,7 +123,7 @@ def test_while_the_store_is_away_a_push_goes_to_one_daemon_without_an_id(capsys:
             for job_id in ids:
                 assert ingested(client, job_id).name == "alone"
         assert waiting(two, "alone") == len(set(ids)) == 2 * PUSHES + 2
-        assert waiting(two, "unsure") == 1
+        wait_for(lambda: waiting(two, "unsure") == 1, "its journal is read later than the other's")
 
 
 async def push_async(urls: str) -> str:

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import msgspec
 import pytest
 
@@ -109,9 +110,20 @@ def test_a_result_that_nests_too_deep_fails_its_job_by_name_and_no_worker() -> N
             assert worker.stop() == 0, worker.log.read_text()
 
 
+def register(daemon: Daemon) -> dict[str, list[str]]:
+    """What a registration there is answered."""
+    probe = {"name": "probe", "max_jobs": 1, "jobs": ["probe"], "ttl": 60}
+    answer: dict[str, list[str]] = httpx2.post(f"{daemon.url}/v1/workers", json=probe, timeout=10).json()
+    return answer
+
+
 def test_whichever_daemon_dies_the_other_one_of_its_store_gives_and_takes() -> None:
     """The worker knows the first by its URL alone. What it has in hand when that is killed ends, and counts once."""
-    with pair() as (_, one, two, base), pulling(one, base, "--concurrency", "2") as worker, Client(two.url) as client:
+    with pair() as (_, one, two, base), ExitStack() as stack:
+        # It learns of the second in the answer to its registration: the first must know that one by then.
+        wait_for(lambda: len(register(one)["urls"]) == 2, "they do not know each other")
+        worker = stack.enter_context(pulling(one, base, "--concurrency", "2"))
+        client = stack.enter_context(Client(two.url))
         two.wait_worker("square")
         at_work = client.push("patient", 3, keep_result=True, max_retry=0)
         wait_for(lambda: worker.noted("start") == 1, "it does not begin")

@@ -214,6 +214,8 @@ async def test_when_processes_only_die_their_jobs_are_refused_and_that_is_said(m
     source = "import os\nfrom jqd import App\napp = App()\n@app.job()\ndef leave(argument, /):\n    os._exit(5)\n"
     async with served(source=source) as (service, process_pool):
         for number in range(2):
+            # Until a process is there again: a job that waits for one for long goes back.
+            await wait_until(lambda: process_pool.free("leave") > 0)
             assert service.refusing() is None
             told = outcomes(await Exchange(service, packed(job("leave", job_id=str(number)))).run())
             assert told[str(number)]["error"] == "process died"
