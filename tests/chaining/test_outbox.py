@@ -241,7 +241,8 @@ async def test_what_is_new_is_found_behind_what_waits_and_what_is_under_way(
     await room.put(b"new")
     room.outbox.wake()
     await trio.testing.wait_all_tasks_blocked()
-    assert room.pushes.taken == [b"new"], "at once, not when it is old enough to have been left"
+    # Perhaps twice: it is under way no longer, and not yet out of the outbox, when that is looked at once more.
+    assert set(room.pushes.taken) == {b"new"}, "at once, not when it is old enough to have been left"
 
 
 async def test_a_disk_that_is_full_and_a_store_that_is_away_are_weather(autojump_clock: None, room: Room) -> None:
