@@ -75,3 +75,13 @@ def test_the_image_gets_versions_that_the_suite_ran_with() -> None:
     ]
     named = {canonicalize_name(Requirement(each).name) for some in brought for each in some} - {"jqd"}
     assert named - {name for name, _ in image} == set(), "run `make lock`"
+
+
+def test_each_file_that_make_names_is_there() -> None:
+    """A target that names one that is gone runs no test at all."""
+    said = subprocess.run(
+        ["make", "-n", "slow", "campaign"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    named = {word for word in said.split() if re.fullmatch(r"tests/[\w/]+(\.py)?", word)}
+    assert len(named) > 20
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
