@@ -37,12 +37,15 @@ test cover crash chaos slow campaign: export PYTHONDONTWRITEBYTECODE =
 # The tests that must execute every branch of the journal. Measuring costs half as much again, so the rest runs without.
 JOURNAL_TESTS := tests/journal tests/crash/test_journal.py tests/crash/test_calls.py tests/crash/test_power.py
 
+# Up to three tests that failed (1; anything else is no test's failure) are tried once more, alone, and named.
+AGAIN := || { code=$$?; test $$code = 1 && $(BIN)/python -m tests.again; }
+
 test: setup      ## the whole suite; every branch of the journal must be executed
 	@rm -f .coverage .coverage.*
 	$(BIN)/python -m coverage run -m pytest -q -n $(JOBS) --dist worksteal $(JOURNAL_TESTS)
 	@$(BIN)/python -m coverage combine -q
 	@$(BIN)/python -m coverage report --include='jqd/journal/*' --fail-under=100 || { echo "jqd/journal must have every branch executed: see the report above" >&2; exit 1; }
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal $(JOURNAL_TESTS:%=--ignore=%)
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal $(JOURNAL_TESTS:%=--ignore=%) $(AGAIN)
 
 cover: setup     ## the whole suite with coverage of everything
 	@rm -f .coverage .coverage.*
@@ -59,7 +62,7 @@ lint: setup      ## format, lint, types, architecture
 check: lint test ## everything a change must pass
 
 slow: setup      ## what each change need not pay: chaos, README, packages, frameworks, backup, the page for the night, and who stays away for long
-	$(BIN)/python -m pytest -m long -q -n $(LONG_JOBS) --dist worksteal tests/chaos/test_chaos.py tests/chaos/test_pause.py tests/wire/test_conform.py tests/contract/test_store_wide.py tests/store/test_sentinel.py tests/webui/test_pages.py $(patsubst %,tests/live/test_%.py,readme second_machine crash wheel backup_commands night frameworks typescript go storm memory servers space registered ageing own_store said code types) tests/simulation/test_sim.py tests/simulation/test_mistakes.py
+	$(BIN)/python -m pytest -m long -q -n $(LONG_JOBS) --dist worksteal tests/chaos/test_chaos.py tests/chaos/test_pause.py tests/wire/test_conform.py tests/contract/test_store_wide.py tests/store/test_sentinel.py tests/webui/test_pages.py $(patsubst %,tests/live/test_%.py,readme second_machine crash wheel backup_commands night frameworks typescript go storm memory servers space registered ageing own_store said code types) tests/simulation/test_sim.py tests/simulation/test_mistakes.py $(AGAIN)
 
 # From time to time, and before a release: what the suite shows with a few seeds, once more with many. Some ten minutes on two cores.
 campaign: setup  ## more seeds, mistakes that few of them find, a minute of chaos, the worst of bytes
