@@ -66,26 +66,24 @@ class Pushed:
             show(self.job_ids, output)
 
 
-def push_lines(client: Client, name: str, path: Path, options: Mapping[str, Any], *, as_text: bool = False) -> Pushed:
-    """Push every line that is not blank. Talks on stderr; never raises JqdError: `stopped` says it."""
-    return push_file(client, name, path, arguments(path, as_text=as_text), options)
-
-
 def push_file(
     client: Client, name: str, path: Path, lines: Iterable[Line], options: Mapping[str, Any], *, keep_ids: bool = True
 ) -> Pushed:
-    """Push jobs of a file a thousand at a time. `keep_ids`: false for files of any size, only numbers are told then."""
+    """Push jobs of a file a thousand at a time. Talks on stderr; never raises JqdError: `stopped` says it.
+
+    `keep_ids`: false for files of any size, only numbers are told then.
+    """
     from rich.console import Console  # here: most pushes are of one job, and should start quickly
     from rich.progress import Progress
 
     pushed = Pushed()
     console = Console(stderr=True)
     size = path.stat().st_size if str(path) != STDIN and path.is_file() else None
-    last = 0
+    left, last = iter(lines), 0
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task(f"pushing {name}", total=size)
         try:
-            for chunk in _chunks(iter(lines)):
+            while chunk := list(islice(left, LINES_PER_PUSH)):
                 _push(client, name, chunk, options, pushed)
                 last = chunk[-1].number
                 if not keep_ids:
@@ -96,11 +94,6 @@ def push_file(
             pushed.stopped = error
     _print_refused(path, pushed, last)
     return pushed
-
-
-def _chunks(lines: Iterator[Line]) -> Iterator[list[Line]]:
-    while chunk := list(islice(lines, LINES_PER_PUSH)):
-        yield chunk
 
 
 def _push(client: Client, name: str, chunk: list[Line], options: Mapping[str, Any], pushed: Pushed) -> None:

@@ -16,11 +16,11 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
+from jqd.cli.common import ConfigFile, DataDir, Flag, OutputFlag, StoreUrls
 from jqd.cli.config import daemon_settings
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import Output, show
+from jqd.cli.render import show
 from jqd.cli.segments import living
-from jqd.cli.show import Flag
 from jqd.config import Config
 from jqd.domain.clock import SystemClock
 from jqd.domain.dates import iso
@@ -52,11 +52,11 @@ def backup(
     target: Path,
     /,
     *,
-    store: Annotated[list[str] | None, Parameter(negative="")] = None,
-    data_dir: Path | None = None,
-    config: Path | None = None,
+    store: StoreUrls = None,
+    data_dir: DataDir = None,
+    config: ConfigFile = None,
     journal_only: Flag = False,
-    output: Annotated[Output, Parameter(alias="-o")] = "table",
+    output: OutputFlag = "table",
 ) -> int:
     """Copy a running daemon's store and journal into a new directory, without a stop.
 
@@ -64,16 +64,8 @@ def backup(
     ----------
     target
         The directory; it must not be there yet.
-    store
-        redis://, rediss:// or unix:// URL; may be given several times. Else the store that `jqd serve` would use.
-    data_dir
-        Data directory of the daemon. Default ./.jqd, or what the configuration says.
-    config
-        TOML file with settings; else JQD_CONFIG.
     journal_only
         Leave the store out: for the other daemons of a store that was copied with the first of them.
-    output
-        table, json or jsonl.
     """
     settings = daemon_settings(config, store, data_dir)
     source = settings.journal.directory
@@ -106,10 +98,10 @@ def restore(
     /,
     *,
     data_dir: Path | None = None,
-    config: Path | None = None,
+    config: ConfigFile = None,
     store_dir: Annotated[list[Path] | None, Parameter(negative="")] = None,
     journal_only: Flag = False,
-    output: Annotated[Output, Parameter(alias="-o")] = "table",
+    output: OutputFlag = "table",
 ) -> int:
     """Make a daemon's data of a backup; no daemon of that store may run. Then start them all.
 
@@ -119,15 +111,11 @@ def restore(
         What `jqd backup` made.
     data_dir
         Data directory for the daemon, without a journal. Default ./.jqd, or what the configuration says.
-    config
-        TOML file with settings; else JQD_CONFIG.
     store_dir
         Of a store that no daemon keeps by itself: the data directory of a server, to be started behind this with
         `appendonly yes`; of several in their order.
     journal_only
         Leave the store out: it is there again already.
-    output
-        table, json or jsonl.
     """
     made = _read(source)
     settings = daemon_settings(config, None, data_dir)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -28,6 +29,21 @@ def set_log(level: str, form: Any) -> None:
 
 
 T = TypeVar("T")
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+OutputFlag = Annotated[Output, Parameter(alias="-o", help="table, json or jsonl.")]
+ConfigFile = Annotated[Path | None, Parameter(help="TOML file with settings; else JQD_CONFIG.")]
+DataDir = Annotated[
+    Path | None,
+    Parameter(help="Data directory of the daemon. Default ./.jqd, or what the configuration says."),
+]
+StoreUrls = Annotated[
+    list[str] | None,
+    Parameter(
+        negative="",
+        help="redis://, rediss:// or unix:// URL; may be given several times. Else the store that `jqd serve` would"
+        " use.",
+    ),
+]
 
 
 @Parameter(name="*")
@@ -35,8 +51,7 @@ T = TypeVar("T")
 class Common:
     """Options of every command that talks to a daemon."""
 
-    output: Annotated[Output, Parameter(alias="-o")] = "table"
-    """table, json or jsonl."""
+    output: OutputFlag = "table"
     url: Annotated[str | None, Parameter(env_var="JQD_URL")] = None
     """URL of the daemon; of several daemons of one store, with commas between them. Default http://127.0.0.1:7420."""
     token: Annotated[str | None, Parameter(env_var="JQD_TOKEN", show_default=False)] = None
@@ -93,7 +108,7 @@ def _with_flags(options: type[T]) -> type[T]:
 class Options:
     """Options of a push, now or at dates: the fields of `JobOptions`, and these."""
 
-    text: Annotated[bool, Parameter(negative="", show_default=False)] = False
+    text: Flag = False
     """Take the argument, or each line, as a string, also when it looks like JSON."""
     tag: Annotated[list[str] | None, Parameter(negative="")] = None
     """A word to find it by, as `jobs --tag` does; may be given several times."""

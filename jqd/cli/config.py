@@ -13,9 +13,9 @@ import msgspec
 import trio
 from cyclopts import Parameter
 
-from jqd.cli.common import worded
+from jqd.cli.common import ConfigFile, Flag, OutputFlag, worded
 from jqd.cli.exits import Exit
-from jqd.cli.render import Output, console, table
+from jqd.cli.render import console, table
 from jqd.cli.render import show as show_answer
 from jqd.config import Config, HttpConfig, Loaded, load, load_all, settings, store_flags
 from jqd.domain.descriptors import open_files_max, share_out
@@ -32,10 +32,8 @@ def daemon_settings(file: Path | None, stores: list[str] | None, data_dir: Path 
         return load(file=file, flags={**store_flags(stores), "data_dir": data_dir})
 
 
-Flag = Annotated[bool, Parameter(negative="")]
-PAGE = (
-    "settings.md"  # docs/operate/SETTINGS.md, as it is shipped: what each setting is for stands there, and nowhere else
-)
+# docs/operate/SETTINGS.md, as it is shipped: what each setting is for stands there, and nowhere else.
+PAGE = "settings.md"
 _ROW = re.compile(r"^`([a-z_.]+)`\| (?:none|`[^`]*`)\| (?P<allowed>.*?)\| (?P<why>.*)$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
@@ -57,8 +55,7 @@ class SettingOrigin(msgspec.Struct):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class GivenSettings:
-    config: Path | None = None
-    """TOML file with settings; else JQD_CONFIG."""
+    config: ConfigFile = None
     store: Annotated[list[str] | None, Parameter(negative="")] = None
     """As for `jqd serve`."""
     bind: str | None = None
@@ -78,7 +75,7 @@ def show(
     origin: Flag = False,
     changed: Flag = False,
     given: GivenSettings | None = None,
-    output: Annotated[Output, Parameter(alias="-o")] = "table",
+    output: OutputFlag = "table",
 ) -> int:
     """Show every setting with its unit and what it is for, as a daemon started here would have it.
 
@@ -90,8 +87,6 @@ def show(
         And where each was said: the file, the variable, the flag, or the default.
     changed
         Only what was said somewhere.
-    output
-        table, json or jsonl.
     """
     with worded():
         loaded = (given or GivenSettings()).load()
@@ -163,18 +158,8 @@ def _rows(loaded: Loaded) -> list[SettingOrigin]:
         if SECRET in field.metadata:
             value, usual = masked(value, field.metadata[SECRET]), masked(usual, field.metadata[SECRET])
         hint = get_type_hints(type(_value(default, section)), include_extras=True)[name]
-        why = page.get(key, ("", ""))
-        rows.append(
-            SettingOrigin(
-                key,
-                _plain(value),
-                unit(hint, name),
-                _plain(usual),
-                loaded.origins.get(key, "default"),
-                reloads(key),
-                *why,
-            )
-        )
+        origin, about = loaded.origins.get(key, "default"), page.get(key, ("", ""))
+        rows.append(SettingOrigin(key, _plain(value), unit(hint, name), _plain(usual), origin, reloads(key), *about))
     return rows
 
 

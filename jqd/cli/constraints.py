@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 from rich.text import Text
 
-from jqd.cli.common import Common, duration
+from jqd.cli.common import Common, Flag, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import CONTROLS, lasting, show, table, tenants_of, whose
-from jqd.cli.show import Flag, deleted, rows_of
+from jqd.cli.show import deleted, rows_of
 
 Name = Annotated[str, Parameter(help="Of the constraint.")]
 
@@ -54,15 +54,10 @@ class Said:
         """Return the constraint as the client takes it. Raises Usage."""
         if self.rate is None and self.burst:
             raise Usage("--burst comes on top of a --rate")
-        return {
-            "rate": None if self.rate is None else _rate(self.rate, self.burst),
-            "concurrency": self.concurrency,
-            "pause": True if self.pause == "ever" else self.pause,
-            "key": self.key,
-            "cost": self.cost,
-            "on_error": self.on_error,
-            "exact": self.exact,
-        }
+        rate = None if self.rate is None else _rate(self.rate, self.burst)
+        fields = {**vars(self), "rate": rate, "pause": True if self.pause == "ever" else self.pause}
+        del fields["burst"]
+        return fields
 
 
 def set_(name: str, match: str, /, *, said: Said = Said(), dry_run: Flag = False, common: Common = Common()) -> int:

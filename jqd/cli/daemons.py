@@ -2,12 +2,11 @@
 
 import math
 import shlex
-import sys
 import threading
 
 from jqd.cli.common import Common, duration
 from jqd.cli.exits import Exit
-from jqd.cli.render import show
+from jqd.cli.render import show_as
 from jqd.client import Client
 
 LOOK_S = 0.5  # between looks at what a daemon has in flight yet
@@ -31,14 +30,10 @@ def drain(daemon: str = "this", /, *, wait: str = "0", common: Common = Common()
                 break
             threading.Event().wait(LOOK_S)
             answer |= {"in_hand": _in_hand(client, answer["daemon"])}
-    left = answer["in_hand"]
-    if common.output != "table":
-        show(answer, common.output)
-    else:
-        has = "has no job in flight" if left == 0 else f"has {'some jobs' if left is None else left} in flight yet"
-        name, since = answer["daemon"], answer["drained_at"]
-        print(f"{name} is drained since {since}, and {has}; `jqd daemons resume {shlex.quote(name)}` ends it")
-        sys.stdout.flush()
+    left, name, since = answer["in_hand"], answer["daemon"], answer["drained_at"]
+    has = "has no job in flight" if left == 0 else f"has {'some jobs' if left is None else left} in flight yet"
+    ends = f"`jqd daemons resume {shlex.quote(name)}` ends it"
+    show_as(f"{name} is drained since {since}, and {has}; {ends}", answer, common.output)
     return Exit.TIMED_OUT if looks and left != 0 else Exit.DONE
 
 
@@ -52,11 +47,7 @@ def resume(daemon: str = "this", /, *, common: Common = Common()) -> int:
     """
     with common.client() as client:
         answer = client.resume_daemon(daemon)
-    if common.output != "table":
-        show(answer, common.output)
-    else:
-        print(answer.get("note") or f"{answer['daemon']} begins jobs again")
-        sys.stdout.flush()
+    show_as(answer.get("note") or f"{answer['daemon']} begins jobs again", answer, common.output)
     return Exit.DONE
 
 

@@ -3,16 +3,13 @@
 import dataclasses
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated
 
 import msgspec
-from cyclopts import Parameter
 
-from jqd.cli.common import worded
+from jqd.cli.common import ConfigFile, DataDir, OutputFlag, StoreUrls, worded
 from jqd.cli.config import daemon_settings
 from jqd.cli.exits import Exit
-from jqd.cli.render import Output, show
+from jqd.cli.render import show
 from jqd.cli.segments import living
 from jqd.config import Config
 from jqd.domain import log
@@ -31,26 +28,15 @@ NO_STORE = (
 
 async def doctor(
     *,
-    store: Annotated[list[str] | None, Parameter(negative="")] = None,
-    data_dir: Path | None = None,
-    config: Path | None = None,
-    output: Annotated[Output, Parameter(alias="-o")] = "table",
+    store: StoreUrls = None,
+    data_dir: DataDir = None,
+    config: ConfigFile = None,
+    output: OutputFlag = "table",
 ) -> int:
     """Say what of the store's settings or of the data directory would lose jobs, and how to mend it.
 
     Ends with 0 when nothing that could be looked at keeps a daemon from starting here, 1 when it would refuse to, 4
     when the store does not answer.
-
-    Parameters
-    ----------
-    store
-        redis://, rediss:// or unix:// URL; may be given several times. Else the store that `jqd serve` would use.
-    data_dir
-        Data directory of the daemon. Default ./.jqd, or what the configuration says.
-    config
-        TOML file with settings; else JQD_CONFIG.
-    output
-        table, json or jsonl.
     """
     settings = daemon_settings(config, store, data_dir)
     log.configure(level="error")

@@ -10,10 +10,9 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from jqd.cli.argument import JSON_BEGINS
-from jqd.cli.common import Common, checked_id, duration
+from jqd.cli.common import Common, Flag, checked_id, duration
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import COLOURS, console, show, table
-from jqd.cli.show import Flag
+from jqd.cli.render import COLOURS, console, show, show_as, table
 from jqd.client import Changed, FlowInfo
 from jqd.client.flows import depths_of
 from jqd.domain.flow import OnFailure, Until
@@ -50,17 +49,8 @@ class Links:
 
     def said(self) -> dict[str, Any]:
         """Return the options as the client takes them. Raises Usage."""
-        return {
-            "then": None if self.then is None else [job_of(text) for text in self.then],
-            "after": self.after,
-            "result_into": self.result_into,
-            "one_result": self.one_result,
-            "on_parent_failure": self.on_parent_failure,
-            "group": self.group,
-            "unique": self.unique,
-            "while_": self.while_,
-            "debounce": None if self.debounce is None else duration(self.debounce, "--debounce"),
-        }
+        then = None if self.then is None else [job_of(text) for text in self.then]
+        return {**vars(self), "then": then, "debounce": self.debounce and duration(self.debounce, "--debounce")}
 
 
 def job_of(text: str) -> dict[str, Any]:
@@ -128,10 +118,8 @@ def close(
     """
     with common.client() as client:
         waits = client.close_group(group, None if then is None else job_of(then), on_parent_failure=on_parent_failure)
-    if common.output != "table":
-        show({"group": group, "closed": True, "then": waits}, common.output)
-    else:
-        show(f"group {group} is closed" if waits is None else waits.job_id, common.output)
+    text = f"group {group} is closed" if waits is None else waits.job_id
+    show_as(text, {"group": group, "closed": True, "then": waits}, common.output)
     return Exit.DONE
 
 
@@ -165,14 +153,10 @@ def retry(group: str, /, *, dry_run: Flag = False, common: Common = Common()) ->
 
 def tally(changed: Changed, done: str, common: Common, *, dry_run: bool) -> int:
     """Print how many jobs were changed, or would be."""
-    if dry_run and common.output == "table":
-        show(f"{changed.matched} jobs would be {done}", common.output)
-    elif common.output != "table":
-        whole = {} if changed.whole else {"whole": False}
-        show({"matched": changed.matched, "changed": changed.changed, **whole}, common.output)
-    else:
-        left = changed.matched - changed.changed
-        show(f"{changed.changed} jobs {done}{f'; {left} changed meanwhile' if left else ''}", common.output)
+    left = changed.matched - changed.changed
+    text = f"{changed.changed} jobs {done}{f'; {left} changed meanwhile' if left else ''}"
+    told = {"matched": changed.matched, "changed": changed.changed} | ({} if changed.whole else {"whole": False})
+    show_as(f"{changed.matched} jobs would be {done}" if dry_run else text, told, common.output)
     if not changed.whole:
         print(f"jqd: {NOT_WHOLE}", file=sys.stderr)
     return Exit.DONE

@@ -6,10 +6,10 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from jqd.cli.argument import argument
-from jqd.cli.common import Common
+from jqd.cli.common import Common, Flag
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import show, table, tenants_of, whose
-from jqd.cli.show import Flag, deleted, rows_of
+from jqd.cli.show import deleted, rows_of
 
 BODY_SHOWN = 48  # characters of a body in the list: most URLs, and the begin of code
 

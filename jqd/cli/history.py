@@ -6,10 +6,9 @@ from typing import Any
 
 from rich.text import Text
 
-from jqd.cli.common import Common, age
+from jqd.cli.common import Common, Flag, age
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import CONTROLS, console, show, table, tenants_of, whose
-from jqd.cli.show import Flag
 
 COLUMNS = 60  # of a line: an hour of minutes, and a terminal of 80 has room for the numbers
 TYPES_SHOWN = 30  # a screen

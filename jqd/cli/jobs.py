@@ -12,12 +12,12 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from jqd.cli.argument import Pushed, push_file, push_lines
+from jqd.cli.argument import Pushed, arguments, push_file
 from jqd.cli.argument import argument as read_argument
-from jqd.cli.common import Common, Options, checked_id, duration
+from jqd.cli.common import Common, Flag, Options, checked_id, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.flows import Links
-from jqd.cli.render import CONTROLS, Output, plain, show
+from jqd.cli.render import Output, plain, show, show_as
 from jqd.cli.rows import Table, rows
 from jqd.client import Client, Conflict, JobInfo, NotFound, TimedOut
 from jqd.domain.errors import JqdError
@@ -33,11 +33,7 @@ def why(job_id: str, /, *, common: Common = Common()) -> int:
     """
     with common.client() as client:
         answer = client.why(job_id)
-    if common.output != "table":
-        show(answer, common.output)
-    else:
-        print(f"{job_id}: {answer['text']}".translate(CONTROLS))
-        sys.stdout.flush()
+    show_as(f"{job_id}: {answer['text']}", answer, common.output)
     return Exit.DONE
 
 
@@ -59,9 +55,9 @@ def push(
     id_: Annotated[str | None, Parameter(name="--id")] = None,
     replace: Annotated[bool | None, Parameter(negative="")] = None,
     callback: str | None = None,
-    require_result: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    wait: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    result: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    require_result: Flag = False,
+    wait: Flag = False,
+    result: Flag = False,
     common: Common = Common(),
 ) -> int:
     """Push one job, or one for each line of a file, or each row of a CSV file.
@@ -112,14 +108,14 @@ def push(
             pushed = push_file(client, name, table.csv, rows(table.csv, table), options, keep_ids=False)
             return _rows_pushed(client, name, pushed, table, common.output)
         if lines is not None:
-            pushed = push_lines(client, name, lines, options, as_text=given.text)
+            pushed = push_file(client, name, lines, arguments(lines, as_text=given.text), options)
             return _lines_pushed(client, name, pushed, wait=wait, output=common.output)
         job_id = _push(client, name, read_argument(argument, as_text=given.text), options)
         with _known([job_id]):
             if wait or result:
                 info = _waited(client, job_id)
                 return _show_result(client, info, common.output) if result else _show_end(info, common.output)
-            show(job_id if common.output == "table" else {"job_id": job_id}, common.output)
+            show_as(job_id, {"job_id": job_id}, common.output)
             return Exit.DONE
 
 
@@ -128,8 +124,8 @@ def get(
     /,
     *,
     wait: str = "0",
-    whole: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    result: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    whole: Flag = False,
+    result: Flag = False,
     common: Common = Common(),
 ) -> int:
     """Show a job: its argument, how far it is, and what became of each attempt.
@@ -215,13 +211,10 @@ def _rows_pushed(client: Client, name: str, pushed: Pushed, table: Table, output
     _warn_if_unserved(client, name)
     if pushed.stopped is not None and pushed.jobs and (table.batch_key or table.id_column):
         print("jqd: the same command again goes on: what was pushed counts once", file=sys.stderr)
-    if output == "table":
-        before = f", {pushed.known} of them before" if pushed.known else ""
-        refused = f"; {pushed.refusals} lines were refused" if pushed.refusals else ""
-        print(f"{pushed.jobs} jobs were pushed{before}{refused}")
-    else:
-        show({"jobs": pushed.jobs, "known": pushed.known, "refused": pushed.refusals}, output)
-    sys.stdout.flush()
+    before = f", {pushed.known} of them before" if pushed.known else ""
+    refused = f"; {pushed.refusals} lines were refused" if pushed.refusals else ""
+    told = {"jobs": pushed.jobs, "known": pushed.known, "refused": pushed.refusals}
+    show_as(f"{pushed.jobs} jobs were pushed{before}{refused}", told, output)
     return pushed.exit
 
 

@@ -17,10 +17,11 @@ from typing import Annotated, Literal
 import trio
 from cyclopts import Parameter
 
+from jqd.cli.common import ConfigFile, Flag, OutputFlag, StoreUrls
 from jqd.cli.config import daemon_settings
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.records import Record, line, records
-from jqd.cli.render import Output, show
+from jqd.cli.records import line, records
+from jqd.cli.render import show
 from jqd.cli.replay import Tally, Told, count, patiently
 from jqd.cli.replay import replay as replay_into
 from jqd.cli.segments import Checked, bar, columns, complain, living, row
@@ -52,8 +53,7 @@ class Where:
 
     data_dir: Path | None = None
     """Data directory of a daemon, or a copy of its journal. Default ./.jqd, or what the configuration says."""
-    config: Path | None = None
-    """TOML file with settings; else JQD_CONFIG."""
+    config: ConfigFile = None
 
     def settings(self, stores: list[str] | None = None) -> Config:
         """Return the daemon's configuration, or the same with other servers. Raises Usage."""
@@ -78,18 +78,9 @@ class Where:
         raise Usage(f"there is no journal in {places[0]}; name the daemon's data directory with --data-dir")
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class How:
-    """Options of output."""
-
-    output: Annotated[Output, Parameter(alias="-o")] = "table"
-    """table, json or jsonl."""
-
-
-def ls(*, where: Where = Where(), how: How = How()) -> int:
+def ls(*, where: Where = Where(), output: OutputFlag = "table") -> int:
     """List the segments of a journal, by what their heads say: `verify` looks at every byte."""
-    directory, output = where.directory(), how.output
+    directory = where.directory()
     files, holder = Files(), living(directory)
     rows = [row(files, seen, holder) for seen in snapshot(files, directory)]
     size, frames = sum(each["bytes"] for each in rows), sum(each["frames"] or 0 for each in rows)
@@ -107,7 +98,7 @@ def ls(*, where: Where = Where(), how: How = How()) -> int:
 
 def cat(
     *,
-    lines: Annotated[bool, Parameter(negative="")] = False,
+    lines: Flag = False,
     lane: Annotated[list[LaneName] | None, Parameter(negative="")] = None,
     type_: Annotated[list[str] | None, Parameter(name="--type", negative="")] = None,
     since: str | None = None,
@@ -149,21 +140,21 @@ def cat(
                 continue
             for record in found:
                 if begin_ms <= record.at_ms < end_ms and (not type_ or record.jobtype in type_):
-                    sys.stdout.write(_line_of(record, lines=lines) + "\n")
+                    text = line(record.what) if lines and isinstance(record.what, Job) else record.as_json()
+                    sys.stdout.write(f"{text}\n")
                     printed += 1
     if not printed and not damaged:
         print("jqd: the journal holds no record of that kind", file=sys.stderr)
     return Exit.FAILED if damaged else Exit.DONE
 
 
-def verify(*, where: Where = Where(), how: How = How()) -> int:
+def verify(*, where: Where = Where(), output: OutputFlag = "table") -> int:
     """Check every byte of a journal; name each damage by file, offset and kind, and end with 1 if there is any.
 
     Bytes that a crash tore off, or that are being written right now, were never acknowledged: they are named, and are
     no damage.
     """
-    directory, output = where.directory(), how.output
-    files = Files()
+    directory, files = where.directory(), Files()
     segments = snapshot(files, directory)
     checked = Checked(output, living(directory))
     with bar("verifying", sum(seen.size for seen in segments)) as advance:
@@ -178,9 +169,7 @@ def verify(*, where: Where = Where(), how: How = How()) -> int:
     return checked.end()
 
 
-def repair(
-    *, dry_run: Annotated[bool, Parameter(negative="")] = False, where: Where = Where(), how: How = How()
-) -> int:
+def repair(*, dry_run: Flag = False, where: Where = Where(), output: OutputFlag = "table") -> int:
     """Mend a journal that no daemon uses: every good frame is kept, and bytes that are cut go into files beside it.
 
     Parameters
@@ -188,7 +177,7 @@ def repair(
     dry_run
         Say what would be done, and change nothing.
     """
-    directory, output = where.directory(), how.output
+    directory = where.directory()
     done = mend(Files(), directory, dry_run=dry_run)
     show({"done": done, "dry_run": dry_run} if output == "json" else done, output)
     if not done:
@@ -198,11 +187,11 @@ def repair(
 
 async def replay(
     *,
-    store: Annotated[list[str] | None, Parameter(negative="")] = None,
+    store: StoreUrls = None,
     since: str | None = None,
-    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    dry_run: Flag = False,
     where: Where = Where(),
-    how: How = How(),
+    output: OutputFlag = "table",
 ) -> int:
     """Bring what a journal holds into a store: when a machine is gone but for its disk, or a store was lost.
 
@@ -211,8 +200,6 @@ async def replay(
 
     Parameters
     ----------
-    store
-        redis://, rediss:// or unix:// URL; may be given several times. Else the store that `jqd serve` would use.
     since
         Only jobs taken since: ISO 8601 (UTC without a zone), Unix seconds, or so long ago: 90s, 5m, 2h, 3d.
     dry_run
@@ -231,7 +218,7 @@ async def replay(
     for place in tally.damaged:
         complain(place)
     counts = {lane.name.lower(): tally.counts[lane] for lane in Lane}
-    show(counts | ({"unknown_jobs": tally.unknown} if dry_run else {}), how.output)
+    show(counts | ({"unknown_jobs": tally.unknown} if dry_run else {}), output)
     return Exit.FAILED if tally.damaged else Exit.DONE
 
 
@@ -239,9 +226,8 @@ async def _counted(files: Files, segments: Sequence[SegmentView], settings: Conf
     try:
         async with _stores(settings, start=False) as stores:
             if stores:
-                store = (
-                    stores[0] if len(stores) == 1 else PartitionedStore(stores, servers=len(settings.store.urls) or 1)
-                )
+                servers = len(settings.store.urls) or 1
+                store = stores[0] if len(stores) == 1 else PartitionedStore(stores, servers=servers)
                 return await count(files, segments, store, since_ms=since_ms, told=told)
             why = f"none is named, and none runs in {settings.data_dir}"
     except (StoreAway, StoreRefused) as error:
@@ -294,10 +280,6 @@ def _running(path: Path) -> str | None:
         except OSError:
             return None
     return f"unix://{path.absolute()}"
-
-
-def _line_of(record: Record, *, lines: bool) -> str:
-    return line(record.what) if lines and isinstance(record.what, Job) else record.as_json()
 
 
 def _moment(text: str | None, flag: str) -> int | None:

@@ -2,9 +2,8 @@
 
 import secrets
 import sys
-from pathlib import Path
 
-from jqd.cli.common import worded
+from jqd.cli.common import ConfigFile, worded
 from jqd.cli.config import daemon_settings
 from jqd.cli.exits import Exit
 from jqd.domain.clock import SystemClock
@@ -13,15 +12,10 @@ from jqd.notify.mail import deliver, trial_mail
 from jqd.notify.smtp import MailError
 
 
-async def trial(*, config: Path | None = None) -> int:
+async def trial(*, config: ConfigFile = None) -> int:
     """Send a mail to the administrator, as a daemon with these settings would, and say what is wrong if it cannot.
 
     Ends with 0 when the mail server took it for everybody, 1 when it did not, 2 when no mail server is named.
-
-    Parameters
-    ----------
-    config
-        TOML file with settings; else JQD_CONFIG.
     """
     notify = daemon_settings(config, None, None).notify
     with worded():

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from jqd.cli.argument import argument as read_argument
-from jqd.cli.common import Common, age, checked_id, duration
+from jqd.cli.common import Common, Flag, age, checked_id, duration
 from jqd.cli.exits import Exit, Usage, exit_of
 from jqd.cli.flows import tally
-from jqd.cli.render import show
-from jqd.cli.show import Flag, Matching
+from jqd.cli.render import show, show_as
+from jqd.cli.show import Matching
 from jqd.client import Cancel, Changed, Client, Conflict, NotFound
 from jqd.client.job_info import FINAL_STATES
 
@@ -259,11 +259,9 @@ def _whole(names: tuple[str, ...], common: Common, act: Callable[[Client], dict[
         told = act(client)
     if told.get("note"):
         print(f"jqd: {told['note']}", file=sys.stderr)
-    if common.output != "table":
-        show(told, common.output)
-    else:
-        whose = f"all jobs of tenant {told['tenant']!r}" if told["tenant"] else "all jobs without a tenant"
-        print(f"{whose}: {'paused since ' + told['paused_at'] if told['paused_at'] else 'resumed'}")
+    whose = f"all jobs of tenant {told['tenant']!r}" if told["tenant"] else "all jobs without a tenant"
+    state = f"paused since {told['paused_at']}" if told["paused_at"] else "resumed"
+    show_as(f"{whose}: {state}", told, common.output)
     return Exit.DONE
 
 
@@ -303,7 +301,7 @@ def _sure(what: str, matched: int) -> None:
 def _one_of(job_ids: tuple[str, ...], all_: bool, which: Matching = Matching(), **given: Any) -> list[str]:
     """Return the filters that were given. Raises Usage unless either jobs are named or --all is given."""
     filters = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
-    filters = [*(which.words() if which else ()), *filters]
+    filters = [*(flag for flag, _ in which.given()), *filters]
     if job_ids and (all_ or filters):
         raise Usage(f"name jobs, or give {' '.join(['--all', *filters[:1]])}: not both")
     if not job_ids and not all_:

@@ -98,6 +98,14 @@ def show(value: Any, output: Output) -> None:
         _line(json.dumps(value, ensure_ascii=False, indent=1 if output == "json" else None))
 
 
+def show_as(text: str, value: Any, output: Output) -> None:
+    """Show a line of text to people, and the value to programs."""
+    if output == "table":
+        _line(text.translate(CONTROLS))
+    else:
+        show(value, output)
+
+
 def plain(value: Any) -> Any:
     """Return the client's answer as values that JSON has."""
     match value:

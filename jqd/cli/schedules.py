@@ -9,7 +9,7 @@ from rich.text import Text
 from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, Options, duration
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import ago, instant, lasting, show, table, tenants_of, whose
+from jqd.cli.render import ago, instant, lasting, show, show_as, table, tenants_of, whose
 from jqd.cli.show import deleted, rows_of
 
 Name = Annotated[str, Parameter(help="Of the schedule.")]
@@ -102,7 +102,7 @@ def run(name: Name, /, *, common: Common = Common()) -> int:
     """Push the job of a schedule now, whatever its dates are; prints the job's id."""
     with common.client() as client:
         job_id = client.run_schedule(name)
-    show(job_id if common.output == "table" else {"job_id": job_id}, common.output)
+    show_as(job_id, {"job_id": job_id}, common.output)
     return Exit.DONE
 
 

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
-from jqd.cli.common import Common
+from jqd.cli.common import Common, Flag
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.history import TOP_LINES, lines_of
 from jqd.cli.render import COLOURS, CONTROLS, ago, console, lasting, show, table
-from jqd.cli.show import STATES, Flag, type_table, watch_screen
+from jqd.cli.show import STATES, type_table, watch_screen
 from jqd.client import Client, JobInfo
 from jqd.client.errors import Forbidden, Unavailable
 

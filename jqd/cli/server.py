@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from jqd.cli.children import children
-from jqd.cli.common import set_log, worded
+from jqd.cli.common import ConfigFile, set_log, worded
 from jqd.cli.exits import Exit, Usage
 from jqd.client import URL_DEFAULT
 from jqd.config import Config, load, store_flags
@@ -30,7 +30,7 @@ TRIM_BYTES = 1 << 20  # free at the end of the heap, before that is given back
 
 async def serve(
     *,
-    config: Path | None = None,
+    config: ConfigFile = None,
     bind: str | None = None,
     data_dir: Path | None = None,
     store: Annotated[list[str] | None, Parameter(negative="")] = None,
@@ -46,8 +46,6 @@ async def serve(
 
     Parameters
     ----------
-    config
-        TOML file with settings; else JQD_CONFIG.
     bind
         HOST:PORT to listen on; port 0 takes any free one. Default 127.0.0.1:7420.
     data_dir
@@ -84,7 +82,7 @@ async def serve(
 
 async def dev(
     *,
-    config: Path | None = None,
+    config: ConfigFile = None,
     bind: str | None = None,
     ui_bind: str | None = None,
     data_dir: Path | None = None,
@@ -96,8 +94,6 @@ async def dev(
 
     Parameters
     ----------
-    config
-        TOML file with settings; else JQD_CONFIG.
     bind
         HOST:PORT to listen on. Default 127.0.0.1:7420.
     ui_bind

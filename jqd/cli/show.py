@@ -6,15 +6,14 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from cyclopts import Parameter
 from rich.text import Text
 
-from jqd.cli.common import Common, age
+from jqd.cli.common import Common, Flag, age
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import COLOURS, CONTROLS, ago, console, instant, lasting, plain, show, table, tenants_of, whose
-from jqd.cli.walk import looked_at, over_line
 from jqd.client import Client, JobInfo, Unreachable
 from jqd.client.send import AGAIN
 from jqd.domain.job_spec import KEPT
@@ -24,12 +23,11 @@ NAMES_SHOWN = 4  # jobtypes of one worker: a line
 LIST_REASONS = 20  # for people: each has five to eight lines
 TEXTS = 3  # of each, that differ in what was folded
 LIVING = {True: "yes", False: "no", None: "not known"}  # of a daemon; the last while the store is away
+CLEAR = "\x1b[2K"  # the present line of a terminal
 WATCH_S = 2.0  # between looks: what changes in between nobody could read
 # What a list of jobs leaves out: shown as null it would be a lie.
 UNTOLD = {*KEPT, "argument", "argument_bytes", "expires_at", "progress", "error", "result", "history", "log"}
 UNTOLD -= {"priority", "max_retry"}
-
-Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 
 
 @Parameter(name="*")
@@ -60,26 +58,15 @@ class Matching:
 
     def asked(self) -> dict[str, Any]:
         """Return the filter as the client takes it. Raises Usage."""
-        return {
-            "name": self.name,
-            "tag": self.tag,
-            "code": self.code,
-            "exitcode": self.exitcode,
-            "error": self.error,
-            "error_is": self.error_is,
-            "error_like": self.error_like,
-            "search": self.search,
-            "since": None if self.newer is None else timedelta(seconds=age(self.newer, "--newer")),
-            "before": None if self.older is None else timedelta(seconds=age(self.older, "--older")),
-        }
-
-    def words(self) -> list[str]:
-        return [flag for flag, _ in self.given()]
+        fields = dict(vars(self))
+        for flag, bound in (("newer", "since"), ("older", "before")):
+            text = fields.pop(flag)
+            fields[bound] = None if text is None else timedelta(seconds=age(text, f"--{flag}"))
+        return fields
 
     def given(self) -> list[tuple[str, str]]:
         """Return the flags that were given, with their values."""
-        found = ((name.replace("_", "-"), getattr(self, name)) for name in self.__dataclass_fields__)
-        return [(f"--{name}", str(value)) for name, value in found if value is not None]
+        return [(f"--{name.replace('_', '-')}", str(value)) for name, value in vars(self).items() if value is not None]
 
 
 def jobs(
@@ -109,8 +96,8 @@ def jobs(
     with common.client() as client:
         if watch:
             return _watch_jobs(client, lambda: list(client.jobs(state=state, **asked, limit=limit)), common)
-        found = list(client.jobs(state=state, **asked, limit=limit, looked=looked_at))
-    over_line("")
+        found = list(client.jobs(state=state, **asked, limit=limit, looked=_say_looked_at))
+    _over_line("")
     say_if_none(found, "no job is of that kind, or the store does not know it yet", common)
     if common.output != "table":
         show([_brief(info) for info in found], common.output)
@@ -197,6 +184,16 @@ def say_if_none(rows: Sequence[Any], none: str, common: Common) -> None:
     """Say on stderr that the list is empty: no output at all would look like a command that failed."""
     if not rows and common.output == "table":
         print(f"jqd: {none}", file=sys.stderr)
+
+
+def _say_looked_at(far: int, of: int | None) -> None:
+    _over_line(f"jqd: looked at {far} of {of or 'all'} jobs")
+
+
+def _over_line(text: str) -> None:
+    """Print over the present line of a terminal, on stderr; nothing elsewhere."""
+    if sys.stderr.isatty():
+        print(f"{CLEAR}{text}", end="\r", file=sys.stderr, flush=True)
 
 
 def watch_screen(draw: Callable[[], Text]) -> int:
@@ -306,15 +303,8 @@ def _spelled(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
 
 
-STATES = (
-    "waiting",
-    "scheduled",
-    "blocked",
-    "running",
-    "retrying",
-    "succeeded",
-    "failed",
-)  # cancelled ones only -o json has
+# Cancelled ones only -o json has.
+STATES = ("waiting", "scheduled", "blocked", "running", "retrying", "succeeded", "failed")
 
 
 def type_table(rows: Sequence[dict[str, Any]]) -> Text:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from jqd.cli.common import Common, age
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import ago, instant, show, table
+from jqd.cli.render import ago, instant, show, show_as, table
 from jqd.cli.show import rows_of
 from jqd.client import Client
 from jqd.client.environ import is_from_environment
@@ -61,11 +61,8 @@ def create(
         answer = client.create_token(
             role, tenant=of, scopes=scope, note=note, expires_in=None if expires is None else age(expires, "--expires")
         )
-    show(answer["token"] if common.output == "table" else answer, common.output)
-    if common.output == "table":
-        whose = f" of tenant {answer['tenant']}" if answer["tenant"] else ""
-        print(f"jqd: token {answer['token_id']}, {answer['role']}{whose}; it is not shown again", file=sys.stderr)
-    return Exit.DONE
+    whose = f" of tenant {answer['tenant']}" if answer["tenant"] else ""
+    return _show_token(answer, f"{answer['role']}{whose}; it is not shown again", common)
 
 
 def derive(
@@ -93,9 +90,13 @@ def derive(
     """
     with _asking(common, data_dir).client() as client:
         answer = client.derive_token(ttl=age(ttl, "--ttl"), note=note, role=role, scopes=scope)
-    show(answer["token"] if common.output == "table" else answer, common.output)
+    return _show_token(answer, f"{answer['role']}, until {answer['expires_at']}", common)
+
+
+def _show_token(answer: dict[str, Any], what: str, common: Common) -> int:
+    show_as(answer["token"], answer, common.output)
     if common.output == "table":
-        print(f"jqd: token {answer['token_id']}, {answer['role']}, until {answer['expires_at']}", file=sys.stderr)
+        print(f"jqd: token {answer['token_id']}, {what}", file=sys.stderr)
     return Exit.DONE
 
 

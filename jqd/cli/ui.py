@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from jqd.cli.common import set_log, worded
+from jqd.cli.common import Flag, set_log, worded
 from jqd.cli.exits import Exit
 from jqd.client import daemon_urls
 from jqd.client.environ import checked_urls, daemon_token
@@ -25,7 +25,7 @@ async def ui(
     certificate: Path | None = None,
     key: Path | None = None,
     public_url: str = "",
-    insecure: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    insecure: Flag = False,
     log_level: str = "warning",
 ) -> int:
     """Serve the web UI, for a daemon or for several of one store. Ctrl-C stops it.

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from cyclopts import Parameter
 
-from jqd.cli.common import duration, set_log, worded
+from jqd.cli.common import Flag, duration, set_log, worded
 from jqd.cli.exits import Exit, Usage
 from jqd.client import daemon_urls
 from jqd.client.environ import checked_urls, daemon_token
@@ -41,8 +41,6 @@ VARIABLES = {
     "priority_max": "JQD_WORKER_PRIORITY_MAX",
 }
 """Which environment variables say the same."""
-
-Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 
 
 @Parameter(name="*")

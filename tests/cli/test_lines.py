@@ -8,7 +8,7 @@ import httpx2
 import msgspec
 import pytest
 
-from jqd.cli.argument import LINES_PER_PUSH, push_lines
+from jqd.cli.argument import LINES_PER_PUSH, Pushed, arguments, push_file
 from jqd.cli.exits import Exit
 from jqd.client import Client
 
@@ -35,6 +35,10 @@ def told(status: int, body: Any) -> httpx2.Response:
 
 def taken(jobs: list[dict[str, Any]], _: int) -> httpx2.Response:
     return told(201, {"job_ids": [f"id{job.get('argument')}" for job in jobs]})
+
+
+def push_lines(client: Client, name: str, path: Path, options: dict[str, Any]) -> Pushed:
+    return push_file(client, name, path, arguments(path), options)
 
 
 def lines_of(tmp_path: Path, count: int) -> Path:
