@@ -13,9 +13,8 @@ from msgspec import Raw, Struct, structs
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import pack
-from jqd.api.message import answer
 from jqd.domain.media import MSGPACK_TYPES, Language
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 
 AT_ONCE_BYTES = 32 * 1024  # some 50 ms at worst; most take less than a millisecond, a thread two thirds of one
 

@@ -1,6 +1,5 @@
-"""Reads and renders values in MessagePack and JSON, by Content-Type and Accept. What JSON cannot say is written as
-jqd/domain/json_ext.py has it.
-Integers are exact, whatever their size.
+"""Reads bodies in MessagePack and JSON, by Content-Type, and renders lists and errors, by Accept. Integers are exact,
+whatever their size.
 """
 
 from collections.abc import Iterable
@@ -16,17 +15,10 @@ from jqd.domain.array_split import Steps, in_steps
 from jqd.domain.errors import Fault, Invalid, JqdError, Unreadable
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.media import JSON_TYPES, MSGPACK_TYPES, Language
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 
 _msgpack_encoder = msgspec.msgpack.Encoder()
 _json_encoder = msgspec.json.Encoder()
-
-
-def answer(status: int, value: Any, language: Language, headers: dict[str, str] | None = None) -> Response:
-    """Render `value`. MessagePack values inside are `msgspec.Raw`."""
-    if language == "msgpack":
-        return Response(status, _msgpack_encoder.encode(value), media.MSGPACK, headers or {})
-    return Response(status, _json_encoder.encode(json_ext.show(value)), media.JSON, headers or {})
 
 
 async def answer_rows(request: Request, page: Struct, rows: Iterable[Any]) -> Response:

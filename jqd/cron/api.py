@@ -8,14 +8,13 @@ from msgspec import UNSET, Struct, UnsetType
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
 from jqd.api.lists import ListQuery, PageLimit, answer_page, page_wanted
-from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.cron import service
 from jqd.cron.schedules import KnownSchedule, Plan, Schedules
 from jqd.domain.array_split import in_steps
 from jqd.domain.tenant import bare, tenant_of
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 from jqd.service.server_only import expect_allowed
 
 LIST_SCHEDULES = 50  # in one answer, as of jobs: 1,000 of rare dates take some 2 s once

@@ -8,14 +8,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import YES, Flag, read_query
-from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.array_split import Steps, in_steps
 from jqd.domain.tally import EVERYBODY, OTHER, OUTCOMES, RUN_S, WAIT_S, Counts
 from jqd.domain.tenant import bare, tenant_of
 from jqd.history.counts import decode
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 from jqd.service import Services
 from jqd.store import HistoryPage
 

@@ -20,6 +20,7 @@ from jqd.http.request import (
     Response,
     Stream,
     Write,
+    answer,
     too_large,
 )
 from jqd.http.tls import tls_context
@@ -42,6 +43,7 @@ __all__ = [
     "Urgency",
     "Write",
     "address_of",
+    "answer",
     "bind",
     "by_address",
     "from_asgi",

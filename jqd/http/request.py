@@ -10,16 +10,19 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import trio
 from msgspec import Struct
 
-from jqd.domain import media
+from jqd.domain import json_ext, media
 from jqd.domain.errors import JqdError
 from jqd.domain.media import Language
 
 SOME_BYTES = 4_096  # of a body: a hundred wrong jobs, of which each takes as long as twenty good requests
 PUSHES, REPORTS = 12 / 16, 15 / 16  # of the budget, up to which such bodies are taken that are larger than that
 AGAIN_S = 1  # until a body may be sent again for which there was no room: most are answered within it
+_msgpack_encoder = msgspec.msgpack.Encoder()
+_json_encoder = msgspec.json.Encoder()
 
 Owner = tuple[str, bool]
 """Who makes a request, and whether it is a worker's report of its jobs."""
@@ -202,6 +205,13 @@ class Response(Struct, gc=False):
         """Return the headers as they go over the wire."""
         values = {**self.headers, "content-type": self.content_type} if self.content_type else self.headers
         return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in values.items()]
+
+
+def answer(status: int, value: Any, language: Language, headers: dict[str, str] | None = None) -> Response:
+    """Render `value`. MessagePack values inside are `msgspec.Raw`; what JSON cannot say is as `json_ext` has it."""
+    if language == "msgpack":
+        return Response(status, _msgpack_encoder.encode(value), media.MSGPACK, headers or {})
+    return Response(status, _json_encoder.encode(json_ext.show(value)), media.JSON, headers or {})
 
 
 Core = Callable[[Request], Awaitable[Response | None]]

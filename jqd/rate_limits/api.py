@@ -8,11 +8,10 @@ from msgspec import UNSET, Struct, UnsetType
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body, read_query
 from jqd.api.lists import answer_page, page_wanted
-from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.tenant import bare
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 from jqd.rate_limits import service
 from jqd.rate_limits.constraints import EVER_MS, Constraints, KnownConstraint, Limit, Limits
 from jqd.rate_limits.exactness import counted_apart

@@ -7,9 +7,8 @@ from msgspec import Struct, structs
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
 from jqd.api.lists import answer_page, page_wanted
-from jqd.api.message import answer
 from jqd.domain.errors import NotFound
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 from jqd.tenants import quota_service
 from jqd.tenants.quotas import Quota, Quotas
 

@@ -8,12 +8,11 @@ from msgspec import Struct
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
 from jqd.api.lists import answer_page, page_wanted
-from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.tokens import Role
 from jqd.domain.tokens import Token as Kept
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 from jqd.tenants import tokens
 from jqd.tenants.derived_tokens import DerivedWanted
 from jqd.tenants.derived_tokens import derive as derive_token

@@ -207,7 +207,7 @@ async def test_a_large_answer_in_json_does_not_hold_up_the_loop(edge, path, monk
         threads.append(threading.current_thread())
         return json_ext.show(value)
 
-    monkeypatch.setattr(message, "json_ext", SimpleNamespace(show=show))
+    monkeypatch.setattr("jqd.http.request.json_ext", SimpleNamespace(show=show))
     for count, aside in ((AT_ONCE_BYTES + 1, True), (1_000, False)):
         result: list[object] = [{}] * count
         job_id = edge.add(State.SUCCEEDED, keep_result=True, result=pack(result))

@@ -6,11 +6,10 @@ import pytest
 
 from jqd.api.compat.lightjq import AnyQuery
 from jqd.api.decode import YES, Flag, Seconds, query_of, read_query
-from jqd.api.message import answer
 from jqd.api.problems import Problem
 from jqd.api.route import NoQuery
 from jqd.domain.errors import Invalid
-from jqd.http import Request, RequestHead
+from jqd.http import Request, RequestHead, answer
 
 
 def test_messagepack_is_passed_through_untouched():

@@ -14,7 +14,7 @@ from jqd.api.context import ApiContext
 from jqd.api.decode import Seconds, instant_in, read_body, read_query, unpack
 from jqd.api.large_bodies import answer_with, packed_body
 from jqd.api.large_results import render
-from jqd.api.message import answer, problem_answer
+from jqd.api.message import problem_answer
 from jqd.api.problems import Problem, as_problem
 from jqd.domain import errors as ours
 from jqd.domain.dates import iso
@@ -23,7 +23,7 @@ from jqd.domain.job import NIL, Name, Priority, State
 from jqd.domain.job_spec import Retries, Timeout, Value, nothing
 from jqd.domain.results import LargeResult
 from jqd.domain.tenant import bare
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 from jqd.runner import Report, WorkerSpec
 from jqd.runner.worker import Jobtypes, Slots, Url
 from jqd.service import Coming, Services, outcomes, push, workers

@@ -21,7 +21,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from jqd.api.auth import AUTHORIZATION, speaking_for
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body, read_query, unpack
-from jqd.api.message import answer
 from jqd.api.problems import Problem
 from jqd.domain.array_split import finish
 from jqd.domain.dates import iso
@@ -29,7 +28,7 @@ from jqd.domain.errors import Fault, Invalid, Unreadable
 from jqd.domain.job_spec import JobOptions
 from jqd.domain.media import JSON
 from jqd.domain.tenant import IN_WORDS, bare, is_tenant
-from jqd.http import SOME_BYTES, Request, Response
+from jqd.http import SOME_BYTES, Request, Response, answer
 from jqd.runner.handler import SLOTS, Body, Definition, HandlerOptions, Lang, Source, Version, id_of, is_version
 from jqd.runner.worker import Batch as Jobs
 from jqd.service import handlers, pauses, push

@@ -17,14 +17,13 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from jqd.api.auth import TENANT, speaking_for
 from jqd.api.context import ApiContext
 from jqd.api.decode import pack, unpack
-from jqd.api.message import answer
 from jqd.api.problems import Problem, as_problem
 from jqd.domain import errors as ours
 from jqd.domain.errors import Conflict, Denied, Fault, Invalid, JqdError, NotFound, StoreAway
 from jqd.domain.job import Name, State
 from jqd.domain.job_spec import Value
 from jqd.domain.tokens import Role
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 from jqd.runner.worker import SECRET
 from jqd.service import push
 from jqd.service.batch import read_array

@@ -2,8 +2,7 @@
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
-from jqd.api.message import answer
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 from jqd.service import bulk
 
 

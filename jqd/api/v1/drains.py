@@ -5,10 +5,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from jqd.api.context import ApiContext
-from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 from jqd.service import pauses
 
 

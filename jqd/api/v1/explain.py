@@ -6,12 +6,11 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
-from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.job import State
 from jqd.domain.tenant import bare
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 from jqd.service.explain import explain
 from jqd.service.wait_reason import Cause
 

@@ -7,11 +7,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body, read_query
-from jqd.api.message import answer
 from jqd.domain.errors import Invalid
 from jqd.domain.job import State
 from jqd.domain.tenant import bare
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 from jqd.service import flow, walk
 from jqd.service.walk import BEHIND, FLOW_MAX, LINKS_MAX, NEAR_MAX, cursor_of
 from jqd.store.links import Linked

@@ -7,7 +7,6 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
-from jqd.api.message import answer
 from jqd.api.v1.flows import read_change
 from jqd.api.v1.job_views import BRIEF_MESSAGE_LENGTH_MAX, iso
 from jqd.api.v1.push import TRACE_HEADER
@@ -16,7 +15,7 @@ from jqd.domain.flow import OnFailure
 from jqd.domain.job import State
 from jqd.domain.job_spec import Then, Url
 from jqd.domain.tenant import bare
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 from jqd.service import groups
 from jqd.store import JobView
 

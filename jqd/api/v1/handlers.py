@@ -7,12 +7,11 @@ from msgspec import UNSET, Meta, Struct
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body, read_query
 from jqd.api.lists import answer_page, page_wanted
-from jqd.api.message import answer
 from jqd.api.v1 import responses
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Handlers, HandlerVersion
 from jqd.domain.tenant import bare, tenant_of
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 from jqd.runner.handler import Definition, Handler, Version
 from jqd.service import handlers
 from jqd.service.server_only import expect_allowed

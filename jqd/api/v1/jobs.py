@@ -8,14 +8,13 @@ from jqd.api.context import ApiContext
 from jqd.api.decode import YES, Flag, Seconds, read_query
 from jqd.api.large_bodies import answer_with
 from jqd.api.large_results import tell_result
-from jqd.api.message import answer
 from jqd.api.v1.job_views import job_body
 from jqd.api.v1.responses import RecordedJob, Result
 from jqd.domain.errors import Conflict, Denied
 from jqd.domain.job import NIL, State
 from jqd.domain.results import LargeResult
 from jqd.domain.tokens import Role
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 from jqd.service.cancel import cancel, purge
 from jqd.service.find import look_up, take_result
 from jqd.service.parents import cancelled_for

@@ -10,7 +10,6 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from jqd.api.context import ApiContext
 from jqd.api.decode import Seconds, instant_in, read_body
 from jqd.api.large_bodies import answer_with, packed_body
-from jqd.api.message import answer
 from jqd.api.problems import as_problem
 from jqd.api.v1.responses import Beaten, Lease, Reported, Reports
 from jqd.domain import fields
@@ -18,7 +17,7 @@ from jqd.domain.errors import Conflict, Fault, Invalid, JqdError, TooLarge, Unre
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.job import NIL, SNOOZE, Name
 from jqd.domain.job_spec import Value, nothing
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 from jqd.runner import SNOOZE_STATUS, Report, batch_jobs, interrupted
 from jqd.runner.outcome import LOG_BYTES_MAX, Printed, Size
 from jqd.runner.worker import Heartbeat, Slots

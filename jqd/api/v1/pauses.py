@@ -6,10 +6,9 @@ from msgspec import Meta, Struct
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
-from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 from jqd.service import pauses
 from jqd.service.health import why_odd
 

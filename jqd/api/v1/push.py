@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from jqd.api.context import ApiContext
 from jqd.api.decode import YES, Flag, read_query
 from jqd.api.json_stream import json_items, json_lines
-from jqd.api.message import answer, unsupported
+from jqd.api.message import unsupported
 from jqd.api.problems import errors_of
 from jqd.api.v1.responses import PushedJob, PushedJobs
 from jqd.domain import decode_errors, json_ext
@@ -22,7 +22,7 @@ from jqd.domain.clock import processor_s
 from jqd.domain.errors import Fault, Invalid, Unreadable
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.media import JSON_TYPES, MSGPACK_TYPES, NDJSON_TYPES
-from jqd.http import SOME_BYTES, Request, Response
+from jqd.http import SOME_BYTES, Request, Response, answer
 from jqd.service.batch import (
     EMPTY,
     TOO_DEEP,

@@ -4,10 +4,9 @@ import dataclasses
 from typing import Any, Literal
 
 from jqd.api.context import ApiContext
-from jqd.api.message import answer
 from jqd.api.v1.responses import Half, Live, Ready
 from jqd.domain.errors import StoreAway, StoreRefused
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 
 
 async def livez(parts: ApiContext, request: Request) -> Response:

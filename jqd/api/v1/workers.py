@@ -9,7 +9,6 @@ from msgspec import UNSET, Meta, structs
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
 from jqd.api.lists import answer_page, page_wanted
-from jqd.api.message import answer
 from jqd.api.v1 import responses
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.members import Workers, gone_worker
@@ -19,7 +18,7 @@ from jqd.domain.errors import Fault, Invalid
 from jqd.domain.job import Name
 from jqd.domain.job_spec import TypeOptions
 from jqd.domain.tenant import bare
-from jqd.http import Request, Response
+from jqd.http import Request, Response, answer
 from jqd.runner import Worker, WorkerSpec
 from jqd.runner.handler import is_version
 from jqd.runner.worker import JOBTYPES_MAX, DeclaredOptions
