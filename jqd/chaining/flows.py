@@ -107,8 +107,10 @@ class Flows:
         self._bell.set()
 
     async def wait_told(self) -> None:
-        """Return once all is done that is due now: parents know the children that were applied here before."""
-        if self._clear == self._begun > 0 and not self._bell.is_set():
+        """Return once all is done that is due now: parents know the children that were applied here before.
+
+        While a partition is being told what it forgot, a parent may not be there yet, and what asks for it rests."""
+        if self._clear == self._begun > 0 and not self._bell.is_set() and self._is_whole():
             return
         goal = self._begun + 1  # a round that is under way may have looked before
         self.wake()
@@ -144,7 +146,7 @@ class Flows:
         finally:
             if due.ended:
                 await self._note_ends(due.ended, due.rest_until_ms)
-        if due.wait_s != 0 and self._clock.mono_s() >= self._rest_until_s:
+        if due.wait_s != 0 and self._clock.mono_s() >= self._rest_until_s and self._is_whole():
             self._clear = self._begun
         self._turn.set()
         self._turn = trio.Event()
@@ -162,6 +164,11 @@ class Flows:
                 await self._store.ask_again(number, life)
                 self._lives[number] = life
 
+    def _is_whole(self) -> bool:
+        """Whether all partitions were told what they forgot, and asked for all ends since."""
+        numbers = range(len(self._stores))
+        return self._settled(numbers) and all(self._lives.get(it) == self._stores[it].identity for it in numbers)
+
     async def _ask(self, blocked: Sequence[Blocked], rest_until_ms: int) -> None:
         """Have their parents' partitions tell them of all ends from now on, and learn of those that came before.
 
@@ -178,14 +185,17 @@ class Flows:
         new = [ParentNote(child, size=NEW, stage=rest_until_ms, mark=mark) for child, mark in marks.items()]
         await self._store.note_parents(new)
         pairs = [pair for each in follow for pair in _pairs(each.job)]
+        # Before they are asked: a parent may come, and its partition be whole, while the answer is on its way.
+        whole = {home: store.identity for home, store in enumerate(self._stores) if self._settled({home})}
         found, failed = await self._watch(pairs)
+        whole = {home: life for home, life in whole.items() if life == self._stores[home].identity}
         away = {pair.child for place, pair in enumerate(pairs) if place not in found}
         asked: dict[str, Asked] = {child: Asked([], True) for child in children if child not in away}
         for pair, one in ((pairs[place], one) for place, one in found.items() if pairs[place].child not in away):
             if pair.child in over:  # its parents are told who they had; what comes later than such a child is not
-                away |= {pair.child} if one.how is None and not self._settled({self._home(pair.parent)}) else set()
+                away |= {pair.child} if one.how is None and self._home(pair.parent) not in whole else set()
                 continue
-            how = one.how if one.how is not None else self._unknown(pair, one)
+            how = one.how if one.how is not None else self._unknown(pair, one, whole)
             stage = "" if how == GONE else one.stage
             note = ParentNote(pair.child, one.id or pair.parent, how or "", stage=stage, mark=marks[pair.child])
             asked[pair.child].notes.append(note)
@@ -203,10 +213,11 @@ class Flows:
         if failed is not None:
             raise failed
 
-    def _unknown(self, pair: WatchPair, one: Watched) -> str | None:
-        """How a parent ended that is not in the store; None: it may come yet."""
+    def _unknown(self, pair: WatchPair, one: Watched, whole: Collection[int]) -> str | None:
+        """How a parent ended that is not in the store; None: it may come yet. `whole`: partitions that had been told
+        all when they were asked."""
         ids = parse_id(one.id)
-        if one.is_coming or not self._settled({self._home(pair.parent)}):
+        if one.is_coming or self._home(pair.parent) not in whole:
             return None
         if ids is None or pair.parent.startswith("="):
             return GONE

@@ -281,6 +281,32 @@ async def test_a_parent_that_nobody_knows_has_ended_once_its_partition_was_told_
     assert (running.released, running.failed) == ([child.id], [""])
 
 
+async def test_a_parent_that_comes_while_the_answer_is_on_its_way_has_not_ended(
+    autojump_clock: None, room: Room, nursery: trio.Nursery
+) -> None:
+    """Its partition had not been told all when it was asked: that it is whole now says nothing of that answer."""
+    late, later = room.make(1), room.make(1)
+    room.unsettled.add(1)
+
+    class Slow(Faulty):
+        async def watch_parents(self, pairs: Sequence[WatchPair]) -> Any:
+            answer = await self.store.watch_parents(pairs)
+            if room.unsettled:
+                await room.benches[1].add(late)
+                room.unsettled.clear()
+            return answer
+
+    await room.benches[1].add(later)  # of the same journal
+    await nursery.start(room.loop(wrap=Slow).run)
+    child = await room.child(late)
+    await trio.sleep(3 * REST_S)
+    assert room.released == []
+    await room.end()
+    await room.end()
+    await room.loop(1).one_round()
+    assert room.released == [child.id]
+
+
 async def test_a_journal_that_tells_nothing_is_waited_for_no_longer_than_that(
     autojump_clock: None, running: Room
 ) -> None:
@@ -386,6 +412,29 @@ async def test_a_parent_knows_of_a_child_that_had_ended_before_it_was_asked(
     assert running.released == []
     assert running.flows.complaint is None
     assert (await running.stores[0].take_links(9, 0.0)).blocked == [], "nothing is asked for it any more"
+
+
+async def test_who_asks_for_a_flow_waits_until_a_store_that_lost_all_knows_its_links(
+    autojump_clock: None, running: Room
+) -> None:
+    """A retry of the flow left out the child: its question was heard before the parent came, and rested."""
+    await running.flows.wait_told()  # all was well before
+    running.unsettled.add(1)
+    running.stores[1].wipe()
+    await running.stores[1].look(fresh=True)
+    parent = running.make(1)
+    child = await running.child(parent)
+    await running.benches[0].cancel(child.id)
+    with trio.move_on_after(LOOK_S) as waiting:
+        await running.flows.wait_told()
+    assert waiting.cancelled_caught, "it is asked for, and nobody knows the parent yet"
+    await running.benches[1].store.apply_jobs(OTHER_JOURNAL, 0, 1, [parent])
+    running.unsettled.clear()
+    with trio.fail_after(LOOK_S):
+        await running.flows.wait_told()
+    (row,) = await running.stores[1].list_links([parent.id], 9)
+    assert row is not None
+    assert row.listed == [child.id]
 
 
 async def test_nobody_waits_for_the_parents_of_a_child_that_has_ended(autojump_clock: None, running: Room) -> None:

@@ -248,7 +248,8 @@ class Flows:
             else:
                 status = answer.status_code
                 self._history.add("act_end", number=number, status=status, why=answer.text[:300])
-                if status < 500 and status != 404:  # it may be on its way
+                is_part = final and status == 200 and answer.json().get("whole") is False  # then people ask again
+                if status < 500 and status != 404 and not is_part:  # it may be on its way
                     return status
             await trio.sleep(self._source.uniform(*AGAIN_S))
         return status

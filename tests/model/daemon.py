@@ -1,6 +1,6 @@
 """A modelled daemon: its journal, what of it is applied, and its loops, step by step."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -109,12 +109,17 @@ class Daemon:
             raise Lost
         store.note(child, (), mark=after, is_new=True)
         notes, is_known = dict[str, End](), True
+        whole = self._whole()
         for parent in after:
             yield from self._call()
             is_whole = self.world.is_settled(home(parent))
             end = self.world.stores[home(parent)].see(child, parent, is_whole=is_whole)
+            is_coming = self.world.is_coming(parent)
             self.world.check_told(parent, end)
-            if end is None and self._is_gone(parent):
+            yield from self._call()
+            if "whole_afterwards" in self.world.bugs:
+                whole = self._whole()
+            if end is None and self._is_gone(parent, whole, is_coming=is_coming):
                 end = End(1 << 30, GONE)
             notes[parent] = end or End(0, "")
             is_known = is_known and end is not None
@@ -136,12 +141,17 @@ class Daemon:
         if "late_new" in self.world.bugs or store.links.get(f"w{child}") == token:
             store.note(child, (), mark=after, is_new=True)
 
-    def _is_gone(self, parent: str) -> bool:
-        """Nobody knows it, and all have told what the store had forgotten."""
+    def _whole(self) -> dict[int, int]:
+        """The partitions that were told all that they had forgotten, and their identities."""
+        return {number: each.identity for number, each in enumerate(self.world.stores) if self.world.is_settled(number)}
+
+    def _is_gone(self, parent: str, whole: Mapping[int, int], *, is_coming: bool) -> bool:
+        """Nobody knows it, and all had told what the store had forgotten when it was asked for."""
         if "unknown_is_gone" in self.world.bugs:
             return True
         pusher = self.world.pusher[parent]
-        if not self.world.is_settled(home(parent)) or (pusher.is_up and self.world.is_coming(parent)):
+        is_whole = whole.get(home(parent)) == self.world.stores[home(parent)].identity
+        if not is_whole or (pusher.is_up and is_coming):
             return False
         if not pusher.is_up:
             self.world.excused.add(parent)

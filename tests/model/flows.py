@@ -37,6 +37,7 @@ BUGS = (
     "old_release",
     "unknown_is_gone",
     "watch_tells",
+    "whole_afterwards",
 )
 FAULTS = ("kill", "late", "lost", "replace", "wipe")
 RAN = ("succeeded", "failed")
