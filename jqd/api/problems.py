@@ -103,7 +103,7 @@ def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] =
     detail = f"the store cannot be used: {error}" if isinstance(error, StoreRefused) else str(error)
     faults: Sequence[Fault] = error.faults if isinstance(error, ServiceError) else ()
     again_s = error.retry_after_s if isinstance(error, ours.Overloaded) else RETRY_AFTER_S if status >= 500 else None
-    uri = ours.IdsUnknown.problem if isinstance(error, ours.IdsUnknown) else "about:blank"
+    uri = error.problem if isinstance(error, ours.IdsUnknown | ours.Closed) else "about:blank"
     return Problem(status, detail, errors=errors_of(faults), retry_after_s=again_s, uri=uri)
 
 

@@ -32,10 +32,10 @@ from jqd.client.errors import (
     Unreachable,
 )
 from jqd.client.events import JobEvent, JobEvents, read_events
-from jqd.client.http import TRIES_MAX, Http, encode, item_errors, job_path, odd, query
+from jqd.client.http import Http, encode, item_errors, job_path, odd, query
 from jqd.client.job_info import Ack, Cancel, JobInfo, PushedJob, job_info, job_map, listed_job
 from jqd.client.manage import Manage
-from jqd.client.send import cuts, how_safe, less, of_all, send_push, taken, unnamed
+from jqd.client.send import cuts, how_safe, less, of_all, send_own, send_push, taken, unnamed
 from jqd.client.tracing import sending
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.job_spec import PushOptions
@@ -44,7 +44,6 @@ from jqd.domain.units import Duration, duration_s
 TIMEOUT_S_DEFAULT = 10.0  # for an answer: many times what a push takes, short enough to notice a dead daemon
 WAIT_S_MAX = 20.0  # one long poll: shorter than what proxies cut off
 WAITERS_MAX = 16  # requests of one `wait` at once
-TAKING_S = 0.2  # longer than a push takes: the pause before one is sent again that another daemon has in flight
 COUNTERS_QUIET_S = 10.0  # they come each second
 Maps = Sequence[Mapping[str, Any]]
 POLL_S_MIN = 0.05  # between polls of a daemon that answers a long poll at once
@@ -115,19 +114,11 @@ class Client(Manage):
         """As `push`, of a map as `POST /v1/jobs` takes it; answers also whether the job was known already."""
         named = self._named(job)
         with sending([named], self.url) as traced:
-            body = encode(traced[0])
-            for tried in range(1, TRIES_MAX + 1):
-                try:
-                    bare = None if named is job or tried > 1 else partial(encode, unnamed(traced[0]))
-                    answer = send_push(self._http, body, query(ack=ack), [named], bare=bare)
-                    break
-                except (Conflict, Unavailable, Unreachable) as error:
-                    if named is job or (tried == 1 and not isinstance(error, Conflict)):
-                        raise
-                    # Nobody else has an id that was made here: the daemon that did not answer is taking this very push.
-                    if tried == TRIES_MAX or not isinstance(error, Conflict):
-                        raise TimedOut(f"a daemon that did not answer may have taken the push: {error}") from error
-                    self._http.pause(TAKING_S * tried)
+            body, params, bare = encode(traced[0]), query(ack=ack), partial(encode, unnamed(traced[0]))
+            if named is job:
+                answer = send_push(self._http, body, params, [named], bare=None)
+            else:
+                answer = send_own(self._http, body, params, [named], bare=bare)
         given = answer.body.get("job_id") if isinstance(answer.body, dict) else None
         if not isinstance(given, str):
             raise odd("a push", answer)
@@ -198,8 +189,10 @@ class Client(Manage):
         self, encoded: Sequence[bytes], params: dict[str, str], jobs: Maps, *, ids_made: bool
     ) -> tuple[list[str | None], list[ItemError], dict[str, Any]]:
         body = encode([msgspec.Raw(job) for job in encoded])
-        bare = (lambda: encode([*map(unnamed, jobs)])) if ids_made else None
-        answer = send_push(self._http, body, params, jobs, bare=bare)
+        if ids_made:
+            answer = send_own(self._http, body, params, jobs, bare=lambda: encode([*map(unnamed, jobs)]))
+        else:
+            answer = send_push(self._http, body, params, jobs, bare=None)
         fields = answer.body if isinstance(answer.body, dict) else {}
         job_ids = fields.get("job_ids")
         if not isinstance(job_ids, list) or len(job_ids) != len(encoded):

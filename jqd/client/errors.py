@@ -21,8 +21,11 @@ class ItemError(msgspec.Struct, frozen=True):
 class JqdClientError(JqdError):
     """Root of a `Client`'s errors. Raised itself for an answer that this version does not understand.
 
-    `status`: of the answer, 0 when there was none.
+    `status`: of the answer, 0 when there was none. `earlier`: of a refusal, the error of an earlier try, with another
+    daemon perhaps, which may have taken the request.
     """
+
+    earlier: "JqdClientError | None" = None
 
     def __init__(self, message: str, *, status: int = 0) -> None:
         super().__init__(message)
@@ -83,15 +86,25 @@ class Unavailable(JqdClientError):
     `maybe_taken`: it does not say that it took nothing of a push which the store has to confirm: with an id, which the
     client may have made, a unique key or a group. Push again only with an id of your own or a key. Where it is False
     nothing of a push was taken. `ids_unknown`: only the store knows whose the ids of this push are, and it is away. No
-    daemon that was asked can have taken it, and without ids one would.
+    daemon that was asked can have taken it, and without ids one would. `closed`: the daemon takes no pushes now, for it
+    stops or its disk fails; it took nothing.
     """
 
     maybe_taken = False
 
-    def __init__(self, message: str, *, status: int, retry_after: float | None, ids_unknown: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        retry_after: float | None,
+        ids_unknown: bool = False,
+        closed: bool = False,
+    ) -> None:
         super().__init__(message, status=status)
         self.retry_after = retry_after
         self.ids_unknown = ids_unknown
+        self.closed = closed
 
 
 class TimedOut(JqdClientError):
@@ -161,12 +174,22 @@ def more_doubtful(before: JqdClientError | None, now: JqdClientError) -> JqdClie
     return before if before is not None and _doubt(before) > _doubt(now) else now
 
 
+def refused_after(earlier: JqdClientError | None, refusal: JqdClientError) -> JqdClientError:
+    """Return the refusal of a request; it says so where an earlier try may have taken it."""
+    if earlier is not None and _doubt(earlier):
+        refusal.args = (f"{refusal}; but an earlier try may have been taken: {earlier}",)
+        refusal.earlier = earlier
+    return refusal
+
+
 def _doubt(error: BaseException | None) -> int:
     """0: it took nothing. 1: it may have. 2: the error says so by its type alone."""
     match error:
         case PartlyPushed():
             return _doubt(error.__cause__)
-        case Unreachable(sent=False) | Unavailable(ids_unknown=True) | Unavailable(status=429):
+        case Unreachable(sent=False) | Unavailable(status=429):
+            return 0
+        case Unavailable(ids_unknown=ids_unknown, closed=closed) if ids_unknown or closed:
             return 0
         case Unavailable():
             return 1

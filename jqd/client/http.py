@@ -29,10 +29,11 @@ from jqd.client.errors import (
     Unreachable,
     WrongToken,
     more_doubtful,
+    refused_after,
 )
 from jqd.client.trust import no_certificate, trouble_of_tls, trusted_at
 from jqd.domain.backoff import Backoff
-from jqd.domain.errors import IdsUnknown
+from jqd.domain.errors import Closed, IdsUnknown
 from jqd.domain.media import MSGPACK, language_of
 
 TRIES_MAX = 4  # of a request that may be repeated: with the back-off below, a daemon's restart of about a second
@@ -159,7 +160,7 @@ class Http:
         `wait_s`: how long the daemon was asked to wait, on top of the usual timeout. A request that was not sent is
         repeated a few times. A request that may have arrived is repeated only if `repeatable`: if twice counts as once.
         Each time the next daemon is asked, and a pause is made when all have been. Where an earlier one may have taken
-        it, and the last one did not, the error of the earlier one is raised.
+        it, and the last one did not, the error of the earlier one is raised, or is the refusal's `earlier`.
         """
         headers = {**self._tenant, **({"content-type": MSGPACK} if body is not None else {})}
         daemons = len(self.urls)
@@ -196,7 +197,7 @@ class Http:
                     return Answer(response.status_code, body_told)
                 refused = error_of(response.status_code, body_told, response.headers.get("retry-after"))
                 if not isinstance(refused, Unavailable):
-                    raise refused
+                    raise refused_after(doubt, refused) from doubt
                 if method != "GET":
                     doubt = more_doubtful(doubt, refused)
                 if not (repeatable and others):
@@ -319,8 +320,8 @@ def error_of(status: int, body: Any, retry_after: str | None) -> JqdClientError:
     if status in (400, 415, 422):
         return Invalid(message, status=status, errors=errors)
     if status in (429, 503, 507):
-        ids_unknown = fields.get("type") == IdsUnknown.problem
-        return Unavailable(message, status=status, retry_after=_after(retry_after), ids_unknown=ids_unknown)
+        said = {"ids_unknown": fields.get("type") == IdsUnknown.problem, "closed": fields.get("type") == Closed.problem}
+        return Unavailable(message, status=status, retry_after=_after(retry_after), **said)
     kinds = {401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict, 413: TooLarge}
     return kinds.get(status, JqdClientError)(message, status=status)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jqd.client.errors import (
+    Conflict,
     Invalid,
     ItemError,
     JqdClientError,
@@ -15,8 +16,9 @@ from jqd.client.errors import (
     Unavailable,
     Unreachable,
     more_doubtful,
+    refused_after,
 )
-from jqd.client.http import BACKOFF, Answer, Http
+from jqd.client.http import BACKOFF, TRIES_MAX, Answer, Http
 from jqd.client.job_info import Ack, PushedJob
 from jqd.client.pending import Pending
 from jqd.domain.clock import Clock, SystemClock
@@ -24,6 +26,7 @@ from jqd.domain.clock import Clock, SystemClock
 PUSH_JOBS_MAX = 5_000  # per request of `push_many`: half of what a daemon takes
 PUSH_BYTES_MAX = 4 * 1024 * 1024  # per request, before its last job: well below a daemon's limit
 CONFIRMED = ("job_id", "unique", "group")  # fields that the store confirms once the job is in a journal
+TAKING_S = 0.2  # longer than a push takes: the pause before one is sent again that another daemon has in flight
 ACKS = ("memory", "fsync", "store")  # the levels, each safer than the one before it
 
 
@@ -97,14 +100,40 @@ def send_push(
         return _post(http, bare(), params, [*map(unnamed, jobs)], repeatable=False)
 
 
+def send_own(
+    http: Http,
+    body: bytes,
+    params: dict[str, str],
+    jobs: Sequence[Mapping[str, Any]],
+    *,
+    bare: Callable[[], bytes],
+) -> Answer:
+    """As `send_push`, of a push whose ids were all made here; again while another daemon takes it.
+
+    Nobody else has these ids. So a Conflict behind a lost answer says that the daemon which did not answer is taking
+    this very push. Raises TimedOut where it is not known to be taken in the end.
+    """
+    for tried in range(1, TRIES_MAX + 1):
+        try:
+            return send_push(http, body, params, jobs, bare=bare if tried == 1 else None)
+        except (Conflict, Unavailable, Unreachable) as error:
+            if tried == 1 and (error.earlier is None or not isinstance(error, Conflict)):
+                raise
+            if tried == TRIES_MAX or not isinstance(error, Conflict):
+                raise TimedOut(f"a daemon that did not answer may have taken the push: {error}") from error
+            http.pause(TAKING_S * tried)
+    raise AssertionError("the last try answers or raises")
+
+
 def _post(
     http: Http, body: bytes, params: dict[str, str], jobs: Sequence[Mapping[str, Any]], *, repeatable: bool
 ) -> Answer:
     try:
         return http.call("POST", "/v1/jobs", body=body, params=params, repeatable=repeatable)
-    except Unavailable as error:
-        if error.status != 429 and not error.ids_unknown:
-            error.maybe_taken = any(job.get(field) is not None for job in jobs for field in CONFIRMED)
+    except JqdClientError as error:
+        for one in (error, error.earlier):
+            if isinstance(one, Unavailable) and one.status != 429 and not one.ids_unknown and not one.closed:
+                one.maybe_taken = any(job.get(field) is not None for job in jobs for field in CONFIRMED)
         raise
 
 
@@ -142,7 +171,7 @@ class Sender:
             except PartlyPushed as error:
                 if error.__cause__ is None or not isinstance(error.__cause__, AGAIN):
                     self._away_s = None
-                    _sort_out(left, error)
+                    _sort_out(left, error, doubt)
                     return error
                 _note_taken(left, error)
                 trouble: JqdClientError = error
@@ -150,11 +179,11 @@ class Sender:
                 trouble = error
             except Invalid as error:
                 self._away_s = None
-                _sort_out(left, error)
+                _sort_out(left, error, doubt)
                 return error
             except JqdClientError as error:
                 self._away_s = None  # a refusal, too, is an answer: the next outage has its own time
-                _fail(left, error)
+                _fail(left, refused_after(doubt, error))
                 return error
             except Exception as error:  # noqa: BLE001 - a mistake must not end the thread that all pushes wait for
                 odd = JqdClientError(f"a push ended by {type(error).__name__}: {error}")
@@ -194,11 +223,12 @@ def _note_taken(some: Sequence[Pending], error: PartlyPushed) -> None:
         one.taken = job_id is not None
 
 
-def _sort_out(some: Sequence[Pending], error: PartlyPushed | Invalid) -> None:
-    """Note which pushes were taken, and what is wrong with each of the others."""
+def _sort_out(some: Sequence[Pending], error: PartlyPushed | Invalid, earlier: JqdClientError | None) -> None:
+    """Note which pushes were taken, and what is wrong with each of the others. `earlier`: the error of a try before."""
     if isinstance(error, PartlyPushed):
         _note_taken(some, error)
     why = {item.index: f"{item.pointer} {item.detail}".strip() for item in error.errors}
     for index, one in enumerate(some):
         if not one.taken:
-            one.error = Invalid(f"job {one.job_id} was refused: {why.get(index, str(error))}", status=error.status)
+            refusal = Invalid(f"job {one.job_id} was refused: {why.get(index, str(error))}", status=error.status)
+            one.error = refused_after(earlier, refusal)

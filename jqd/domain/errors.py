@@ -199,8 +199,11 @@ class NotYet(ServiceError):
 class Closed(ServiceError):
     """No pushes are taken now: the daemon shuts down, or its disk fails or is full. Push to another daemon, or later.
 
-    `full`: it is the disk that is full.
+    `full`: it is the disk that is full. `problem`: the type of the problem document, by which a client knows that
+    nothing was taken.
     """
+
+    problem = "urn:jqd:closed"
 
     def __init__(self, message: str, *, full: bool) -> None:
         super().__init__(message)

@@ -3,7 +3,7 @@
 from jqd.runner.capacity import Capacity
 from jqd.runner.config import RunnerConfig
 from jqd.runner.in_flight import TAKE_BYTES_MAX, Stopped
-from jqd.runner.outcome import SNOOZE_STATUS, Report, end_attempt, interrupted, is_repeat
+from jqd.runner.outcome import Report, end_attempt, interrupted, is_repeat
 from jqd.runner.protocols.native import BatchJob, batch_jobs
 from jqd.runner.pulls import Offer, Pull, Pulls
 from jqd.runner.registry import WorkerRegistry
@@ -15,7 +15,6 @@ from jqd.runner.worker import Worker, WorkerSpec
 from jqd.runner.worker_health import WorkerHealth, WorkerViews
 
 __all__ = [
-    "SNOOZE_STATUS",
     "TAKE_BYTES_MAX",
     "BatchJob",
     "Capacity",

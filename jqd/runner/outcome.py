@@ -76,6 +76,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """When it ended by the worker's own clock, of what is reported later: it only tells."""
 
 
+def status_of(how: str, reason: str | None, should_retry: bool | None) -> tuple[int, str]:
+    """Return status and reason of the report of an outcome with the `type` `success`, `failure` or `snooze`."""
+    if how == "snooze":
+        return SNOOZE_STATUS, SNOOZE
+    failed = 400 if should_retry is False else 504 if reason == "timeout" else 500
+    return 200 if how == "success" else failed, "timeout" if reason == "timeout" else ""
+
+
 def timed_out(held: Held, worker: str) -> Report:
     message = f"TIMEOUT: no outcome within {held.job.timeout:g} s from worker {worker}"
     return Report(status=504, reason="timeout", message=message)

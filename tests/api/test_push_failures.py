@@ -55,6 +55,7 @@ async def test_draining_refuses_before_anything_is_written(edge):
     edge.control.not_pushing = "this daemon is shutting down"
     told = await edge.call("POST", "/v1/jobs", b"whatever")
     assert (told.status, told.headers["retry-after"]) == (503, "1")
+    assert told.body["type"] == "urn:jqd:closed", "so that a client knows that nothing was taken"
     assert edge.journal.frames == []
 
 

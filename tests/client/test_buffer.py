@@ -9,7 +9,6 @@ from typing import Any
 import anyio
 import pytest
 
-import jqd
 from jqd.client import (
     Buffer,
     BufferFull,
@@ -27,15 +26,7 @@ from jqd.client.job_info import PushedJob
 from jqd.client.pending import Pending
 from jqd.client.send import Sender
 from jqd.testing.clock import ManualClock
-
-WAIT_S = 60.0  # for the buffer's thread on a busy machine
-
-app = jqd.App("http://127.0.0.1:9")
-
-
-@app.job(keep_result=True)
-def echo(n: int) -> int:
-    return n
+from tests.client.buffered import WAIT_S
 
 
 class Daemon:
@@ -62,9 +53,7 @@ def pending(job_id: str) -> Pending:
     return Pending(told, job_id, 10, is_own=True, done=threading.Condition(), hurry=lambda: None)
 
 
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jqd.client.send.PAUSE_S_MAX", 0.001)
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
 @pytest.fixture
@@ -211,6 +200,18 @@ def test_patience_begins_anew_when_a_daemon_has_answered(daemon):
         later = pending("b")
         assert sender.send([later]) is None
         assert later.taken
+
+
+def test_a_refusal_says_that_a_try_before_it_may_have_been_taken(daemon):
+    wrong = Invalid("too deep", status=422, errors=[ItemError("too deep", 0)])
+    for refusal in (wrong, PartlyPushed("none", job_ids=[None]), Conflict("other content", status=409)):
+        for first in (Unreachable("it is not there", sent=False), TimedOut("no answer")):
+            daemon.answers, one = [first, refusal], pending("a")
+            Sender(daemon, 60.0).send([one])
+            assert one.error is not None
+            is_doubtful = isinstance(first, TimedOut)
+            assert one.error.earlier is (first if is_doubtful else None)
+            assert ("may have been taken: no answer" in str(one.error)) is is_doubtful
 
 
 def test_what_its_first_try_may_have_brought_to_a_daemon_is_not_told_as_refused(daemon):

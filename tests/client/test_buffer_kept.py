@@ -22,20 +22,9 @@ from jqd.client import (
 )
 from jqd.client.job_info import PushedJob
 from jqd.worker.context import at_work
+from tests.client.buffered import WAIT_S, app, echo
 
-WAIT_S = 60.0  # for the buffer's thread on a busy machine
-
-app = jqd.App("http://127.0.0.1:9")
-
-
-@app.job(keep_result=True)
-def echo(n: int) -> int:
-    return n
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jqd.client.send.PAUSE_S_MAX", 0.001)
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
 class Lossy(httpx2.BaseTransport):

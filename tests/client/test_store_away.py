@@ -8,8 +8,20 @@ import httpx2
 import msgspec
 import pytest
 
-from jqd.client import AsyncClient, Client, JqdClientError, TimedOut, Unavailable, Unreachable
-from jqd.domain.errors import IdsUnknown
+from jqd.client import (
+    AsyncClient,
+    Client,
+    Conflict,
+    Forbidden,
+    Invalid,
+    JqdClientError,
+    TimedOut,
+    TooLarge,
+    Unavailable,
+    Unreachable,
+)
+from jqd.client.job_info import PushedJob
+from jqd.domain.errors import Closed, IdsUnknown
 
 ONE = "http://one.test:1"
 TWO = "http://one.test:1,http://two.test:2"
@@ -27,6 +39,10 @@ def away() -> httpx2.Response:
 
 def busy() -> httpx2.Response:
     return told(429, detail="too much waits already")
+
+
+def closed() -> httpx2.Response:
+    return told(503, detail="this daemon is shutting down", type=Closed.problem)
 
 
 class Wire:
@@ -48,7 +64,7 @@ class Wire:
 
 
 @pytest.mark.parametrize(
-    "before", [away, busy, lambda: httpx2.ConnectError("refused"), lambda: httpx2.ConnectTimeout("slow")]
+    "before", [away, busy, closed, lambda: httpx2.ConnectError("refused"), lambda: httpx2.ConnectTimeout("slow")]
 )
 def test_it_goes_to_one_daemon_without_an_id_where_none_may_have_taken_it(before: Any) -> None:
     wire = Wire(before(), away(), told(201, job_id="theirs", ack="fsync"))
@@ -95,6 +111,8 @@ def says_maybe(error: JqdClientError) -> bool:
         ([slow, away], TimedOut),
         ([slow, unsent, away], TimedOut),
         ([slow, busy], TimedOut),
+        ([slow, closed], TimedOut),
+        ([unconfirmed, closed], Unavailable),
         ([slow, unconfirmed], TimedOut),
         ([broken, *[unsent] * 7], Unreachable),
         ([slow, *[unsent] * 7], TimedOut),
@@ -134,11 +152,53 @@ def test_where_the_daemon_said_that_it_is_taking_this_very_push_it_keeps_its_id(
         client.push("mail", 1)
     assert len({body["job_id"] for _, body in wire.sent}) == 1
     assert not wire.acts
+    wire = Wire(slow(), promised(), *[act() for act in last])
+    with wire.client() as client, pytest.raises(TimedOut, match="may have taken"):
+        client.push_many([{"name": "mail"}, {"name": "mail"}])
+    assert [body for _, body in wire.sent] == [wire.sent[0][1]] * len(wire.sent)
+    assert not wire.acts
+
+
+def test_a_list_that_another_daemon_still_takes_is_sent_until_it_is_known() -> None:
+    wire = Wire(slow(), promised())
+    with wire.client() as client:
+        wire.acts.append(told(200, job_ids=["a", "b"], duplicates=["a", "b"]))
+        assert client.push_all([{"name": "mail"}, {"name": "mail"}]) == [PushedJob("a", False), PushedJob("b", False)]
+
+
+def test_a_conflict_that_no_lost_answer_explains_is_raised_at_once() -> None:
+    wire = Wire(*[told(409, detail="the group is closed") for _ in range(2)])
+    with wire.client() as client:
+        with pytest.raises(Conflict, match="the group is closed"):
+            client.push("mail", 1, group="g")
+        with pytest.raises(Conflict, match="the group is closed"):
+            client.push_many([{"name": "mail", "group": "g"}])
+    assert not wire.acts
+
+
+@pytest.mark.parametrize("refusal", [(413, TooLarge), (422, Invalid), (401, Forbidden), (409, Conflict)])
+@pytest.mark.parametrize("before", [slow, broken, unconfirmed])
+def test_a_refusal_after_a_lost_answer_says_that_the_push_may_be_taken(
+    before: Act, refusal: tuple[int, type[JqdClientError]]
+) -> None:
+    status, error = refusal
+    wire = Wire(before(), told(status, detail="not here"))
+    with (
+        wire.client() as client,
+        pytest.raises(error, match=r"not here.* an earlier try may have been taken: ") as caught,
+    ):
+        client.push("mail", 1, job_id="mine")
+    assert caught.value.earlier is not None
+    assert says_maybe(caught.value.earlier)
+    wire = Wire(unsent(), told(status, detail="not here"))
+    with wire.client() as client, pytest.raises(error, match="not here") as caught:
+        client.push("mail", 1, job_id="mine")
+    assert caught.value.earlier is None
 
 
 @pytest.mark.parametrize("job", [{"job_id": "mine"}, {"unique": "key"}, {"group": "some"}], ids=str)
 def test_what_the_store_has_to_confirm_may_be_taken_where_a_503_does_not_deny_it(job: dict[str, str]) -> None:
-    for act, maybe in ((unconfirmed, True), (away, False), (busy, False)):
+    for act, maybe in ((unconfirmed, True), (away, False), (busy, False), (closed, False)):
         with Wire(act()).client(ONE) as client, pytest.raises(Unavailable) as caught:
             client.push_one({"name": "mail", **job})
         assert caught.value.maybe_taken is maybe

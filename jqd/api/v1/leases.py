@@ -15,11 +15,11 @@ from jqd.api.v1.responses import Beaten, Lease, Reported, Reports
 from jqd.domain import fields
 from jqd.domain.errors import Conflict, Fault, Invalid, JqdError, TooLarge, Unreadable
 from jqd.domain.fields import DECODE_ERRORS
-from jqd.domain.job import NIL, SNOOZE, Name
+from jqd.domain.job import NIL, Name
 from jqd.domain.job_spec import Value, nothing
 from jqd.http import Request, Response, answer
-from jqd.runner import SNOOZE_STATUS, Report, batch_jobs, interrupted
-from jqd.runner.outcome import LOG_BYTES_MAX, Printed, Size
+from jqd.runner import Report, batch_jobs, interrupted
+from jqd.runner.outcome import LOG_BYTES_MAX, Printed, Size, status_of
 from jqd.runner.worker import Heartbeat, Slots
 from jqd.service import leases, outcomes
 from jqd.service.leases import PROGRESS_LENGTH_MAX, Lines, Progress
@@ -218,17 +218,14 @@ def _answer_of(each: Outcome) -> OutcomeAnswer:
         return OutcomeAnswer(
             each.job_id, interrupted(each.message or "handed back") if each.interrupted else None, fence
         )
-    status = each.status
-    if status is None:
-        if each.type is None:
-            raise Invalid("type or status is required: success, failure, snooze or refused; 100 to 599")
-        final = 400 if each.should_retry is False else 504 if each.reason == "timeout" else 500
-        status = {"success": 200, "snooze": SNOOZE_STATUS}.get(each.type, final)
+    if each.status is None and each.type is None:
+        raise Invalid("type or status is required: success, failure, snooze or refused; 100 to 599")
+    status, reason = status_of(each.type or "", each.reason, each.should_retry)
     what = Report(
-        status=status,
+        status=status if each.status is None else each.status,
         should_retry=each.should_retry,
         retry_after_s=each.retry_after,
-        reason=SNOOZE if each.type == "snooze" else "timeout" if each.reason == "timeout" else "",
+        reason=reason,
         message=each.message,
         error=bytes(each.error),
         result=bytes(each.result),

@@ -19,9 +19,9 @@ from msgspec import Raw
 from jqd.domain import decode_errors, json_ext, media
 from jqd.domain.errors import AnswerGarbled
 from jqd.domain.fields import faults_of
-from jqd.domain.job import NIL, SNOOZE
+from jqd.domain.job import NIL
 from jqd.domain.json_large import PIECE_BYTES, packed_of
-from jqd.runner.outcome import INVALID_RESPONSE, MESSAGE_LENGTH_MAX, SNOOZE_STATUS, Printed, Report, Size
+from jqd.runner.outcome import INVALID_RESPONSE, MESSAGE_LENGTH_MAX, Printed, Report, Size, status_of
 from jqd.runner.protocols.protocol import MEND, Answer, ItemFailures, Refused, Started, Unclear, WorkerSaid
 
 Encoding = media.Language
@@ -123,20 +123,14 @@ def _report(outcome: _Outcome, encoding: Encoding) -> Report:
             log_from=outcome.log_from,
             follows=follows,
         )
-    if status is None:
-        if outcome.type is None:
-            raise NamelessError("neither `type` nor `status` is given")
-        if outcome.type == "snooze":
-            status = SNOOZE_STATUS
-        elif outcome.should_retry is False:
-            status = 400
-        else:
-            status = 504 if outcome.reason == "timeout" else 500
+    if status is None and outcome.type is None:
+        raise NamelessError("neither `type` nor `status` is given")
+    told, reason = status_of(outcome.type or "", outcome.reason, outcome.should_retry)
     return Report(
-        status=status,
+        status=told if status is None else status,
         should_retry=outcome.should_retry,
         retry_after_s=outcome.retry_after,
-        reason=SNOOZE if outcome.type == "snooze" else "timeout" if outcome.reason == "timeout" else "",
+        reason=reason,
         message=outcome.message or "",
         error=_value(outcome.error, encoding),
         result=_value(outcome.result, encoding),
