@@ -36,7 +36,8 @@ from jqd.partition import Partition, Shared
 from jqd.reload import Reload
 from jqd.runner import Runners, WorkerHealth
 from jqd.runner.departures import Gone, Kind
-from jqd.service import JobSpec
+from jqd.service import JobSpec, Services
+from jqd.service.rates import sample
 from jqd.store import Owner
 from jqd.tenants.quotas import Quotas
 
@@ -88,11 +89,11 @@ class Control:
         looks = (partial(self._shared.meter.look_at_disk, directory), *looks)
         self._disk = watch_disk(partial(examine_room, directory), *looks)
 
-    def loops(self) -> Sequence[Callable[..., Awaitable[None]]]:
+    def loops(self, services: Services) -> Sequence[Callable[..., Awaitable[None]]]:
         """Return the loops of the whole daemon that only watch, or tell the administrator."""
         lag = partial(self._shared.meter.watch, lambda: self._journal.end, self._behind_bytes)
         notices = [self.notices.run] if self.notices else ()
-        return lag, self.pressure.run, self._disk.run, self.history.run, *notices
+        return lag, self.pressure.run, self._disk.run, self.history.run, partial(sample, services), *notices
 
     def push_ready(self) -> str | None:
         """None when pushes are accepted, else why not."""

@@ -140,7 +140,7 @@ class Daemon:
         async with trio.open_nursery() as listening:
             async with trio.open_nursery() as working:
                 background = (self.retention.run, self.joblog.run, self.settings_upkeep.run, notify.run)
-                for loop in (*background, *self.control.loops()):
+                for loop in (*background, *self.control.loops(self.parts.services)):
                     await working.start(loop)
                 for partition in self.partitions:
                     await partition.start(working, partition.loops())

@@ -13,6 +13,7 @@ from jqd.domain.joblog import TAGGED, Row
 from jqd.domain.tenant import bare
 from jqd.service.event_stream import Listener
 from jqd.service.find import resolve
+from jqd.service.rates import shown
 from jqd.service.services import Services
 from jqd.store import JobView
 
@@ -108,7 +109,7 @@ async def _counters(services: Services) -> Event:
     if services.principal.is_bound:
         return Event("counters", counters)  # those of the store are of all tenants together
     try:
-        counters["store"] = (await services.store.stats())._asdict()
+        counters["store"] = shown(services, await services.store.stats())
     except (StoreAway, StoreRefused) as error:
         counters |= {"store": None, "store_error": str(error)}
     return Event("counters", counters)

@@ -4,7 +4,7 @@ from jqd.store.claims import Claimed
 from jqd.store.codec import lines_of
 from jqd.store.config import StoreConfig
 from jqd.store.connect import RedisStore, open_store
-from jqd.store.counts import TypeView
+from jqd.store.counts import Totals, TypeView
 from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded, server_binary
 from jqd.store.history import HistoryPage, HistoryRow
@@ -81,6 +81,7 @@ __all__ = [
     "StoreLook",
     "StoreStats",
     "Suspects",
+    "Totals",
     "TypeView",
     "Waiting",
     "WaitingType",

@@ -16,7 +16,7 @@ from jqd.domain.errors import StoreError
 from jqd.domain.job import State
 from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.domain.results import LargeResult
-from jqd.store.counts import TypeView, added
+from jqd.store.counts import Counts, Totals, TypeView, added
 from jqd.store.listing import LIST_FREE, LIST_S
 from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameWanted
 from jqd.store.store import Store
@@ -167,16 +167,13 @@ class PartitionedStore:
         memory: dict[int, int] = {}  # of a server, which several partitions may share
         for number, one in answered.items():
             memory[number % self._servers] = max(one.used_memory, memory.get(number % self._servers, 0))
+        waiting, scheduled, running, ended, dead, types = added(one[:6] for one in answered.values())
         return StoreStats(
-            waiting=sum(one.waiting for one in answered.values()),
-            scheduled=sum(one.scheduled for one in answered.values()),
-            running=sum(one.running for one in answered.values()),
-            ended=sum(one.ended for one in answered.values()),
-            dead=sum(one.dead for one in answered.values()),
-            types=sum(one.types for one in answered.values()),
+            *(waiting, scheduled, running, ended, dead, types),
             used_memory=sum(memory.values()),
             unreachable=tuple(lost),
-            counts=added(one.counts for one in answered.values()),
+            counts=Counts(*added(one.counts for one in answered.values())),
+            totals=Totals(*added(one.totals for one in answered.values())),
         )
 
     async def list_types(self, partition: int | None = None) -> list[TypeView]:
@@ -378,7 +375,8 @@ class _Walk:
 
 def _joined(one: TypeView, other: TypeView) -> TypeView:
     oldest = min((row.oldest_ms for row in (one, other) if row.oldest_ms), default=0)
-    return TypeView(one.jobtype, added((one.counts, other.counts)), oldest)
+    counts, totals = Counts(*added((one.counts, other.counts))), Totals(*added((one.totals, other.totals)))
+    return TypeView(one.jobtype, counts, oldest, totals)
 
 
 def _encode_cursor(walks: Sequence[_Walk]) -> str:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from jqd.domain.errors import StoreAway
 from jqd.domain.queue_name import WITHIN
 from jqd.store import codec
-from jqd.store.counts import Counts, TypeView, decode_counts
+from jqd.store.counts import Counts, Totals, TypeView, decode_counts
 from jqd.store.keys import last_field
 from jqd.store.methods import ScriptMethods, bound, in_rows, milliseconds
 from jqd.store.types import CALL_JOBS_MAX, Ends, JobView, OnItsWay, QueuePlace, StoreStats
@@ -154,12 +154,12 @@ class QueryMethods(ScriptMethods):
         place = "0"
         while True:
             answer = await self._caller.call("list_types", place, TYPES_PART)
-            following, now, rows = self._list("counts", answer)
-            now_ms = self._whole("counts", now)
+            following, rows = self._list("counts", answer)
             for named, row, due in self._rows("counts", rows, 3):
                 jobtype = self._text("counts", named)
                 due_ms = self._whole("jobs", due) if due else 0
-                views[jobtype] = TypeView(jobtype, self._counts(row, now_ms), due_ms)
+                counts, totals = self._counts(row)
+                views[jobtype] = TypeView(jobtype, counts, due_ms, totals)
             place = self._text("counts", following)
             if place == "0":
                 return sorted(views.values())
@@ -167,7 +167,8 @@ class QueryMethods(ScriptMethods):
     async def stats(self) -> StoreStats:
         """Return the numbers of jobs. O(members). Partitions that do not answer are named; StoreAway when none does."""
         *numbers, row = self._list("jobs", await self._caller.call("stats"))
-        total, later, running, ended, dead, types, now_ms = (self._whole("jobs", number) for number in numbers)
+        total, later, running, ended, dead, types = (self._whole("jobs", number) for number in numbers)
+        counts, totals = self._counts(row)
         memory = (await self._caller.info("memory")).get("used_memory", "")
         return StoreStats(
             waiting=max(0, total - later - running - ended - dead),
@@ -177,15 +178,16 @@ class QueryMethods(ScriptMethods):
             dead=dead,
             types=types,
             used_memory=int(memory) if memory.isdecimal() else 0,
-            counts=self._counts(row, now_ms),
+            counts=counts,
+            totals=totals,
         )
 
-    def _counts(self, row: object, now_ms: int) -> Counts:
+    def _counts(self, row: object) -> tuple[Counts, Totals]:
         try:
-            return decode_counts(row if isinstance(row, bytes) else b"", now_ms)
+            return decode_counts(self._list("counts", row))
         except ValueError as error:  # the other jobtypes are still shown
-            self.burial.warn(f"the key {self._keys['counts']} holds a row that jqd did not write: {error}")
-            return decode_counts(b"", now_ms)
+            self.burial.warn(f"the key {self._keys['counts']} holds a number that jqd did not write: {error}")
+            return Counts(), Totals()
 
     # ------------------------------------------------------------ cleaning
 

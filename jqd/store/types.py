@@ -6,7 +6,7 @@ from typing import NamedTuple
 from jqd.domain.job import Held, Job, Outcome, State
 from jqd.domain.results import LargeResult
 from jqd.domain.settings import Setting
-from jqd.store.counts import Counts
+from jqd.store.counts import Counts, Totals
 
 CALL_JOBS_MAX = 2_000  # records in one call: four times what callers should send, so a script stays below about 20 ms
 
@@ -79,7 +79,7 @@ class StoreStats(NamedTuple):
     unreachable: tuple[int, ...] = ()
     """Partitions that are not counted, for they did not answer."""
     counts: Counts = Counts()
-    """By state, and rates of the last minute."""
+    totals: Totals = Totals()
 
 
 class StoreLook(NamedTuple):

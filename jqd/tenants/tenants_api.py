@@ -17,6 +17,7 @@ from jqd.domain.pauses import all_of
 from jqd.domain.tenant import tenant_of
 from jqd.http import Request, Response
 from jqd.service import Services
+from jqd.service.rates import Rates
 from jqd.store import TypeView
 from jqd.tenants.quotas import Quota, Quotas
 
@@ -61,10 +62,9 @@ class _Sum:
         self.oldest_ms = 0
         self.paused = 0
 
-    def add(self, view: TypeView) -> None:
+    def add(self, view: TypeView, rates: Sequence[float]) -> None:
         self.types += 1
         self.states.update({state.value: getattr(view.counts, state.value) for state in State})
-        rates = view.counts[-len(self.rates) :]
         self.rates = [have + more for have, more in zip(self.rates, rates, strict=True)]
         if view.oldest_ms:
             self.oldest_ms = min(self.oldest_ms or view.oldest_ms, view.oldest_ms)
@@ -86,7 +86,7 @@ async def list_tenants(parts: ApiContext, request: Request) -> Response:
 def _added(services: Services, views: Sequence[TypeView]) -> Steps[dict[str, _Sum]]:
     sums: dict[str, _Sum] = {}
     for view in views:
-        sums.setdefault(tenant_of(view.jobtype), _Sum()).add(view)
+        sums.setdefault(tenant_of(view.jobtype), _Sum()).add(view, services.feature(Rates).of(view))
         yield
     for jobtype in [*services.pauses.names]:
         sums.setdefault(tenant_of(jobtype), _Sum()).paused += 1

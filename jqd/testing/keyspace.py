@@ -173,15 +173,18 @@ class Keyspace:
         """HGETALL."""
         return tuple([part for pair in self._hash(key).items() for part in pair])
 
-    def hscan(self, key: bytes, cursor: bytes, option: bytes, count: Text) -> tuple[bytes, ...]:
-        """HSCAN with COUNT, its answer flat: the cursor, then fields and values, in order of a number of each field."""
-        assert option == b"COUNT", "our functions say how much they look at"
-        start, last = int(cursor), 0
+    def hscan(
+        self, key: bytes, cursor: bytes, match: bytes, like: bytes, option: bytes, count: Text
+    ) -> tuple[bytes, ...]:
+        """HSCAN with MATCH and COUNT, its answer flat: the cursor, then fields and values, in order of a number of each
+        field."""
+        assert (match, like[-1:], option) == (b"MATCH", b"*", b"COUNT"), "our functions say how much they look at"
+        start, last, looked = int(cursor), 0, 0
         found: list[bytes] = []
         for at, field in sorted((zlib.crc32(field) + 1, field) for field in self._hash(key)):
-            if at > start and (len(found) < 2 * int(count) or at == last):
-                found += [field, self._hash(key)[field]]
-                last = at
+            if at > start and (looked < int(count) or at == last):
+                found += [field, self._hash(key)[field]] if field.startswith(like[:-1]) else []
+                last, looked = at, looked + 1
             elif at > start:
                 return b"%d" % last, *found
         return b"0", *found

@@ -10,8 +10,9 @@ from jqd.api.v1.listing import LIST_JOBS, LIST_JOBS_MAX
 from jqd.domain.job import State
 from jqd.domain.lease import Peer
 from jqd.domain.record import Lane
+from jqd.service.rates import Rates
 from jqd.store import TypeView
-from jqd.store.counts import Counts
+from jqd.store.counts import Counts, Totals
 from tests.api.edge import JSON, MSGPACK, Edge
 from tests.api.fakes import outcome
 
@@ -93,10 +94,12 @@ async def test_without_the_store_nobody_can_tell(edge, path):
 async def test_types_that_have_work(edge):
     now_ms = edge.clock.wall_ms()
     edge.store.types = [
-        TypeView("mail", Counts(3, 4, 2, 1, 7, 6, 5, 8, 60.0, 30.0, 15.0, 1.5), now_ms - 1_500),
+        TypeView("mail", Counts(3, 4, 2, 1, 7, 6, 5, 8), now_ms - 1_500, Totals(160, 130, 115, 3)),
         TypeView("pdf", Counts(running=1)),
         TypeView("x", Counts(waiting=1), now_ms + 9),
     ]
+    before = TypeView("mail", totals=Totals(100, 100, 100, 1))
+    edge.api._parts.services.feature(Rates).note(await edge.store.stats(), [before])
     told = await edge.call("GET", "/v1/types", accept=JSON)
     mail, pdf, ahead = told.body["types"]
     assert mail == {
@@ -109,7 +112,7 @@ async def test_types_that_have_work(edge):
         "failed": 6,
         "cancelled": 5,
         "blocked": 8,
-        "per_minute": {"pushed": 60, "started": 30, "ended": 15, "failed": 1.5},
+        "per_minute": {"pushed": 60, "started": 30, "ended": 15, "failed": 2},
         "oldest_at": "2027-01-15T07:59:58.500Z",
         "oldest_s": 1.5,
         "rate": 0.25,

@@ -98,7 +98,7 @@ class Speaker:
     _hexists = _hstrlen = _zscore = _lpos = _hget
 
     def _hscan(self) -> tuple[object, ...]:
-        return 0, b"COUNT", 100
+        return 0, b"MATCH", self._random.choice((b"*", b"a*", b"\xc3*")), b"COUNT", 100
 
     def _hmget(self) -> tuple[object, ...]:
         return self._many(self.field)

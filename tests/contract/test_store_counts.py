@@ -2,7 +2,7 @@
 
 from jqd.domain.job import SNOOZE, ChangeKind, Fate, State
 from jqd.store import Release
-from jqd.store.counts import Counts
+from jqd.store.counts import Counts, Totals
 from tests.contract.bench import StoreBench, changed, holds, outcome
 
 
@@ -10,7 +10,7 @@ async def counts(bench: StoreBench, jobtype: str = "mail") -> dict[str, int]:
     """Those that are not 0."""
     told = await bench.store.list_types()
     view = {view.jobtype: view.counts for view in told}.get(jobtype, Counts())
-    return {state: number for state, number in view._asdict().items() if number and "_a_" not in state}
+    return {state: number for state, number in view._asdict().items() if number}
 
 
 async def test_each_job_counts_in_its_state(store_bench: StoreBench) -> None:
@@ -69,31 +69,43 @@ async def test_what_is_deleted_counts_no_more(store_bench: StoreBench) -> None:
     assert await store_bench.store.unfinished([job.id]) == []
 
 
-async def test_a_minute_is_told(store_bench: StoreBench) -> None:
-    """By the minutes of the store's clock, of which the last one fades."""
-    owner = await store_bench.join()
-    into_ms = store_bench.clock.wall_ms() % 60_000
-    store_bench.clock.advance((60_000 - into_ms) / 1000)
+async def test_totals_only_grow(store_bench: StoreBench) -> None:
+    """Of all together for ever, of a jobtype until the last of its jobs is deleted."""
+    store, owner = store_bench.store, await store_bench.join()
+
+    async def totals() -> tuple[int, ...]:
+        (view,) = await store.list_types()
+        assert (await store.stats()).totals == view.totals, "the only type"
+        return view.totals
+
     await store_bench.add(*(store_bench.make() for _ in range(30)))
     held = await store_bench.claim(owner, limit=20)
-    ends = [outcome(one, Fate.SUCCEEDED) for one in held[:12]] + [outcome(one, Fate.DEAD) for one in held[12:18]]
-    await store_bench.settle(*ends)
+    fates = [Fate.SUCCEEDED] * 12 + [Fate.DEAD] * 6 + [Fate.RETRY]
+    await store_bench.settle(*(outcome(one, fate) for one, fate in zip(held, fates, strict=False)))
+    await store_bench.cancel(*(one.job.id for one in await store_bench.claim(owner, limit=1)))
+    assert await totals() == (30, 21, 18, 6)
+    await store.delete_dead([one.job.id for one in held[:18]])
+    await store_bench.claim(owner, limit=3)
+    assert await totals() == (30, 24, 18, 6)
+    pdf = await store_bench.push("pdf")
+    await store_bench.cancel(pdf.id)
+    await store.delete_dead([pdf.id])
+    assert (await store.stats()).totals == (31, 24, 19, 6)
+    assert await totals_of(store_bench, "pdf") is None
+    await store_bench.push("pdf")
+    assert await totals_of(store_bench, "pdf") == (1, 0, 0, 0)
 
-    async def rates() -> tuple[float, ...]:
-        (view,) = await store_bench.store.list_types()
-        assert (await store_bench.store.stats()).counts == view.counts, "the only type"
-        return view.counts[8:]
 
-    assert await rates() == (30.0, 20.0, 18.0, 6.0)
-    store_bench.clock.advance(75.0)
-    assert await rates() == (22.5, 15.0, 13.5, 4.5)
-    await store_bench.push()
-    store_bench.clock.advance(15.0)
-    assert await rates() == (16.0, 10.0, 9.0, 3.0)
-    store_bench.clock.advance(60.0)
-    assert await rates() == (0.5, 0.0, 0.0, 0.0)
-    store_bench.clock.advance(60.0)
-    assert await rates() == (0.0, 0.0, 0.0, 0.0)
+async def totals_of(bench: StoreBench, jobtype: str) -> Totals | None:
+    return {view.jobtype: view.totals for view in await bench.store.list_types()}.get(jobtype)
+
+
+async def test_a_job_that_becomes_one_of_another_type_was_pushed_there(store_bench: StoreBench) -> None:
+    """Else its new type had no total by which it is found."""
+    job = await store_bench.push(name="own")
+    await store_bench.add(changed(job, 10**15, ChangeKind.REPLACE, jobtype="pdf"))
+    assert await totals_of(store_bench, "pdf") == (1, 0, 0, 0)
+    assert await totals_of(store_bench, "mail") is None
 
 
 async def test_a_job_whose_row_is_gone_bad_moves_from_no_type(store_bench: StoreBench) -> None:

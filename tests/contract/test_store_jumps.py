@@ -152,19 +152,6 @@ async def test_a_rate_of_which_the_store_forgot_what_was_spent_allows_more_after
 
 
 @pytest.mark.parametrize("jump_s", JUMPS_S)
-async def test_what_happened_in_a_minute_is_of_that_minute(store_bench: StoreBench, jump_s: int) -> None:
-    bench = store_bench
-    await bench.push()
-    jump(bench, jump_s)
-    bench.clock.advance(200)
-    assert (await bench.store.stats()).counts[8] == 0
-    await bench.push()
-    bench.clock.advance(200)
-    await bench.push()
-    assert (await bench.store.stats()).counts[8] == 1
-
-
-@pytest.mark.parametrize("jump_s", JUMPS_S)
 async def test_nothing_is_begun_late_though_numbers_of_claims_are_ahead(store_bench: StoreBench, jump_s: int) -> None:
     bench, owner = store_bench, await store_bench.join()
     jump(bench, jump_s)

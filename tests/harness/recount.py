@@ -6,38 +6,53 @@ from contextlib import suppress
 from jqd.domain.flow import BLOCKED_MS
 from jqd.domain.job import Fate, State
 from jqd.store import codec
-from jqd.store.counts import Counts, decode_counts
 from jqd.store.keys import Keys
 from jqd.store.views import decode_end
 from jqd.testing.keyspace import NOTHING, Keyspace, SortedSet
 
 WHOLE = ("jobs", "tries", "outcome", "later", "ended", "dead", "members", "counts")
 """Keys that are read whole, beside the hands of the members."""
+TOTALS = (b"pushed", b"started", b"ended", b"failures")
+"""Names of fields that only grow."""
 
 
-def recount(keyspace: Keyspace, keys: Keys) -> dict[str, Counts]:
-    """Jobtype → how many of its jobs stand how; "all" of all. Of a row that cannot be read the outcome may tell it."""
+def recount(keyspace: Keyspace, keys: Keys) -> dict[str, int]:
+    """Field → how many jobs of a jobtype stand so, and how many of all. Of a row that cannot be read the outcome may
+    tell it."""
     rows = _Rows(keyspace, keys)
-    found: dict[str, dict[str, int]] = {}
+    found: dict[str, int] = {}
     for job_id, row in rows.hash("jobs").items():
         jobtype, state = rows.stands(job_id, row)
-        for name in ("of:" + jobtype, "all"):
-            numbers = found.setdefault(name, {})
-            numbers[state.value] = numbers.get(state.value, 0) + 1
-    return {name: Counts(**numbers) for name, numbers in found.items()}
+        for field in (f"{state.value}:{jobtype}", state.value):
+            found[field] = found.get(field, 0) + 1
+    return found
 
 
-def counted(keyspace: Keyspace, keys: Keys) -> dict[str, Counts]:
-    """The same as the store kept it, without rates."""
+def counted(keyspace: Keyspace, keys: Keys) -> dict[str, int]:
+    """The same as the store kept it, without totals."""
     kept = keyspace.keys.get(keys["counts"].encode(), NOTHING)
-    told = {name.decode(): decode_counts(row, 0).numbers for name, row in kept.items()}
-    return {name: counts for name, counts in told.items() if counts.jobs}
+    return {field.decode(): int(number) for field, number in kept.items() if _name(field) not in TOTALS}
 
 
 def miscounted(keyspace: Keyspace, keys: Keys) -> str | None:
     """What is wrong with the counts, or None."""
     kept, found = counted(keyspace, keys), recount(keyspace, keys)
     return None if kept == found else f"kept are {kept}, and there are {found}"
+
+
+def without_jobs(kept: Iterable[bytes]) -> set[bytes]:
+    """Jobtypes that have totals and no jobs, or the other way round."""
+    fields = {field for field in kept if b":" in field}
+    total, standing = ({_jobtype(each) for each in fields if (_name(each) in TOTALS) == one} for one in (True, False))
+    return total ^ standing
+
+
+def _name(field: bytes) -> bytes:
+    return field.partition(b":")[0]
+
+
+def _jobtype(field: bytes) -> bytes:
+    return field.partition(b":")[2]
 
 
 def hands(keys: Keys, members: Iterable[bytes]) -> list[str]:

@@ -1,5 +1,6 @@
 """GET /v1/tenants: each tenant's jobs in one row; and jobtypes found by a part of their names."""
 
+from jqd.service.rates import Rates
 from tests.api.tokened import ROOT, call, make
 from tests.api.tokened import edge as edge  # the fixture
 from tests.api.whole import Whole
@@ -13,6 +14,7 @@ async def push(edge: Whole, tenant: str, name: str, count: int = 1) -> None:
 
 
 async def test_each_tenant_has_a_row_with_what_is_its_own(edge: Whole) -> None:
+    edge.api._parts.services.feature(Rates).note(await edge.store.stats(), [])
     await push(edge, "acme", "mail", 2)
     await push(edge, "acme", "bill")
     await push(edge, "", "mail", 3)

@@ -20,6 +20,7 @@ from jqd.domain.tenant import bare, tenant_of
 from jqd.http import Request, Response
 from jqd.runner.handler import id_of
 from jqd.service.health import Takers, why_waiting
+from jqd.service.rates import Rates
 from jqd.store import TypeView
 
 
@@ -110,14 +111,15 @@ def _jobtype(parts: ApiContext, view: TypeView, takers: Takers) -> Jobtype:
     counts, services, jobtype = view.counts, parts.services, view.jobtype
     known = services.options.known.get(jobtype)
     reason = why_waiting(services, jobtype, takers=takers) if view.oldest_ms else None
+    rates = services.feature(Rates).of(view)
     return Jobtype(
         bare(jobtype),
         tenant=tenant_of(jobtype) or UNSET,
         **{state.value: getattr(counts, state.value) for state in State},
-        per_minute=PerMinute(*counts[-len(PerMinute.__struct_fields__) :]),
+        per_minute=PerMinute(*rates),
         oldest_at=iso(view.oldest_ms),
         oldest_s=max(0, services.clock.wall_ms() - view.oldest_ms) / 1000 if view.oldest_ms else None,
-        rate=round(counts.ended_a_minute / 60, 3),
+        rate=round(rates.ended / 60, 3),
         handler=_handler(parts, jobtype),
         note=reason.text if reason else None,
         workers=takers.count(jobtype),

@@ -7,6 +7,7 @@ from jqd.api.context import ApiContext
 from jqd.api.v1.responses import Half, Live, Ready
 from jqd.domain.errors import StoreAway, StoreRefused
 from jqd.http import Request, Response, answer
+from jqd.service.rates import shown
 
 
 async def livez(parts: ApiContext, request: Request) -> Response:
@@ -49,8 +50,7 @@ async def figures(parts: ApiContext) -> dict[str, Any]:
     """Return the counters as plain values."""
     body: dict[str, Any] = {name: _plain(value) for name, value in parts.services.control.stats().items()}
     try:
-        answer = await parts.services.store.stats()
-        body["store"] = {**answer._asdict(), "counts": answer.counts._asdict()}
+        body["store"] = shown(parts.services, await parts.services.store.stats())
     except (StoreAway, StoreRefused) as error:
         body["store"] = None
         body["store_error"] = str(error)

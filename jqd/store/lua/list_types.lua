@@ -1,6 +1,6 @@
 -- How the jobs of each jobtype stand, a part of the jobtypes with each call.
 -- ARGV     now_ms, place to go on from ("0" first), about how many
--- Returns  place to go on from ("0": that was all); time in ms; flat: jobtype, row of counts, since when (ms) the
+-- Returns  place to go on from ("0": that was all); flat: jobtype, its numbers (of STATES, then TOTALS), since when (ms) the
 --          job that is next could have begun, or nothing. A jobtype may be told twice
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(part · log waiting), and the bytes of the rows of those that are next, BYTES_MAX at most
@@ -11,7 +11,9 @@ register('list_types', {'no-writes'}, function()
   local place, limit = ARGV[2], number(ARGV[3], 'limit')
 
   expect('types', 'jobs', 'counts', 'tries', 'generation')
-  local following, rows = unpack(redis.call('HSCAN', K.counts, place, 'COUNT', limit))
+  -- Each jobtype that has jobs has this one; the others are read together, so that they are of one moment.
+  local MARK, NUMBERS = Counts.TOTALS[1] .. ':', #Counts.STATES + #Counts.TOTALS
+  local following, rows = unpack(redis.call('HSCAN', K.counts, place, 'MATCH', MARK .. '*', 'COUNT', limit * NUMBERS))
 
   -- A row, unless it has more bytes than are left for this call.
   local bytes_left = BYTES_MAX
@@ -54,16 +56,13 @@ register('list_types', {'no-writes'}, function()
 
   local found = {}
   for at = 1, #rows, 2 do
-    local jobtype = rows[at]:match('^of:(.*)$')
-    if jobtype then
-      local waiting, retrying = rows[at + 1]:match('^(%d+) %d+ %d+ (%d+)')
-      local may_wait = waiting ~= '0' or retrying ~= '0'
-      if may_wait then
-        Pages.expect_ready(jobtype)
-      end
-      found[#found + 1], found[#found + 2] = jobtype, rows[at + 1]
-      found[#found + 1] = may_wait and due_of(jobtype) or ''
+    local jobtype = rows[at]:sub(#MARK + 1)
+    local numbers = Counts.read(jobtype)
+    local may_wait = numbers[1] or numbers[4]  -- waiting, retrying
+    if may_wait then
+      Pages.expect_ready(jobtype)
     end
+    found[#found + 1], found[#found + 2], found[#found + 3] = jobtype, numbers, may_wait and due_of(jobtype) or ''
   end
-  return {following, now_ms, found}
+  return {following, found}
 end)

@@ -1,16 +1,32 @@
--- How many jobs of each jobtype stand how, kept by whatever moves a job.
+-- How many jobs of each jobtype stand how, and what ever happened to them, kept by whatever moves a job.
 --
---     counts     hash  "of:<jobtype>", "all" → row of numbers, see NUMBERS; no row where all would be 0
+--     counts     hash  "<name>:<jobtype>", and "<name>" of all jobtypes → number; no field where it would be 0
+--
+-- Names of STATES; and totals, which only grow: `pushed` (jobs that came, or became of that jobtype), `started`, `ended`, `failures` (of these). Readers take differences.
+-- A jobtype that has no jobs any more has no fields; those of all stay.
 --
 -- Gives moved(jobtype, from, to, ids, jobtype_before): jobs that stood so stand so now; nil: they were not here, or are deleted;
 -- `ids`: a list, or one; jobtype_before: of their rows, if that was another. have_failed(row of `tries`): whether that job did;
 -- waits(id, otherwise): how a job stands that waits. write_counts(now_ms): all of it, once, at the end of the function; what ended expires no more.
--- Cost: nothing while nothing moves; two calls for all that moved, one for those that ended. Who wrote something else under the key stops no job: looks tell it.
--- Numbers of jobs by how they stand; then minute, and of it and of the last one before it: pushed, started, ended, failed.
-local NUMBERS = {
-  waiting = 1, scheduled = 2, running = 3, retrying = 4, succeeded = 5, failed = 6, cancelled = 7,
-  minute = 8, pushed = 9, started = 10, ended = 11, failures = 12, before = 4, blocked = 17, all = 17,
-}
+-- read(jobtype): its numbers, or those of all; of STATES, then TOTALS; false for 0.
+-- Cost: nothing while nothing moves; a call for each number that changes. Who wrote something else under the key stops no job: looks tell it.
+Counts.STATES = {'waiting', 'scheduled', 'running', 'retrying', 'succeeded', 'failed', 'cancelled', 'blocked'}
+Counts.TOTALS = {'pushed', 'started', 'ended', 'failures'}
+
+local function fields_of(jobtype)
+  local fields = {}
+  for _, names in ipairs({Counts.STATES, Counts.TOTALS}) do
+    for _, name in ipairs(names) do
+      fields[#fields + 1] = jobtype and name .. ':' .. jobtype or name
+    end
+  end
+  return fields
+end
+
+function Counts.read(jobtype)
+  return redis.call('HMGET', K.counts, unpack(fields_of(jobtype)))
+end
+
 -- Jobs that wait for parents (links.lua): MS, the date that they have (domain/flow.py); stands(at_ms): how a job stands that has this date;
 -- note(id, at_ms, now_ms): its parents are to be asked, if that is it; note_ends(ids, now_ms): children are to be told.
 Counts.BLOCKED_MS = 253402300800000
@@ -40,7 +56,7 @@ function Counts.note_ends(ids, now_ms)
   end
 end
 
-local MS, ENDED = 60000, {succeeded = true, failed = true, cancelled = true}
+local ENDED = {succeeded = true, failed = true, cancelled = true}
 starts.moves, starts.ended = empty, empty
 
 -- Jobs that are told one by one and moved alike are one move: to note each by itself cost an eighth of all that a job costs.
@@ -69,55 +85,61 @@ function Counts.waits(id, otherwise)
   return Counts.have_failed(redis.call('HGET', K.tries, id)) and 'retrying' or otherwise
 end
 
--- Field → what is to be added to which number of its row.
+-- Field → what is to be added to it; and the jobtypes that jobs left.
 local function sums()
-  local deltas = {all = {}}
-  local function note(jobtype, what, number)
-    local field = 'of:' .. jobtype
-    deltas[field] = deltas[field] or {}
-    for _, row in ipairs({deltas[field], deltas.all}) do
-      row[what] = (row[what] or 0) + number
-    end
+  local steps, left = {}, {}
+  local function add(name, jobtype, number)
+    local field = name .. ':' .. jobtype
+    steps[field], steps[name] = (steps[field] or 0) + number, (steps[name] or 0) + number
   end
   for _, move in ipairs(call.moves) do
-    local jobtype, from, to, number = move.jobtype, move.from, move.to, move.number
+    local jobtype, before, from, to, number = move.jobtype, move.before, move.from, move.to, move.number
     if from then
-      note(move.before, from, -number)
+      add(from, before, -number)
+      left[before] = (not to or before ~= jobtype) or left[before]
     end
     if to then
-      note(jobtype, to, number)
+      add(to, jobtype, number)
     end
-    note(jobtype, 'pushed', from and 0 or number)
-    note(jobtype, 'started', from and from ~= to and to == 'running' and number or 0)
-    note(jobtype, 'ended', ENDED[to] and not ENDED[from] and number or 0)
-    note(jobtype, 'failures', to == 'failed' and not ENDED[from] and number or 0)
+    if to and (not from or before ~= jobtype) then
+      add('pushed', jobtype, number)
+    end
+    if to == 'running' and from and from ~= to then
+      add('started', jobtype, number)
+    elseif ENDED[to] and not ENDED[from] then
+      add('ended', jobtype, number)
+      if to == 'failed' then
+        add('failures', jobtype, number)
+      end
+    end
   end
-  return deltas
+  call.moves = {}
+  return steps, left
 end
 
--- Numbers of a row, with what moved since, and how many jobs they are. Its minutes are those of `minute`. None falls below 0: others than these
--- functions moved those jobs.
-local function summed(row, delta, minute)
-  local numbers, jobs, FIRST, LAST = {}, 0, NUMBERS.pushed, NUMBERS.failures
-  for text in (row or ''):gmatch('%d+') do
-    numbers[#numbers + 1] = tonumber(text)
+-- Of a jobtype that has no jobs any more.
+local function drop_totals(jobtype)
+  local good, numbers = pcall(Counts.read, jobtype)
+  for at = 1, good and #Counts.STATES or 0 do
+    good = good and not numbers[at]
   end
-  local past = minute - (numbers[NUMBERS.minute] or 0)
-  for at = 1, NUMBERS.all do
-    numbers[at] = numbers[at] or 0
+  if good then
+    redis.call('HDEL', K.counts, unpack(fields_of(jobtype)))
   end
-  for at = past ~= 0 and FIRST or LAST + 1, LAST do
-    numbers[at + NUMBERS.before] = past == 1 and numbers[at] or 0
-    numbers[at] = 0
+end
+
+-- None falls below 0: others than these functions moved those jobs.
+local function write_sums()
+  local steps, left = sums()
+  for field, step in pairs(steps) do
+    local number = step ~= 0 and redis.pcall('HINCRBY', K.counts, field, step)
+    if type(number) == 'number' and number <= 0 then
+      redis.call('HDEL', K.counts, field)
+    end
   end
-  numbers[NUMBERS.minute] = minute
-  for what, number in pairs(delta) do
-    numbers[NUMBERS[what]] = math.max(0, numbers[NUMBERS[what]] + number)
+  for jobtype in pairs(left) do
+    drop_totals(jobtype)
   end
-  for at = 1, NUMBERS.cancelled do
-    jobs = jobs + numbers[at]
-  end
-  return numbers, jobs + numbers[NUMBERS.blocked]
 end
 
 function Counts.write_counts(now_ms)
@@ -128,29 +150,7 @@ function Counts.write_counts(now_ms)
     Counts.note_ends(call.ended, now_ms)
   end
   call.ended = {}
-  if #call.moves == 0 then
-    return
-  end
-  local deltas, fields = sums(), {}
-  for field in pairs(deltas) do
-    fields[#fields + 1] = field
-  end
-  call.moves = {}
-  local good, rows = pcall(redis.call, 'HMGET', K.counts, unpack(fields))
-  if not good then
-    return
-  end
-  local new, gone = {}, {}
-  for at, row in ipairs(rows) do
-    local numbers, jobs = summed(row, deltas[fields[at]], math.floor(now_ms / MS))
-    if jobs == 0 and fields[at] ~= 'all' then
-      gone[#gone + 1] = fields[at]
-    else
-      new[#new + 1], new[#new + 2] = fields[at], table.concat(numbers, ' ')
-    end
-  end
-  redis.call('HSET', K.counts, unpack(new))
-  if #gone > 0 then
-    redis.call('HDEL', K.counts, unpack(gone))
+  if #call.moves > 0 then
+    write_sums()
   end
 end
