@@ -2,20 +2,18 @@
 
 INTRO = """# Reference of the HTTP interface
 
-Every call, field of a request, and error; `python docs/reference.py` writes this page from the code. A daemon shows
-the fields of answers, with types and meanings, at `/docs` and `/openapi.json`. [HTTP.md](HTTP.md),
-[WORKERS.md](WORKERS.md) and [SCHEDULING.md](SCHEDULING.md) tell how they are used.
+Every call, field of a request, and error, from the code. A daemon shows the fields of answers at `/docs` and
+`/openapi.json`. [HTTP.md](HTTP.md), [WORKERS.md](WORKERS.md) and [SCHEDULING.md](SCHEDULING.md) tell how they are used.
 
 *role*: what a token must have, where tokens are needed; `operator` and `master` may call the others, too
 ([SECURITY.md](../operate/SECURITY.md#roles)). *takes*: headers, `?` the query, the body; brackets mean an array.
 *answers*: with 200, where no status stands. A *date* is ISO 8601 with a time zone, or Unix seconds; a *flag* true or
 false, in a query also 1 or 0; a *label* has 1 to 128 printable characters, no blank at the ends; *text to* so many
-characters. What is not **required** may be left out. Answers have dates in UTC, and leave fields out, or null, where
-there is nothing to say.
+characters. Answers have dates in UTC, and leave fields out, or null, where there is nothing to say.
 """
 # Title → the paths below it.
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "Jobs": ("/v1/jobs", "/v1/types", "/v1/errors", "/v1/events", "/v1/history"),
+    "Jobs": ("/v1/jobs", "/v1/groups", "/v1/types", "/v1/errors", "/v1/events", "/v1/history"),
     "Workers and handlers": ("/v1/workers", "/v1/leases", "/v1/outcomes", "/v1/handlers"),
     "Schedules": ("/v1/schedules",),
     "Constraints": ("/v1/constraints",),
@@ -30,6 +28,8 @@ SHORT = {
     "an ISO 8601 date with a time zone, or number of Unix seconds": "date",
     "`0` `1` `false` `true`": "flag",
     "true or false": "flag",
+    "1 to 128 printable characters": "label",
+    "URL, http(s)://host[:port][/path]": "URL",
     'true, false or "required"': "flag or `required`",
     "text of 1 to 1000 characters": "text, at most 1000 characters",
     "something else": "any value",
