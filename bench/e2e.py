@@ -63,7 +63,7 @@ def succeeded(stats: dict[str, Any]) -> int:
     Not the store's archive of ended jobs: it is cut at `ended_keep_jobs`, and would never count to 200,000.
     """
     store, runner = stats["store"], stats["runner"]
-    under_way = store["waiting"] + store["scheduled"] + store["running"] + runner["in_hand"]
+    under_way = store["waiting"] + store["scheduled"] + store["running"] + runner["in_flight"]
     caught_up = all(lane["applied"] == lane["end"] for lane in stats["lanes"].values())
     return 0 if under_way or not caught_up else int(runner["succeeded"])
 

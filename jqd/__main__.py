@@ -3,7 +3,7 @@
 import sys
 
 from jqd.domain.extras import install_with
-from jqd.domain.lossy_stream import only_tells, open_missing
+from jqd.domain.lossy_stream import make_lossy, open_missing
 
 # Which extra brings what a command needs; of all others it is the first.
 EXTRAS = {
@@ -18,7 +18,7 @@ def main() -> None:
     """Run the console script."""
     words = sys.argv[1:]
     open_missing()
-    only_tells("stderr")
+    make_lossy("stderr")
     try:
         from jqd.cli import run  # here: whoever only pushes from programs has nothing that it needs
 

@@ -122,9 +122,11 @@ class Control:
         unfreed = self._retention.reason if self._retention.stuck else None
         failing = (self._shared.joblog.failing, unfreed)
         found = (finding for partition in self._partitions for finding in partition.watch.warnings)
-        held_up = [(each.number, reason) for each in self._partitions if (reason := each.not_ready_reason) is not None]
+        not_ready = [
+            (each.number, reason) for each in self._partitions if (reason := each.not_ready_reason) is not None
+        ]
         sick = [worker for worker in self._shared.workers.list() if worker.trouble]
-        waiting = [] if len(held_up) == len(self._partitions) else held_up
+        waiting = [] if len(not_ready) == len(self._partitions) else not_ready
         return [
             *self._journal.stats().damaged,
             *(reason for reason in failing if reason),
@@ -157,7 +159,7 @@ class Control:
         """Whether followers of that tenant's jobs wait for its quota, as a store said a moment ago."""
         return any(each.outbox.owes(tenant) for each in self._partitions)
 
-    def owed_told(self, tenant: str) -> str | None:
+    def owed_text(self, tenant: str) -> str | None:
         """A warning about that tenant's waiting followers: for a rate many wait for some seconds."""
         since_ms = self._owed_since_ms(tenant)
         is_much = (jobs := self.owed(tenant)) >= OWED_JOBS_WARN
@@ -177,7 +179,7 @@ class Control:
             {tenant for each in self._partitions for tenant in each.outbox.shelves},
             key=lambda tenant: (self.owed(tenant) < OWED_JOBS_WARN, self._owed_since_ms(tenant) or 0),
         )
-        rows = [text for tenant in tenants if (text := self.owed_told(tenant)) is not None]
+        rows = [text for tenant in tenants if (text := self.owed_text(tenant)) is not None]
         more = len(rows) - SHELVES_SHOWN_MAX
         return [
             *rows[:SHELVES_SHOWN_MAX],
@@ -206,9 +208,9 @@ class Control:
         )
         self._shared.joblog.write("entered", rows)
 
-    def heard(self, hear: Callable[[Sequence[Row]], None]) -> AbstractContextManager[None]:
+    def listening(self, listener: Callable[[Sequence[Row]], None]) -> AbstractContextManager[None]:
         """Call `hear` with the events of jobs here, as they happen."""
-        return self._shared.joblog.heard(hear)
+        return self._shared.joblog.listening(listener)
 
     def settled(self, where: Collection[int]) -> bool:
         """Whether all daemons have applied their journals to these partitions: their answers are final."""
@@ -258,7 +260,7 @@ class Control:
 
     def posted(self, worker_id: str) -> int:
         """Return how many jobs of that worker this daemon waits for."""
-        return self._shared.capacity.in_hand(worker_id)
+        return self._shared.capacity.in_flight(worker_id)
 
     def seen(self, worker_id: str) -> dict[str, WorkerHealth]:
         """Return how the living daemons see that worker."""
@@ -281,7 +283,7 @@ class Control:
         sharers = self.sharers()
         return sorted(sharers).index(self.sysid), len(sharers)
 
-    async def in_hand(self, sysid: str) -> int | None:
+    async def in_flight(self, sysid: str) -> int | None:
         """How many jobs the store believes that daemon holds; None when it cannot be asked now. Raises StoreRefused."""
         total = 0
         for partition in self._partitions:
@@ -326,7 +328,7 @@ class Control:
         }
 
     def _samples(self) -> Iterable[Metric]:
-        """What `GET /metrics` has of this daemon."""
+        """Return the samples of `GET /metrics` that are about this daemon."""
         meter, clock, reaps = self._shared.meter, self._shared.clock, [each.reap for each in self._partitions]
         ends_ms = self.certificate.ends_ms if self.certificate else None
         own = Own(
@@ -365,7 +367,7 @@ class Control:
         return {
             "epoch": owner.epoch if owner else None,
             "durability": partition.store.durability_rule,
-            "held_up": partition.not_ready_reason,
+            "not_ready_reason": partition.not_ready_reason,
             "lanes": {lane.name.lower(): self._place(lane, ingest.done) for lane, ingest in partition.lanes.items()},
         }
 

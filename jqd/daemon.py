@@ -243,20 +243,20 @@ class Daemon:
 
         Partitions walk the stages side by side: one that is away takes nobody else's time.
         """
-        log.info("daemon.draining", in_hand=self.runners.in_hand, drain_s=self.config.drain_s)
+        log.info("daemon.draining", in_flight=self.runners.in_flight, drain_s=self.config.drain_s)
         async with trio.open_nursery() as nursery:
             for partition in self.partitions:
                 nursery.start_soon(partition.shut_down, self.config.drain_s)
         with trio.move_on_after(FLUSH_S):
             await self.joblog.flush()
-        log.info("daemon.stopped", in_hand=self.runners.in_hand)
+        log.info("daemon.stopped", in_flight=self.runners.in_flight)
 
 
 async def serve(
     config: Config,
     *,
     ready: Callable[[str], None] = lambda url: None,
-    interrupted: Callable[[int], None] = lambda in_hand: None,
+    interrupted: Callable[[int], None] = lambda in_flight: None,
     load: Callable[[], Config] | None = None,
 ) -> None:
     """Run one daemon until SIGTERM or SIGINT; a second signal, or the end of the drain time, ends it at once.
@@ -337,7 +337,7 @@ async def _serve_once(
         nursery = await stack.enter_async_context(trio.open_nursery())
 
         def told() -> None:
-            interrupted(daemon.runners.in_hand)
+            interrupted(daemon.runners.in_flight)
 
         await nursery.start(watch_signals, stop, lambda: daemon.config.drain_s, told, reload.on_signal)
         try:

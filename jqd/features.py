@@ -2,6 +2,6 @@
 
 from jqd.rate_limits.service import why_limited
 from jqd.service.hooks import Hooks
-from jqd.tenants.quota_service import looked, reserve
+from jqd.tenants.quota_service import count_usage, reserve
 
-HOOKS = Hooks(why_limited=why_limited, reserve=reserve, looked=looked)
+HOOKS = Hooks(why_limited=why_limited, reserve=reserve, count_usage=count_usage)

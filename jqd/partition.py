@@ -64,7 +64,7 @@ log = get_logger("daemon")
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the partitions of a daemon have in common."""
+    """The parts of a daemon that all its partitions use."""
 
     config: Config
     journal: Journal
@@ -191,7 +191,7 @@ class Partition:
 
     async def _drain_outcomes(self) -> None:
         """Wait until every outcome is in the journal and the store, and every untried job is handed back."""
-        while self.runner.in_hand or self.outcomes.pending:  # noqa: ASYNC110 - three parts, one short moment
+        while self.runner.in_flight or self.outcomes.pending:  # noqa: ASYNC110 - three parts, one short moment
             await trio.sleep(0.02)
         await self.lanes[Lane.OUTCOMES].wait_caught_up(self._shared.journal.end)
 

@@ -251,6 +251,36 @@ def test_files_and_classes_have_the_words_of_the_field() -> None:
     assert faults(judge) == []
 
 
+SAID = re.compile(
+    "in_hand|jobs_in_hand|held_up|heard|heard_at|heard_at_ms|heard_from|heard_s|hear|hears|tell|telling|told_at_ms"
+    "|told_with|tells_all|only_tells|came_through|voice|said|noted|meant_for|owed_told|unheard|wishes|parcel|hitch"
+    "|beats|pulse|crew|porter"
+)
+"""Names that the table of words replaced; functions and fields outside the store are not called so."""
+
+
+def test_functions_and_fields_have_the_words_of_the_field() -> None:
+    def names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+        for node in ast.walk(tree):
+            match node:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                    yield node.lineno, name
+                case ast.ClassDef(body=body):
+                    yield from (
+                        (field.lineno, field.target.id)
+                        for field in body
+                        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+                    )
+
+    def judge(path: Path) -> Iterator[str]:
+        for line, name in names(tree_of(path)):
+            if SAID.fullmatch(name):
+                yield f"line {line}: {name} is of the dialect that was given up"
+
+    outside = [path for path in FILES if not path.is_relative_to(ROOT / "jqd" / "store")]
+    assert faults(judge, [path for path in outside if not path.is_relative_to(ROOT / "jqd" / "chaining")]) == []
+
+
 def test_there_is_something_to_look_at() -> None:
     assert all(map(len, (FILES, SCRIPTS, SHARED, PAGES)))
 

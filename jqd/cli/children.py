@@ -25,7 +25,8 @@ class Start(Protocol):
 
 @contextmanager
 def children() -> Iterator[Start]:
-    """Give a function that starts one; it ends with the block, and with us if we are killed."""
+    """Give a function that starts a child process. The child ends with the block, and with this process, however
+    that ends."""
     started: list[_Child] = []
 
     def start(*words: str, again: bool = False) -> None:

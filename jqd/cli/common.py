@@ -113,7 +113,7 @@ class Options:
     tag: Annotated[list[str] | None, Parameter(negative="")] = None
     """A word to find it by, as `jobs --tag` does; may be given several times."""
 
-    def said(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """Return the options as the client takes them. Raises Usage."""
         return {name: self._option(name) for name in FIELDS} | {"tags": self.tag}
 

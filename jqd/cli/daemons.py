@@ -26,11 +26,11 @@ def drain(daemon: str = "this", /, *, wait: str = "0", common: Common = Common()
     with common.client() as client:
         answer = client.drain(daemon)
         for _ in range(looks):
-            if answer["in_hand"] == 0:
+            if answer["in_flight"] == 0:
                 break
             threading.Event().wait(LOOK_S)
-            answer |= {"in_hand": _in_hand(client, answer["daemon"])}
-    left, name, since = answer["in_hand"], answer["daemon"], answer["drained_at"]
+            answer |= {"in_flight": _in_flight(client, answer["daemon"])}
+    left, name, since = answer["in_flight"], answer["daemon"], answer["drained_at"]
     has = "has no job in flight" if left == 0 else f"has {'some jobs' if left is None else left} in flight yet"
     ends = f"`jqd daemons resume {shlex.quote(name)}` ends it"
     show_as(f"{name} is drained since {since}, and {has}; {ends}", answer, common.output)
@@ -51,7 +51,7 @@ def resume(daemon: str = "this", /, *, common: Common = Common()) -> int:
     return Exit.DONE
 
 
-def _in_hand(client: Client, daemon: str) -> int | None:
+def _in_flight(client: Client, daemon: str) -> int | None:
     rows = [row for row in client.daemons() if row["daemon"] == daemon]
-    number: int | None = rows[0]["in_hand"] if rows else 0
+    number: int | None = rows[0]["in_flight"] if rows else 0
     return number

@@ -47,7 +47,7 @@ class Links:
     debounce: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
     """With --unique and --while waiting: put the job off by so long each time, with the last argument: 30s, 5m."""
 
-    def said(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """Return the options as the client takes them. Raises Usage."""
         then = None if self.then is None else [job_of(text) for text in self.then]
         return {**vars(self), "then": then, "debounce": self.debounce and duration(self.debounce, "--debounce")}

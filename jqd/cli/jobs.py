@@ -90,8 +90,8 @@ def push(
     _expect_words([argument, *more], lines, id_, result)
     _expect_table(table, argument, lines, id_, wait or result)
     options: dict[str, Any] = {
-        **given.said(),
-        **links.said(),
+        **given.given(),
+        **links.given(),
         "run_at": _run_at(run_at),
         "delay": None if in_ is None else duration(in_, "--in"),
         "job_id": id_,

@@ -64,7 +64,7 @@ def set_(
     """
     if (cron is None) == (every is None):
         raise Usage("when? Give --cron or --every, one of them")
-    job = {"name": jobtype, "argument": read_argument(argument, as_text=given.text), **given.said()}
+    job = {"name": jobtype, "argument": read_argument(argument, as_text=given.text), **given.given()}
     with common.client() as client:
         answer = client.set_schedule(
             name,

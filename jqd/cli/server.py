@@ -20,7 +20,7 @@ from jqd.client import URL_DEFAULT
 from jqd.config import Config, load, store_flags
 from jqd.daemon import serve as serve_daemon
 from jqd.domain.errors import ConfigError
-from jqd.domain.lossy_stream import only_tells
+from jqd.domain.lossy_stream import make_lossy
 
 UI_BIND, UI_BIND_FREE = "127.0.0.1:7422", "127.0.0.1:0"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3) of glibc
@@ -74,7 +74,7 @@ async def serve(
         await serve_daemon(
             settings,
             ready=ready,
-            interrupted=lambda in_hand: _print_stopping(in_hand, settings),
+            interrupted=lambda in_flight: _print_stopping(in_flight, settings),
             load=lambda: load(file=config, flags=flags),
         )
     return Exit.DONE
@@ -121,7 +121,7 @@ async def dev(
             if find_spec("quart_trio") is not None:  # the extra `ui` is here
                 start("ui", "--url", url, "--bind", ui_bind or _beside(url), again=True)
 
-        await serve_daemon(settings, ready=ready, interrupted=lambda in_hand: _print_stopping(in_hand, settings))
+        await serve_daemon(settings, ready=ready, interrupted=lambda in_flight: _print_stopping(in_flight, settings))
     return Exit.DONE
 
 
@@ -151,7 +151,7 @@ def settle_memory() -> None:
 def _load(config: Path | None, flags: dict[str, Any], **defaults: str) -> Config:
     with worded():
         settings = load(file=config, flags=flags, defaults={f"log.{key}": value for key, value in defaults.items()})
-    only_tells("stdout", "stderr")
+    make_lossy("stdout", "stderr")
     set_log(settings.log.level, settings.log.form)
     return settings
 
@@ -167,11 +167,11 @@ def _usable(data_dir: Path) -> Iterator[None]:
     yield
 
 
-def _print_stopping(in_hand: int, settings: Config) -> None:
+def _print_stopping(in_flight: int, settings: Config) -> None:
     """Print, after Ctrl-C, which jobs are waited for. Not between JSON lines: programs read those."""
     if settings.log.form == "json" or not sys.stderr.isatty():
         return
-    jobs = f"{in_hand} job{'' if in_hand == 1 else 's'} in flight, up to {settings.drain_s:g} s"
+    jobs = f"{in_flight} job{'' if in_flight == 1 else 's'} in flight, up to {settings.drain_s:g} s"
     print(f"jqd: stopping; waits for {jobs}. A second Ctrl-C ends it at once", file=sys.stderr, flush=True)
 
 

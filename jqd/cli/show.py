@@ -333,8 +333,8 @@ def _workers(rows: Sequence[dict[str, Any]]) -> Text:
             row["name"],
             row.get("state"),
             _names(row["jobs"]),
-            f"up to {row['max_jobs']}" if row.get("in_hand") is None else f"{row['in_hand']}/{row['max_jobs']}",
-            ago(datetime.fromisoformat(row["heard_at"])) if row.get("heard_at") else "",
+            f"up to {row['max_jobs']}" if row.get("in_flight") is None else f"{row['in_flight']}/{row['max_jobs']}",
+            ago(datetime.fromisoformat(row["last_seen_at"])) if row.get("last_seen_at") else "",
             row.get("url") or "pulls",
             row.get("why"),
         )
@@ -352,7 +352,7 @@ def _gone(rows: Sequence[dict[str, Any]]) -> Text:
             row.get("name"),
             row["how"],
             ago(instant(row["at"])),
-            ago(instant(row["heard_at"])) if row.get("heard_at") else "",
+            ago(instant(row["last_seen_at"])) if row.get("last_seen_at") else "",
             row["jobs"],
             ",".join(row["by"]),
             row["times"],
@@ -377,8 +377,8 @@ def _daemons(rows: Sequence[dict[str, Any]]) -> Text:
             "this one" if row.get("this") else "",
             LIVING[row.get("living")],
             "yes" if row.get("through") else "no",
-            f"{row.get('heard_s') or 0:.1f} s",
-            row.get("in_hand"),
+            f"{row.get('last_seen_s') or 0:.1f} s",
+            row.get("in_flight"),
             f"drained since {row['drained_at']}" if row.get("drained_at") else "",
         )
         for row in rows

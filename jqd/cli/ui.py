@@ -9,7 +9,7 @@ from jqd.cli.common import Flag, set_log, worded
 from jqd.cli.exits import Exit
 from jqd.client import daemon_urls
 from jqd.client.environ import checked_urls, daemon_token
-from jqd.domain.lossy_stream import only_tells
+from jqd.domain.lossy_stream import make_lossy
 from jqd.webui.config import BIND_DEFAULT, UiConfig
 from jqd.webui.serve import serve
 
@@ -53,7 +53,7 @@ async def ui(
     log_level
         debug, info, warning or error.
     """
-    only_tells("stdout", "stderr")
+    make_lossy("stdout", "stderr")
     set_log(log_level, "auto")
     with worded():
         config = UiConfig(

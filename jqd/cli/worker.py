@@ -19,7 +19,7 @@ from jqd.client.environ import checked_urls, daemon_token
 from jqd.code import CodeConfig, supervise
 from jqd.code.config import Limits
 from jqd.domain.errors import ConfigError
-from jqd.domain.lossy_stream import only_tells, writer_of
+from jqd.domain.lossy_stream import make_lossy, writer_of
 from jqd.worker.app import App
 from jqd.worker.job_output import hear_jobs
 from jqd.worker.load import import_app
@@ -163,7 +163,7 @@ async def worker(
         Time that jobs in flight may take to end after SIGTERM: 90, 30s, 5m.
     """
     level = loud.level
-    only_tells("stdout", "stderr")
+    make_lossy("stdout", "stderr")
     set_log(level, "auto")
     drain_s = duration(drain, "--drain")
     if code.code or target is None:

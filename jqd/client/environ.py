@@ -48,7 +48,10 @@ def daemon_urls() -> list[str]:
 
 
 def daemon_token() -> str | None:
-    """The token for those daemons, and for no other: with a URL of your own, give its token, too. Raises WrongToken."""
+    """Return the token that `JQD_TOKEN` or its file holds, for the daemons that `JQD_URL` names. Raises WrongToken.
+
+    It is for no other daemon: with a URL of your own, give its token, too.
+    """
     if answer := os.environ.get(TOKEN_VARIABLE):
         return answer
     path = os.environ.get(TOKEN_FILE_VARIABLE)

@@ -141,7 +141,8 @@ _DATES = tuple(name for name in JobInfo.__struct_fields__ if name.endswith("_at"
 
 
 def job_info(told: Any) -> JobInfo:
-    """The daemon's map as a `JobInfo`; raises ValueError for anything else. Fields not known here are passed over."""
+    """Return the daemon's map as a `JobInfo`; fields that are not known here are passed over. Raises ValueError for
+    what is no map of a job."""
     if not isinstance(told, Mapping):
         raise ValueError(f"a job is told as a map, not as {type(told).__name__}")
     fields = dict(told)

@@ -247,7 +247,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         return all_rows(self._http, "types")
 
     def drain(self, daemon: str = "this") -> dict[str, Any]:
-        """Have a daemon begin no job, through restarts, until it is resumed; `in_hand` says what goes on there."""
+        """Have a daemon begin no job, through restarts, until it is resumed; `in_flight` says what goes on there."""
         return self._http.call_for_map("a drain", "POST", f"/v1/daemons/{quote(daemon, safe='')}/drain")
 
     def resume_daemon(self, daemon: str = "this") -> dict[str, Any]:

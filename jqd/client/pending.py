@@ -53,10 +53,8 @@ class Pending:
         self._done, self._hurry, self._process = done, hurry, os.getpid()
 
     def end(self, error: JqdClientError | None = None) -> None:
-        """Note how the push ended; its buffer knows already.
-
-        The job itself is released: the caller may keep this object for long.
-        """
+        """Note how the push ended: with `error`, or well. The job is released, as the caller may keep this object
+        for long."""
         self.is_over, self.error = True, error or self.error
         if self.taken:
             self.told = {"name": self.told["name"]}

@@ -19,13 +19,13 @@ from jqd.code.supervisor import SWEEP_EVERY_S, SWEEPS_MAX, WRONG
 from jqd.code.worker import serve
 from jqd.domain import log
 from jqd.domain.errors import ConfigError
-from jqd.domain.lossy_stream import only_tells
+from jqd.domain.lossy_stream import make_lossy
 
 
 async def _run(config: CodeConfig, base: Path, lifeline: int) -> None:
     stopping, now = trio.Event(), trio.Event()
 
-    async def hear() -> None:
+    async def receive() -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as arriving:
             async for _ in arriving:
                 if stopping.is_set():
@@ -34,7 +34,7 @@ async def _run(config: CodeConfig, base: Path, lifeline: int) -> None:
 
     wrong: ConfigError | None = None
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(hear)
+        nursery.start_soon(receive)
         nursery.start_soon(_end_with, lifeline, base)
         try:
             await serve(config, base, stopping=stopping, now=now, adopts=True)
@@ -65,7 +65,7 @@ def _end_all(base: Path) -> None:
 def main(told: str, base: str, lifeline: str) -> int:
     guard_this_process()
     config = msgspec.json.decode(told, type=CodeConfig)
-    only_tells("stdout", "stderr")
+    make_lossy("stdout", "stderr")
     log.configure(level=config.log_level)
     os.set_inheritable(int(lifeline), False)
     try:

@@ -43,7 +43,7 @@ class Batch:
             self.process.kill(CANCELLED)
 
     def printed(self, job_id: str) -> JobOutput | None:
-        """What the job prints that is at work."""
+        """Return what the job at work has printed."""
         is_at_work = self.process is not None and bool(self.left) and self.left[0].job_id == job_id
         return self.process.output if self.process is not None and is_at_work else None
 

@@ -91,7 +91,8 @@ class Catalogue:
         await self._more.wait()
 
     def find(self, jobtype: str) -> Definition | None:
-        """What runs such jobs now: the newest version, or the one that is named; None: no code does."""
+        """Return the code for jobs of that type: its newest version, or the one that the type names; None: no code
+        runs them."""
         newest = next((one for one in reversed(self._versions.get(jobtype, ())) if not one.out), None)
         if newest is not None:
             found = self._known.get((jobtype, newest.version))

@@ -59,7 +59,7 @@ class Process:
 
     @property
     def how(self) -> str:
-        """Return how it ended by itself, in words."""
+        """Return in words how the process ended by itself."""
         code = self._child.returncode
         if code is None:
             return "it did not end"

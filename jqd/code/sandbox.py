@@ -43,7 +43,7 @@ def sandboxed(command: Sequence[str], config: CodeConfig, home: Path) -> list[st
 
 @cache
 def _bounds_memory() -> bool:
-    """Return whether this bubblewrap can bound what is written to memory; older ones cannot."""
+    """Return whether this bubblewrap can bound what is written to memory, as from version 0.5 on."""
     told = subprocess.run(["bwrap", "--help"], capture_output=True, timeout=PROBE_S, check=False)
     return b"--size" in told.stdout + told.stderr
 

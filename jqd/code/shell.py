@@ -73,7 +73,7 @@ async def _wait(process: Process, ready: int, timeout_s: float) -> bytes:
     """Wait until the process is dead. Returns the first bytes that it reported: READY when its `before` was through."""
     said = b""
 
-    async def hear() -> None:
+    async def receive() -> None:
         nonlocal said
         await trio.lowlevel.wait_readable(ready)
         said = os.read(ready, 1)
@@ -82,7 +82,7 @@ async def _wait(process: Process, ready: int, timeout_s: float) -> bytes:
 
     async with trio.open_nursery() as nursery:
         with trio.move_on_after(BEFORE_S) as scope:
-            nursery.start_soon(hear)
+            nursery.start_soon(receive)
             await process.ended.wait()
         nursery.cancel_scope.cancel()
     if not process.ended.is_set():

@@ -34,7 +34,7 @@ def blueprint(app: App, *, secret: Secret, name: str = "jqd", body_bytes_max: in
     @found.cli.command("register")
     @click.argument("url")
     @click.option("--max-jobs", default=MAX_JOBS_DEFAULT, show_default=True, help="At once, of each job.")
-    def tell(url: str, max_jobs: int) -> None:
+    def show(url: str, max_jobs: int) -> None:
         """Have the daemons run the jobs at URL, where this blueprint is reached."""
         changed = register(app, url, secret=secret, max_jobs=max_jobs)
         click.echo(f"{', '.join(app.jobs)} at {url}{'' if changed else ', as before'}")

@@ -147,7 +147,7 @@ class Mount:
         return codec, items, ended
 
     async def _run_async(self, item: Item) -> bytes:
-        """As `Attempts.run_async`, in the loop that runs here."""
+        """Run an async job in the loop of this request; otherwise as `Attempts.run_async`."""
         job: Any = item.function
         at_work.set(self._attempts.context(item))
         try:

@@ -75,7 +75,7 @@ class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     jitter: Jitter = 0.0
     until: Date | None = None
 
-    def said(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """Return its fields, without those that a subclass adds."""
         return {name: getattr(self, name) for name in Plan.__struct_fields__}
 

@@ -146,7 +146,7 @@ async def _change(services: Services, name: str, change: Callable[[Schedule, int
 
 
 def _merged(plan: Plan, before: Schedule | None, now_ms: int) -> Schedule:
-    said = plan.said()
+    said = plan.given()
     if plan.until is not None:
         said["until"] = iso(instant_ms(plan.until))
     if before is None:
@@ -166,7 +166,7 @@ def _name_faults(name: str) -> list[Fault]:
 def _faults(services: Services, plan: Plan) -> list[Fault]:
     """What is wrong with a plan that was decoded."""
     job = plan.job
-    fields: dict[str, Any] = dict(job.said())
+    fields: dict[str, Any] = dict(job.given())
     template = JobSpec(name=job.name, argument=job.argument, tags=job.tags, **fields)
     bytes_max = min(ARGUMENT_BYTES_MAX, services.config.job_bytes_max)
     found = [fault._replace(pointer=f"/job{fault.pointer}") for fault in job_faults(template, bytes_max)]
@@ -181,7 +181,7 @@ def _faults(services: Services, plan: Plan) -> list[Fault]:
         # With the default overlap each date would wait for the job before it, and none would ever be on time.
         found.append(Fault("/jitter", f"jitter must be below every, {plan.every:g} s, not {plan.jitter:g}"))
     now_ms = services.feature(Schedules).now_ms()
-    wanted = Schedule(**plan.said(), anchor_ms=now_ms)
+    wanted = Schedule(**plan.given(), anchor_ms=now_ms)
     try:
         return [*found, *faults(wanted.when, now_ms)]
     except ValueError as error:

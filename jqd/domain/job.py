@@ -259,12 +259,12 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return len(self.result) + len(self.error) + len(self.follows) + texts
 
     @property
-    def told_at_ms(self) -> int | None:
+    def by_worker_at_ms(self) -> int | None:
         """Return when it ended by its worker's own clock."""
         return None if self.lag_ms is None else self.finished_at_ms - self.lag_ms
 
     @property
-    def meant_for(self) -> int:
+    def for_generation(self) -> int:
         """Return the latest generation that this may be an outcome of."""
         return self.generation or self.fence - 1
 

@@ -95,7 +95,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
         _option(None, "Fail it unless an attempt has begun so long after its date, or after now: 90, 30s, 5m, 2h, 1d."),
     ] = UNSET
 
-    def said(self) -> Iterator[tuple[str, Any]]:
+    def given(self) -> Iterator[tuple[str, Any]]:
         """Yield the options that are set, by name."""
         for field in FIELDS:
             value = getattr(self, field)
@@ -104,7 +104,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
 
     def without(self, given: "JobOptions") -> "JobOptions":
         """Return the options that `given` leaves out."""
-        return JobOptions(**{field: value for field, value in self.said() if getattr(given, field) is UNSET})
+        return JobOptions(**{field: value for field, value in self.given() if getattr(given, field) is UNSET})
 
 
 FIELDS = JobOptions.__struct_fields__
@@ -121,7 +121,7 @@ class TypeOptions(JobOptions, frozen=True, kw_only=True, gc=False, omit_defaults
     @property
     def of_jobs(self) -> JobOptions:
         """Return the options that are for its jobs."""
-        return JobOptions(**dict(self.said()))
+        return JobOptions(**dict(self.given()))
 
 
 NO_OPTIONS = TypeOptions()

@@ -164,7 +164,8 @@ def is_id(text: str) -> bool:
 
 
 def is_made(text: str) -> bool:
-    """Return whether it is an id that jqd makes of a parent's (`followers.follower_id`): nobody may choose it."""
+    """Return whether a text has the form of an id that jqd makes of a parent's (`followers.follower_id`): nobody may
+    choose such an id."""
     return _PLACE.fullmatch(text, ID_LENGTH) is not None and is_id(text[:ID_LENGTH])
 
 

@@ -67,7 +67,7 @@ class JobLog:
         self._queue: deque[_Lines] = deque()
         self._queued_bytes = 0  # what is being written included
         self._dropped = 0  # lines, since the last that were written
-        self._ears: list[Callable[[Sequence[Row]], None]] = []
+        self._listeners: list[Callable[[Sequence[Row]], None]] = []
         self.is_on = path is not None
         """Whether anybody reads lines at all."""
         self._bell, self._written = trio.Event(), trio.Event()
@@ -79,15 +79,15 @@ class JobLog:
         """Why lines are being lost now, for health; None when all is well or the log is off."""
 
     @contextmanager
-    def heard(self, hear: Callable[[Sequence[Row]], None]) -> Iterator[None]:
-        """Call `hear` with the rows of each event. It must not wait, nor raise."""
-        self._ears.append(hear)
+    def listening(self, listener: Callable[[Sequence[Row]], None]) -> Iterator[None]:
+        """Call `listener` with the rows of each event. It must not wait, nor raise."""
+        self._listeners.append(listener)
         self.is_on = True
         try:
             yield
         finally:
-            self._ears.remove(hear)
-            self.is_on = self._path is not None or bool(self._ears)
+            self._listeners.remove(listener)
+            self.is_on = self._path is not None or bool(self._listeners)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
@@ -126,8 +126,8 @@ class JobLog:
             return
         common = self._common(event)
         found = [{**common, **row} for row in rows]
-        for hear in self._ears:
-            hear(found)
+        for listener in self._listeners:
+            listener(found)
         if self._path is None or not found:
             return
         lines = [*map(_line, found)]

@@ -84,7 +84,7 @@ class Peer(NamedTuple):
     """Its heartbeat changed within a lease on our clock; None: not known, as the store has not answered since."""
     through: bool
     """It came through the recovery barrier of this life of the store."""
-    heard_s: float
+    last_seen_s: float
     """Seconds since its heartbeat was seen to change."""
 
 

@@ -24,7 +24,7 @@ def get_logger(component: str) -> Any:
     return structlog.get_logger(component=component)
 
 
-def tells_all() -> bool:
+def logs_debug() -> bool:
     """Return whether debug lines are logged."""
     return structlog.is_configured() and bool(structlog.get_logger().is_enabled_for(logging.DEBUG))
 
@@ -36,7 +36,7 @@ def logging_with(**fields: object) -> Iterator[None]:
         yield
 
 
-def tell_tenants(_: object, __: str, event: Any) -> Any:
+def name_tenants(_: object, __: str, event: Any) -> Any:
     """Log bare names with their tenant beside them. Names inside sentences stay."""
     for key, value in [*event.items()]:
         if type(value) is str and SEPARATOR in value and is_tenant(tenant_of(value)):
@@ -64,7 +64,7 @@ def configure(*, level: str = "info", form: Format = "auto", stream: TextIO | No
             structlog.processors.add_log_level,
             stamp,
             structlog.processors.format_exc_info,
-            tell_tenants,
+            name_tenants,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),

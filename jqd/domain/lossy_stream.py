@@ -113,7 +113,6 @@ class LossyStream:
         self._writer = writer_of(stream)
 
     def write(self, text: str) -> int:
-        """As of any text stream."""
         if self._writer is not None:
             self._writer.add(_encoded(text))
             return len(text)
@@ -123,7 +122,6 @@ class LossyStream:
             return 0  # it is closed, or there is none
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """As of any text stream."""
         self.write("".join(lines))
 
     def flush(self) -> None:
@@ -144,7 +142,7 @@ def writer_of(stream: TextIO) -> LossyWriter | None:
 _writer = cache(LossyWriter)
 
 
-def only_tells(*names: str) -> None:
+def make_lossy(*names: str) -> None:
     """Make these streams of `sys` lossy: nothing waits for them or fails by them."""
     for name in names:
         stream = getattr(sys, name)

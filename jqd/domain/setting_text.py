@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from jqd.domain.fields import allowed
-from jqd.domain.units import BYTES, SECONDS, amount, said
+from jqd.domain.units import BYTES, SECONDS, amount, as_text
 
 # How messages call the types a setting may have.
 KINDS = {bool: "truth value", int: "whole number", float: "number", str: "text", Path: "path", tuple: "list of texts"}
@@ -36,10 +36,10 @@ def read(hint: Any, value: Any, name: str) -> Any:
     except (ValueError, OverflowError) as error:
         raise ValueError(f"= {_quoted(value)} is no {KINDS[kind]}: {error}") from error
     try:
-        said = meant if kind is Path else msgspec.convert(meant, hint)
-        if isinstance(said, int | float) and said < 0:
+        as_text = meant if kind is Path else msgspec.convert(meant, hint)
+        if isinstance(as_text, int | float) and as_text < 0:
             raise ValueError(f"must be 0 or more, not {_quoted(value)}")
-        return said
+        return as_text
     except msgspec.ValidationError as error:
         raise ValueError(f"must be {allowed(hint)}, not {_quoted(value)}") from error
 
@@ -52,7 +52,7 @@ def text_of(value: Any, name: str) -> str:
         case bool():
             return "true" if value else "false"
         case int() | float():
-            return said(value, _units(name))
+            return as_text(value, _units(name))
         case tuple():
             return " ".join(value)
     return str(value)

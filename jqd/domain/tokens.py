@@ -91,11 +91,11 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"Token({self.role}, tenant={self.tenant!r})"
 
     def holds(self, now_ms: int) -> bool:
-        """Return whether it is valid, as far as its own dates tell."""
+        """Return whether the token is valid by its own dates."""
         return not self.revoked_at_ms and (not self.until_ms or now_ms < self.until_ms)
 
     def is_over(self, now_ms: int) -> bool:
-        """Return whether it expired long ago, revoked or not, and all that had its slot: none can ever be valid
+        """Return whether the token, and all that had its slot before, expired so long ago that none can be valid
         again."""
         return bool(self.until_ms) and now_ms - self.last_ms > OVER_S * 1000
 

@@ -47,7 +47,7 @@ def amount(text: str, units: Mapping[str, float]) -> float:
     return number * units[unit] if unit else number
 
 
-def said(number: float, units: Mapping[str, float]) -> str:
+def as_text(number: float, units: Mapping[str, float]) -> str:
     """Return the text that `amount` reads as this number, in the largest unit of which it is a multiple: 25s, 64MiB."""
     size, unit = max(
         ((size, unit) for unit, size in units.items() if size == 1 or (number and number % size == 0)), default=(1, "")

@@ -59,7 +59,7 @@ class HistoryStep(Struct, frozen=True):
 
 
 class TypeHistory(Struct, frozen=True):
-    """One jobtype: a number for each step."""
+    """What one jobtype did in each step of the history: one list for each count."""
 
     name: Annotated[str, Meta(description="empty: further jobtypes of that tenant, together")]
     pushed: Sequence[int]

@@ -84,7 +84,7 @@ class Certificate:
 
     @property
     def complaint(self) -> str | None:
-        """Return what somebody should mend, in a sentence."""
+        """Return what somebody should mend about the certificate, in a sentence."""
         if self._config.certificate is None:
             return None
         now = self._clock.wall_ms()

@@ -16,7 +16,7 @@ def new_id() -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return where it was raised and the callers, innermost first; no values, no lines of code."""
+    """Return where an error was raised, and the callers, innermost first; no values, no lines of code."""
     frames = traceback.extract_tb(leaf(error).__traceback__, limit=-FRAMES_MAX)
     return " < ".join(f"{_short(frame.filename)}:{frame.lineno} {frame.name}" for frame in reversed(frames))
 

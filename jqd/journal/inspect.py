@@ -104,7 +104,7 @@ class SegmentView:
         return HEAD_BYTES + position - self.first
 
     def place(self, kind: Kind, start: int, end: int, note: str = "") -> Place:
-        """A place between two positions."""
+        """Return what was found between two positions, with the file and its byte."""
         return Place(self.path.name, self.offset(start), end - start, kind, note)
 
 

@@ -126,7 +126,7 @@ class Claims:
     @property
     def is_idle(self) -> bool:
         """Whether no job of this partition is in flight here or being claimed."""
-        return not self.runner.in_hand and not self.is_claiming
+        return not self.runner.in_flight and not self.is_claiming
 
     @property
     def is_working(self) -> bool:
@@ -139,7 +139,7 @@ class Claims:
         self.changed()
 
     def may_run(self, row: Row) -> bool:
-        """Whether a worker has room for the first job of that row."""
+        """Return whether a worker has room for the first job of that row."""
         return self.runner.offer(row.jobtype, row.priority, row.waiting) is not None
 
     def start_look(self, nursery: trio.Nursery) -> None:

@@ -1,4 +1,4 @@
-"""Records of a lane as read from the journal: frames are decoded, and cut into chunks for one script call each.
+"""Records of a lane as read from the journal: frames are decoded, and cut into chunks for one call of the store each.
 
 A large frame is decoded in pieces, and once, however many reads it takes.
 """
@@ -16,7 +16,7 @@ from jqd.domain.job import ChangeKind, Job
 from jqd.domain.record import CARRIED, DECODERS, Lane, decode_in_pieces
 from jqd.journal import Journal, Slice
 
-# One script call must stay below about 5 ms.
+# One call must stay below about 5 ms.
 CHUNK_RECORDS = 500
 CHUNK_BYTES = 1 << 20
 RECORD_BYTES = 160  # what a record costs beside its argument or result

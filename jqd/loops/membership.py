@@ -79,7 +79,7 @@ class Membership:
 
     # ------------------------------------------------------------ what happened
 
-    def looked(self, look: StoreLook) -> None:
+    def begin_sync(self, look: StoreLook) -> None:
         """Note that the store has identified itself. An answer from before a disturbance is ignored."""
         if self._disturbed.is_set():
             return
@@ -102,7 +102,7 @@ class Membership:
                 raise AssertionError("whoever is through has a seat")
         self._notify(hurry=True)
 
-    def came_through(self) -> None:
+    def mark_through(self) -> None:
         """Note that the store has all that our journal knows."""
         match self.state:
             case Seated(_, known, owner):
@@ -122,9 +122,10 @@ class Membership:
         self._notify(hurry=self.may_note_settled)  # until it is noted, the store gives nobody a name
 
     def disturbed(self) -> None:
-        """Note that the store is another one, or burnt our epoch: look at it, and join anew.
+        """Note that another store answers, or that the store gave our epoch up: look at it, and join anew.
 
-        Jobs in flight stay trusted for their lease: a daemon that burns an epoch waits longer than that."""
+        Jobs in flight stay trusted for their lease: whoever takes an epoch over waits longer than that.
+        """
         self.state = store_standing.back(self.state)
         self._disturbed.set()
 

@@ -92,7 +92,9 @@ class OutcomesLoop:
         unsent, sent = set(map(_claim, stopped.unsent)), set(stopped.told)
         returned = map(_claim, stopped.returned)
         self._returned += ((Release.UNSENT if claim in unsent else Release.UNGET, claim) for claim in returned)
-        self._undelivered += ((Release.UNGET if claim in sent else Release.UNSENT, claim) for claim in stopped.unheard)
+        self._undelivered += (
+            (Release.UNGET if claim in sent else Release.UNSENT, claim) for claim in stopped.undelivered
+        )
         if self._returned or self._undelivered:
             self._back.set()
         return stopped.outcomes

@@ -87,8 +87,8 @@ class Reap:
 
     def _depart(self, sysid: str, silent_s: float, jobs: int) -> None:
         died = silent_s >= self._membership.config.lease_s / 2
-        heard_at_ms = self._clock.wall_ms() - round(silent_s * 1000) if silent_s < math.inf else 0
-        self.departures.note("daemon", sysid, died=died, heard_at_ms=heard_at_ms, jobs=jobs)
+        last_seen_at_ms = self._clock.wall_ms() - round(silent_s * 1000) if silent_s < math.inf else 0
+        self.departures.note("daemon", sysid, died=died, last_seen_at_ms=last_seen_at_ms, jobs=jobs)
 
 
 async def reconcile(store: Store, runner: Runner, owner: Owner) -> int:

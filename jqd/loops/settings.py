@@ -174,7 +174,7 @@ class SettingsSync:
         self.rules_at, self._signs_at = answer.rules_at, answer.signs_at
         news = self._settings.take(answer.settings)
         self.learned += [setting for setting in news if setting.kind != VIEW]
-        self._workers.heard_from(answer.alive)
+        self._workers.record_signs(answer.alive)
         self.unknown.update(answer.unknown)
         if not answer.more:
             self.synced_at_s = asked_at_s

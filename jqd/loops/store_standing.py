@@ -1,6 +1,6 @@
 """The state of this daemon towards its store: may it claim jobs, and if not, why not? One state of six.
 
-    Out ────looked───▶ Looked ──took_seat──▶ Seated ──came_through──▶ Through ──▶ claims, as soon as
+    Out ────looked───▶ Looked ──took_seat──▶ Seated ──mark_through──▶ Through ──▶ claims, as soon as
     Suspect ─looked──▶   │  ▲                  │                         │         the lease is trusted,
      ▲  ▲                │  └─ looked          │                         │         all others are through, and
      │  └─ rolled_back ──┴─────────────────────┴─────────────────────────┤         it is settled, or a lease has passed
@@ -9,7 +9,7 @@
     looked        recovery  it knows which life of the store answers. A settled store, met by a daemon that just
                             started, is calm: the daemon catches up before it joins, and nobody waits for it
     took_seat     recovery  the store gave it an epoch. Until it is through, all daemons wait for it
-    came_through  recovery  the store knows all that its journal knows of ended and changed jobs
+    mark_through  recovery  the store knows all that its journal knows of ended and changed jobs
     renewed       heartbeat the store confirmed the lease, and who is not through and whether the life is settled
     disturbed     heartbeat, dispatch   another life of the store answers, or the store burnt our epoch
     rolled_back   ingest    the store knows less than it did, in a life that seems the same: that life is ended

@@ -51,7 +51,7 @@ async def _read(services: Services, meter: Meter, request: Request) -> Common:
         found.store = None  # and `jqd_store_up` says so
     else:
         why: dict[str, str] = {}
-        await in_steps(_held_up(services, views, takers, why), request.breathe)
+        await in_steps(_stalled(services, views, takers, why), request.breathe)
         steps = common.by_label(views, meter.config, services.clock.wall_ms(), why)
         found.types = await in_steps(steps, request.breathe)
     return found
@@ -67,7 +67,7 @@ def _workers(services: Services, found: Common) -> Steps[None]:
     found.workers = states
 
 
-def _held_up(services: Services, views: list[TypeView], takers: Takers, why: dict[str, str]) -> Steps[None]:
+def _stalled(services: Services, views: list[TypeView], takers: Takers, why: dict[str, str]) -> Steps[None]:
     for view in views:
         if view.oldest_ms and (reason := why_waiting(services, view.jobtype, takers=takers)) is not None:
             why[view.jobtype] = reason.reason.value

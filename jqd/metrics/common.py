@@ -24,7 +24,7 @@ class TypeRow:
 
     counts: list[int] = field(default_factory=lambda: [0] * len(STATES))
     oldest_s: float = 0.0
-    held_up: Counter[str] = field(default_factory=Counter)
+    stalled: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ def by_label(
         if view.oldest_ms:
             row.oldest_s = max(row.oldest_s, (now_ms - view.oldest_ms) / 1000)
         if reason := why.get(view.jobtype):
-            row.held_up[reason] += view.counts.waiting + view.counts.retrying
+            row.stalled[reason] += view.counts.waiting + view.counts.retrying
         yield
     return rows
 
@@ -86,10 +86,10 @@ def families(common: Common, labels: tuple[str, ...]) -> Iterator[Metric]:
             ((key, max(0.0, row.oldest_s)) for key, row in rows),
         )
         yield from gauges(
-            "jqd_jobs_held_up",
+            "jqd_jobs_stalled",
             "Jobs ready or to be tried again whose jobtype nobody runs now, by why; the same at every daemon",
             (*labels, "reason"),
-            (((*key, why), count) for key, row in rows for why, count in row.held_up.items()),
+            (((*key, why), count) for key, row in rows for why, count in row.stalled.items()),
         )
     workers = sorted(common.workers.items())
     yield from gauges("jqd_workers", "Workers by health", ("state",), (((name,), count) for name, count in workers))

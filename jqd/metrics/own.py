@@ -23,7 +23,7 @@ TROUBLE = {
 
 
 class Own(NamedTuple):
-    """What the daemon tells of itself."""
+    """The samples that a daemon has of itself."""
 
     stats: Mapping[str, Any]
     """As GET /v1/stats has them."""
@@ -103,9 +103,9 @@ def _journal(own: Own) -> Iterator[Metric]:
 
 def _runner(runner: Mapping[str, Any]) -> Iterator[Metric]:
     yield from gauge(
-        "jqd_jobs_in_hand",
+        "jqd_jobs_in_flight",
         "Jobs that this daemon holds: queued, running, or ended on the way to the store",
-        runner["in_hand"],
+        runner["in_flight"],
     )
     yield from gauge("jqd_jobs_at_work", "Of those, queued or running", runner["at_work"])
     yield from counter("jqd_deliveries", "Requests with jobs to workers", runner["posts"])

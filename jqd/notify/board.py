@@ -107,7 +107,7 @@ class Notice(Struct, omit_defaults=True):
 
 
 class Channel(Struct, omit_defaults=True):
-    """One way to the administrator."""
+    """What was told by mail, or by the web hook, and what is to be told next."""
 
     groups: list[Group] = []
     sent_ms: list[int] = []

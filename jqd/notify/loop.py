@@ -45,7 +45,7 @@ _threads = trio.CapacityLimiter(1)
 
 
 class Sender(Protocol):
-    """One way to the administrator."""
+    """Sends notices to the administrator in one way: by mail, or by web hook."""
 
     async def send(self, notice: Notice) -> Result:
         """Within 30 s, whatever answers or does not."""
@@ -75,7 +75,7 @@ class Reading:
         return (at_ms, job_id) <= self.counted
 
     def look_again(self, now_ms: int, now_s: float, from_ms: int) -> None:
-        """Begin the next look so much before this one."""
+        """Begin the next look at failures `from_ms` before the end of this one."""
         self.now_ms, self.now_s = now_ms, now_s
         self.place = max(0, now_ms - from_ms), ""
 
@@ -129,7 +129,8 @@ class NoticeLoop:
         return [f"notices: {trouble}" for trouble in ([self._stuck] if self._stuck else self._troubles)]
 
     async def act(self) -> float:
-        """One look. Returns how long to rest. Raises StoreAway, StoreChanged, StoreRefused."""
+        """Look once at failures, and send what is due. Returns how long to rest. Raises StoreAway, StoreChanged,
+        StoreRefused."""
         found = await self._stores[0].swap_notices(self._version)
         if found.state is not None:
             self._take(found.version, found.state)

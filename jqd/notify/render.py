@@ -39,12 +39,12 @@ def subject(notice: Notice) -> str:
 
 
 def text(notice: Notice, link: str) -> str:
-    """Of a mail."""
+    """Return the text of a mail."""
     return "\n".join(_lines(notice, link)) + "\n"
 
 
 def body(notice: Notice, link: str) -> bytes:
-    """Of the web hook, as JSON."""
+    """Return the JSON that a web hook gets."""
     fields = {
         "type": "jobs.failed",
         "timestamp": iso(notice.at_ms),
@@ -114,7 +114,8 @@ def _retry(row: Row) -> str:
 
 
 def _like(row: Row) -> str:
-    """Return the filter that means just these jobs: a line in which nothing was folded is whole."""
+    """Return the filter that finds exactly these jobs: by the whole error line, or by its pattern where parts were
+    folded."""
     return "error_like" if FOLDED in row.line else "error_is"
 
 

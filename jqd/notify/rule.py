@@ -193,7 +193,8 @@ def _in_turns(rows: Sequence[Row], whose: Callable[[Row], str]) -> list[Row]:
 
 
 def _set_back(channel: Channel, now_ms: int, newest_ms: int) -> None:
-    """Where the store's clock was set back nothing happened after now: else it would be waited for."""
+    """Move dates of the channel that lie in the future to `now_ms`: after the store's clock was set back they would
+    be waited for."""
     for group in channel.groups:
         group.known_ms, group.told_ms = min(group.known_ms, now_ms), min(group.told_ms, now_ms)
         group.since_ms, group.latest_ms = min(group.since_ms, newest_ms), min(group.latest_ms, newest_ms)

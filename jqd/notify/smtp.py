@@ -43,7 +43,7 @@ class Delivered(NamedTuple):
 
 
 class Session:
-    """One mail, and the line that it goes over."""
+    """One connection to the mail server, which takes one mail."""
 
     def __init__(self, config: NotifyConfig) -> None:
         self.may_have_arrived = False
@@ -180,7 +180,7 @@ def _answer(code: int, text: bytes | str) -> str:
 
 
 def _broke(error: Exception) -> str:
-    """What the server did, that is no answer."""
+    """Return what the mail server did that is no answer."""
     is_silent = isinstance(error, TimeoutError) or "timed out" in str(error)
     return f"does not answer within {STEP_S:g} s" if is_silent else f"ended the connection: {_words_of(error)}"
 

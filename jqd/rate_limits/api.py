@@ -86,7 +86,7 @@ async def delete(parts: ApiContext, request: Request, name: str) -> Response:
 def _row(parts: ApiContext, one: KnownConstraint) -> ConstraintView:
     kept = one.constraint
     return ConstraintView(
-        **kept.said(),
+        **kept.given(),
         name=bare(one.name),
         paused=kept.until_ms > parts.services.clock.wall_ms(),
         paused_until=iso(kept.until_ms) if 0 < kept.until_ms < EVER_MS else None,

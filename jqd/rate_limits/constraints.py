@@ -82,7 +82,7 @@ class Limit(Struct, frozen=True, forbid_unknown_fields=True):
     key: Annotated[Text, Meta(extra={"check": partial(expect_understood, KEY_TYPES)})] | None = None
     on_error: OnError = "hold"
 
-    def said(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """Return its fields, without those that a subclass adds."""
         return {name: getattr(self, name) for name in Limit.__struct_fields__}
 
@@ -151,7 +151,7 @@ class KnownConstraint:
         return any(one is not None and one.reads_argument for one in expressions)
 
     def concerns(self, tenant: str, name: str) -> bool:
-        """Whether it may match such a job at all."""
+        """Return whether this constraint can match jobs of that tenant and type at all."""
         return (self._only_names is None or name in self._only_names) and self.tenant in ("", tenant)
 
     def item_of(self, fields: Fields, steps: Steps) -> str:

@@ -15,7 +15,8 @@ def counted_apart(limit: Limit, partitions: int) -> str | None:
 
 
 def why_not_exact(limit: Limit, partitions: int) -> str | None:
-    """Return why it cannot be exact, and what to do; None: one partition counts all of its jobs."""
+    """Return why a limit cannot be exact over these partitions, and what to do; None: one partition counts all of
+    its jobs."""
     apart = counted_apart(limit, partitions)
     return apart and f"{apart}; leave out `exact` and set limits {partitions} times as low"
 

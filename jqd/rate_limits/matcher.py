@@ -91,7 +91,7 @@ class Expression:
         return found
 
     def explained(self, error: Failed) -> str:
-        """Return why it has no value, in words: which missing field, where that is plain to see."""
+        """Return in words why an expression has no value: which field is missing, where that is plain to see."""
         if not isinstance(error, Missing):
             return str(error)
         if not (key := error.key):

@@ -132,7 +132,7 @@ class Recovery:
             await expect_readable(self._journal, WORDS, await self._store.applied(self._journal.journal_id))
         for ending in (*ENDINGS, Lane.RULES):
             self._lanes[ending].resume()
-        membership.looked(look)
+        membership.begin_sync(look)
         calm = look.settled and is_new
         goal = self._journal.end
         for lane in self._lanes.values():
@@ -152,7 +152,7 @@ class Recovery:
             self._lanes[Lane.JOBS].resume()
             await self._catch_up(goal, WORDS, others_wait=True)
             await self._arbitrate(waits=not is_new)  # a daemon that resigned makes nobody wait again
-        membership.came_through()
+        membership.mark_through()
         self._log.info("recovery.through", calm=calm, position=goal)
 
     async def _end_life(self, identity: str) -> None:

@@ -36,7 +36,7 @@ class Teller:
         self._tellers = trio.CapacityLimiter(TELLERS)
         self._by_worker: dict[str, trio.CapacityLimiter] = {}
 
-    async def tell(self, post: Post, delivery: Delivery, job_id: str) -> None:
+    async def send_cancel(self, post: Post, delivery: Delivery, job_id: str) -> None:
         """Tell the worker of one job, a few times if need be, while the job is at work there."""
         for pause_s in (0.0, *AGAIN_S):
             await trio.sleep(pause_s)

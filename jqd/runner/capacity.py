@@ -78,7 +78,7 @@ class Capacity:
         workers = [*self._workers.list(), *self._workers.own.values()]
         if len(self.gates) > 2 * len(workers) + FORGET_ABOVE:
             known = {worker.id for worker in workers}
-            self.gates = {name: gate for name, gate in self.gates.items() if name in known or gate.in_hand}
+            self.gates = {name: gate for name, gate in self.gates.items() if name in known or gate.in_flight}
             here = {gate.endpoint for gate in self.gates.values()}
             self.sites = {at: site for at, site in self.sites.items() if at in here or site.house.at_work}
             urls = {gate.url for gate in self.gates.values()}
@@ -171,7 +171,7 @@ class Capacity:
     def rests(self, daemon: str) -> Mapping[str, Remaining]:
         return self._remaining.get(daemon, NO_RESTS)
 
-    def heard(self, daemon: str, rests: Mapping[str, Remaining]) -> None:
+    def record_pauses(self, daemon: str, rests: Mapping[str, Remaining]) -> None:
         """Take another daemon's whole list of workers that it gives nothing for now, by worker id."""
         before = self._remaining.pop(daemon, NO_RESTS)
         if rests:
@@ -186,9 +186,9 @@ class Capacity:
         said = (rests[worker_id] for rests in self._remaining.values() if worker_id in rests)
         its = max((rest for rest in said if rest.registered_at_ms == gate.registered_at_ms), default=None)
         if its is None:
-            gate.hear(float("-inf"), yields=False)
+            gate.pause(float("-inf"), yields=False)
         else:
-            gate.hear(its.until_s, yields=not (gate.failures and its.yields))
+            gate.pause(its.until_s, yields=not (gate.failures and its.yields))
 
     def _begin(self, gate: CircuitBreaker, worker: Worker) -> None:
         """Start a breaker anew for a worker that came back or moved.
@@ -206,9 +206,9 @@ class Capacity:
         that this daemon may not reach."""
         return {name: gate for name, gate in self.gates.items() if gate.failures or gate.complaint or gate.barred}
 
-    def in_hand(self, worker_id: str) -> int:
+    def in_flight(self, worker_id: str) -> int:
         gate = self.gates.get(worker_id)
-        return gate.in_hand if gate is not None else 0
+        return gate.in_flight if gate is not None else 0
 
     def at(self, endpoint: str) -> list[CircuitBreaker]:
         """Return the breakers of all workers at a host and port: when one cannot be reached there, none can."""
@@ -251,7 +251,7 @@ class Capacity:
                 "id": bare(worker.id),
                 **({"tenant": tenant} if (tenant := tenant_of(worker.id)) else {}),
                 "name": worker.name,
-                "in_hand": gate.in_hand,
+                "in_flight": gate.in_flight,
                 "window": gate.window(),
                 "jobs_per_s": round(gate.rate, 1),
                 "backed_off_s": round(max(0.0, gate.open_until_s - now_s), 3),

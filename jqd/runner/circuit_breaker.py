@@ -44,7 +44,7 @@ _ROUNDING = 1e-9  # sixteen sixteenths are one
 class Speed:
     """Measures how many jobs of one jobtype a worker ends in a second while it has any."""
 
-    in_hand: int = 0
+    in_flight: int = 0
     rate: float = 0.0
     """Jobs a second, measured; 0 until known."""
     busy_since_s: float = 0.0
@@ -52,13 +52,13 @@ class Speed:
     ended: int = 0
 
     def take(self, count: int, now_s: float) -> None:
-        if not self.in_hand:
+        if not self.in_flight:
             self.busy_since_s = now_s
-        self.in_hand += count
+        self.in_flight += count
 
     def give(self, count: int, now_s: float, *, ended: bool) -> None:
         """Take `count` jobs out of the measurement. Only busy time counts: a worker without such jobs is not slow."""
-        self.in_hand -= count
+        self.in_flight -= count
         self.ended += count if ended else 0
         self.busy_s += now_s - self.busy_since_s
         self.busy_since_s = now_s
@@ -75,7 +75,7 @@ class CircuitBreaker:
     def __init__(
         self, *, max_jobs: int, batch: int | None, backoff: Backoff, retry_after_max_s: float, source: random.Random
     ) -> None:
-        self.in_hand = 0
+        self.in_flight = 0
         self.failures = 0
         self.open_until_s = float("-inf")
         """Nothing is sent before this moment."""
@@ -148,21 +148,21 @@ class CircuitBreaker:
         if used + _ROUNDING >= self._share:
             return False
         # A wide window means quick jobs: a claim for each that ends would cost more than the moment it saves.
-        return not wide or self.in_hand < self._max_jobs or used <= self._share * (1 - 1 / QUANTA) + _ROUNDING
+        return not wide or self.in_flight < self._max_jobs or used <= self._share * (1 - 1 / QUANTA) + _ROUNDING
 
     def is_open(self, now_s: float) -> bool:
         """Return whether nothing may be sent now, not even jobs that were claimed for this worker already."""
         return now_s < max(self.open_until_s, self.told_until_s + self._grace_s)
 
     def is_shut(self, now_s: float) -> bool:
-        """Return whether this daemon itself backed the worker off, whatever other daemons say."""
+        """Return whether this daemon itself backed the worker off; what other daemons say does not count."""
         return now_s < self.open_until_s
 
     def take(self, jobtype: str, job_ids: Collection[str], now_s: float) -> None:
         speed = self._speeds.pop(jobtype, None) or self._new_speed()
         self._speeds[jobtype] = speed
         speed.take(len(job_ids), now_s)
-        self.in_hand += len(job_ids)
+        self.in_flight += len(job_ids)
         self._used = None
         if self.failures or self.told_until_s > float("-inf"):
             self._probes.update(job_ids)
@@ -175,9 +175,9 @@ class CircuitBreaker:
         if not job_ids:
             return  # else the time since then would count as busy
         speed = self._speeds.get(jobtype) or Speed()
-        assert speed.in_hand >= len(job_ids), f"slots of jobs {job_ids} are given back, but not so many were taken"
+        assert speed.in_flight >= len(job_ids), f"slots of jobs {job_ids} are given back, but not so many were taken"
         speed.give(len(job_ids), now_s, ended=ended)
-        self.in_hand -= len(job_ids)
+        self.in_flight -= len(job_ids)
         self._used = None
         self._probes.difference_update(job_ids)
 
@@ -248,7 +248,7 @@ class CircuitBreaker:
         self.failures, self.why = self.failures or 1, why
         self.open_until_s = max(self.open_until_s, until_s)
 
-    def hear(self, until_s: float, *, yields: bool) -> None:
+    def pause(self, until_s: float, *, yields: bool) -> None:
         """Note another daemon's back-off of this worker, until when; -inf: none.
 
         `yields`: the other daemon probes first.
@@ -265,7 +265,7 @@ class CircuitBreaker:
 
         A worker with nothing in flight, or one that asks for a pause, is backed off.
         """
-        if self.in_hand and self._asked(retry_after_s) is None:
+        if self.in_flight and self._asked(retry_after_s) is None:
             self._share = min(self._share, max(SHARE_MIN, self._usage()[0]))
         else:
             self.back_off(sent_at_s, now_s, retry_after_s)
@@ -295,7 +295,7 @@ class CircuitBreaker:
 
     def _new_speed(self) -> Speed:
         if len(self._speeds) >= SPEEDS_MAX:
-            idle = next((name for name, speed in self._speeds.items() if not speed.in_hand), None)
+            idle = next((name for name, speed in self._speeds.items() if not speed.in_flight), None)
             if idle is not None:
                 del self._speeds[idle]
         return Speed()
@@ -316,9 +316,9 @@ class CircuitBreaker:
         if self._used is None:
             used, wide = 0.0, False
             for speed in self._speeds.values():
-                if speed.in_hand:
+                if speed.in_flight:
                     full = self._full_window(speed.rate)
-                    used += speed.in_hand / full
+                    used += speed.in_flight / full
                     wide = wide or full > self._max_jobs
             self._used = used, wide
         return self._used

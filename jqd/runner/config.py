@@ -13,7 +13,7 @@ from jqd.runner.ssrf import SsrfGuard
 
 @dataclass(frozen=True, slots=True)
 class RunnerConfig:
-    """Limits of the runner."""
+    """How workers are reached, what one request and answer may hold, and how long each step may take."""
 
     timeout_margin_s: Seconds = 0.5
     """An outcome that comes so late after a job's timeout still counts."""

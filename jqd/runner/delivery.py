@@ -178,7 +178,7 @@ class Delivery:
         if not self.missing or len(self.missing) != self.size or not shared.trusts():
             return False
         self.sent_at_s = self._heard_at_s = shared.clock.mono_s()
-        self._had_room = self.gate.in_hand <= self.worker.max_jobs
+        self._had_room = self.gate.in_flight <= self.worker.max_jobs
         shared.in_flight.sent(self.missing.values(), shared.clock.wall_ms())
         if self.stay is not None:
             self.stay.entered(len(self.missing), self.losses, self.sent_at_s)
@@ -199,7 +199,7 @@ class Delivery:
             assert self.sent_at_s is not None
             self.gate.answered(self.sent_at_s)
 
-    def said(self, answers: Iterable[Answer]) -> None:
+    def receive(self, answers: Iterable[Answer]) -> None:
         """Act on what the worker says of some jobs, or of all. Outcomes in a row, often hundreds, are taken at once."""
         ended: list[Ended] = []
         try:
@@ -300,7 +300,7 @@ class Delivery:
     def end(self, ended: Sequence[Ended], now_s: float, *, heard: bool = False, cleared: bool = True) -> None:
         """End attempts with their reports.
 
-        `heard`: the worker itself said so, and works. `cleared`: it lives, so its suspects are cleared.
+        `heard`: the worker itself said so, and works. `cleared`: the worker lives, so its suspects are none.
         """
         if not ended:
             return
@@ -373,7 +373,7 @@ class Delivery:
             self.gate.crowded(self.sent_at_s, now_s, retry_after_s)
 
     def _started(self, job_id: str | None) -> None:
-        """Begin a job's time anew, once: or a worker could hold a job for ever."""
+        """Begin a job's time anew, as its worker begins it only now. Once: else a worker could hold a job for ever."""
         if job_id is None and self.size == 1:
             (job_id,) = self._ids
         if job_id is None:

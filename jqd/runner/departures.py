@@ -25,7 +25,7 @@ class Departure(NamedTuple):
     """It fell silent; else it took its leave."""
     at_ms: int
     """When that was seen, by the clock of the daemon that saw it."""
-    heard_at_ms: int
+    last_seen_at_ms: int
     """The last sign of life; 0: not known."""
     jobs: int = 0
     """Those in flight that went back, or were tried again."""
@@ -47,12 +47,12 @@ class Departures:
         name: str,
         *,
         died: bool,
-        heard_at_ms: int = 0,
+        last_seen_at_ms: int = 0,
         at_ms: int | None = None,
         jobs: int = 0,
         called: str = "",
     ) -> None:
-        """Note that somebody went. `at_ms`: None: now."""
+        """Note that a daemon or a worker died or left. `at_ms`: None: now."""
         now_ms = self._clock.wall_ms()
         at_ms = now_ms if at_ms is None else at_ms
         if now_ms - at_ms > KEPT_MS:
@@ -62,13 +62,13 @@ class Departures:
         before, times = self._rows.pop((kind, name), None), 1
         if before is not None and at_ms - before.at_ms <= SAME_MS:  # another partition saw the same
             jobs, died, times = jobs + before.jobs, died or before.died, before.times
-            heard_at_ms = max(heard_at_ms, before.heard_at_ms)
-        elif before is not None and died and before.died and 0 < heard_at_ms <= before.at_ms:  # silent since then
+            last_seen_at_ms = max(last_seen_at_ms, before.last_seen_at_ms)
+        elif before is not None and died and before.died and 0 < last_seen_at_ms <= before.at_ms:  # silent since then
             jobs, times, at_ms = jobs + before.jobs, before.times, before.at_ms
-            heard_at_ms = max(heard_at_ms, before.heard_at_ms)
+            last_seen_at_ms = max(last_seen_at_ms, before.last_seen_at_ms)
         elif before is not None:
             times = before.times + 1
-        self._rows[kind, name] = Departure(kind, name, died, at_ms, heard_at_ms, jobs, called, times)
+        self._rows[kind, name] = Departure(kind, name, died, at_ms, last_seen_at_ms, jobs, called, times)
 
     def lost(self, kind: Kind, name: str, jobs: int) -> None:
         """Count jobs that went back as that one was silent, or its connection broke: it may be gone."""
@@ -119,7 +119,7 @@ def together(seen: Iterable[tuple[str, Departure]], kind: Kind) -> list[Gone]:
         one = told[0]._replace(
             died=any(row.died for row in told),
             jobs=sum(row.jobs for row in told),
-            heard_at_ms=max(row.heard_at_ms for row in told),
+            last_seen_at_ms=max(row.last_seen_at_ms for row in told),
             times=max(row.times for row in told),
         )
         found.append(Gone(one, gave or sorted(daemon for daemon, _ in rows)))

@@ -47,7 +47,8 @@ _HEADER_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
 def why_no_url(url: str, *, filled: bool) -> str | None:
-    """What is wrong with a worker's URL; None when nothing is. `filled`: whether its path may have places in it."""
+    """Return what is wrong with a worker's URL; None: nothing. `filled`: whether its path may have `{name}` and
+    `{job_id}`."""
     if len(url) > URL_LENGTH_MAX:
         return f"has more than {URL_LENGTH_MAX} characters"
     try:

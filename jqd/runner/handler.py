@@ -56,7 +56,7 @@ class HandlerOptions(JobOptions, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def of_jobs(self) -> TypeOptions:
-        return TypeOptions(**dict(self.said()))
+        return TypeOptions(**dict(self.given()))
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

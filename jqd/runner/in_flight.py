@@ -4,8 +4,8 @@
                │                 │                    ▲
                └────back, untried┴────────────────────┘
 
-In hand is more than at work. The owner lease covers all three phases, and a claim whose answer was lost is found by
-comparing this list with the store's.
+More jobs are in flight than at work. The owner lease covers all three phases, and a claim whose answer was lost is
+found by comparing this list with the store's.
 """
 
 import enum
@@ -50,13 +50,14 @@ class InFlightJob:
     """Whether the loop that settles has taken the outcome or the return."""
     outcome: Outcome | None = None
     """How the attempt ended, without its result; kept until the store knows it."""
-    noted: bool = False
+    is_durable: bool = False
+    """Whether its outcome is in the journal, on disk."""
     cancelled: bool = False
     """Whether somebody cancelled it: then it is not sent again."""
 
     @property
     def is_entrusted(self) -> bool:
-        """Return whether its worker holds it by itself."""
+        """Return whether the worker holds the job by itself: it answered 202, or asked for it."""
         return self.outcome is not None and self.outcome.fate is Fate.ENTRUSTED
 
     @property
@@ -71,12 +72,12 @@ class Stopped(NamedTuple):
     outcomes: list[Outcome]
     returned: list[Held]
     """These cost no attempt: they were not sent, the worker refused them, or our lease was not trusted any more."""
-    unheard: Sequence[tuple[str, int]] = ()
+    undelivered: Sequence[tuple[str, int]] = ()
     """Claims in the hands of workers that do not know it, to be released there: id and fence."""
     unsent: Sequence[Held] = ()
     """Of those returned, which no worker began: none was told of them, or it refused them."""
     told: Sequence[tuple[str, int]] = ()
-    """Of those unheard, which a worker may have been told of: the connection broke over the answer."""
+    """Of those undelivered, which a worker may have been told of: the connection broke over the answer."""
 
 
 @dataclass(slots=True)
@@ -111,7 +112,7 @@ class InFlightJobs:
         self._entries: dict[str, InFlightJob] = {}
         self._outcomes: deque[tuple[InFlightJob, Outcome, int]] = deque()  # with its weight
         self._returned: deque[InFlightJob] = deque()
-        self._unheard: deque[tuple[tuple[str, int], bool]] = deque()
+        self._undelivered: deque[tuple[tuple[str, int], bool]] = deque()
         self.at_work = 0
         self.untaken_bytes = 0
         self._unnoted: list[InFlightJob] = []  # their outcomes were taken, and are on their way to the disk
@@ -213,7 +214,7 @@ class InFlightJobs:
 
     def release_undelivered(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
         """Forget claims that no worker here has. `told`: a worker may know of them."""
-        self._unheard.extend((claim, told) for claim in claims)
+        self._undelivered.extend((claim, told) for claim in claims)
         self._some_stopped.set()
 
     def get_stopped(self, limit: int) -> Stopped:
@@ -222,9 +223,9 @@ class InFlightJobs:
         While the journal refuses earlier outcomes there are none.
         """
         unsent: list[Held] = []
-        unheard = [self._unheard.popleft() for _ in range(min(limit, len(self._unheard)))]
-        known = [claim for claim, may_know in unheard if may_know]
-        stopped = Stopped([], [], [claim for claim, _ in unheard], unsent, known)
+        undelivered = [self._undelivered.popleft() for _ in range(min(limit, len(self._undelivered)))]
+        known = [claim for claim, may_know in undelivered if may_know]
+        stopped = Stopped([], [], [claim for claim, _ in undelivered], unsent, known)
         taken_bytes = 0
         limit_bytes = TAKE_BYTES_MAX if self._refusal is None else 0
         while self._outcomes and len(stopped.outcomes) < limit and taken_bytes < limit_bytes:
@@ -240,14 +241,14 @@ class InFlightJobs:
             if not entry.started_at_ms:
                 unsent.append(entry.held)
         self.untaken_bytes -= taken_bytes
-        if not (self._outcomes or self._returned or self._unheard) and self._some_stopped.is_set():
+        if not (self._outcomes or self._returned or self._undelivered) and self._some_stopped.is_set():
             self._some_stopped = trio.Event()
         return stopped
 
     def mark_durable(self) -> None:
         self._refusal = None
         for entry in self._unnoted:
-            entry.noted = True
+            entry.is_durable = True
             if (waiters := self._waiters.pop(entry, None)) is not None:
                 waiters.set()
         self._unnoted.clear()
@@ -272,7 +273,7 @@ class InFlightJobs:
 
     async def wait_durable(self, entry: InFlightJob) -> None:
         """Wait until the outcome is in the journal, on disk. Raises JournalRefused while it takes none."""
-        while not entry.noted:
+        while not entry.is_durable:
             if self._refusal is not None:
                 raise JournalRefused(str(self._refusal), full=self._refusal.full)
             await self._waiters.setdefault(entry, trio.Event()).wait()
@@ -299,7 +300,7 @@ class InFlightJobs:
         await self._idle.wait()
 
     def stats(self) -> dict[str, int]:
-        return {"in_hand": len(self), "at_work": self.at_work, "untaken": self.untaken, **asdict(self.counters)}
+        return {"in_flight": len(self), "at_work": self.at_work, "untaken": self.untaken, **asdict(self.counters)}
 
 
 def posts_of(entries: Sequence[InFlightJob], jobs_max: int, bytes_max: int) -> list[list[InFlightJob]]:

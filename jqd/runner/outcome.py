@@ -247,8 +247,11 @@ def is_repeat(outcome: Outcome, report: Report) -> bool:
 def succeed_late(
     attempt: Outcome, report: Report, *, then: bytes, finished_at_ms: int, result_bytes_max: int, trace: str = ""
 ) -> Outcome | None:
-    """The success of an attempt that was given up; None when its result is too large to be kept, and required, or to
-    be given to what follows, or too deep to be read. `then`, `trace`: of its job."""
+    """Return the outcome of an attempt that was given up and succeeded all the same. `then`, `trace`: of its job.
+
+    None where its result does not fit: it is too large to be kept and required, too large for the jobs that follow, or
+    too deep to be read.
+    """
     if (attempt.keep_result or then) and nests_deeper(report.result, NESTING_MAX):
         return None
     if then:
@@ -302,7 +305,7 @@ def _bounded(held: Held, report: Report, max_interruptions: int) -> Report:
 
 
 def _readable(report: Report, job: Job) -> Report:
-    """The report; a failure for good if its result goes on and nests so deep that nobody could read it there."""
+    """Return the report; of a result that is kept or handed on and nests too deep to be read, a failure for good."""
     goes_on = 200 <= report.status < 300 and (job.keep_result or job.flow is not None)
     is_deep = goes_on and nests_deeper(report.result, NESTING_MAX)
     return Report(status=422, message=TOO_DEEP) if is_deep else report

@@ -185,7 +185,7 @@ class Presence(ABC):
             for told in self._outgoing:
                 told.add(worker_id)
 
-    def heard_from(self, ages_ms: Mapping[str, int]) -> None:
+    def record_signs(self, ages_ms: Mapping[str, int]) -> None:
         """Note how long ago some daemon heard of these workers. The call also shows that news of others still come."""
         now_s = self._clock.mono_s()
         if self._looked_at_s is not None and (blind_s := now_s - self._looked_at_s - BLIND_S) > 0:
@@ -223,7 +223,7 @@ class Presence(ABC):
         """Whether no news come of what other daemons hear, as the store is away."""
         return self._looked_at_s is not None and self._clock.mono_s() - self._looked_at_s > BLIND_S
 
-    def heard_at_ms(self, worker_id: str) -> int:
+    def last_seen_at_ms(self, worker_id: str) -> int:
         """Return the last sign of life by our wall clock; 0: none."""
         at_s = self._heard_at_s.get(worker_id)
         return 0 if at_s is None else round(self._clock.wall_ms() - (self._clock.mono_s() - at_s) * 1000)
@@ -268,7 +268,7 @@ class Presence(ABC):
             worker_id,
             died=why in SILENT,
             at_ms=at_ms,
-            heard_at_ms=self.heard_at_ms(worker_id),
+            last_seen_at_ms=self.last_seen_at_ms(worker_id),
             called=worker.name,
         )
         self._told_at_s.pop(worker_id, None)

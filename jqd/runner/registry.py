@@ -107,7 +107,7 @@ class WorkerRegistry(Presence):
         }
         return Worker(**said)
 
-    def knows(self, worker: Worker) -> bool:
+    def is_registered(self, worker: Worker) -> bool:
         """Return whether this very registration holds already and need not be saved again.
 
         A repetition from farther away, or at another machine's daemon, does not replace it: each would undo the
@@ -148,7 +148,7 @@ class WorkerRegistry(Presence):
     def register(self, card: WorkerSpec, *, peer: str | None = None) -> Worker:
         """Register a worker in this process alone, without a journal. Raises Invalid."""
         worker = self.check(card, peer=peer)
-        if not self.knows(worker):
+        if not self.is_registered(worker):
             bodies = {(KIND, worker.id): body_of(worker)}
             self.settings.take(self.settings.make(bodies, now_ms=self._clock.wall_ms(), origin=0))
         self.repeated(worker.id)
@@ -194,7 +194,7 @@ class WorkerRegistry(Presence):
         return self._handlers.get(name)
 
     def code(self, jobtype: str) -> Version | None:
-        """What a code worker runs for such jobs; None: their handler is not in code, or there is none."""
+        """Return the code that runs jobs of that type; None: their handler is not in code, or there is none."""
         name, _, number = jobtype.rpartition("@")
         plain, pinned = self._handlers.get(jobtype), self._handlers.get(name)
         found = code_for(plain) if plain is not None else None

@@ -85,7 +85,7 @@ class Runner:
         )
         self._nursery: trio.Nursery | None = None
         self._early: list[Delivery] = []
-        self._teller = Teller(self._shared)
+        self._canceller = Teller(self._shared)
         self._cancelled: dict[str, int] = {}  # fences of jobs that were not in flight when their cancel came
         self._linger = Linger()
         self._work = trio.Event()
@@ -201,7 +201,7 @@ class Runner:
     # ------------------------------------------------ for the loop that settles
 
     @property
-    def in_hand(self) -> int:
+    def in_flight(self) -> int:
         return len(self._in_flight)
 
     @property
@@ -257,7 +257,7 @@ class Runner:
             elif delivery is None or entry.held.fence > fence:
                 continue  # that claim has stopped, and its end is told
             elif not delivery.withdraw(job_id) and self._nursery is not None:
-                self._nursery.start_soon(self._teller.tell, self._post, delivery, job_id)
+                self._nursery.start_soon(self._canceller.send_cancel, self._post, delivery, job_id)
 
     # ------------------------------------------------ for the API
 

@@ -21,9 +21,9 @@ class Runners:
             self.of(claim[0]).release_undelivered([claim], told=told)
 
     @property
-    def in_hand(self) -> int:
+    def in_flight(self) -> int:
         """Return the jobs in flight: queued, running, or stopped and not yet known to the store."""
-        return sum(runner.in_hand for runner in self._runners)
+        return sum(runner.in_flight for runner in self._runners)
 
     def stats(self) -> dict[str, Any]:
         total, *others = (runner.stats() for runner in self._runners)

@@ -21,7 +21,7 @@ SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64  # of what the base64 says: as the s
 
 
 def why_no_secrets(secrets: Sequence[str]) -> str | None:
-    """What is wrong with them, without repeating one; None when nothing is."""
+    """Return what is wrong with the secrets, without repeating one; None: nothing."""
     if len(secrets) > SECRETS_MAX:
         return f"at most {SECRETS_MAX} secrets can be given, these are {len(secrets)}"
     try:

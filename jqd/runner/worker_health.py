@@ -166,7 +166,7 @@ class WorkerViews:
         else:
             self._known[setting.name] = _read(setting)
         if setting.name != self._daemon:
-            self._gates.heard(setting.name, self._rests(setting.name, before))
+            self._gates.record_pauses(setting.name, self._rests(setting.name, before))
         elif setting.revision != self._made:
             self._resume()
 

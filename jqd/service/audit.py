@@ -10,7 +10,7 @@ from jqd.service.services import Services
 from jqd.service.settings import save
 
 
-async def noted(services: Services, act: str, what: str) -> None:
+async def record(services: Services, act: str, what: str) -> None:
     """Write an audit note of an act on jobs; it is on disk when this returns. Raises NotYet, Invalid, JournalRefused.
 
     What pushers and workers do with single jobs of their own is their daily work, and stands in the job log.
@@ -19,7 +19,7 @@ async def noted(services: Services, act: str, what: str) -> None:
         await save(services, dict, act=act, what=services.qualified_name(what))
 
 
-def meant(wanted: Any) -> str:
+def describe(wanted: Any) -> str:
     """Return the fields of a filter that are set, as JSON."""
     fields = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value}
     return json.dumps(fields, ensure_ascii=False, default=str)

@@ -15,7 +15,7 @@ from jqd.domain.job import State
 from jqd.domain.job_spec import Date
 from jqd.domain.tenant import bare
 from jqd.service.act_on_each import act_on_each
-from jqd.service.audit import meant, noted
+from jqd.service.audit import describe, record
 from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
 from jqd.service.find import Coming, expect_promised, find, resolve
@@ -142,7 +142,7 @@ async def _change_many(
         detail = f"state must be one of {', '.join(states)}, not '{wanted.state.value}': no other jobs can be {done}"
         raise Invalid(detail, [Fault("/state", detail)])
     if not wanted.dry_run:  # each piece: where it goes on a cursor tells, which anybody can make up
-        await noted(services, f"jobs {what}", meant(wanted))
+        await record(services, f"jobs {what}", describe(wanted))
     if State.FAILED in states and wanted.state is None and wanted.job_ids is None:
         wanted = msgspec.structs.replace(wanted, state=State.FAILED)
     tally = Tally()
@@ -158,7 +158,7 @@ async def clean(services: Services, wanted: Clean) -> Tally:
     except ValueError as error:
         raise Invalid(str(error), [Fault("/before", str(error))]) from error
     if not wanted.dry_run:
-        await noted(services, "jobs clean", meant(wanted))
+        await record(services, "jobs clean", describe(wanted))
     if wanted.dry_run or services.principal.is_bound or any_reserved(services):
         # The store's own way goes by nothing but the date.
         async def act(found: Sequence[Found], tally: Tally) -> None:
@@ -170,7 +170,7 @@ async def clean(services: Services, wanted: Clean) -> Tally:
         await _each_piece(services, Filter(cursor=wanted.cursor, dry_run=wanted.dry_run), tally, may, act)
         return tally
     tally.cursor, until_s = MORE, trio.current_time() + WALK_S
-    with telling(tally):
+    with counting_changes(tally):
         for _ in range(STEPS_MAX):
             gone = await services.store.clean_ended(before_ms, STEP_JOBS)
             tally.changed += gone
@@ -183,7 +183,7 @@ async def clean(services: Services, wanted: Clean) -> Tally:
 
 
 @contextmanager
-def telling(tally: Tally) -> Iterator[None]:
+def counting_changes(tally: Tally) -> Iterator[None]:
     """Turn an error half-way into Interrupted, which names the changes so far.
 
     The same request goes on: changed jobs no longer match.
@@ -199,7 +199,7 @@ def telling(tally: Tally) -> Iterator[None]:
 async def _each_piece(services: Services, wanted: Filter, tally: Tally, may: Test, act: Act) -> None:
     """Find jobs by the filter that `may` be changed, count them, and `act` on them unless it is a dry run."""
     wanted.expect_dates()
-    with telling(tally):
+    with counting_changes(tally):
         if wanted.job_ids is not None:
             await _act_on(await _named(services, wanted, tally, may), wanted, tally, act)
             return
@@ -278,7 +278,7 @@ async def _retry_each(services: Services, views: Sequence[Found], wanted: Filter
     Raises the first error once all have ended; where a quota is spent, with the number of jobs left.
     """
     left = len(views)
-    await services.hooks.looked(services)
+    await services.hooks.count_usage(services)
 
     async def one(found: Found) -> None:
         # Pages have no arguments, and the change is the whole job once more.

@@ -7,7 +7,7 @@ from jqd.domain.job import State
 from jqd.domain.jobid import parse_id
 from jqd.domain.record import Lane, cancel_of, encode_cancels
 from jqd.domain.tokens import Role
-from jqd.service.audit import noted
+from jqd.service.audit import record
 from jqd.service.edit import latest
 from jqd.service.find import Coming, find, never_given, not_found, resolve
 from jqd.service.server_only import expect_allowed, may_change
@@ -38,7 +38,7 @@ async def cancel(services: Services, given: str) -> State:
         before = Coming(job_id, ids.at_ms)
     if not may_change(services, before):
         expect_allowed(services, [(await latest(services, given)).jobtype])
-    await noted(services, "job cancel", given)
+    await record(services, "job cancel", given)
     for _ in range(CANCELS_MAX):
         if before.state is State.CANCELLED and not services.control.settled(services.where(job_id)):
             return State.RUNNING  # after a roll-back a daemon may be at work on it until it has told the store
@@ -88,10 +88,10 @@ async def record_cancels(services: Services, found: Sequence[JobView | Coming]) 
 
 
 async def _up_to_now(services: Services, job_ids: Sequence[str]) -> tuple[dict[str, int], bool]:
-    """Return up to which generation cancels of these jobs count (all content pushed before now, in whatever journal),
-    and whether the store gave all these numbers.
+    """Return for each job the newest generation of its content, which a cancel that comes now is about, and whether the
+    store gave all these numbers.
 
-    The store's numbers follow its clock in microseconds, so where it cannot be asked our clock is about the same.
+    Where the store cannot be asked they are made of our clock: the store's numbers follow its clock in microseconds.
     """
     numbers: dict[frozenset[int], int] = {}  # one for each partition
     sure = True
@@ -115,7 +115,7 @@ async def purge(services: Services, given: str) -> None:
         found = await find(services, job_id, named=job_id != given, given=given)
         if not may_change(services, found):
             expect_allowed(services, [(await latest(services, given)).jobtype])
-    await noted(services, "job delete", given)
+    await record(services, "job delete", given)
     if await services.store.delete_dead([job_id]):
         return
     view = await find(services, job_id)

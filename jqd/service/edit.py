@@ -23,7 +23,7 @@ from jqd.domain.jobid import partition_of_name
 from jqd.domain.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.domain.tenant import bare
-from jqd.service.audit import noted
+from jqd.service.audit import record
 from jqd.service.find import Coming, expect_promised, find, once_settled, resolve
 from jqd.service.flow_checks import NO_MAP, is_map
 from jqd.service.job_limits import date_faults, eligible_at_ms
@@ -75,14 +75,14 @@ async def retry(services: Services, given: str, wanted: Edit | None = None) -> J
     """
     fields = _fields(services, wanted) if wanted is not None and wanted != Edit() else {}
     view = await _own(services, given)
-    await noted(services, "job retry", given)
+    await record(services, "job retry", given)
     return await change(services, view, Kind.RETRY, **fields)
 
 
 async def run_now(services: Services, given: str) -> JobView:
     """Let a job no longer wait for its date. Raises Denied, NotFound; as `change`."""
     view = await _own(services, given)
-    await noted(services, "job run-now", given)
+    await record(services, "job run-now", given)
     return await change(services, view, Kind.RUN_NOW)
 
 
@@ -90,7 +90,7 @@ async def edit(services: Services, given: str, wanted: Edit) -> JobView:
     """Change priority, date or argument of a job that waits. Raises Denied, Invalid, NotFound; as `change`."""
     fields = _fields(services, wanted)
     view = await _own(services, given)
-    await noted(services, "job change", given)
+    await record(services, "job change", given)
     return await change(services, view, Kind.EDIT, **fields)
 
 

@@ -65,7 +65,7 @@ async def listen(services: Services, listener: Listener, send: Send, *, counts: 
         services.listeners.append(listener)
         stack.callback(services.listeners.remove, listener)
         if jobs:
-            stack.enter_context(services.control.heard(listener.receive))
+            stack.enter_context(services.control.listening(listener.receive))
         now_s = trio.current_time()
         next_s, end_s = now_s, now_s + for_s if for_s else math.inf
         while True:

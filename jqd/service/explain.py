@@ -27,10 +27,10 @@ async def explain(services: Services, given: str) -> tuple[JobView | None, WaitR
     """
     try:
         view = await look_up(services, given, 0.0)
-        held_up = services.control.run_ready()
+        not_ready = services.control.run_ready()
         if isinstance(view, Coming):
             text = "it is in the journal of a daemon, or about to be, and not in the store yet"
-            return None, WaitReason(Cause.NOT_INGESTED, f"{text}: {held_up or 'it comes in its turn'}")
+            return None, WaitReason(Cause.NOT_INGESTED, f"{text}: {not_ready or 'it comes in its turn'}")
         if view.state.is_final:
             return view, _ended(services, view)
         if view.state is State.RUNNING:
@@ -41,7 +41,7 @@ async def explain(services: Services, given: str) -> tuple[JobView | None, WaitR
             reason = _dated(view)
         else:
             reason = why_waiting(services, view.jobtype, view.priority) or _in_turn(
-                services, view, await services.store.queue_place(view.id, services.ageing_ms), held_up
+                services, view, await services.store.queue_place(view.id, services.ageing_ms), not_ready
             )
     except StoreAway as error:
         text = f"nobody can tell how it stands, for the store is away: {error}"
@@ -91,11 +91,11 @@ def _interrupted(view: JobView) -> str:
     return f"; it was interrupted {often}{words}, and begins anew each time"
 
 
-def _in_turn(services: Services, view: JobView, place: QueuePlace | None, held_up: str | None) -> WaitReason:
+def _in_turn(services: Services, view: JobView, place: QueuePlace | None, not_ready: str | None) -> WaitReason:
     """Return why a job waits that some worker takes."""
     if place is None:
-        text = f"its date has come, and it becomes ready in a moment{f': {held_up}' if held_up else ''}"
-        return WaitReason(Cause.HELD_UP if held_up else Cause.NEXT, text)
+        text = f"its date has come, and it becomes ready in a moment{f': {not_ready}' if not_ready else ''}"
+        return WaitReason(Cause.NOT_READY if not_ready else Cause.NEXT, text)
     if place.suspect:
         text = (
             f"it was in flight when {place.deaths} daemons died, so it runs alone: it waits until a daemon that comes"
@@ -104,8 +104,8 @@ def _in_turn(services: Services, view: JobView, place: QueuePlace | None, held_u
         return WaitReason(Cause.SUSPECT, text, deaths=place.deaths, ahead=place.ahead, is_exact=place.exact)
     if place.limited_by:
         return services.hooks.why_limited(services, view, place)
-    if held_up:
-        return WaitReason(Cause.HELD_UP, held_up, ahead=place.ahead, is_exact=place.exact)
+    if not_ready:
+        return WaitReason(Cause.NOT_READY, not_ready, ahead=place.ahead, is_exact=place.exact)
     better = tuple((bare(name), ready) for name, ready in place.better if services.principal.can_access(name))
     more = place.better_types - len(better) if services.principal.sees_all else 0
     if not place.ahead and not better:

@@ -7,8 +7,8 @@ import trio
 from jqd.domain.errors import Conflict, Denied, JqdError, NotYet, StoreAway
 from jqd.domain.job import State
 from jqd.service.act_on_each import act_on_each
-from jqd.service.audit import noted
-from jqd.service.bulk import Tally, telling
+from jqd.service.audit import record
+from jqd.service.bulk import Tally, counting_changes
 from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
 from jqd.service.find import Coming
@@ -30,9 +30,9 @@ async def cancel_flow(services: Services, given: str, begin: int, breathe: Breat
     flow, end = await part(services, "cancel", given, begin, breathe)
     if dry_run:
         return _told(await cancel_all(services, flow.jobs, [], dry_run=True), flow, end)
-    await noted(services, "flow cancel", given)
+    await record(services, "flow cancel", given)
     tally, seen, new = Tally(), set[str](), flow.jobs
-    with telling(tally):
+    with counting_changes(tally):
         for _ in range(PASSES):
             some = await cancel_all(services, new, [])
             tally.matched, tally.changed = tally.matched + some.matched, tally.changed + some.changed
@@ -55,7 +55,7 @@ async def retry_flow(services: Services, given: str, begin: int, breathe: Breath
         flow = await with_parents(services, flow, breathe)
     if dry_run:  # parents that lie in another part are counted there
         return _told(Tally(matched=len(_due(services, flow).keys() & its)), flow, end)
-    await noted(services, "flow retry", given)
+    await record(services, "flow retry", given)
     return _told(await retry_all(services, flow), flow, end)
 
 
@@ -89,7 +89,7 @@ async def retry_all(services: Services, flow: Flow, *, dry_run: bool = False) ->
     tally = Tally(matched=len(left))
     if dry_run:
         return tally
-    await services.hooks.looked(services)
+    await services.hooks.count_usage(services)
     late: dict[str, JqdError] = {}
     until_s = trio.current_time() + WALK_S
 
@@ -110,7 +110,7 @@ async def retry_all(services: Services, flow: Flow, *, dry_run: bool = False) ->
             late[job_id] = why or error
             tally.refuse(job_id, 503, str(error))
 
-    with telling(tally):
+    with counting_changes(tally):
         while left:
             now = [job_id for job_id, row in left.items() if not any(parent in left for parent in flow.parents(row))]
             now = now or list(left)  # they wait for each other: nobody would begin

@@ -77,7 +77,7 @@ def link_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault]
 
 
 def stray_faults(job: JobSpec) -> Iterator[Fault]:
-    """What a pushed job says of parents that it has not. In `then`, and of a group, its parents are others."""
+    """Return the faults of a job without `after` that has fields about parents."""
     if job.after:
         return
     if job.result_into is not None:

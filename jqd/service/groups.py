@@ -14,7 +14,7 @@ from jqd.domain.job import NAME_LENGTH_MAX, State
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import partition_of_name
 from jqd.domain.tenant import bare
-from jqd.service.audit import noted
+from jqd.service.audit import record
 from jqd.service.batch import Batch, read_array
 from jqd.service.bulk import Tally
 from jqd.service.callbacks import group_callback
@@ -102,7 +102,7 @@ async def close(
     if callback is not None:
         _expect_callable(services, name, callback)
     await _expect_all_seen(services, name)
-    await noted(services, "group close", name)
+    await record(services, "group close", name)
     members = await _close(services, services.qualified_name(name))
     await _expect_all_seen(services, name, members)  # some may have come meanwhile
     if callback is not None:
@@ -145,7 +145,7 @@ async def cancel(services: Services, name: str, breathe: Breathe, *, dry_run: bo
     """Cancel the job that waits for a group, and all members that have not ended. Raises NotFound."""
     group = await _expect(services, name)
     if not dry_run:
-        await noted(services, "group cancel", name)
+        await record(services, "group cancel", name)
     then, found = await _members(services, name, group, breathe)
     waits = {job_id: row for job_id, row in found.items() if job_id == then}
     before = await cancel_all(services, waits, [], dry_run=dry_run)
@@ -159,7 +159,7 @@ async def retry(services: Services, name: str, breathe: Breathe, *, dry_run: boo
     """Try anew all members that failed, and then the job that waits for them, if it failed. Raises NotFound."""
     group = await _expect(services, name)
     if not dry_run:
-        await noted(services, "group retry", name)
+        await record(services, "group retry", name)
     _, found = await _members(services, name, group, breathe)
     names = {row.job.name: job_id for job_id, row in found.items() if row.job.name}
     return await retry_all(services, Flow(found, names, is_whole=True), dry_run=dry_run)

@@ -132,7 +132,7 @@ def seen_by(services: Services) -> Iterator[tuple[str, Handler, Version]]:
 
 
 def find(services: Services, name: str, number: int = 0) -> tuple[Handler, Version]:
-    """As `look`, without asking the store."""
+    """As `look`, by what this daemon knows: the store is not asked."""
     handler = _handler(services, services.qualified_name(name))
     if not handler.versions:
         raise NotFound(f"there is no handler {name[:64]!r}")

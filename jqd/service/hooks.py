@@ -23,5 +23,5 @@ class Hooks(NamedTuple):
     why_limited: Callable[["Services", JobView, QueuePlace], WaitReason]
     """What keeps a job whose queue a constraint holds up."""
     reserve: Reserve
-    looked: Callable[["Services"], Awaitable[None]]
+    count_usage: Callable[["Services"], Awaitable[None]]
     """Before many that reserve beside each other: the numbers of the quota are counted once."""

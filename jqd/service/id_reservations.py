@@ -212,7 +212,7 @@ async def _differing(services: Services, job_id: str, job: JobSpec, item: Raw) -
         return ""
     record = msgspec.msgpack.decode(item, type=JobRecord)
     for options, _ in services.options.left_out([job], services.principal.tenant):
-        for field, value in options.said():
+        for field, value in options.given():
             setattr(record, field, value)
     at_ms = view.created_at_ms
     eligible_ms = eligible_at_ms(record.run_at, record.delay, at_ms)

@@ -1,11 +1,11 @@
 """Idempotency-Keys: the same request again counts once, another request under that key is refused.
 
-A key is nothing but names, so it is durable and holds on all daemons, because names are and do (`names.py`); it is free
+A key is nothing but names, so it is durable and holds on all daemons, as names do (`id_reservations.py`); it is free
 again when its jobs are forgotten. The first job is called after the key alone and stands for the whole request: a name
 is compared by the digest of all that came with its job, so any other request under the key, and be it this one with
 more jobs or fewer, meets that name before anything is journaled. The other jobs are called after the key, that digest
 and their place, which no other request asks for; they are written when the first one's name stands, or
-with it where all or nothing is asked for (`take.py`).
+with it where all or nothing is asked for (`push.py`).
 
 That some names are known and others are not is no sign of another request: its daemon may have died between two calls
 of the store.

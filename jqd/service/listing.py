@@ -135,9 +135,9 @@ async def list_jobs(services: Services, wanted: JobFilter, limit: int) -> Page:
 
 
 async def reach(services: Services, wanted: JobFilter, cursor: str, looked: int) -> tuple[Looked, Of]:
-    """Return how many jobs were looked at, and how many a look by this filter goes through at most, if it has a cursor.
+    """Return how many jobs were looked at, and, if there is a cursor, how many such a list may have to look at in all.
 
-    Who is of one tenant may know neither: both count the jobs of others. Raises StoreAway, StoreRefused.
+    A token of one tenant gets neither: both count the jobs of others. Raises StoreAway, StoreRefused.
     """
     if not services.principal.sees_all:
         return UNSET, UNSET

@@ -339,14 +339,14 @@ def _has_ended(view: JobView | Coming, recent: Outcome | None) -> bool:
 
 
 def _newest(view: JobView | Coming, each: OutcomeAnswer, recent: Outcome | None) -> Outcome | None:
-    """Return the last outcome of that lease, or the newest by that worker, for the job's present content.
+    """Return the last outcome in the lease that a report names, or by its worker, of the job's present content.
 
     An attempt that was given up may have succeeded since: then it is in the history, and is how the job ended.
     """
     known = [recent] if recent else []
     if isinstance(view, JobView):
         ends = [*view.history, *([view.outcome] if view.outcome else [])]
-        known += (one for one in ends if one.meant_for >= view.generation)
+        known += (one for one in ends if one.for_generation >= view.generation)
     mine = [one for one in known if (one.fence == each.fence if each.fence else one.worker == each.worker)]
     return max(reversed(mine), key=lambda one: one.fence, default=None)
 

@@ -140,7 +140,7 @@ async def _push_good(
 
 
 def _turn(services: Services, batch: Batch) -> AbstractAsyncContextManager[Turn]:
-    """Hold what only one push at a time may push: a request under a key, or each name that is no replacement's."""
+    """Hold back pushes of the same ids until this one is over: of its key, or of each id that replaces nothing."""
     if batch.key:
         return services.concurrent_pushes.request(f"{services.qualified_name(batch.key)} {batch.request}")
     names = {services.qualified_name(job.job_id) for job in batch.jobs if job.job_id is not None and not job.replace}

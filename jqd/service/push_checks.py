@@ -36,7 +36,7 @@ async def refuse_unset(services: Services, batch: Batch) -> Batch:
 
 
 def refuse_foreign(services: Services, batch: Batch) -> Batch:
-    """The same without jobs of types that a token is not for. Raises Denied for such that are to follow."""
+    """Return the batch without jobs of types that the token is not for. Raises Denied where such jobs are to follow."""
     own = {job.name for job in batch.jobs}
     for name in names_of(batch.jobs) - own:
         if not services.principal.can_access(services.qualified_name(name)):
@@ -149,7 +149,7 @@ def _parts(services: Services, jobtype: str) -> tuple[str, Handler | None, int]:
 
 
 def _without_places(batch: Batch, faults: Mapping[int, Fault]) -> Batch:
-    """`faults`: by place among the good jobs."""
+    """Return the batch without the jobs that have faults. `faults`: by place among the good jobs."""
     bad = {fault.place for fault in batch.refused}
     places = [place for place in range(batch.size) if place not in bad]
     items = _decoder.decode(batch.array)

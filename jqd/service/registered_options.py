@@ -51,7 +51,7 @@ class RegisteredOptions:
 
     def take_usual(self, usual: JobOptions) -> None:
         """Use these defaults where nothing is registered."""
-        self._usual = dict(usual.said())
+        self._usual = dict(usual.given())
         self.says_any = bool(self._usual or self._given)
 
     def others(self, said: Mapping[str, TypeOptions]) -> list[str]:
@@ -101,7 +101,7 @@ class RegisteredOptions:
         return setting.revision if setting else 0
 
     def says(self, jobtype: str, field: str) -> bool:
-        """Return whether that option of a jobtype is registered."""
+        """Return whether a registration set that option of a jobtype."""
         registered = self.known.get(jobtype)
         return registered is not None and getattr(registered.options, field) is not UNSET
 
@@ -122,13 +122,13 @@ class RegisteredOptions:
             if said.name not in known and not usual:
                 continue
             if said.name not in silent:
-                options = JobOptions(**usual | dict(known.get(said.name, NO_OPTIONS).said()))
-                given = attrgetter(*(field for field, _ in options.said()))
+                options = JobOptions(**usual | dict(known.get(said.name, NO_OPTIONS).given()))
+                given = attrgetter(*(field for field, _ in options.given()))
                 silent[said.name] = options, given, given(_NONE), found.setdefault(options, [])
             options, given, none, places = silent[said.name]
             if given(said) == none:
                 places.append(index)
-            elif any((left := options.without(said)).said()):
+            elif any((left := options.without(said)).given()):
                 found.setdefault(left, []).append(index)
         return [(options, places) for options, places in found.items() if places]
 
@@ -138,7 +138,7 @@ class RegisteredOptions:
         self.reserved.discard(setting.name)
         if not setting.is_deleted:
             read = self.known[setting.name] = _read(setting)
-            if any((given := read.options.of_jobs).said()):
+            if any((given := read.options.of_jobs).given()):
                 self._given[setting.name] = given
             if read.options.server_only:
                 self.reserved.add(setting.name)

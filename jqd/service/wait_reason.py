@@ -19,7 +19,7 @@ class Cause(enum.StrEnum):
     WORKERS_DOWN = "workers_down"
     SUSPECT = "suspect"
     LIMITED = "limited"
-    HELD_UP = "held_up"
+    NOT_READY = "not_ready"
     BEHIND = "behind"
     NEXT = "next"
     RUNNING = "running"

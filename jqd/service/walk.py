@@ -94,7 +94,7 @@ class Part(NamedTuple):
 
 
 class RecentFlows:
-    """The flows of which the next page, or part, may be asked for. One that is asked for again is made anew."""
+    """Keeps how far flows were walked, for the next page or part of each; a flow that was forgotten is walked anew."""
 
     def __init__(self, _: SettingTable, clock: Clock) -> None:
         self._clock = clock

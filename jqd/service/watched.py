@@ -41,7 +41,7 @@ class Watched:
         return True
 
     def ring(self) -> None:
-        """Let all of them look, now."""
+        """Wake all who watch the job."""
         for bell in list(self.bells):
             bell.set()
 

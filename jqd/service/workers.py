@@ -45,7 +45,7 @@ async def register(
 
     await services.workers.judge(spec.url, peer)
     worker = check()
-    if not services.workers.knows(worker):
+    if not services.workers.is_registered(worker):
         try:
             worker = await _save(services, check)
         except JournalRefused:
@@ -83,7 +83,7 @@ async def _save(services: Services, check: Callable[[], Worker]) -> Worker:
     def make() -> Mapping[tuple[str, str], bytes]:
         worker = check()
         checked.append(worker)
-        if services.workers.knows(worker):
+        if services.workers.is_registered(worker):
             return {}
         known = services.workers.get(worker.id)
         before = known.options if known is not None else {}

@@ -303,7 +303,7 @@ def decode_held(
     began = 0 if generation is None else decode_generation(keys, job_id, generation)[1]
     failed = 0 if tries is None else failed_attempts(keys, job_id, tries)
     last = None if tries is None else _last_try(keys, job_id, _bytes(tries))
-    snoozes, interruptions = (last.snoozes, last.interruptions) if last and last.meant_for >= began else (0, 0)
+    snoozes, interruptions = (last.snoozes, last.interruptions) if last and last.for_generation >= began else (0, 0)
     job = decode_job(keys, job_id, row, bare=bare)
     return Held(job, fence, attempt(job, failed + 1), began, snoozes, interruptions)
 

@@ -79,7 +79,7 @@ async def reserve(services: Services, jobs: int, size_bytes: int, *, retried: bo
     raise Overloaded(why if retried else f"nothing was taken: {why}", retry_after_s=int(wait_s) + 1)
 
 
-async def looked(services: Services) -> None:
+async def count_usage(services: Services) -> None:
     """Count the store before many reserve at once: else the first one counts it, and the others go by old numbers."""
     await _bounded(services, services.principal.tenant)
 

@@ -75,7 +75,7 @@ class Bucket:
         """Reserved by pushes that are not over; part of it may come back."""
 
     def wait_s(self, now_s: float) -> float:
-        """Return the seconds until it is out of debt."""
+        """Return the seconds until the bucket, which a large push overdrew, is filled up to 0 again."""
         self._level_s = min(BURST_S, self._level_s + now_s - self._at_s)
         self._at_s = now_s
         return max(0.0, -self._level_s)

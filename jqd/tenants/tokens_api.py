@@ -65,7 +65,7 @@ async def create(parts: ApiContext, request: Request) -> Response:
 
 
 async def derive(parts: ApiContext, request: Request) -> Response:
-    """Derive a token from the one that asks: for a shorter time, with the same rights or fewer. Whoever revokes that
+    """Derive a token from the one that asks, with the same rights or fewer. Whoever revokes that
     one revokes this one, too; only this answer shows it."""
     wanted = read_body(request, DerivedWanted) if request.body else DerivedWanted()
     return _made(request, await derive_token(parts.services, wanted))

@@ -48,7 +48,7 @@ class SortedSet:
         insort(self.rows, (score, member))
 
     def drop(self, member: bytes) -> bool:
-        """Whether it was there."""
+        """Remove a member; return whether it was there."""
         score = self.scores.pop(member, None)
         if score is None:
             return False
@@ -80,7 +80,7 @@ class Keyspace:
         self._random = random.Random(0)  # of ZRANDMEMBER; the same every time
 
     def image(self) -> dict[bytes, Value]:
-        """What a dump would hold now."""
+        """Return all keys and values, as a dump would hold them."""
         return _copied(self.keys)
 
     def load(self, image: Mapping[bytes, Value]) -> None:
@@ -378,7 +378,8 @@ ARRAYS = frozenset({"HMGET", "HKEYS", "HVALS", "HGETALL", "HSCAN", "LRANGE", "ZM
 
 
 def text(value: Text) -> bytes:
-    """As the server writes it: whole numbers without a point, others so that they are read back the same."""
+    """Return a number as the server writes it: whole ones without a point, others so that they are read back the
+    same."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, float) and (value % 1 or abs(value) >= WHOLE_MAX):  # of those without an end the rest is none
@@ -391,6 +392,6 @@ def _copied(keys: Mapping[bytes, Value]) -> dict[bytes, Value]:
 
 
 def _span(first: int, last: int, length: int) -> slice:
-    """Of both ends, either of which may count from behind."""
+    """Return the ends of a range, either of which may count from behind."""
     first = max(0, first + length if first < 0 else first)
     return slice(first, max(first, (last + length if last < 0 else last) + 1))

@@ -53,7 +53,7 @@ class Machine:
         return many if name in ARRAYS else one
 
     def run(self, library: Library, name: str, keyspace: Keyspace, key: bytes, arguments: tuple[Any, ...]) -> object:
-        """What the function answers, as a client reads it. Raises ScriptError."""
+        """Call a function; return what it answers, as a client reads it. Raises ScriptError."""
         loaded = self._loaded.get(library.digest)
         if loaded is None:
             loaded = self._loaded[library.digest] = self._load(library.source.partition("\n")[2].encode())
@@ -81,12 +81,12 @@ def machine() -> Machine:
 
 
 def _sent(word: Any) -> bytes:
-    """As a client sends it."""
+    """Return a word as a client sends it."""
     return word if isinstance(word, bytes) else word.encode() if isinstance(word, str) else text(word)
 
 
 def _read(answer: Any) -> object:
-    """As a client reads it: whole numbers, bytes, lists that end at their first nil, None."""
+    """Return an answer as a client reads it: whole numbers, bytes, lists that end at their first nil, None."""
     if isinstance(answer, bytes):
         return answer
     if answer is None or answer is False:

@@ -38,7 +38,7 @@ class Server:
         self._workers = 0
 
     def client(self) -> Client:
-        """A client of it."""
+        """Return a client of this daemon."""
         return Client(self.url)
 
     @contextmanager

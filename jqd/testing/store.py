@@ -27,7 +27,7 @@ LIBRARY: Library = shipped()
 
 
 class Server:
-    """What all clients share."""
+    """The data of one acted server, which all its clients share."""
 
     def __init__(self) -> None:
         self.keyspace = Keyspace()
@@ -56,7 +56,7 @@ class Client:
         self._clock = clock
 
     async def reach(self) -> None:
-        """Raises StoreAway."""
+        """Raise StoreAway where the acted server is away."""
         await trio.lowlevel.checkpoint()
         if self.away is not None:
             raise StoreAway(f"the store does not answer: {self.away}")
@@ -75,7 +75,7 @@ class Client:
         return self.call_now(name, *arguments)
 
     def call_now(self, name: str, *arguments: Any) -> object:
-        """The same at once, whoever answers."""
+        """As `call`, without waiting."""
         try:
             return self.server.run(name, self._keys, (self._clock.wall_ms(), *arguments))
         except ScriptError as error:
@@ -109,7 +109,7 @@ class FakeStore(Store):
         super().__init__(self.config, self.keys, self.client, self.client)
 
     def another_client(self) -> Self:
-        """Of the same server."""
+        """Return one more client of the same server."""
         other = copy.copy(self)
         FakeStore.__init__(other, self.clock, self.config, self.server)
         other.durable, other.away = self.durable, self.away
@@ -126,13 +126,13 @@ class FakeStore(Store):
 
     @property
     def places(self) -> Places:
-        """What lies where on its server."""
+        """Return what lies where on the server."""
         return Places(self.server.keyspace, self.keys)
 
     # ------------------------------------------------------------ what may happen to a server
 
     def image(self) -> Mapping[bytes, Value]:
-        """What a dump would hold now."""
+        """Return all keys and values of the server, as a dump would hold them."""
         return self.server.keyspace.image()
 
     def load(self, image: Mapping[bytes, Value]) -> None:

@@ -18,18 +18,18 @@ QUANTA = 4  # what goes ahead is asked for in quarters: a request for each job t
 class _Speed:
     """Jobs of one jobtype that ended in a second while there were any."""
 
-    __slots__ = ("busy_s", "ended", "in_hand", "rate", "since_s")
+    __slots__ = ("busy_s", "ended", "in_flight", "rate", "since_s")
 
     def __init__(self) -> None:
-        self.in_hand = self.ended = 0
+        self.in_flight = self.ended = 0
         self.rate = self.busy_s = self.since_s = 0.0
 
     def count(self, come: int, gone: int, ended: int, now_s: float) -> None:
         """`ended`: those of `gone` that ran."""
-        if self.in_hand:
+        if self.in_flight:
             self.busy_s += now_s - self.since_s
         self.since_s = now_s
-        self.in_hand += come - gone
+        self.in_flight += come - gone
         self.ended += ended
         if self.busy_s >= SAMPLE_S:
             sample = self.ended / self.busy_s
@@ -44,7 +44,7 @@ class Ahead:
         self._speeds: dict[str, _Speed] = {}
         self._none_until_s = float("-inf")
 
-    def came(self, jobtype: str, jobs: int, now_s: float) -> None:
+    def arrived(self, jobtype: str, jobs: int, now_s: float) -> None:
         self._speeds.setdefault(jobtype, _Speed()).count(jobs, 0, 0, now_s)
 
     def ended(self, jobtype: str, now_s: float, *, ran: bool = True) -> None:
@@ -58,7 +58,7 @@ class Ahead:
     def window(self, slots: int, now_s: float) -> int:
         """Return how many jobs may be here, those that run included."""
         for jobtype in [
-            name for name, speed in self._speeds.items() if not speed.in_hand and now_s - speed.since_s > MEMORY_S
+            name for name, speed in self._speeds.items() if not speed.in_flight and now_s - speed.since_s > MEMORY_S
         ]:
             del self._speeds[jobtype]
         if now_s < self._none_until_s or not self._speeds:

@@ -166,7 +166,7 @@ class AsyncioLoop:
 
     def _post(self, item: Item, told: bytes, is_outcome: bool) -> None:
         with suppress(trio.RunFinishedError):  # the worker's loop has ended: nobody is left to tell
-            self._outbox.tell(item, told, is_outcome)
+            self._outbox.deliver(item, told, is_outcome)
 
 
 def is_cancelled() -> bool:

@@ -21,7 +21,7 @@ from jqd.worker.attempt_output import SUCCESS_LOG_BYTES_MAX, AttemptOutput
 from jqd.worker.batch import Item
 from jqd.worker.context import Cancelled, Context, Failed, Retry, Snooze, at_work
 from jqd.worker.job import Loop
-from jqd.worker.job_log import JobLog, who
+from jqd.worker.job_log import JobLog, job_fields
 from jqd.worker.parameters import Parameters
 from jqd.worker.refusal import RETRY_AFTER_S
 
@@ -149,15 +149,15 @@ class Attempts:
 
     def _voice(self, item: Item) -> AttemptOutput:
         spoke = None if self._spoke is None else partial(self._spoke, item)
-        return AttemptOutput(spoke, lambda line: self._message_of.info(line, **who(item)))
+        return AttemptOutput(spoke, lambda line: self._message_of.info(line, **job_fields(item)))
 
     def encoded(self, item: Item, result: Any) -> bytes:
         """Return the outcome of a function that returned. Raises Unsendable; then no follower is pushed."""
-        codec, voice = item.batch.codec, item.voice
-        jobs = self.follows(voice, codec) if voice is not None and voice.follows else ()
+        codec, output = item.batch.codec, item.output
+        jobs = self.follows(output, codec) if output is not None and output.follows else ()
         if not item.job.keep_result:
             result = None  # nobody looks at it: it may have any size and kind
-        log_from, log = voice.log(SUCCESS_LOG_BYTES_MAX) if voice is not None else (0, "")
+        log_from, log = output.log(SUCCESS_LOG_BYTES_MAX) if output is not None else (0, "")
         told = wire.Success(item.job_id, self._now(), result, jobs, log=log, log_from=log_from)
         try:
             body = codec.encode(told)
@@ -178,11 +178,11 @@ class Attempts:
             wire.Success(item.job_id, self._now(), None, jobs, size)
         )  # its daemon says what becomes of it
 
-    def follows(self, voice: AttemptOutput, codec: wire.Codec) -> Sequence[Mapping[str, Any]]:
+    def follows(self, output: AttemptOutput, codec: wire.Codec) -> Sequence[Mapping[str, Any]]:
         """Return the followers as the codec needs them: packed values cannot stand in JSON."""
         if codec is wire.MSGPACK:
-            return voice.follows
-        return [msgpack.decode(msgpack.encode(told)) for told in voice.follows]
+            return output.follows
+        return [msgpack.decode(msgpack.encode(told)) for told in output.follows]
 
     def returned(self, item: Item, body: bytes) -> bytes:
         self.lines.succeeded(item)
@@ -265,8 +265,8 @@ class Attempts:
         if why:
             message += f" (its error value {why})"
             error = f"a value of type {type(error).__name__}"
-        voice = item.voice
-        log_from, log = voice.log() if voice is not None else (0, "")
+        output = item.output
+        log_from, log = output.log() if output is not None else (0, "")
         told = wire.Failure(item.job_id, self._now(), reason, should_retry, error, message, retry_after, status)
         told.log, told.log_from = log, log_from
         return codec.encode(told)
@@ -276,7 +276,7 @@ class Attempts:
 
 
 def _which(item: Item) -> dict[str, object]:
-    return {**who(item), "of": max(item.job.max_retry + 1, item.job.attempt)}
+    return {**job_fields(item), "of": max(item.job.max_retry + 1, item.job.attempt)}
 
 
 def _name(error: BaseException) -> str:

@@ -102,7 +102,7 @@ class AttemptOutput:
         if self._spoke is not None:
             self._spoke()
 
-    def tell(self, line: str) -> None:
+    def log_line(self, line: str) -> None:
         """Keep a line, and put it into the worker's log."""
         if self._write is not None:
             self._write(line)
@@ -112,7 +112,7 @@ class AttemptOutput:
         """Log the lines that this piece of print completes. A line without an end is cut."""
         *lines, self._part = (self._part + text).split("\n")
         for line in lines:
-            self.tell(line)
+            self.log_line(line)
         if len(self._part) >= OUTPUT_BYTES_MAX:
             self.over()
 
@@ -124,4 +124,4 @@ class AttemptOutput:
     def over(self) -> None:
         if self._part:
             last, self._part = self._part, ""
-            self.tell(last)
+            self.log_line(last)

@@ -25,11 +25,11 @@ class Item:
         "is_told",
         "job",
         "job_id",
+        "output",
         "span",
         "speaks",
         "stop",
         "timeout_s",
-        "voice",
     )
 
     def __init__(self, batch: "Batch", job: JobIn, function: Declared) -> None:
@@ -46,8 +46,8 @@ class Item:
         self.begun_s: float | None = None
         """When it began, monotonic, where whoever runs it says so."""
         self.speaks: Callable[[Item], AttemptOutput] | None = None
-        """Makes its voice when it is needed: few jobs say anything."""
-        self.voice: AttemptOutput | None = None
+        """Makes its output when it is needed: few jobs say anything."""
+        self.output: AttemptOutput | None = None
         """What its attempt says beside its outcome, as soon as there is any."""
         self.span: Attempt | None = None
         """Of its attempt, where attempts are traced."""
@@ -57,9 +57,9 @@ class Item:
         """Stops its function, while it runs, where a function can be stopped: a plain one in a thread cannot."""
 
     def speak(self) -> AttemptOutput:
-        if self.voice is None:
-            self.voice = AttemptOutput() if self.speaks is None else self.speaks(self)
-        return self.voice
+        if self.output is None:
+            self.output = AttemptOutput() if self.speaks is None else self.speaks(self)
+        return self.output
 
     def begin(self) -> bool:
         """Take the item out of its batch's `waiting`, to run it, cancel it or hand it back. Returns True for one caller
@@ -78,7 +78,7 @@ class Item:
 
     @property
     def is_over(self) -> bool:
-        """Return whether it will never begin: a queue then lets it go, as it may be big."""
+        """Return whether the job will never begin: a queue then lets it go, as it may be big."""
         return self.batch.gone or self not in self.batch.waiting
 
 

@@ -49,7 +49,7 @@ class Child:
         self._stream = stream
         self._items: dict[int, Item] = {}
         self._outgoing = frames.Outgoing()
-        self._tell = self._outgoing.tell
+        self._send = self._outgoing.send
         self._clock = SystemClock()
         self._attempts = Attempts(self._clock, self._spoke)
         self._token = trio.lowlevel.current_trio_token()
@@ -97,9 +97,9 @@ class Child:
             jobs = chosen(app.jobs, begin.only)
             trace_attempts()
         except ConfigError as error:
-            self._tell(frames.Broken(str(error)))
+            self._send(frames.Broken(str(error)))
             return App()
-        self._tell(frames.Ready([frames.Declaration(job.name, job.loop, dict(job.declared)) for job in jobs.values()]))
+        self._send(frames.Ready([frames.Declaration(job.name, job.loop, dict(job.declared)) for job in jobs.values()]))
         return app
 
     async def _serve(self, app: App) -> None:
@@ -132,12 +132,12 @@ class Child:
         self._is_passing_on = False
         for item in list(self._speakers):
             self._speakers.pop(item, None)
-            voice, batch = item.voice, item.batch
-            if voice is None or item.ended or not isinstance(batch, Errand):
+            output, batch = item.output, item.batch
+            if output is None or item.ended or not isinstance(batch, Errand):
                 continue
-            fresh = voice.output.fresh() if voice.output is not None else (0, "")
-            far, voice.far = voice.far, None
-            self._tell(frames.Spoke(batch.key, *fresh, far is not None, *(far or (None, ""))))
+            fresh = output.output.fresh() if output.output is not None else (0, "")
+            far, output.far = output.far, None
+            self._send(frames.Spoke(batch.key, *fresh, far is not None, *(far or (None, ""))))
 
     def _tasks(self) -> str:
         tasks = [item for item in list(self._items.values()) if item.function.loop is not None]
@@ -145,7 +145,7 @@ class Child:
 
     def _ended(self, key: int, outcome: bytes) -> None:
         del self._items[key]
-        self._tell(frames.Ended(key, outcome))
+        self._send(frames.Ended(key, outcome))
 
     def _stop(self, told: frames.Stop) -> None:
         item = self._items.get(told.key)

@@ -71,7 +71,7 @@ class Context:
         return self.of.cancelled
 
     @property
-    def voice(self) -> AttemptOutput:
+    def output(self) -> AttemptOutput:
         return self.of.speak()
 
     def progress(self, done: float | None = None, message: str = "") -> None:
@@ -81,11 +81,11 @@ class Context:
         """
         if done is not None and not 0 <= done <= 1:
             raise ValueError(f"progress goes from 0 to 1; got {done!r}")
-        self.voice.set_progress(done, message[:PROGRESS_LENGTH_MAX])
+        self.output.set_progress(done, message[:PROGRESS_LENGTH_MAX])
 
     def log(self, message: str) -> None:
         """A line for the worker's log, with the job's id and name. It is kept with the attempt if that fails."""
-        self.voice.tell(message)
+        self.output.log_line(message)
 
     def push(self, job: Follower[P], /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Let a job follow this one: it exists exactly when this one's success counts.
@@ -95,7 +95,7 @@ class Context:
         If this job runs twice, only followers of the success that counts exist. Raises ValueError for more than 500.
         A job that does not depend on this one's success is pushed with its own `push`.
         """
-        follows = self.voice.follows
+        follows = self.output.follows
         if len(follows) == FOLLOWERS_MAX:
             raise ValueError(f"{FOLLOWERS_MAX} jobs follow job {self.job_id} already; let one of them push the others")
         follows.append(job.following(*args, **kwargs))

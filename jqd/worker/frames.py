@@ -100,7 +100,7 @@ class Outgoing:
         self._more = trio.Event()
         self._is_all = False
 
-    def tell(self, message: ToProcess | ToFront) -> None:
+    def send(self, message: ToProcess | ToFront) -> None:
         self._out.append(frame(message))
         self._more.set()
 

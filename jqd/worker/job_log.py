@@ -9,7 +9,7 @@ import sys
 import trio
 
 from jqd.domain.clock import Clock
-from jqd.domain.log import get_logger, tells_all
+from jqd.domain.log import get_logger, logs_debug
 from jqd.worker.batch import Item
 
 LINES_PER_S = 20  # jobs that begin: more than one reads, and at most some hundred microseconds a second
@@ -30,16 +30,16 @@ class JobLog:
         if (second := int(now_s)) != self._second:
             self._second, self._told = second, 0
             # Asked once a second: it takes as long as a small job.
-            self._most = sys.maxsize if tells_all() else LINES_PER_S
+            self._most = sys.maxsize if logs_debug() else LINES_PER_S
         self._told += 1
         item.is_told = self._told <= self._most
         if item.is_told:
-            self._log.info("worker.job_started", **who(item))
+            self._log.info("worker.job_started", **job_fields(item))
 
     def succeeded(self, item: Item) -> None:
         if item.is_told:
             ms = round((self._clock.mono_s() - (item.begun_s or 0.0)) * 1000)
-            self._log.info("worker.job_succeeded", **who(item), ms=ms)
+            self._log.info("worker.job_succeeded", **job_fields(item), ms=ms)
         else:
             self._untold += 1
 
@@ -57,5 +57,5 @@ class JobLog:
             self.count()
 
 
-def who(item: Item) -> dict[str, object]:
+def job_fields(item: Item) -> dict[str, object]:
     return {"job_id": item.job_id, "name": item.job.name, "attempt": item.job.attempt}

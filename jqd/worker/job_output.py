@@ -27,7 +27,7 @@ class JobHandler(logging.Handler):
             self._log.log(record.levelno, message, logger=record.name, **fields)
             if job is not None:
                 lines = [f"{record.levelname} {record.name}: {message}", str(fields.get("exception", ""))]
-                job.voice.write("\n".join(filter(None, lines)))
+                job.output.write("\n".join(filter(None, lines)))
         except Exception:  # noqa: BLE001 - a line that cannot be written must not fail the job that logs it
             self.handleError(record)
 
@@ -47,7 +47,7 @@ class Printed:
             return self._stream.write(text)
         token = at_work.set(None)  # the log itself may write to this stream
         try:
-            job.voice.printed(text)
+            job.output.printed(text)
         finally:
             at_work.reset(token)
         return len(text)

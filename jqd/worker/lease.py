@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Outcome(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """As POST /v1/outcomes takes it."""
+    """One outcome in the body of `POST /v1/outcomes`."""
 
     job_id: str
     lease_id: str = ""
@@ -71,7 +71,7 @@ class Running(Protocol):
         """Stop a job that is unwanted, if it runs here."""
 
     def printed(self, job_id: str) -> Output | None:
-        """Return what that job prints, where the lease is to send that."""
+        """Return what the job prints, where the lease is to send it to those who follow the job."""
 
 
 class NoLease(Exception):
@@ -259,7 +259,7 @@ class Lease:
             self._drop(job_id)
 
     def _lines(self, job_id: str) -> dict[str, object]:
-        """What it has printed since those know it who follow it."""
+        """Return what the job has printed since those who follow it last got lines."""
         output = self.batch.printed(job_id) if self.batch is not None and job_id in self._followed else None
         if output is None:
             return {}

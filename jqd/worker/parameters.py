@@ -61,7 +61,7 @@ class Parameters:
 
     @property
     def may_be_left_out(self) -> bool:
-        """Whether its first parameter has a default."""
+        """Return whether the first parameter of the function has a default."""
         return bool(self._parameters) and self._parameters[0].default is not Parameter.empty
 
     def pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes | None:

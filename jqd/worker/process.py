@@ -19,7 +19,7 @@ import trio
 from jqd.domain.job import NIL
 from jqd.worker import frames
 from jqd.worker.batch import Item
-from jqd.worker.programs import Programs, text_of, told_with
+from jqd.worker.programs import Programs, text_of, with_output
 from jqd.worker.wire import JSON
 
 READ_BYTES = 1 << 16
@@ -78,7 +78,7 @@ class Process:
         self._emptied = trio.Event()
         self._child, self._stream, self._heard, self._spoke = child, stream, heard, spoke
         self._outgoing = frames.Outgoing()
-        self.tell = self._outgoing.tell
+        self.send = self._outgoing.send
         self._where: tuple[str, str | None] = ("", None)
 
     @property
@@ -121,13 +121,13 @@ class Process:
         """Have the process run the item. `where`: the daemon that takes jobs that the item pushes."""
         if where != self._where:
             self._where = where
-            self.tell(frames.Where(*where))
+            self.send(frames.Where(*where))
         self.given += 1
         grace_s = 0.0 if self.kind == "plain" else GRACE_S
         held = Held(self.given, item, trio.current_time() + item.timeout_s + grace_s, is_trial=is_trial)
         self.held[held.key] = held
         job = msgspec.structs.replace(item.job, argument=NO_ARGUMENT)
-        self.tell(frames.Run(held.key, item.batch.codec is JSON, job, bytes(item.job.argument)))
+        self.send(frames.Run(held.key, item.batch.codec is JSON, job, bytes(item.job.argument)))
         return held
 
     def stop(self, held: Held) -> None:
@@ -135,7 +135,7 @@ class Process:
         if self.kind == "plain" and not held.item.cancelled:
             self.kill()
         else:
-            self.tell(frames.Stop(held.key, held.item.cancelled))
+            self.send(frames.Stop(held.key, held.item.cancelled))
 
     def bring_in(self) -> None:
         """Keep what its programs have printed, before the front ends jobs in its place."""
@@ -210,7 +210,7 @@ class Process:
                 self._emptied = trio.Event()
             if held is not None:
                 printed, codec = held.printed, held.item.batch.codec
-                self._heard(self, held, told_with(message.outcome, printed, codec) if printed else message.outcome)
+                self._heard(self, held, with_output(message.outcome, printed, codec) if printed else message.outcome)
         elif isinstance(message, frames.Spoke):
             held = self.held.get(message.key)
             if held is not None:
@@ -223,11 +223,11 @@ class Process:
         return next(iter(self.held.values())) if len(self.held) == 1 else None
 
     def _receive(self, item: Item, message: frames.Spoke) -> None:
-        voice = item.speak()
+        output = item.speak()
         if message.lines:
-            voice.write(message.lines, message.missed)
+            output.write(message.lines, message.missed)
         if message.is_farther:
-            voice.set_progress(message.done, message.message)
+            output.set_progress(message.done, message.message)
         self._spoke(item)
 
     def _kill_group(self) -> None:
@@ -254,9 +254,9 @@ def start_process(begin: frames.Begin, heard: Heard, spoke: Callable[[Item], Non
             os.close(prints)
             raise NotStarted(f"no process can be started: {error}") from error
     process = Process(child, trio.SocketStream(trio.socket.from_stdlib_socket(ours)), prints, heard, spoke)
-    process.tell(begin)
+    process.send(begin)
     nursery.start_soon(process.live)
-    nursery.start_soon(process.programs.hear)
+    nursery.start_soon(process.programs.receive)
     return process
 
 

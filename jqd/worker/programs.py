@@ -93,7 +93,7 @@ class Programs:
         self._fd, self._at_work = fd, at_work
         self._is_open = True
 
-    async def hear(self) -> None:
+    async def receive(self) -> None:
         """Read until nobody is left who may print; a program may outlive its process."""
         try:
             while self.take():
@@ -126,7 +126,7 @@ def text_of(printed: bytearray) -> str:
     return printed.decode("utf-8", "replace").rstrip("\n")
 
 
-def told_with(outcome: bytes, printed: bytearray, codec: Codec) -> bytes:
+def with_output(outcome: bytes, printed: bytearray, codec: Codec) -> bytes:
     """Return the outcome with that at the end of its log, if the attempt succeeded or failed."""
     decode = msgspec.msgpack.decode if codec is MSGPACK else msgspec.json.decode
     given: dict[str, Raw] = decode(outcome, type=dict[str, Raw])

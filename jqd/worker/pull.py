@@ -101,8 +101,8 @@ class Puller:
         return free if process_pool is None else min(free, process_pool.free(jobtype))
 
     def _wanted(self) -> int:
-        in_hand = self._service.jobs_in_hand
-        return self._ahead.wanted(self._free() + in_hand, in_hand + self._coming, self._clock.mono_s())
+        in_flight = self._service.jobs_in_flight
+        return self._ahead.wanted(self._free() + in_flight, in_flight + self._coming, self._clock.mono_s())
 
     async def _lease(self, place: Registration, wanted: int) -> _Leased | None:
         asked = {"worker_id": place.worker_id, "max_jobs": min(wanted, REPORT_JOBS_MAX), "heartbeat": self._silence_s}
@@ -148,18 +148,18 @@ class Puller:
             nursery.cancel_scope.cancel()
 
     def _sorted(self, jobs: Sequence[JobIn]) -> tuple[list[JobIn], list[JobIn]]:
-        """Return the jobs of a lease that may stay here, if only for their turn, and those that go back untried: too
-        many for their jobtype, or their last attempt and not to begin at once."""
+        """Return the jobs of a lease that this worker keeps, and those that go back untried: too many of their type,
+        or jobs whose last attempt it is and that cannot begin at once."""
         service, now_s, jobtype = self._service, self._clock.mono_s(), jobs[0].name
-        begin, in_hand = max(0, self._free(jobtype)), service.jobs_in_hand
-        self._ahead.came(jobtype, 0, now_s)
-        room = max(begin, self._ahead.window(self._free() + in_hand, now_s) - in_hand)
+        begin, in_flight = max(0, self._free(jobtype)), service.jobs_in_flight
+        self._ahead.arrived(jobtype, 0, now_s)
+        room = max(begin, self._ahead.window(self._free() + in_flight, now_s) - in_flight)
         kept, back = list(jobs[:begin]), list(jobs[room:])
         for job in jobs[begin:room]:
             (back if job.attempt > job.max_retry else kept).append(job)
         if len(back) > len(jobs[room:]):
             self._ahead.rest(now_s)
-        self._ahead.came(jobtype, len(kept), now_s)
+        self._ahead.arrived(jobtype, len(kept), now_s)
         return kept, back
 
     async def _wait_freed(self, seconds: float) -> None:

@@ -280,7 +280,7 @@ async def _drain(service: Service, signalled: ShutdownSignals, drain_s: float) -
     service.refuse("this worker is stopping")
     if service.batches:
         log.info(
-            "worker.draining", jobs=service.jobs_in_hand, waits_for=service.at_work(), drain_s=drain_s, next=DRAINING
+            "worker.draining", jobs=service.jobs_in_flight, waits_for=service.at_work(), drain_s=drain_s, next=DRAINING
         )
     with trio.move_on_after(drain_s):
         async with trio.open_nursery() as nursery:
@@ -288,9 +288,9 @@ async def _drain(service: Service, signalled: ShutdownSignals, drain_s: float) -
             nursery.start_soon(_then_cancel, signalled.now.wait, nursery)
             while True:
                 await trio.sleep(DRAINING_EVERY_S)
-                log.info("worker.draining", jobs=service.jobs_in_hand, waits_for=service.at_work(), next=DRAINING)
+                log.info("worker.draining", jobs=service.jobs_in_flight, waits_for=service.at_work(), next=DRAINING)
     if service.batches:
-        jobs, running_on = service.jobs_in_hand, service.hand_back("this worker is stopping")
+        jobs, running_on = service.jobs_in_flight, service.hand_back("this worker is stopping")
         log.warning("worker.handed_back", jobs=jobs, running_on=running_on, next=HANDED_BACK)
         with trio.move_on_after(CLOSE_S):
             await service.wait_idle()

@@ -101,7 +101,7 @@ class Service:
         """What runs the functions, where that is this process."""
         self._executor = executor or InProcess(self.attempts, concurrency=self._config.concurrency, clock=self._clock)
         self._log = get_logger("worker")
-        self._in_hand: set[Batch] = set()
+        self._in_flight: set[Batch] = set()
         self._idle = trio.Event()
         self._idle.set()
         self._refusing: str | None = None
@@ -138,12 +138,12 @@ class Service:
 
     @property
     def batches(self) -> int:
-        return len(self._in_hand)
+        return len(self._in_flight)
 
     @property
-    def jobs_in_hand(self) -> int:
+    def jobs_in_flight(self) -> int:
         """Return how many jobs of present batches have no outcome yet."""
-        return sum(batch.left for batch in self._in_hand)
+        return sum(batch.left for batch in self._in_flight)
 
     @property
     def room(self) -> int:
@@ -153,7 +153,7 @@ class Service:
     @property
     def free(self) -> int:
         """Return how many jobs may begin at once; below 0: so many wait."""
-        return self._config.concurrency - self.jobs_in_hand - self._executor.orphans
+        return self._config.concurrency - self.jobs_in_flight - self._executor.orphans
 
     async def wait_idle(self) -> None:
         await self._idle.wait()
@@ -165,7 +165,7 @@ class Service:
         """
         self._executor.drain()
         running_on = 0
-        for item in [item for batch in self._in_hand for item in batch.items if not item.ended]:
+        for item in [item for batch in self._in_flight for item in batch.items if not item.ended]:
             begun = not item.begin()
             codec = item.batch.codec
             item.batch.put(item, self.attempts.refused(codec, item.job_id, why, retry_after=RETRY_AFTER_S, begun=begun))
@@ -198,13 +198,13 @@ class Service:
         """The jobs that have begun, by id and name, and since when they are here."""
         now_s = self._clock.mono_s()
         items = [
-            item for batch in self._in_hand for item in batch.items if not item.ended and item not in batch.waiting
+            item for batch in self._in_flight for item in batch.items if not item.ended and item not in batch.waiting
         ]
         return named([(item, now_s - item.batch.arrived_s) for item in items]) or "no job that has begun"
 
     def tasks(self) -> str:
         """The async jobs that have begun, by id and name. From any thread."""
-        items = [item for batch in list(self._in_hand) for item in list(batch.items)]
+        items = [item for batch in list(self._in_flight) for item in list(batch.items)]
         tasks = [item for item in items if item.function.loop is not None and not item.ended]
         return ", ".join(f"{item.job_id} ({item.job.name})" for item in tasks if item not in item.batch.waiting)
 
@@ -236,8 +236,8 @@ class Service:
 
     async def run(self, batch: Batch, taken: BatchIn, room: int, receive: Receive, send: Send) -> None:
         """Run the jobs of a batch, at most `room`, until all have ended, or `receive` says that nobody waits for it."""
-        self._in_hand.add(batch)
-        if len(self._in_hand) == 1:
+        self._in_flight.add(batch)
+        if len(self._in_flight) == 1:
             self._idle = trio.Event()
         try:
             async with trio.open_nursery() as nursery:
@@ -248,8 +248,8 @@ class Service:
         finally:
             batch.gone = True
             self._executor.forget(batch)
-            self._in_hand.discard(batch)
-            if not self._in_hand:
+            self._in_flight.discard(batch)
+            if not self._in_flight:
                 self._idle.set()
 
     def _expect_signed(self, headers: dict[bytes, str], body: bytes) -> None:
@@ -343,7 +343,7 @@ class Service:
             raise Refusal(503, "Not signed", NOT_SIGNED)
         self._expect_signed(headers, b"")
         self._executor.drain()  # jobs that have ended by now are not cancelled
-        batches = [batch for batch in self._in_hand if batch_id is None or batch.batch_id in ("", batch_id)]
+        batches = [batch for batch in self._in_flight if batch_id is None or batch.batch_id in ("", batch_id)]
         found = [i for batch in batches for i in batch.items if i.job_id in wanted and not i.ended]
         self._signed.take(_by_name(headers), self._clock.mono_s())  # found or not: the job may come back
         if not found:
@@ -359,7 +359,7 @@ class Service:
             status="refusing" if reason else "ok",
             reason=reason,
             jobs=list(self._jobs),
-            batches=len(self._in_hand),
+            batches=len(self._in_flight),
             concurrency=self._config.concurrency,
             room=self.room,
             stuck=len(self._executor.stuck()),

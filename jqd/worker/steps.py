@@ -290,10 +290,7 @@ def after(*jobs: Ref[R]) -> Pushed[R]: ...
 @overload
 def after(*jobs: Ref[Any] | str) -> Pushed[Any]: ...
 def after(*jobs: Ref[Any] | str) -> Pushed[Any]:
-    """What is to come once these jobs have ended, whoever pushed them: `after(ref, "its-id").then(total.s())`.
-
-    Their results are those that they keep: of a job without `keep_result` there is None.
-    """
+    """Begin a flow behind jobs that were pushed, whoever pushed them: `after(ref, "its-id").then(total.s())`."""
     if not jobs:
         raise ValueError("after(…) names at least one job")
     return Pushed(tuple(_ref(job) if isinstance(job, str) else job for job in jobs))

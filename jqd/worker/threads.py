@@ -29,7 +29,7 @@ class Outbox:
         self._told: deque[tuple[Item, bytes, bool]] = deque()  # the last: whether it is the outcome
         self._signalled = False
 
-    def tell(self, item: Item, told: bytes, is_outcome: bool) -> None:
+    def deliver(self, item: Item, told: bytes, is_outcome: bool) -> None:
         """Put one in, from any thread. Raises trio.RunFinishedError when nobody is left to read it."""
         # Append first, look second; the drain clears the flag first and empties second. So either the drain that is
         # under way sees an outcome, or the outcome starts another drain.
@@ -119,7 +119,13 @@ class ThreadPool:
         self._queued_max = 2 * self._queue.qsize() + SPARE_ITEMS
 
     def _loop(self, number: int) -> None:
-        take, run, mono_s, begun, tell = self._queue.get, self._run, self._clock.mono_s, self._begun, self._outbox.tell
+        take, run, mono_s, begun, deliver = (
+            self._queue.get,
+            self._run,
+            self._clock.mono_s,
+            self._begun,
+            self._outbox.deliver,
+        )
         try:
             while (item := take()) is not None:
                 if item.batch.gone or not item.begin():
@@ -128,10 +134,10 @@ class ThreadPool:
                 self._nows[number] = (item, now_s)
                 item.begun_s = now_s
                 if now_s - item.batch.arrived_s > NOTE_S:
-                    tell(item, begun(item), False)
+                    deliver(item, begun(item), False)
                 outcome = run(item)
                 self._nows[number] = None
-                tell(item, outcome, True)
+                deliver(item, outcome, True)
                 del item, outcome  # not held any longer: a result may be big
         except trio.RunFinishedError:
             return  # the worker's loop has ended: nobody is left to tell

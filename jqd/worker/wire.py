@@ -184,7 +184,7 @@ def codec_of(content_type: str) -> Codec | None:
 
 
 def culprit(codec: Codec, value: Any) -> str:
-    """What in a value cannot be encoded, and where: `result["rows"][2] of type Decimal`. For a value that cannot."""
+    """Return which part of a value cannot be encoded: `result["rows"][2] of type Decimal`. For a value that cannot."""
     where = "result"
     for _ in range(DEPTH_LOOKED_MAX):
         if isinstance(value, dict):

@@ -1,6 +1,6 @@
 """What a worker reports to its daemons: its registration and the progress of its jobs; and what troubles it.
 
-    job.progress(…) ──▶ the item's voice ──▶ beats ──POST /v1/jobs/{id}/heartbeat──▶ the store, for all daemons to show
+    job.progress(…) ──▶ the item's output ──▶ beats ──POST /v1/jobs/{id}/heartbeat──▶ the store, for all daemons to show
     what it prints ───▶
 
 That is the call that workers have which pull their jobs: at most one a second for each job, one request at a time. What
@@ -58,22 +58,22 @@ class ProgressReporter:
             asked, now_s = 0, trio.current_time()
             for item in list(self._items):
                 self._items.pop(item, None)
-                voice = item.voice
-                if voice is None or item.ended:
+                output = item.output
+                if output is None or item.ended:
                     continue
-                if voice.output is not None:
+                if output.output is not None:
                     self._items[item] = None  # somebody may begin to watch it at any time; behind those of this round
-                is_due = now_s - voice.asked_s >= ASK_S and asked < ASKS_MAX
-                lines = _lines(voice)
-                if voice.far is not None or (voice.output is not None and (lines is not None or is_due)):
-                    asked += voice.far is None and lines is None
-                    voice.asked_s = now_s
-                    await self._send_lines(item, voice, lines or (0, ""))
+                is_due = now_s - output.asked_s >= ASK_S and asked < ASKS_MAX
+                lines = _lines(output)
+                if output.far is not None or (output.output is not None and (lines is not None or is_due)):
+                    asked += output.far is None and lines is None
+                    output.asked_s = now_s
+                    await self._send_lines(item, output, lines or (0, ""))
 
-    async def _send_lines(self, item: Item, voice: AttemptOutput, lines: tuple[int, str]) -> None:
+    async def _send_lines(self, item: Item, output: AttemptOutput, lines: tuple[int, str]) -> None:
         fields: dict[str, Any] = {"lease_id": item.batch.lease_id}
-        if (far := voice.far) is not None:
-            voice.far = None
+        if (far := output.far) is not None:
+            output.far = None
             fields |= {"message": far[1]} | ({} if far[0] is None else {"progress": far[0]})
         if lines[1]:
             fields |= {"log_from": lines[0], "log": lines[1]}
@@ -93,7 +93,7 @@ class ProgressReporter:
                 trouble = ""  # the daemon of another store, perhaps
                 continue
             if answer.status_code == 200:
-                voice.log_end = _log_end(answer.content)
+                output.log_end = _log_end(answer.content)
             trouble = "" if answer.status_code in (200, *GONE) else f"{place.daemon} answers {answer.status_code}"
             break
         if trouble and trouble != self._trouble:
@@ -101,11 +101,11 @@ class ProgressReporter:
         self._trouble = trouble
 
 
-def _lines(voice: AttemptOutput) -> tuple[int, str] | None:
+def _lines(output: AttemptOutput) -> tuple[int, str] | None:
     """Return the lines that listeners do not know yet; None: nobody listens, or nothing is new."""
-    if voice.log_end is None or voice.output is None:
+    if output.log_end is None or output.output is None:
         return None
-    lines = voice.output.since(voice.log_end)
+    lines = output.output.since(output.log_end)
     return lines if lines[1] else None
 
 

@@ -115,7 +115,7 @@ class FakeControl:
     def owes(self, tenant: str) -> bool:
         return self.shelves[tenant] > 0
 
-    def owed_told(self, tenant: str) -> str | None:
+    def owed_text(self, tenant: str) -> str | None:
         return f"what follows {self.owed(tenant)} jobs of {tenant} waits" if self.owes(tenant) else None
 
     def settled(self, where: Collection[int]) -> bool:
@@ -139,7 +139,7 @@ class FakeControl:
     def seen(self, worker_id: str) -> Mapping[str, WorkerHealth]:
         return {"fake": self.views.get(worker_id, WELL)}
 
-    async def in_hand(self, sysid: str) -> int | None:
+    async def in_flight(self, sysid: str) -> int | None:
         await trio.lowlevel.checkpoint()
         return self.held.get(sysid, 0)
 
@@ -158,12 +158,12 @@ class FakeControl:
         return await self.wait_caught_up(Lane.JOBS, self._journal.end, timeout_s, ())
 
     @contextmanager
-    def heard(self, hear: Callable[[Sequence[Row]], None]) -> Iterator[None]:
-        self.ears.append(hear)
+    def listening(self, listener: Callable[[Sequence[Row]], None]) -> Iterator[None]:
+        self.ears.append(listener)
         try:
             yield
         finally:
-            self.ears.remove(hear)
+            self.ears.remove(listener)
 
     @contextmanager
     def ended(self, job_id: str) -> Iterator[trio.Event]:

@@ -28,10 +28,10 @@ async def ask(edge: Edge, method: str, path: str, status: int = 200, **headers: 
 async def test_it_is_said_shown_and_taken_back(edge: Edge) -> None:
     since = "2027-01-15T08:00:00.000Z"
     told = await ask(edge, "POST", "/v1/daemons/this/drain")
-    assert told == {"daemon": "d1", "drained_at": since, "in_hand": 3, "note": None}
+    assert told == {"daemon": "d1", "drained_at": since, "in_flight": 3, "note": None}
     edge.clock.advance(5)
     assert (await ask(edge, "POST", "/v1/daemons/d1/drain"))["drained_at"] == since, "it is so already"
-    assert (await ask(edge, "POST", "/v1/daemons/d2/drain"))["in_hand"] is None
+    assert (await ask(edge, "POST", "/v1/daemons/d2/drain"))["in_flight"] is None
     rows = (await ask(edge, "GET", "/v1/daemons"))["daemons"]
     assert [row["drained_at"] for row in rows] == [since, "2027-01-15T08:00:05.000Z"]
     for note in (None, "'d1' was not drained"):

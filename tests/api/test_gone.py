@@ -26,7 +26,7 @@ async def test_a_daemon_that_is_gone_stands_beside_those_that_are_there(edge: Wh
             "daemon": "d1",
             "how": "died",
             "at": "2027-01-15T08:01:00.000Z",
-            "heard_at": "2027-01-15T08:00:00.000Z",
+            "last_seen_at": "2027-01-15T08:00:00.000Z",
             "jobs": 3,
             "by": ["d2"],
             "times": 1,

@@ -224,7 +224,7 @@ async def test_a_thousand_are_woken_a_few_at_a_time_and_asked_for_once(edge, aut
     async def one(task_status: trio.TaskStatus[None]) -> None:
         with job_watch.watching(services, job_id, view, named=False) as (watched, next_bell):
             task_status.started()
-            await _Teller(services, watched, START).tell(write, next_bell)
+            await _Teller(services, watched, START).write_events(write, next_bell)
 
     with guarded(0.005):
         async with trio.open_nursery() as nursery:
@@ -254,7 +254,7 @@ async def test_a_token_hears_no_more_of_a_job_that_became_one_it_may_not_see(edg
 
     with job_watch.watching(services, job_id, edge.store.views[job_id], named=False) as (watched, next_bell):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_Teller(services, watched, START).tell, write, next_bell)
+            nursery.start_soon(_Teller(services, watched, START).write_events, write, next_bell)
             await job_watch.look(services, [watched])
             await trio.sleep(1)
             edge.move(job_id, State.WAITING, jobtype="secret")
@@ -278,7 +278,7 @@ async def test_who_reads_slowly_is_told_what_is_not_there_any_more(edge, autojum
 
     with job_watch.watching(services, job_id, edge.store.views[job_id], named=False) as (watched, next_bell):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_Teller(services, watched, START).tell, write_slowly, next_bell)
+            nursery.start_soon(_Teller(services, watched, START).write_events, write_slowly, next_bell)
             for number in range(3):  # each pushes out what was before, and takes less time than to read one
                 await trio.sleep(0.5)
                 edge.store.logs[job_id] = Log(9, number * 70_000, b"%d\n" % number)

@@ -144,10 +144,10 @@ async def test_daemons_of_the_store(edge):
     edge.control.held = {"d1": 2, "d2": None}
     told = await edge.call("GET", "/v1/daemons", accept=MSGPACK)
     ours, gone, burnt, unknown = told.body["daemons"]
-    known = {"daemon": "d1", "this": True, "living": True, "through": True, "heard_s": 0.123, "in_hand": 2}
+    known = {"daemon": "d1", "this": True, "living": True, "through": True, "last_seen_s": 0.123, "in_flight": 2}
     assert ours == {**known, "drained_at": None}
-    assert (gone["in_hand"], gone["living"]) == (None, False), "nobody can tell now"
-    assert (burnt["in_hand"], unknown["living"]) == (0, None)
+    assert (gone["in_flight"], gone["living"]) == (None, False), "nobody can tell now"
+    assert (burnt["in_flight"], unknown["living"]) == (0, None)
 
 
 # ------------------------------------------------------------ own ids

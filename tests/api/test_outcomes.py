@@ -44,7 +44,7 @@ async def test_outcomes_count_each_for_itself(edge: Whole) -> None:
     assert msgspec.msgpack.decode(followed.follows) == ["", [next_job]]
     assert (success.fate, success.result, success.worker) == (Fate.SUCCEEDED, msgspec.msgpack.encode([1]), "puller")
     assert (failure.fate, failure.status, failure.message) == (Fate.FAILED, 422, "no such address")
-    assert (success.told_at_ms, failure.told_at_ms) == (1_893_456_000_000, None)
+    assert (success.by_worker_at_ms, failure.by_worker_at_ms) == (1_893_456_000_000, None)
     assert edge.journal.synced >= edge.journal.written, "on disk before it is said to be taken"
     assert (await edge.call("GET", f"/v1/jobs/{back['job_id']}")).body["state"] == "waiting"
     assert [s for s, _ in await report(edge, {**back, "status": 500}, {**back, "type": "refused"})] == [409, 409]

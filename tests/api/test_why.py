@@ -131,12 +131,12 @@ async def test_no_worker_none_of_its_priority_or_all_down(edge: Edge) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "held_up", "reason", "text"),
+    ("place", "not_ready", "reason", "text"),
     [
         (READY, None, "next", "it is the next of its type: a worker takes it as soon as one has a free hand"),
         (None, None, "next", "its date has come, and it becomes ready in a moment"),
-        (None, "no seat", "held_up", "its date has come, and it becomes ready in a moment: no seat"),
-        (READY, "another daemon is waited for", "held_up", "another daemon is waited for"),
+        (None, "no seat", "not_ready", "its date has come, and it becomes ready in a moment: no seat"),
+        (READY, "another daemon is waited for", "not_ready", "another daemon is waited for"),
         (READY._replace(ahead=1), None, "behind", "it waits behind 1 job of 'mail'"),
         (READY._replace(ahead=300, exact=False), None, "behind", "it waits behind at most 300 jobs of 'mail'"),
         (
@@ -180,12 +180,12 @@ async def test_no_worker_none_of_its_priority_or_all_down(edge: Edge) -> None:
         ),
     ],
 )
-async def test_in_its_turn(edge: Edge, place: QueuePlace | None, held_up: str | None, reason: str, text: str) -> None:
+async def test_in_its_turn(edge: Edge, place: QueuePlace | None, not_ready: str | None, reason: str, text: str) -> None:
     await works(edge)
     job_id = edge.add(State.WAITING)
     if place is not None:
         edge.store.places[job_id] = place
-    edge.control.not_running = held_up
+    edge.control.not_running = not_ready
     body = await why(edge, job_id)
     assert (body["reason"], body["text"]) == (reason, text)
     if place is not None:

@@ -43,10 +43,10 @@ async def test_a_worker_registers_is_listed_and_leaves(edge):
         "trouble": None,
         "state": "ok",
         "why": None,
-        "in_hand": 0,
+        "in_flight": 0,
         "seen": [{"daemon": "fake", "state": "ok", "since": None, "complaint": None, "why": None, "until": None}],
         "registered_at": "2027-01-15T08:00:00.000Z",
-        "heard_at": "2027-01-15T08:00:00.000Z",
+        "last_seen_at": "2027-01-15T08:00:00.000Z",
         "token_id": None,
     }
     assert (await edge.call("DELETE", f"/v1/workers/{worker_id}")).status == 204

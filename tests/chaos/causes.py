@@ -71,7 +71,7 @@ def claimed_after_its_end(h: History, job_id: str) -> Iterator[str]:
                 yield f"job {job_id} was {done.fate} at {done.settled_t:.3f} and claimed again at {claimed_t:.3f}"
 
 
-def in_hand(h: History, fault: Fault, run: Run) -> bool:
+def in_flight(h: History, fault: Fault, run: Run) -> bool:
     claim, job_id = run.claim, h.own.get(run.job, run.job)
     if claim is None or fault.target not in (run.worker, h.store_of(job_id), *h.of_daemon(run.daemon, job_id)):
         return False

@@ -24,7 +24,7 @@ from tests.chaos.causes import (
     end_t,
     gave_way,
     had_begun,
-    in_hand,
+    in_flight,
     may_overlap,
     timed_out,
     was_paused,
@@ -119,7 +119,7 @@ def duplicates_bounded(h: History) -> Iterator[str]:
             # The last start is nobody's duplicate, unless it is an old one that comes late.
             fence = max((run.claim.fence for run in runs if run.claim), default=0)
             early = [run for run in runs if run is not runs[-1] or (run.claim and run.claim.fence < fence)]
-            held += len({id(run.claim) for run in early if in_hand(h, fault, run)})
+            held += len({id(run.claim) for run in early if in_flight(h, fault, run)})
         if duplicates[fault.id] > held:
             what = f"{fault.kind} of {fault.target} at {fault.t0:.3f}"
             yield f"{what}: {duplicates[fault.id]} starts too many, but only {held} jobs in flight there"

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 EPS_S = 0.05  # the job log's stamps are whole milliseconds of another clock
-AFTER_S = 0.5  # what a fault leaves behind (a half-open connection, a script under way) is over soon after it
+AFTER_S = 0.5  # what a fault leaves behind (a half-open connection, a call under way) is over soon after it
 LOGGED_S = 0.5  # a job log's lines are written after what they tell of: those of so long are lost with a killed daemon
 LAPSE = "runner.stop_work"  # a daemon's log: its lease could not be renewed in time, so it stopped all work in its hand
 

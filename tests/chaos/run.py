@@ -162,7 +162,7 @@ async def _is_quiet(store: EdgeStore, cluster: Cluster, http: httpx2.AsyncClient
         told = await store.stats()
     except StoreError:
         return False
-    held = [(await _stats(http, url))["runner"]["in_hand"] for url in cluster.urls]
+    held = [(await _stats(http, url))["runner"]["in_flight"] for url in cluster.urls]
     return not (told.unreachable or told.waiting or told.scheduled or told.running or any(held))
 
 
@@ -171,7 +171,7 @@ async def _stats(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:
         answer = await http.get(f"{url}/v1/stats", headers={"accept": "application/json"}, timeout=CALL_S)
         return answer.raise_for_status().json()  # type: ignore[no-any-return]
     except httpx2.HTTPError:
-        return {"runner": {"in_hand": 1, "workers": []}}  # it cannot be said that it is quiet
+        return {"runner": {"in_flight": 1, "workers": []}}  # it cannot be said that it is quiet
 
 
 async def _last_look(store: EdgeStore, history: History, work: Workload) -> None:

@@ -95,7 +95,7 @@ class Ward:
 
     async def fill(self, patient: Patient, ms: int = LONG_MS) -> None:
         """Jobs that its worker is at, and one whose claim was done while the answer is held up."""
-        for job_id in await self.push(patient, 0):  # the first call of a script looks different
+        for job_id in await self.push(patient, 0):  # the first call of a function looks different
             await self.wait_ended([job_id])
         patient.running = await self.push(patient, ms, IN_HAND)
         while not all(self.runs(job_id) for job_id in patient.running):

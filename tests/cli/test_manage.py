@@ -149,16 +149,16 @@ def test_workers_are_listed_with_what_they_run(script: Script, capsys: pytest.Ca
 
 def test_how_workers_are_stands_first_for_people(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     row = {"worker_id": "8f14", "name": "mailer", "url": "http://127.0.0.1:8000/", "jobs": ["mail"], "max_jobs": 8}
-    ill = {**row, "state": "unreachable", "why": "cannot be reached since …: ECONNREFUSED", "in_hand": 3}
+    ill = {**row, "state": "unreachable", "why": "cannot be reached since …: ECONNREFUSED", "in_flight": 3}
     pulls = {
         **row,
         "name": "pull.sh",
         "url": None,
         "jobs": list("abcdef"),
         "state": "ok",
-        "heard_at": "2027-01-15T08:00:00Z",
+        "last_seen_at": "2027-01-15T08:00:00Z",
     }
-    script.on("GET", "/v1/workers", 200, {"workers": [ill, {**pulls, "in_hand": None}]})
+    script.on("GET", "/v1/workers", 200, {"workers": [ill, {**pulls, "in_flight": None}]})
     assert run(["workers"]) == 0
     heading, first, second = out(capsys).splitlines()
     assert heading.split() == ["ID", "NAME", "STATE", "TAKES", "RUNNING", "HEARD", "URL", "WHY"]

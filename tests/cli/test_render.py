@@ -94,12 +94,12 @@ def test_a_table_neither_wraps_nor_hides(capsys: pytest.CaptureFixture[str]) -> 
 def test_what_is_nested_gets_lines_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     told = {
         "push": {"ready": True, "reason": None},
-        "runner": {"in_hand": 3, "workers": [{"id": "a", "jobs": 1}, {"id": "b", "jobs": 2}], "none": []},
+        "runner": {"in_flight": 3, "workers": [{"id": "a", "jobs": 1}, {"id": "b", "jobs": 2}], "none": []},
         "lanes": {"jobs": {"applied": 5}, "cancels": {"applied": 6}},
     }
     assert shown(told, "table", capsys).splitlines() == [
         "push    ready true",
-        "runner  in_hand 3",
+        "runner  in_flight 3",
         "        workers: id a  jobs 1",
         "        workers: id b  jobs 2",
         "lanes   jobs: applied 5",

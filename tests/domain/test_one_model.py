@@ -114,7 +114,7 @@ def test_the_sdk_and_the_command_line_know_every_option():
     assert {*JobOptionsDict.__annotations__} == {*FIELDS}
     assert {"name", "argument", *PushOptions.__annotations__} == {*JobSpec.__struct_fields__} - {"parent"}
     assert {*FIELDS} < {field.name for field in fields(Options)}
-    told = Options(priority=-3, timeout="2s", expires_in="1m", backoff="1,2.5", tag=["a"]).said()  # type: ignore[call-arg]
+    told = Options(priority=-3, timeout="2s", expires_in="1m", backoff="1,2.5", tag=["a"]).given()  # type: ignore[call-arg]
     assert {name: told[name] for name in ("priority", "timeout", "expires_in", "backoff", "tags")} == {
         name: FULL[name] for name in ("priority", "timeout", "expires_in", "backoff", "tags")
     }

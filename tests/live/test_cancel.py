@@ -42,5 +42,5 @@ def test_a_running_job_is_cancelled_from_any_daemon(tmp_path: Path) -> None:
                 assert asked_at.cancel(job_id) is Cancel.CANCELLED, "asked again, it is so"
             ended = {e["job_id"] for e in worker.entries() if e["event"] == "end"}
             assert len(ended) == 2, "only the neighbours came to their end"
-            assert {one_row["in_hand"] for one_row in here.daemons()} == {0}
+            assert {one_row["in_flight"] for one_row in here.daemons()} == {0}
             assert all(row["living"] and row["through"] for row in here.daemons())

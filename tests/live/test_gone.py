@@ -43,13 +43,13 @@ def test_a_daemon_that_died_is_told_apart_from_one_that_was_stopped() -> None:
             ids = client.push_many([{"name": "slow", "argument": 600, "timeout": 900} for _ in range(4)])
 
             def held() -> dict[str, int]:
-                return {row["daemon"]: row["in_hand"] or 0 for row in one.get("/v1/daemons").json()["daemons"]}
+                return {row["daemon"]: row["in_flight"] or 0 for row in one.get("/v1/daemons").json()["daemons"]}
 
             wait_for(lambda: held()[names[1]] == len(ids), f"they are in flight: {held()}")
             two.kill()
             (row,) = wait_gone(one, "daemons")
             assert (row["daemon"], row["how"], row["jobs"], row["by"]) == (names[1], "died", len(ids), [names[0]])
-            assert row["heard_at"] < row["at"]
+            assert row["last_seen_at"] < row["at"]
         with Daemon(base / "three", *flags, env=LEASE) as three:
             name = this(three)
             wait_for(lambda: name in held(), "it joins")  # by its name: the dead one may be among them for a while
@@ -100,7 +100,7 @@ def test_a_worker_that_fell_silent_is_told_apart_from_one_that_left() -> None:
             assert (rows[polite.worker_id]["how"], rows[polite.worker_id]["jobs"]) == ("left", 0)
             dead = rows[silent.worker_id]
             assert (dead["how"], dead["name"], dead["times"]) == ("died", "puller", 1)
-            assert dead["heard_at"] < dead["at"]
+            assert dead["last_seen_at"] < dead["at"]
         wait_for(lambda: all(_jobs_of(each, silent) == 3 for each in (one, two)), "both tell of its jobs")
         assert [client.get(job_id, wait=WAIT_S).state for job_id in ids] == ["failed"] * 3
         told = jqd("workers", "--url", two.url)

@@ -222,7 +222,7 @@ def test_a_stopped_daemon_takes_jobs_and_begins_none_until_it_is_started(miniq: 
         with Client(miniq.daemon.url) as client:
             ingested(client, job_id)
         why = miniq.call("GET", f"/v1/jobs/{job_id}/why").json()
-        assert (why["reason"], "drained" in why["text"]) == ("held_up", True), why
+        assert (why["reason"], "drained" in why["text"]) == ("not_ready", True), why
         (row,) = miniq.call("GET", "/v1/daemons").json()["daemons"]
         assert row["drained_at"]
         assert miniq.call("GET", "/readyz/push").json()["ready"] is True

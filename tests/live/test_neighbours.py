@@ -24,9 +24,9 @@ def wait_ended(daemon: Daemon, jobs: int) -> None:
         time.sleep(0.05)  # watches a process of its own
 
 
-def in_hand(daemon: Daemon) -> list[int]:
+def in_flight(daemon: Daemon) -> list[int]:
     """Of each worker."""
-    return [row["in_hand"] for row in daemon.get("/v1/stats").json()["runner"]["workers"]]
+    return [row["in_flight"] for row in daemon.get("/v1/stats").json()["runner"]["workers"]]
 
 
 def test_quick_jobs_open_no_door_for_slow_ones(tmp_path: Path) -> None:
@@ -45,11 +45,11 @@ def test_quick_jobs_open_no_door_for_slow_ones(tmp_path: Path) -> None:
             slow = client.push_many([{"name": "slow", "argument": 1.0, "priority": 0} for _ in range(100)])
             hands = []
             while len(one.entries()) + len(two.entries()) < SLOTS:
-                hands += [in_hand(daemon) for daemon in (first, second)]
+                hands += [in_flight(daemon) for daemon in (first, second)]
             urgent = client.push("slow", 0, priority=-100)
             client.wait([urgent], timeout=WAIT_S)
             started = one.starts() + two.starts()
-            hands += [in_hand(daemon) for daemon in (first, second)]
+            hands += [in_flight(daemon) for daemon in (first, second)]
         assert max(max(row) for row in hands) <= SLOTS, "no more than it can run leaves the daemon"
         assert urgent in started
         # Its turn came with the next slot: after those at work when it was pushed, and those that ended beside it.

@@ -90,7 +90,7 @@ def test_whoever_stops_listening_keeps_no_jobs(shared_daemon: Daemon) -> None:
             job_id = client.push("gone")
             (job,) = worker.lease()["jobs"]
             assert (job["job_id"], job["attempt"]) == (job_id, 1)
-            assert shared_daemon.get("/v1/stats").json()["runner"]["in_hand"] == 0
+            assert shared_daemon.get("/v1/stats").json()["runner"]["in_flight"] == 0
 
 
 def test_the_most_urgent_goes_first_and_only_what_the_worker_takes(shared_daemon: Daemon) -> None:

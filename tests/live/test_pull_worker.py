@@ -232,4 +232,4 @@ def test_a_worker_that_died_is_gone_soon_and_unknown_where_nobody_can_tell() -> 
         for daemon in (one, two):
             wait_for(lambda daemon=daemon: not daemon.get("/v1/workers").json()["workers"], "nobody sees it")  # type: ignore[misc]
             (gone,) = daemon.get("/v1/workers").json()["gone"]
-            assert (gone["how"], gone["heard_at"][:2]) == ("died", "20")
+            assert (gone["how"], gone["last_seen_at"][:2]) == ("died", "20")

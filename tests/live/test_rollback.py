@@ -93,7 +93,7 @@ def test_what_the_store_forgot_is_applied_again(tmp_path: Path, loss: str) -> No
         wait_ready(here.two, push=True, run=True)
         fresh = [one.push("square", {"n": 3}), two.push("square", {"n": 3})]
         wait_all_ended(here.two.url, fresh)
-        assert one.stats()["held_up"] is None
+        assert one.stats()["not_ready_reason"] is None
         assert one.stats()["durability"].strip()
         starts = here.worker.starts()
         assert {job_id: starts[job_id] for job_id in [*done, *running, dated, *fresh]} == dict.fromkeys(

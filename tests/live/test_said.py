@@ -82,7 +82,7 @@ def _drain(two: Daemon, again: Daemon, second: Client, other: Client, worker: Wo
     job_id = other.push("square", {"n": 3})
     ingested(other, job_id)
     told = other.why(job_id)
-    assert (told["reason"], f"`jqd daemons resume {here}`" in told["text"]) == ("held_up", True)
+    assert (told["reason"], f"`jqd daemons resume {here}`" in told["text"]) == ("not_ready", True)
     assert job_id not in worker.starts()
     other.resume_daemon(there)
     wait_for(lambda: job_id in worker.starts(), "the other does not begin again")

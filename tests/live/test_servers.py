@@ -67,7 +67,7 @@ def test_jobs_of_a_server_that_is_away_wait_and_all_others_go_on(tmp_path: Path)
             list(client.jobs())
         stats = client.stats()
         assert stats["store"]["unreachable"] == [1]
-        assert [row["held_up"] is None for row in stats["partitions"]] == [True, False]
+        assert [row["not_ready_reason"] is None for row in stats["partitions"]] == [True, False]
         ready = client.ready()
         assert ready["run"]["ready"]
         assert any("partition 1" in warning for warning in ready["warnings"])
@@ -82,7 +82,7 @@ def test_jobs_of_a_server_that_is_away_wait_and_all_others_go_on(tmp_path: Path)
         assert client.push(HERE, {"n": 1}, job_id=lost) == lost
         assert other.get(lost, wait=WAIT_S).state == "succeeded"
         assert not any(row["waiting"] or row["running"] for row in client.types())
-        assert {row["in_hand"] for row in client.daemons()} == {0}
+        assert {row["in_flight"] for row in client.daemons()} == {0}
         assert worker.stop() == 0
         assert one.stop() == again.stop() == 0
 

@@ -61,7 +61,7 @@ class HandRunner:
         self.cancelled: list[str] = []
         self.over: set[str] = set()  # of those in flight: the store has not heard of it
         self.take_note: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
-        self._in_hand: dict[str, int] = {}
+        self._in_flight: dict[str, int] = {}
         self._bell = trio.Event()
 
     def wanted(self) -> list[Wanted]:
@@ -78,15 +78,15 @@ class HandRunner:
 
     def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held], pull: Pull | None = None) -> None:
         self.given.append((worker_id, jobtype, list(held)))
-        self._in_hand |= {one.job.id: one.fence for one in held}
+        self._in_flight |= {one.job.id: one.fence for one in held}
 
     @property
-    def in_hand(self) -> int:
-        return len(self._in_hand)
+    def in_flight(self) -> int:
+        return len(self._in_flight)
 
     @property
     def is_working(self) -> bool:
-        return bool(self._in_hand.keys() - self.over)
+        return bool(self._in_flight.keys() - self.over)
 
     async def wait_free(self) -> None:
         await trio.sleep_forever()
@@ -95,7 +95,7 @@ class HandRunner:
         return False
 
     def get_running_jobs(self) -> dict[str, int]:
-        return dict(self._in_hand)
+        return dict(self._in_flight)
 
     def get_generations(self) -> dict[str, int]:
         return {}
@@ -116,7 +116,7 @@ class HandRunner:
         pass
 
     def ended(self, job_id: str) -> str | None:
-        return job_id if job_id in self.over and job_id in self._in_hand else None
+        return job_id if job_id in self.over and job_id in self._in_flight else None
 
     async def wait_durable(self, job_id: str) -> None:
         await self.take_note()
@@ -127,7 +127,7 @@ class HandRunner:
     def forget(self, claims: Iterable[tuple[str, int]]) -> None:
         for job_id, _ in claims:
             self.out_of_hand_ids.append(job_id)
-            self._in_hand.pop(job_id, None)
+            self._in_flight.pop(job_id, None)
 
     def stop_work(self) -> None:
         self.stops += 1

@@ -54,7 +54,7 @@ async def test_a_poll_is_answered_with_nothing_that_ended_meanwhile(autojump_clo
                 await poll.wait()
             assert ([one.fate for one in told[:1]], told[0].job_id) == ([Fate.ENTRUSTED], job_id)
             assert poll.given == []
-        await until(lambda: not here.daemon.partitions[0].runner.in_hand)
+        await until(lambda: not here.daemon.partitions[0].runner.in_flight)
         await trio.sleep(1)
         found = await here.stores[0].get_job(job_id)
         assert isinstance(found, JobView)

@@ -73,7 +73,7 @@ async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: No
         (warning,) = here.control.warnings()
         assert warning.startswith("the jobs of partition 1 of the store wait: ")
         rows: Any = here.control.stats()["partitions"]
-        assert [(row["partition"], row["held_up"] is None) for row in rows] == [(0, True), (1, False)]
+        assert [(row["partition"], row["not_ready_reason"] is None) for row in rows] == [(0, True), (1, False)]
         assert [row["lanes"]["jobs"]["applied"] for row in rows] == [here.journal.end, 0]
         lanes: Any = here.control.stats()["lanes"]
         assert lanes["jobs"]["applied"] == 0, "what all have"
@@ -126,7 +126,7 @@ async def test_what_waits_for_a_quota_for_a_minute_is_said(autojump_clock: None)
         await trio.sleep(OWED_S + 1)
         (warning,) = here.control.warnings()
         assert warning.startswith(f"what follows {len(ids)} jobs of tenant 'acme' waits since ")
-        assert (here.control.owed_told("acme"), here.control.owed_told("other")) == (warning, None)
+        assert (here.control.owed_text("acme"), here.control.owed_text("other")) == (warning, None)
         here.daemon.parts.services.feature(Quotas).known.clear()
         await until(lambda: not here.control.warnings() and not here.control.owed("acme"))
         nursery.cancel_scope.cancel()
@@ -138,10 +138,10 @@ async def test_much_that_waits_for_a_quota_is_said_at_once_and_before_what_waits
         one, two = (each.outbox for each in here.control._partitions)
         one.shelves = {f"t{number:02}": Shelf(1, now_ms - 70_000 - number) for number in range(SHELVES_SHOWN_MAX)}
         one.shelves["acme"] = two.shelves["acme"] = Shelf(OWED_JOBS_WARN // 2 - 1, now_ms)
-        assert here.control.owed_told("acme") is None
+        assert here.control.owed_text("acme") is None
         two.shelves["acme"] = Shelf(OWED_JOBS_WARN // 2 + 1, now_ms)
         first, *others, more = here.control.warnings()
-        assert first == here.control.owed_told("acme")
+        assert first == here.control.owed_text("acme")
         assert "10000 jobs of tenant 'acme'" in first
         assert "raise the quota, or pause the jobtypes" in first
         assert (len(others), more) == (SHELVES_SHOWN_MAX - 1, "and that of 1 more tenants; `jqd quotas` shows them")
@@ -203,13 +203,13 @@ async def test_what_a_daemon_holds_is_the_sum_or_unknown(autojump_clock: None) -
             assert owner is not None
             held = await store.get_waiting_jobs(owner, name, 9, priority_min=-9, priority_max=9, bytes_max=1 << 20)
             assert held
-        assert await here.control.in_hand(here.control.sysid) == 3
-        assert await here.control.in_hand("nobody") == 0
+        assert await here.control.in_flight(here.control.sysid) == 3
+        assert await here.control.in_flight("nobody") == 0
         here.stores[1].away = "cable"
-        assert await here.control.in_hand(here.control.sysid) is None
+        assert await here.control.in_flight(here.control.sysid) is None
         here.stores[1].away = None
         await here.stores[0].another_client().reap(here.control.sysid, await _member(here), 9)
-        assert await here.control.in_hand(here.control.sysid) == 2, "its epoch of the first was burnt"
+        assert await here.control.in_flight(here.control.sysid) == 2, "its epoch of the first was burnt"
         nursery.cancel_scope.cancel()
 
 

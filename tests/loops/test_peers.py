@@ -36,8 +36,8 @@ async def test_daemons_are_told_apart_by_their_heartbeats(autojump_clock: None) 
         assert [peer.living for peer in here.renew.peers()] == [True, True], "it was heard of meanwhile"
         await trio.sleep(lease_s)
         ours, peer = here.renew.peers()
-        assert (ours.living, ours.heard_s <= here.membership.config.renew_s) == (True, True)
-        assert (peer.living, peer.heard_s > lease_s) == (False, True)
+        assert (ours.living, ours.last_seen_s <= here.membership.config.renew_s) == (True, True)
+        assert (peer.living, peer.last_seen_s > lease_s) == (False, True)
         await here.store.release_sysid(other)
         await until(lambda: len(here.renew.peers()) == 1)
         nursery.cancel_scope.cancel()
@@ -76,7 +76,7 @@ async def test_who_left_is_told_apart_from_who_fell_silent(autojump_clock: None)
         await until(lambda: [row.died for row in here.reap.departures.rows()] == [True])
         (row,) = here.reap.departures.rows()
         assert (row.kind, row.name, row.jobs, row.times) == ("daemon", "d0", 0, 1), "within the same minute"
-        assert row.at_ms - row.heard_at_ms > here.membership.config.lease_s * 1000
+        assert row.at_ms - row.last_seen_at_ms > here.membership.config.lease_s * 1000
         nursery.cancel_scope.cancel()
 
 
@@ -105,7 +105,7 @@ async def test_who_gives_back_what_another_began_with_says_that_it_died_too(auto
         await until(here.reap.departures.rows)
         (row,) = here.reap.departures.rows()
         assert (row.died, row.jobs) == (True, 2)
-        assert row.at_ms - row.heard_at_ms > lease_s / 2 * 1000
+        assert row.at_ms - row.last_seen_at_ms > lease_s / 2 * 1000
         nursery.cancel_scope.cancel()
 
 
@@ -118,7 +118,7 @@ async def test_who_was_burnt_before_anybody_here_heard_it_died(autojump_clock: N
         await nursery.start(here.reap.run)
         await until(here.reap.departures.rows)
         (row,) = here.reap.departures.rows()
-        assert (row.died, row.jobs, row.heard_at_ms) == (True, 2, 0), "nobody knows when it was last heard"
+        assert (row.died, row.jobs, row.last_seen_at_ms) == (True, 2, 0), "nobody knows when it was last heard"
         nursery.cancel_scope.cancel()
 
 

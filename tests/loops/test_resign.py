@@ -48,7 +48,7 @@ async def keep_pushing(who: House) -> None:
 async def claimed(who: House, store: FakeStore) -> list[str]:
     owner = await who.wait_claimable()
     held = await store.get_waiting_jobs(owner, "a", 10, priority_min=-9, priority_max=9, bytes_max=1 << 20)
-    who.runner._in_hand |= {one.job.id: one.fence for one in held}
+    who.runner._in_flight |= {one.job.id: one.fence for one in held}
     return [one.job.id for one in held]
 
 

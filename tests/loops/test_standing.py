@@ -14,7 +14,7 @@ from jqd.testing.clock import ManualClock
 LIVES = ("A", "B")
 OWNER = Owner("d1", 7)
 SECOND = (False, True)
-ILLEGAL = {("looked", Through), ("took_seat", Through), ("came_through", Through), ("came_through", Looked)}
+ILLEGAL = {("begin_sync", Through), ("took_seat", Through), ("mark_through", Through), ("mark_through", Looked)}
 """What the barrier cannot tell: it looks, sits down and comes through once after each disturbance."""
 
 Event = tuple[str, Callable[[Membership], object]]
@@ -36,20 +36,20 @@ def renewed(*waits_for: str, settled: bool) -> Event:
 
 
 def looked(life: str, settled: bool) -> Event:
-    return "looked", lambda here: here.looked(StoreLook(life, settled))
+    return "begin_sync", lambda here: here.begin_sync(StoreLook(life, settled))
 
 
 EVENTS: tuple[Event, ...] = (
     *(looked(life, settled) for life in LIVES for settled in SECOND),
     *(renewed(*waits_for, settled=settled) for waits_for in ((), ("d2",)) for settled in SECOND),
     ("took_seat", lambda here: here.took_seat(OWNER)),
-    ("came_through", Membership.came_through),
+    ("mark_through", Membership.mark_through),
     ("disturbed", Membership.disturbed),
     ("rolled_back", Membership.rolled_back),
     ("resigned", Membership.resigned),
     ("left", Membership.leave),
 )
-ON = {"looked", "took_seat", "came_through", "renewed"}  # what a daemon does when nothing befalls it
+ON = {"begin_sync", "took_seat", "mark_through", "renewed"}  # what a daemon does when nothing befalls it
 
 
 def reached(start: State, events: set[str] | None = None) -> dict[State, list[tuple[str, State]]]:
@@ -123,7 +123,7 @@ def test_whatever_befalls_a_daemon_it_claims_only_after_it_has_come_through_agai
     for state, steps in WALK.items():
         for name, after in steps:
             if claims(after) and not claims(state):
-                assert name in ("renewed", "came_through"), f"{name} of {state}: the others may not be through"
+                assert name in ("renewed", "mark_through"), f"{name} of {state}: the others may not be through"
             if name in ("disturbed", "resigned", "left") or (name == "rolled_back" and after != state):
                 assert not isinstance(after, Looked | Seated | Through)
 
@@ -144,20 +144,20 @@ def test_the_answer_to_a_look_from_before_a_disturbance_says_nothing() -> None:
     membership = Membership("d1", LeaseConfig(), ManualClock(), sole=False)
     look = StoreLook("A", settled=True)
     disturbance = membership.watch_disturbance()
-    membership.looked(look)
+    membership.begin_sync(look)
     membership.took_seat(OWNER)
-    membership.came_through()
+    membership.mark_through()
     assert membership.rolled_back()
     assert disturbance.is_set()
     membership.watch_disturbance()
     assert membership.rolled_back(), "once more, while it is looked at anew"
-    membership.looked(look)
+    membership.begin_sync(look)
     assert membership.life_to_end == "A"
 
 
 async def test_who_has_left_sits_down_no_more() -> None:
     membership = Membership("d1", LeaseConfig(), ManualClock(), sole=False)
-    membership.looked(StoreLook("A", settled=True))
+    membership.begin_sync(StoreLook("A", settled=True))
     membership.took_seat(OWNER)
     assert membership.leave() == OWNER
     membership.took_seat(Owner("d1", 8))

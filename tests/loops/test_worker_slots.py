@@ -24,11 +24,11 @@ async def test_a_slot_is_free_when_the_job_ended_elsewhere(autojump_clock: None)
         loop = WorkerSlots(store=here.store, gates=gates, mine=lambda job_id: True, source=source)
         await nursery.start(loop.run)
         await trio.sleep(2.5 * LOOK_S)  # from here on always between two looks
-        assert gate.in_hand == 2
+        assert gate.in_flight == 2
         await here.store.release_entrusted([(ends.job.id, ends.fence)])
         freed = gates.freed
         await trio.sleep(2 * LOOK_S)
-        assert gate.in_hand == 1
+        assert gate.in_flight == 1
         assert freed.is_set(), "the dispatcher is told"
 
         def away(*_: object, **__: object) -> None:
@@ -37,8 +37,8 @@ async def test_a_slot_is_free_when_the_job_ended_elsewhere(autojump_clock: None)
         here.store.touch, touch = away, here.store.touch  # type: ignore[assignment, method-assign]
         await here.store.release_entrusted([(stays.job.id, stays.fence)])
         await trio.sleep(2 * LOOK_S)
-        assert (gate.in_hand, loop.backoff.reason is None) == (1, False)
+        assert (gate.in_flight, loop.backoff.reason is None) == (1, False)
         here.store.touch = touch  # type: ignore[method-assign]
         await trio.sleep(60)
-        assert (gate.in_hand, loop.backoff.reason) == (0, None)
+        assert (gate.in_flight, loop.backoff.reason) == (0, None)
         nursery.cancel_scope.cancel()

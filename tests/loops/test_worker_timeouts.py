@@ -43,7 +43,7 @@ async def lent(here: House, nursery: trio.Nursery, number: int = 1, **fields: An
     here.runner.run_jobs("w", "mail", held)
     outcomes = [lease_claim(one, worker="acme\x1fw", silence_s=BEAT_S, started_at_ms=1) for one in held]
     await here.journal.wsync(here.journal.write(Lane.OUTCOMES, len(held), encode_outcomes(outcomes)))
-    await until(lambda: not here.runner.in_hand)
+    await until(lambda: not here.runner.in_flight)
     return held
 
 

@@ -42,7 +42,7 @@ async def test_the_store_is_told_by_type_and_state() -> None:
     assert told["jqd_jobs", "blocked", "mail"] == 1
     assert told["jqd_oldest_ready_age_seconds", "mail"] == 90
     assert told["jqd_oldest_ready_age_seconds", "scan"] == 0
-    assert told["jqd_jobs_held_up", "no_worker", "mail"] == 3
+    assert told["jqd_jobs_stalled", "no_worker", "mail"] == 3
     assert (told["jqd_store_up",], told["jqd_store_memory_bytes",]) == (1, 7)
     assert told["process_resident_memory_bytes",] > 1e6
 

@@ -145,9 +145,9 @@ class Beside:
             if sending.worker.name == "hole":
                 await trio.sleep_forever()
             await trio.sleep(0.2)
-            self._connections.unheard.pop(sending.worker.endpoint, None)
+            self._connections.unanswered.pop(sending.worker.endpoint, None)
             listener.answered(Judgement.READ)
-            listener.said(WorkerSaid(held.job.id, Report()) for held in sending.held)
+            listener.receive(WorkerSaid(held.job.id, Report()) for held in sending.held)
         return Ending(End.COMPLETE)
 
 

@@ -349,5 +349,5 @@ async def test_a_worker_is_not_told_of_a_job_that_has_ended_meanwhile(open_house
         await house.run_to_end(held)
         nothing: Any = None  # neither its delivery nor the connections are touched
         delivery: Any = SimpleNamespace(worker=SimpleNamespace(id="w"))
-        await house.runner._teller.tell(nothing, delivery, held[0].job.id)
+        await house.runner._canceller.send_cancel(nothing, delivery, held[0].job.id)
         assert worker.cancels == []

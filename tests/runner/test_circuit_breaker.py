@@ -141,10 +141,10 @@ def test_what_is_quick_keeps_out_nothing_that_is_more_urgent(quick: int) -> None
     gate.put(quick, now_s)
     while gate.has_room(now_s):
         assert gate.free("film", now_s) >= 1
-        gate.take("film", [str(gate.in_hand)], now_s)
+        gate.take("film", [str(gate.in_flight)], now_s)
     assert gate.free("mail", now_s) == gate.free("film", now_s) == 0
     gate.back(quick, now_s, ended=True)
-    assert gate.in_hand + gate.free("film", now_s) == 16, "never more of them than it has slots"
+    assert gate.in_flight + gate.free("film", now_s) == 16, "never more of them than it has slots"
 
 
 def test_the_speeds_of_any_number_of_jobtypes_take_a_bounded_room() -> None:
@@ -277,18 +277,18 @@ def test_whatever_happens_the_slots_hold_and_open_again(
         match move:
             case "take" if count := gate.free("mail", now_s):
                 gate.put(count, now_s)
-            case "give" if gate.in_hand:
-                gate.back((gate.in_hand + 1) // 2, now_s, ended=True)
+            case "give" if gate.in_flight:
+                gate.back((gate.in_flight + 1) // 2, now_s, ended=True)
             case "answer":
                 gate.answered(now_s - seconds / 2)
             case "back":
                 gate.back_off(now_s - seconds / 2, now_s)
             case "retry":
                 gate.back_off(now_s - seconds / 2, now_s, seconds)
-        assert gate.in_hand >= 0
+        assert gate.in_flight >= 0
         assert 1 <= gate.window() <= max(max_jobs, max_jobs + (batch or 0))
-    if gate.in_hand:
-        gate.back(gate.in_hand, now_s, ended=False)
+    if gate.in_flight:
+        gate.back(gate.in_flight, now_s, ended=False)
     assert gate.free("mail", now_s + 10_000) >= 1
 
 

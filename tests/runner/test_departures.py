@@ -7,7 +7,7 @@ from jqd.testing.clock import ManualClock
 def test_a_name_has_one_row_of_the_last_time_and_says_how_often() -> None:
     clock = ManualClock()
     seen = Departures(clock)
-    seen.note("daemon", "d", died=True, heard_at_ms=clock.wall_ms() - 5, jobs=3)
+    seen.note("daemon", "d", died=True, last_seen_at_ms=clock.wall_ms() - 5, jobs=3)
     seen.note("daemon", "d", died=False, jobs=4)  # another partition, in the same minute
     clock.advance(3600)
     seen.note("daemon", "e", died=False)
@@ -23,18 +23,20 @@ def test_who_was_not_heard_of_since_it_died_has_not_died_again() -> None:
     """After each restart of the store, those that died long before were told of anew."""
     clock = ManualClock()
     seen = Departures(clock)
-    heard_at_ms = clock.wall_ms()
+    last_seen_at_ms = clock.wall_ms()
     clock.advance(30)
-    seen.note("worker", "w", died=True, heard_at_ms=heard_at_ms, jobs=1)
+    seen.note("worker", "w", died=True, last_seen_at_ms=last_seen_at_ms, jobs=1)
     (before,) = seen.rows()
     clock.advance(1200)
-    seen.note("worker", "w", died=True, heard_at_ms=heard_at_ms + 1, jobs=2)  # a moment off, as clocks are compared
-    assert seen.rows() == [before._replace(jobs=3, heard_at_ms=heard_at_ms + 1)]
+    seen.note(
+        "worker", "w", died=True, last_seen_at_ms=last_seen_at_ms + 1, jobs=2
+    )  # a moment off, as clocks are compared
+    assert seen.rows() == [before._replace(jobs=3, last_seen_at_ms=last_seen_at_ms + 1)]
     back_at_ms = clock.wall_ms()
     clock.advance(30)
-    seen.note("worker", "w", died=True, heard_at_ms=back_at_ms)
+    seen.note("worker", "w", died=True, last_seen_at_ms=back_at_ms)
     (row,) = seen.rows()
-    assert (row.heard_at_ms, row.times) == (back_at_ms, 2), "it was back meanwhile"
+    assert (row.last_seen_at_ms, row.times) == (back_at_ms, 2), "it was back meanwhile"
 
 
 def test_jobs_that_a_worker_lost_are_told_of_when_it_is_gone() -> None:
@@ -93,17 +95,17 @@ def test_what_an_earlier_process_noted_is_told_on() -> None:
 
 
 def test_several_daemons_saw_one_departure() -> None:
-    def row(at_ms: int, *, died: bool = True, jobs: int = 0, heard_at_ms: int = 0, times: int = 1) -> Departure:
-        return Departure("daemon", "d", died, at_ms, heard_at_ms, jobs, "", times)
+    def row(at_ms: int, *, died: bool = True, jobs: int = 0, last_seen_at_ms: int = 0, times: int = 1) -> Departure:
+        return Departure("daemon", "d", died, at_ms, last_seen_at_ms, jobs, "", times)
 
     seen = [
         ("a", row(100_000, died=False)),
-        ("b", row(99_000, jobs=3, heard_at_ms=80_000, times=2)),
+        ("b", row(99_000, jobs=3, last_seen_at_ms=80_000, times=2)),
         ("c", row(98_000, jobs=2)),
         ("c", row(10_000, jobs=50)),  # another time
         ("a", Departure("worker", "d", True, 5, 5)),
     ]
     ((one, by),) = together(seen, "daemon")
-    assert one == row(100_000, jobs=5, heard_at_ms=80_000, times=2)
+    assert one == row(100_000, jobs=5, last_seen_at_ms=80_000, times=2)
     assert by == ["b", "c"]
     assert together(seen[:1], "daemon")[0].by == ["a"]

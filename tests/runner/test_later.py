@@ -24,7 +24,7 @@ async def test_what_is_taken_for_later_is_its_workers_own(open_house: OpenHouse)
         assert (running.worker, running.jobtype) == (card.id, held[0].job.jobtype)
         house.runner.forget(claims(held))
         assert house.runner.running(held[0].job.id) is None
-        assert house.runner.in_hand == 0
+        assert house.runner.in_flight == 0
         assert house.runner.offer("mail", 0) is None, "its slots are taken all the same"
         house.runner.forget(claims(held[:1]))
         offer = house.runner.offer("mail", 0)

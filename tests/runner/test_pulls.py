@@ -130,13 +130,13 @@ async def test_jobs_are_entrusted_to_who_waits_and_go_back_where_nobody_does(ope
         for _ in range(2):
             runner.forget(claims(held), 10 if kind == "sat anew" else 8)
         if kind == "gone meanwhile":
-            assert runner.get_stopped_jobs(9).unheard == claims(held)
+            assert runner.get_stopped_jobs(9).undelivered == claims(held)
             return
         await poll.wait()
         if kind in ("not trusted", "sat anew"):
             assert poll.given == [], "others may have them"
             stopped = runner.get_stopped_jobs(9)
-            assert (stopped.unheard, stopped.told) == (claims(held), []), "nobody was told of them"
+            assert (stopped.undelivered, stopped.told) == (claims(held), []), "nobody was told of them"
             runner.release_undelivered(claims(held)[:1], told=True)
             runner.release_undelivered(claims(held)[1:])
             assert runner.get_stopped_jobs(9).told == claims(held)[:1], "the answer was on its way"

@@ -233,16 +233,16 @@ def test_a_sign_at_another_daemon_keeps_a_registration() -> None:
     worker = register(workers, name="w", ttl=10.0)
     for _ in range(5):
         clock.advance(1.0)
-        workers.heard_from({})
+        workers.record_signs({})
     for _ in range(9):
         clock.advance(1.0)
-        workers.heard_from({worker.id: 0})
+        workers.record_signs({worker.id: 0})
     assert workers.get(worker.id) is not None
     for _ in range(13):
         clock.advance(1.0)
-        workers.heard_from({})
+        workers.record_signs({})
     assert workers.get(worker.id) is None, "two seconds later than the last sign took to come here"
-    workers.heard_from({worker.id: 0})
+    workers.record_signs({worker.id: 0})
     assert workers.get(worker.id) == worker, "it was silent for too long, and speaks again"
 
 
@@ -250,16 +250,16 @@ def test_nobodys_silence_counts_while_no_signs_of_others_can_come() -> None:
     clock = ManualClock()
     workers = WorkerRegistry(clock=clock)
     worker = register(workers, name="w", ttl=10.0)
-    workers.heard_from({})
+    workers.record_signs({})
     clock.advance(1_000.0)
     assert workers.get(worker.id) is not None, "the store was away: whoever heard of it could not say so"
-    workers.heard_from({})
+    workers.record_signs({})
     clock.advance(1.0)
-    workers.heard_from({worker.id: 0})
+    workers.record_signs({worker.id: 0})
     assert workers.get(worker.id) is not None
     for _ in range(13):
         clock.advance(1.0)
-        workers.heard_from({})
+        workers.record_signs({})
     assert workers.get(worker.id) is None
 
 
@@ -269,7 +269,7 @@ def test_a_daemon_that_alone_does_not_reach_a_worker_leaves_it_to_the_others() -
     worker = register(workers, name="w", url="http://h/")
     for _ in range(700):
         clock.advance(1.0)
-        workers.heard_from({worker.id: 0} if _ < 350 else {})
+        workers.record_signs({worker.id: 0} if _ < 350 else {})
         workers.unreachable(worker.id)
         assert _ > 640 or workers.get(worker.id) is not None, _
     assert workers.get(worker.id) is None
@@ -281,12 +281,12 @@ def test_a_repetition_from_elsewhere_says_nothing_new_and_one_from_nearer_does()
     card = WorkerSpec(name="w", url="http://8.8.8.8/", max_jobs=1)
     near, far = workers.check(card), workers.check(card, peer="10.0.0.1")
     workers.register(card, peer="10.0.0.1")
-    assert not workers.knows(near)
+    assert not workers.is_registered(near)
     workers.register(card)
-    assert workers.knows(near)
-    assert workers.knows(far)
-    assert workers.knows(msgspec.structs.replace(near, machine="another"))
-    assert not workers.knows(msgspec.structs.replace(far, max_jobs=2))
+    assert workers.is_registered(near)
+    assert workers.is_registered(far)
+    assert workers.is_registered(msgspec.structs.replace(near, machine="another"))
+    assert not workers.is_registered(msgspec.structs.replace(far, max_jobs=2))
 
 
 def test_signs_are_told_now_and_then() -> None:

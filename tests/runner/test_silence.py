@@ -36,10 +36,10 @@ def test_when_a_worker_was_heard_of_is_known_after_a_restart_and_who_asked_for_n
     clock.advance(8 * day_s)
     began = WorkerRegistry(None, clock=clock)
     began.settings.take(settings)
-    assert began.heard_at_ms("p") == settings[0].at_ms, "its registration is the first sign"
-    began.heard_from({"p": 5_000})
-    assert clock.wall_ms() - began.heard_at_ms("p") == 5_000
-    assert not began.heard_at_ms("nobody")
+    assert began.last_seen_at_ms("p") == settings[0].at_ms, "its registration is the first sign"
+    began.record_signs({"p": 5_000})
+    assert clock.wall_ms() - began.last_seen_at_ms("p") == 5_000
+    assert not began.last_seen_at_ms("nobody")
     began.forget_silent()
     assert [one.id for one in began.list()] == ["p", "q"]
     workers.forget_silent()
@@ -67,7 +67,7 @@ def test_a_worker_is_overdue_once_it_was_silent_for_longer_than_it_may_be(card: 
     assert [workers.is_blind] == [False], "no other daemon was heard of"
     for _ in range(25):  # at another daemon
         clock.advance(1.0)
-        workers.heard_from({worker.id: 0})
+        workers.record_signs({worker.id: 0})
         assert not workers.is_overdue(worker)
     clock.advance(min(late_s, 1e6) + SPREAD_S)
     assert [workers.is_overdue(worker), workers.is_blind] == [False, True]
@@ -78,7 +78,7 @@ def test_a_worker_is_overdue_once_it_was_silent_for_longer_than_it_may_be(card: 
             workers.reached(worker.id)
             assert [workers.is_overdue(worker), workers.is_blind] == [False, True]
             clock.advance(2.0)
-    workers.heard_from({})
+    workers.record_signs({})
     assert [workers.is_overdue(worker), workers.is_blind] == [False, False], "that time does not count"
     workers.reached(worker.id)
     assert not workers.is_overdue(worker)

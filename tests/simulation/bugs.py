@@ -65,14 +65,14 @@ def _resend_from_anywhere(real: Real) -> Real:
 def _pass_by(real: Real) -> Real:
     async def go_through(self: Recovery) -> None:
         look: StoreLook = await self._store.look(fresh=False)
-        self._membership.looked(look)
+        self._membership.begin_sync(look)
         self._reap.store_changed()
         for lane in self._lanes.values():
             lane.recheck()
         await self._take_seat(look, through=True)
         self._lanes[Lane.JOBS].resume()
         self._lanes[Lane.CHANGES].resume()
-        self._membership.came_through()
+        self._membership.mark_through()
 
     return go_through
 

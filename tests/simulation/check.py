@@ -113,7 +113,7 @@ class History(Notes):
         if content in self.stories and expires_at_ms:
             self.stories[content].expires_s = (expires_at_ms - EPOCH_MS) / 1000
 
-    def in_hand(self, job_ids: Iterable[str]) -> None:
+    def in_flight(self, job_ids: Iterable[str]) -> None:
         """The store gave these to somebody."""
         for job_id in job_ids:
             self._claims_s.setdefault(job_id, []).append(trio.current_time())

@@ -327,7 +327,7 @@ class Holders:
             entry is not None
             and entry.held.fence == held.fence
             and (entry.phase is Phase.RUNNING or entry.is_entrusted)
-            for entry in (node.in_hand(home, held.job_id) for node in self._nodes)
+            for entry in (node.in_flight(home, held.job_id) for node in self._nodes)
         )
 
 

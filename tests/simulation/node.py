@@ -258,7 +258,7 @@ class Node:
         self._world.thaw(life)
         life.scope.cancel()
 
-    def in_hand(self, partition: int, job_id: str) -> InFlightJob | None:
+    def in_flight(self, partition: int, job_id: str) -> InFlightJob | None:
         """The job in the hand of its living process that rightly trusts its lease there, if it has it."""
         daemon = self.life.daemon if self.life is not None and not self.life.dead else None
         if daemon is None or not daemon.partitions[partition].membership.trusts():

@@ -126,7 +126,7 @@ class World(Stage):
                     self.history.claimed(number, held.fence)
                     if sent is not None:
                         self.registry.claimed(life, args[1], *sent)
-                self.history.in_hand(held.job.id for held in answer)
+                self.history.in_flight(held.job.id for held in answer)
             case "apply_jobs" | "apply_changes":
                 for job in args[-1]:
                     self.history.applied(number_of(msgspec.msgpack.decode(job.argument)), job.expires_at_ms)
@@ -184,13 +184,13 @@ class World(Stage):
         """A job that runs alone has the whole hand for itself, over all partitions, until the store has its end."""
         assert life.daemon is not None
         sysid = life.daemon.control.sysid
-        in_hand = {each for partition in life.daemon.partitions for each in partition.runner.get_running_jobs()}
+        in_flight = {each for partition in life.daemon.partitions for each in partition.runner.get_running_jobs()}
         for store in self.stores:
             suspect = store.places.runs_alone(sysid, self.clock.wall_ms())
             if suspect is None:
                 continue
-            company = sorted(in_hand - {suspect}) if suspect == job_id else [job_id]
-            if company and suspect in in_hand:
+            company = sorted(in_flight - {suspect}) if suspect == job_id else [job_id]
+            if company and suspect in in_flight:
                 self.history.wrong(f"company: job {number} started by {life.label}: {suspect} is to run alone")
 
     def part_of(self, life: Life, job_id: str) -> Partition:

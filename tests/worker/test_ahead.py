@@ -10,7 +10,7 @@ SLOTS = 4
 def worked(ahead: Ahead, jobtype: str, each_s: float, now_s: float, jobs: int = 400) -> float:
     """The time when so many have ended, as many at once as there are slots."""
     for _ in range(jobs // SLOTS):
-        ahead.came(jobtype, SLOTS, now_s)
+        ahead.arrived(jobtype, SLOTS, now_s)
         now_s += each_s
         for _ in range(SLOTS):
             ahead.ended(jobtype, now_s)
@@ -39,7 +39,7 @@ def test_the_slowest_jobtype_of_the_last_seconds_decides() -> None:
     now_s = worked(ahead, "quick", 0.002, 0.0)
     wide = ahead.window(SLOTS, now_s)
     assert wide > 100
-    ahead.came("slow", 1, now_s)
+    ahead.arrived("slow", 1, now_s)
     assert ahead.window(SLOTS, now_s) == SLOTS, "it is not known yet"
     now_s = worked(ahead, "quick", 0.002, now_s, jobs=40_000)
     assert ahead.window(SLOTS, now_s) == SLOTS, "it has not ended yet"
@@ -54,7 +54,7 @@ def test_jobs_that_did_not_run_say_nothing_of_the_speed() -> None:
     ahead = Ahead()
     now_s = worked(ahead, "slow", 0.2, 0.0)
     for _ in range(40):
-        ahead.came("slow", 100, now_s)
+        ahead.arrived("slow", 100, now_s)
         for _ in range(100):
             ahead.ended("slow", now_s, ran=False)
         now_s += 0.01

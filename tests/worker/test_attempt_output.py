@@ -51,21 +51,21 @@ def test_every_byte_that_was_printed_has_its_place() -> None:
 
 def test_prints_become_lines() -> None:
     told: list[str] = []
-    voice = AttemptOutput(write=told.append)
+    output = AttemptOutput(write=told.append)
     for piece in ("one", " line\ntwo\nthr", "ee"):
-        voice.printed(piece)
+        output.printed(piece)
     assert told == ["one line", "two"]
-    voice.over()
-    voice.over()
+    output.over()
+    output.over()
     assert told == ["one line", "two", "three"]
-    voice.printed("." * OUTPUT_BYTES_MAX)
+    output.printed("." * OUTPUT_BYTES_MAX)
     assert len(told) == 4, "a line that never ends is not kept for ever"
 
 
 def test_progress_goes_from_0_to_1() -> None:
     context = Context("id", "name", 1, 0, 0)
     context.progress(0.5, "x" * 999)
-    assert context.voice.far == (0.5, "x" * 200)
+    assert context.output.far == (0.5, "x" * 200)
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(ValueError, match="from 0 to 1"):
             context.progress(wrong)

@@ -201,7 +201,7 @@ async def test_of_quick_jobs_it_asks_for_more_and_what_was_too_much_or_has_no_ot
         while sum(name.startswith("slow-") for name in daemon.taken) < 26:
             await daemon.seen.wait()
             daemon.seen = trio.Event()
-        assert service.jobs_in_hand == 4, "nobody knows how long they take: the others wait for none of them"
+        assert service.jobs_in_flight == 4, "nobody knows how long they take: the others wait for none of them"
 
 
 async def test_what_no_daemon_can_take_has_failed(autojump_clock: None) -> None:

@@ -59,7 +59,7 @@ async def test_it_asks_for_as_many_plain_functions_as_it_has_processes_and_for_a
         async with pulling(daemon, service=service, pool=pool):
             await taken(daemon, lambda: len(daemon.taken) == 7)
             assert {how["type"] for how in daemon.taken.values()} == {"refused"}, "all but the first go back"
-            assert (service.jobs_in_hand, pool.free("watch"), pool.free("doze")) == (1, 0, 8)
+            assert (service.jobs_in_flight, pool.free("watch"), pool.free("doze")) == (1, 0, 8)
             daemon.give(watches(7, "q"), [job("d", "doze", 1)])
             await taken(daemon, lambda: "d" in daemon.taken)
             assert daemon.taken["d"]["type"] == "success"

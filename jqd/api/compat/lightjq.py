@@ -278,5 +278,5 @@ def _body(services: Services, view: JobView | Coming, result: bytes) -> Status:
         error=Raw(last.error) if last else nothing(),
         message="cancelled" if view.state is State.CANCELLED else last.message if last else "",
         retry_count=max(0, view.attempts - 1),
-        finished_at=iso(told_ms) if last and (told_ms := last.told_at_ms) is not None else UNSET,
+        finished_at=iso(told_ms) if last and (told_ms := last.by_worker_at_ms) is not None else UNSET,
     )

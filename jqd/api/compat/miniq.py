@@ -259,7 +259,7 @@ def _definition(told: MiniqHandler, lang: Lang) -> Definition:
     batch, size = options.batch, options.batch_size
     is_batch = is_code if batch is UNSET else batch
     jobs = (size or (BATCH_OF_CODE if is_code else BATCH_OF_URL)) if is_batch else 1
-    of_jobs: dict[str, Any] = dict(MINIQ.said()) | dict(options.said())
+    of_jobs: dict[str, Any] = dict(MINIQ.given()) | dict(options.given())
     return Definition(
         lang=lang,
         # A URL that came as text, from a file perhaps, ends with its line.
@@ -283,6 +283,6 @@ def _stored(client: str, name: str, version: Version) -> StoredHandler:
         before=version.before,
         before_each=version.before_each,
         after_each=version.after_each,
-        options=MiniqOptions(batch=jobs > 1, batch_size=jobs, **dict(version.options.of_jobs.said())),
+        options=MiniqOptions(batch=jobs > 1, batch_size=jobs, **dict(version.options.of_jobs.given())),
     )
     return StoredHandler(id_of(bare(name), version.number), name, client or NOBODYS, iso(version.set_at_ms) or "", data)

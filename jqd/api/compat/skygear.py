@@ -116,7 +116,7 @@ class SkyPushed(Struct, frozen=True):
 
 
 class SkyResult(Struct, frozen=True):
-    """The answer of both actions."""
+    """The answer of `job:enqueue` and `job:cancel`."""
 
     result: SkyPushed
 

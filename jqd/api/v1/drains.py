@@ -16,7 +16,7 @@ class DrainResponse(Struct, frozen=True):
 
     daemon: str
     drained_at: Instant | None
-    in_hand: Annotated[int | None, Meta(description="jobs in flight; null: the store does not answer")] = None
+    in_flight: Annotated[int | None, Meta(description="jobs in flight; null: the store does not answer")] = None
     note: str | None = None
     """What may be a mistake."""
 
@@ -24,7 +24,7 @@ class DrainResponse(Struct, frozen=True):
 async def drain(parts: ApiContext, request: Request, daemon: str) -> Response:
     """Drain a daemon, or "this": it begins no job, through restarts, until it is resumed."""
     sysid, since_ms = await pauses.drain(parts.services, daemon)
-    body = DrainResponse(sysid, iso(since_ms), await parts.services.control.in_hand(sysid))
+    body = DrainResponse(sysid, iso(since_ms), await parts.services.control.in_flight(sysid))
     return answer(200, body, request.answer_language())
 
 
@@ -32,5 +32,5 @@ async def resume(parts: ApiContext, request: Request, daemon: str) -> Response:
     """Resume a daemon."""
     sysid, was_drained = await pauses.resume_daemon(parts.services, daemon)
     note = None if was_drained else f"{sysid!r} was not drained"
-    body = DrainResponse(sysid, None, await parts.services.control.in_hand(sysid), note)
+    body = DrainResponse(sysid, None, await parts.services.control.in_flight(sysid), note)
     return answer(200, body, request.answer_language())

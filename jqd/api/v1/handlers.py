@@ -76,7 +76,7 @@ def _row(name: str, handler: Handler, version: Version) -> responses.Handler:
 
 def _options(version: Version) -> responses.HandlerSettings:
     options = version.options
-    of_jobs = dict(options.of_jobs.said())
+    of_jobs = dict(options.of_jobs.given())
     if version.is_code:
         return responses.HandlerSettings(batch=options.batch, **of_jobs)
     return responses.HandlerSettings(

@@ -49,7 +49,7 @@ async def follow(parts: ApiContext, request: Request, job_id: str) -> Response:
             with watching(services, found, view, named=named) as (watched, next_bell):
                 teller = _Teller(services, watched, read_seen(last) or START)
                 await write(RETRY)
-                await teller.tell(write, next_bell)
+                await teller.write_events(write, next_bell)
         except JqdError as error:  # others were quicker
             await write(_block("end", "", {"reason": "full", "detail": str(error), "reconnect": True}))
 
@@ -74,7 +74,7 @@ class _Teller:
     def __init__(self, services: Services, watched: Watched, seen: Seen) -> None:
         self._services, self._watched, self._seen = services, watched, seen
 
-    async def tell(self, write: Write, next_bell: Any) -> None:
+    async def write_events(self, write: Write, next_bell: Any) -> None:
         """Send events until the job has ended, or the client leaves."""
         quiet_s = trio.current_time() + QUIET_S
         while True:
@@ -136,7 +136,7 @@ def _event(services: Services, watched: Watched, news: News) -> bytes:
 
 
 def _failed(watched: Watched, missed: Missed) -> dict[str, Any]:
-    """An attempt that failed, and was followed by another one since."""
+    """Return the event of an attempt that failed and was followed by another one since the last look."""
     last, view = missed.outcome, watched.view
     return {
         "job_id": watched.job_id if view is None else bare(view.name) or view.id,

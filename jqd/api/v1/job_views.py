@@ -118,7 +118,7 @@ def _progress(packed: bytes) -> responses.Progress | UnsetType:
 
 
 def _reported_at(outcome: Outcome | None) -> str | UnsetType:
-    return dates.iso(at_ms) if outcome and (at_ms := outcome.told_at_ms) is not None else UNSET
+    return dates.iso(at_ms) if outcome and (at_ms := outcome.by_worker_at_ms) is not None else UNSET
 
 
 def _attempt(outcome: Outcome) -> Attempt:

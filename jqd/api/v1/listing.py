@@ -132,8 +132,8 @@ async def list_daemons(parts: ApiContext, request: Request) -> Response:
             this=peer.is_this,
             living=peer.living,
             through=peer.through,
-            heard_s=round(peer.heard_s, 3),
-            in_hand=await parts.services.control.in_hand(peer.sysid),
+            last_seen_s=round(peer.last_seen_s, 3),
+            in_flight=await parts.services.control.in_flight(peer.sysid),
             drained_at=iso(parts.services.drains.since_ms.get(peer.sysid, 0)),
         )
         for peer in page

@@ -20,8 +20,8 @@ class Daemon(Struct, frozen=True):
     this: bool
     living: Annotated[bool | None, Meta(description="null: not known, the store is away")]
     through: bool
-    heard_s: float
-    in_hand: int | None
+    last_seen_s: float
+    in_flight: int | None
     drained_at: Instant | None = None
     """Drained since."""
 
@@ -33,7 +33,7 @@ class GoneDaemon(Struct, frozen=True):
     how: Annotated[Literal["died", "left"], Meta(description="`left`: it was stopped in good order")]
     at: Instant | None
     """When that was seen."""
-    heard_at: Annotated[Instant | None, Meta(description="its last sign of life; null: not known")]
+    last_seen_at: Annotated[Instant | None, Meta(description="its last sign of life; null: not known")]
     jobs: Annotated[int, Meta(description="in flight there, and ready again since")]
     by: Annotated[Sequence[str], Meta(description="daemons that gave them back, or saw it go")]
     times: Annotated[int, Meta(description="how often within the day")]
@@ -56,7 +56,7 @@ class GoneWorker(Struct, frozen=True, kw_only=True):
     tenant: str | UnsetType = UNSET
     how: Annotated[Literal["died", "left"], Meta(description="`left`: it was unregistered")]
     at: Instant | None
-    heard_at: Instant | None
+    last_seen_at: Instant | None
     jobs: Annotated[int, Meta(description="in flight there that went back or failed an attempt as it fell silent")]
     by: Sequence[str]
     times: int
@@ -73,7 +73,7 @@ class Workers(Struct, frozen=True):
 
 def gone_daemon(gone: Gone) -> GoneDaemon:
     row = gone.row
-    return GoneDaemon(row.name, _how(gone), iso(row.at_ms), iso(row.heard_at_ms), row.jobs, gone.by, row.times)
+    return GoneDaemon(row.name, _how(gone), iso(row.at_ms), iso(row.last_seen_at_ms), row.jobs, gone.by, row.times)
 
 
 def gone_worker(gone: Gone) -> GoneWorker:
@@ -84,7 +84,7 @@ def gone_worker(gone: Gone) -> GoneWorker:
         tenant=tenant_of(row.name) or UNSET,
         how=_how(gone),
         at=iso(row.at_ms),
-        heard_at=iso(row.heard_at_ms),
+        last_seen_at=iso(row.last_seen_at_ms),
         jobs=row.jobs,
         by=gone.by,
         times=row.times,

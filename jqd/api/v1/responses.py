@@ -248,12 +248,12 @@ class Worker(Struct, frozen=True):
     """The worst that is known; `silent`: two signs of life did not come; `unknown`: nor here, and the store is away."""
     why: str | None
     """In words."""
-    in_hand: Annotated[int, Meta(description="jobs that this daemon has posted to it and waits for")] | None
+    in_flight: Annotated[int, Meta(description="jobs that this daemon has posted to it and waits for")] | None
     """Null of a worker that pulls."""
     seen: Sequence[WorkerHealth]
     """By each living daemon."""
     registered_at: Instant | None
-    heard_at: Instant | None
+    last_seen_at: Instant | None
     """Last sign of life at any daemon, within half a minute."""
     token_id: str | None
     """The token that it was registered with, for who may see that one: jobs are posted to it while that is valid."""

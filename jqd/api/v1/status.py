@@ -23,7 +23,7 @@ async def readyz(parts: ApiContext, request: Request) -> Response:
     status = "ready" if push is None and run is None and not warnings else "degraded" if push is None else "not ready"
     who = parts.services.principal
     if not who.sees_all:  # they name workers and schedules of all tenants
-        owed = parts.services.control.owed_told(who.tenant)
+        owed = parts.services.control.owed_text(who.tenant)
         warnings = [] if owed is None else [owed]
     body = Ready(status, _half(push), _half(run), warnings)
     return answer(200 if push is None else 503, body, request.answer_language())

@@ -50,7 +50,7 @@ async def register(parts: ApiContext, request: Request) -> Response:
     declared = {n: _declared(n, entry) for n, entry in enumerate(entries) if isinstance(entry, dict)}
     names = [declared[n].name if n in declared else entry for n, entry in enumerate(entries)]
     card = WorkerSpec(**{**structs.asdict(given), "jobs": tuple(names) or None})
-    options = {one.name: TypeOptions(server_only=one.server_only, **dict(one.said())) for one in declared.values()}
+    options = {one.name: TypeOptions(server_only=one.server_only, **dict(one.given())) for one in declared.values()}
     worker = await workers.register(parts.services, card, options=options, peer=request.peer)
     control = parts.services.control
     told_of = Registered(bare(worker.id), control.sharers(), control.urls(request.peer))
@@ -109,7 +109,7 @@ def _row(parts: ApiContext, worker: Worker) -> responses.Worker:
         trouble=worker.trouble,
         state=how.state,
         why=how.why,
-        in_hand=parts.services.control.posted(worker.id) if worker.url is not None else None,
+        in_flight=parts.services.control.posted(worker.id) if worker.url is not None else None,
         seen=[
             responses.WorkerHealth(
                 daemon, seen.state, iso(seen.since_ms), seen.complaint or None, seen.why or None, iso(seen.until_ms)
@@ -118,5 +118,5 @@ def _row(parts: ApiContext, worker: Worker) -> responses.Worker:
         ],
         registered_at=iso(worker.registered_at_ms),
         token_id=worker.token if parts.services.can_see_token(worker.token) else None,
-        heard_at=iso(parts.services.workers.heard_at_ms(worker.id)),
+        last_seen_at=iso(parts.services.workers.last_seen_at_ms(worker.id)),
     )

@@ -50,7 +50,7 @@ _STATUS = re.compile(rb"\s*\+?0*([0-9]+)\s*")
 
 class Lines(WorkerProtocol):
     def batch(self, worker: Worker) -> int | None:
-        """One job a request unless more were asked for."""
+        """Return how many jobs go in one request: one, unless the worker asked for more."""
         return worker.batch or 1
 
     def request(self, sending: Sending) -> Request:

@@ -35,7 +35,7 @@ class Connections:
         self.most = most
         self.taken = 0
         self._taken_by: Counter[str] = Counter()  # host and port of a worker
-        self.unheard: Counter[str] = Counter()
+        self.unanswered: Counter[str] = Counter()
         self._mono_s, self._freed = mono_s, freed
         self._pause_until_s = float("-inf")
 
@@ -49,7 +49,7 @@ class Connections:
         Its equal share, and more where it answers: one that hangs keeps no more than its share from the others.
         """
         share = max(1, self.most // workers)
-        beyond = min(self.free - self.most // KEPT, share - self.unheard[endpoint])
+        beyond = min(self.free - self.most // KEPT, share - self.unanswered[endpoint])
         return max(0, min(self.free, max(share - self._taken_by[endpoint], beyond)))
 
     @contextmanager
@@ -57,7 +57,7 @@ class Connections:
         """Count one request while it is under way, or waits for its connection."""
         self.taken += 1
         self._taken_by[endpoint] += 1
-        self.unheard[endpoint] += 1
+        self.unanswered[endpoint] += 1
         try:
             yield
         finally:
@@ -65,7 +65,7 @@ class Connections:
             self._taken_by[endpoint] -= 1
             if not self._taken_by[endpoint]:
                 del self._taken_by[endpoint]
-                self.unheard.pop(endpoint, None)
+                self.unanswered.pop(endpoint, None)
             if self.taken >= self.most - self.most // KEPT - 1:
                 self._freed()
 

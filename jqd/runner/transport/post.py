@@ -47,7 +47,7 @@ class Listener(Protocol):
     def answered(self, judgement: Judgement) -> None:
         """Called when the worker's status is known; outcomes of jobs may follow."""
 
-    def said(self, answers: Iterable[Answer]) -> None:
+    def receive(self, answers: Iterable[Answer]) -> None:
         """Receive outcomes that came together. Raises what `answers` raises; outcomes that it gave before count."""
 
 
@@ -76,7 +76,8 @@ class Ending(NamedTuple):
 
     @property
     def brief(self) -> str:
-        """Return how it ended, for logs. `message` may hold what the worker wrote, which is only for its jobs."""
+        """Return for logs how the request ended; `message` may hold what the worker wrote, which is only for its
+        jobs."""
         what = f"the worker answered {self.status}" if self.end is End.STATUS else self.end.name.lower()
         return f"{what}: {self.broke}" if self.broke else what
 
@@ -124,7 +125,7 @@ class Post:
                 if not listener.sending():
                     return Ending(End.REFUSED)
                 await wire.ask(request)
-                self._connections.unheard.pop(endpoint, None)
+                self._connections.unanswered.pop(endpoint, None)
                 judgement = style.judge(wire.status)
                 listener.answered(judgement)
                 if judgement is Judgement.READ:
@@ -181,7 +182,7 @@ def _unsent(error: JqdError) -> Ending:
 
 
 def describe(error: BaseException) -> str:
-    """What broke, with the name of the errno where one is known: `ECONNREFUSED: …`."""
+    """Return what broke, with the name of the errno where one is known: `ECONNREFUSED: …`."""
     text = str(error) or type(error).__name__
     for cause in _causes(error):
         name = errno.errorcode.get(cause.errno or 0) if isinstance(cause, OSError) else None
@@ -229,7 +230,7 @@ async def _read_answer(
                 raise AnswerGarbled(f"the answer has more than the {config.answer_bytes_max} bytes that are read")
             if wire.pieces > PIECES_MAX + PIECES_PER_JOB * len(sending.held) + size // PIECE_BYTES:
                 raise AnswerGarbled(f"the answer comes in crumbs: {wire.pieces} of {size} bytes; write larger ones")
-            listener.said(await _read_apart(reader, chunk) if reader.is_costly(chunk) else reader.feed(chunk))
+            listener.receive(await _read_apart(reader, chunk) if reader.is_costly(chunk) else reader.feed(chunk))
             if size > LARGE_BYTES:
                 turn = turn or Turn(large)
                 await turn.look(reader.held)
@@ -240,7 +241,7 @@ async def _read_answer(
             return Ending(
                 End.LOST, message="the connection closed, and the answer had no length to tell that it was whole"
             )
-        listener.said(last)
+        listener.receive(last)
         return Ending(End.COMPLETE, status=wire.status)
     finally:
         if turn is not None:

@@ -49,7 +49,7 @@ class Outlet:
     def __init__(self) -> None:
         self._told: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
-    def tell(self, item: Item, told: bytes, is_outcome: bool) -> None:
+    def deliver(self, item: Item, told: bytes, is_outcome: bool) -> None:
         """From its thread."""
         if is_outcome:
             self._told.put(told)
@@ -114,7 +114,7 @@ def _item(job: Job[..., Any, Any], held: Held) -> Item:
 
 
 def _in_thread(call: Callable[[], bytes]) -> bytes:
-    """What `call` answers in a thread without a loop, with this one's context variables."""
+    """Return what `call` answers in a thread without a loop, with the context variables of this one."""
     answered: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     context = contextvars.copy_context()
     thread = threading.Thread(target=lambda: answered.put(context.run(call)), name="jqd-testing-job", daemon=True)

@@ -78,7 +78,7 @@ class TrialDaemon:
     # ------------------------------------------------------------ what is asked, from any thread
 
     def answer(self, method: str, path: bytes, query: bytes, headers: Mapping[str, str], body: bytes) -> Response:
-        """One request."""
+        """Answer one request."""
         heading = RequestHead(method, unquote(path.decode()), path.decode(), query, headers)
         answer = self._ask(lambda: self._answer(heading, body))
         assert answer is not None, "nobody hangs up here"
@@ -108,7 +108,7 @@ class TrialDaemon:
         return future.result(ANSWER_S)
 
     async def _live(self) -> None:
-        """One question after another: so no two change the same thing, as in the one loop of a daemon."""
+        """Answer one request after another: no two change the same thing, as in the one loop of a daemon."""
         while (asked := await trio.to_thread.run_sync(self._asked.get)) is not None:
             future, call = asked
             try:
@@ -222,7 +222,7 @@ class TrialDaemon:
 
 
 class Journal:
-    """Frames that wait to be applied, which is at once."""
+    """A journal in memory: what is written is applied to the store at once."""
 
     refusing: str | None = None
     refusing_full = False
@@ -249,12 +249,12 @@ class Journal:
         await trio.lowlevel.checkpoint()
 
     def read_point(self, lane: Lane, reader: int = 0) -> int:
-        """All is applied before the next request."""
+        """Return the end of the lane: all that was written is applied before the next request."""
         return self.end
 
 
 class Hand:
-    """Of a runner: what is at work."""
+    """Acts the runner: it knows which jobs are at work."""
 
     def __init__(self, running: Mapping[str, int]) -> None:
         self._running = running
@@ -273,7 +273,7 @@ class Hand:
 
 
 class Control:
-    """Of a daemon: it is ready, has no others beside it, and applies what it journals when somebody waits for it."""
+    """Acts the daemon around the service: ready, alone, and what it journals is applied when somebody waits for it."""
 
     def __init__(self, house: TrialDaemon) -> None:
         self._house = house
@@ -291,7 +291,7 @@ class Control:
     daemons = sharers = warnings
 
     def stats(self) -> Mapping[str, object]:
-        """Statistics beside the store's numbers."""
+        """Return what `GET /v1/stats` has beside the store's numbers."""
         return {"daemon": NAME}
 
     def settled(self, where: Collection[int]) -> bool:
@@ -299,12 +299,12 @@ class Control:
         return True
 
     async def wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
-        """It applies it now."""
+        """Apply what was written."""
         await self._house.apply()
         return True
 
     async def wait_ingested(self, timeout_s: float) -> bool:
-        """It applies it now."""
+        """Apply what was written."""
         await self._house.apply()
         return True
 
@@ -316,7 +316,7 @@ class Control:
         """Nothing does."""
         return False
 
-    def owed_told(self, tenant: str) -> str | None:
+    def owed_text(self, tenant: str) -> str | None:
         """Nothing is to be said of it."""
         return None
 

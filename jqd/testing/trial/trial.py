@@ -78,7 +78,7 @@ class Trial:
 
     @property
     def now(self) -> datetime:
-        """What time it is here, UTC. It begins with the real one."""
+        """Return the time of this trial, in UTC. It begins with the real one."""
         return date_of(self._house.clock.wall_ms())
 
     def pushed(self, job: Job[..., Any, Any] | str | None = None) -> list[JobInfo]:
@@ -116,7 +116,7 @@ class Trial:
     # ------------------------------------------------------------ for the way to the house
 
     def served(self) -> None:
-        """A request was answered: with "inline" what is due runs now, but for what a job that runs has pushed."""
+        """Note that a request was answered: with "inline" due jobs run now, except those that a running job pushed."""
         if self.mode == "inline" and at_work.get() is None:
             self._run_due()
 
@@ -128,7 +128,7 @@ class Trial:
             self._house.clock.advance(seconds)
 
     def ask(self, method: str, path: bytes, query: bytes, headers: dict[str, str], body: bytes) -> httpx2.Response:
-        """One request of the client."""
+        """Make one request of the client."""
         answer = self._house.answer(method, path, query, headers, body)
         return httpx2.Response(answer.status, headers=answer.fields(), content=answer.body)
 
@@ -183,7 +183,7 @@ class _Way(httpx2.BaseTransport):
         self._trial = trial
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """As httpx2 calls it."""
+        """Answer a request of the client without a network; httpx2 calls this."""
         path, _, query = request.url.raw_path.partition(b"?")
         if not path.decode().startswith(ROOMS):
             return _not_here(path.decode())
