@@ -11,6 +11,7 @@ that no store and no journal knows any more has ended: nobody forgets what has n
 not told of.
 """
 
+import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -28,7 +29,7 @@ from jqd.store.keys import last_field
 from jqd.store.links import NEW, Blocked, Parent, ParentNote, Standing, Watched, WatchPair
 
 LOOK_S = 1.0  # between looks for what other daemons left, or noted
-GATHER_S = 0.01  # ends that come together are told together
+GATHER_S = 0.005  # from one round to the next: ends that come together are told together, and one alone is told at once
 REST_S = 5.0  # until an entry that was not done is found again
 ENTRIES = 100  # taken at once
 RELEASES = 64  # at once: each is a sync that they share, and some calls of the store
@@ -119,12 +120,12 @@ class Flows:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
-        wait_s = 0.0
+        wait_s, began_s = 0.0, -math.inf
         while True:
             with trio.move_on_after(wait_s):
                 await self._bell.wait()
-            await trio.sleep(GATHER_S)
-            self._bell = trio.Event()
+            await trio.sleep_until(began_s + GATHER_S)
+            began_s, self._bell = trio.current_time(), trio.Event()
             try:
                 wait_s = await self.one_round()
             except (StoreAway, StoreRefused, JournalRefused) as error:
@@ -144,13 +145,12 @@ class Flows:
             if due.blocked:
                 await self._ask(due.blocked, due.rest_until_ms)
         finally:
-            if due.ended:
-                await self._note_ends(due.ended, due.rest_until_ms)
+            is_left = await self._note_ends(due.ended, due.rest_until_ms) if due.ended else False
         if due.wait_s != 0 and self._clock.mono_s() >= self._rest_until_s and self._is_whole():
             self._clear = self._begun
         self._turn.set()
         self._turn = trio.Event()
-        if due.blocked or due.ended:
+        if is_left:
             return 0.0
         return LOOK_S if due.wait_s is None else min(LOOK_S, due.wait_s)
 
@@ -247,8 +247,8 @@ class Flows:
 
     # ------------------------------------------------ parents
 
-    async def _note_ends(self, ended: Sequence[Parent], rest_until_ms: int) -> None:
-        """Tell children of ends, and let those go on that wait for nothing else."""
+    async def _note_ends(self, ended: Sequence[Parent], rest_until_ms: int) -> bool:
+        """Tell children of ends, and let those go on that wait for nothing else. Returns whether there are more."""
         by_home: dict[int, list[ParentNote]] = {}
         for each in ended:
             for child in each.children:
@@ -263,9 +263,10 @@ class Flows:
                 failed = error
                 left.update(note.child for note in notes)
         done = {each.entry: [child for child in each.children if child not in left] for each in ended}
-        await self._store.drop_links(done, rest_until_ms, {each.entry: each.stage for each in ended})
+        is_left = await self._store.drop_links(done, rest_until_ms, {each.entry: each.stage for each in ended}) > 0
         if failed is not None:
             raise failed
+        return is_left
 
     async def _go_on(self, standing: Mapping[str, Standing]) -> set[str]:
         """Release those that wait for no parent any more. Returns those that are to be tried again."""

@@ -146,8 +146,8 @@ async def latest(services: Services, given: str) -> JobView:
 
 
 async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -> JobView:
-    """Journal a change and return the job as it is then. `fields`: priority, eligible_at_ms, argument; `failed`, of one
-    that is released.
+    """Journal a change and return the job as it is then, one that is released as it was: who releases it only wants to
+    know that it does not wait any more. `fields`: priority, eligible_at_ms, argument; `failed`, of one that is released.
 
     Raises Invalid for an argument that results cannot be put into; Conflict when its state does not allow it, or no
     more; NotYet when the store has not applied it in time, but will, when the store lost data meanwhile, or somebody
@@ -185,7 +185,7 @@ async def _change(services: Services, view: JobView, kind: Kind, fields: dict[st
     ):
         detail = f"it is recorded that job {_called(view)} is to be {kind.value}, but the store has not applied it yet"
         raise NotYet(detail)
-    after = await services.store.get_job(view.id)
+    after = view if kind is Kind.RELEASE else await services.store.get_job(view.id)
     # Otherwise another daemon may tell the store next that the job had ended before.
     if not services.control.settled(services.where(view.id)):
         detail = (
@@ -193,6 +193,8 @@ async def _change(services: Services, view: JobView, kind: Kind, fields: dict[st
             "became of the job is known once all daemons have told it again: look at the job in a moment"
         )
         raise NotYet(detail)
+    if kind is Kind.RELEASE:
+        return view
     if not isinstance(after, JobView) or after.revision < revision:
         raise Conflict(f"job {_called(view)} cannot be {kind.value}: it was deleted, or its id was given to another")
     if after.revision == revision and after.missed:

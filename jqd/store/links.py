@@ -227,12 +227,15 @@ class LinkMethods(ScriptMethods):
 
     async def drop_links(
         self, done: Mapping[str, Sequence[str]], rest_until_ms: int = 0, stages: Mapping[str, int] = ENDED_FIRST
-    ) -> None:
+    ) -> int:
         """Remove notes: entry → the children that know of it. One stays that has further children, or was noted anew
-        since `take_links` set `rest_until_ms`. `stages`: the stage of the parent that the children know."""
+        since `take_links` set `rest_until_ms`. `stages`: the stage of the parent that the children know. Returns how
+        many have further children."""
+        left = 0
         for some in in_steps(list(done.items()), ENTRIES):
             flat = [one for entry, its in some for one in (entry, stages.get(entry, 1), len(its), *its)]
-            await self._caller.call("drop_links", rest_until_ms, *flat)
+            left += self._whole("links", await self._caller.call("drop_links", rest_until_ms, *flat))
+        return left
 
     async def list_links(
         self,

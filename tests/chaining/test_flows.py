@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.chaining.flows import COMPLAIN_S, LOOK_S, OLD_MS, REST_S, Flows
+from jqd.chaining.flows import COMPLAIN_S, GATHER_S, LOOK_S, OLD_MS, REST_S, Flows
 from jqd.domain.errors import JournalRefused, StoreAway
 from jqd.domain.flow import BLOCKED_MS, Flow
 from jqd.domain.job import ChangeKind, Fate, Job, State
@@ -254,12 +254,40 @@ async def test_the_walks_find_a_mistake(
         await _walk_all(room)
 
 
+async def test_an_end_that_comes_alone_is_told_at_once_and_others_together(
+    autojump_clock: None, running: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step of a chain waits for it."""
+    parents = [await running.parent() for _ in range(3)]
+    await trio.sleep(LOOK_S / 2)
+    rounds, take_links = list[int](), running.stores[0].take_links
+
+    async def taken(limit: int, rest_s: float) -> Any:
+        due = await take_links(limit, rest_s)
+        rounds.extend([len(due.blocked)] if due.blocked else [])
+        return due
+
+    monkeypatch.setattr(running.stores[0], "take_links", taken)
+    began_s = trio.current_time()
+    await running.child(parents[0])
+    running.flows.wake()
+    await trio.testing.wait_all_tasks_blocked()
+    assert (rounds, trio.current_time()) == ([1], began_s)
+    for parent in parents:
+        await running.child(parent)
+        running.flows.wake()
+        await trio.testing.wait_all_tasks_blocked()
+    assert rounds == [1]
+    await trio.sleep(2 * GATHER_S)
+    assert rounds == [1, 3]
+
+
 async def test_it_is_complained_of_children_whose_parents_do_not_come(autojump_clock: None, running: Room) -> None:
     late = running.make(1)
     child = await running.child(late)
-    await trio.sleep(COMPLAIN_S)
+    await trio.sleep(COMPLAIN_S - LOOK_S)
     assert running.flows.complaint is None
-    await trio.sleep(REST_S + LOOK_S)
+    await trio.sleep(REST_S + 2 * LOOK_S)
     assert (running.flows.complaint or "").startswith(f"job {child.id} and 0 others wait")
     await running.benches[1].add(late)
     await running.end()
@@ -351,7 +379,7 @@ async def test_a_release_that_is_refused_is_tried_again(
 async def test_a_partition_that_lost_all_is_asked_again(autojump_clock: None, running: Room) -> None:
     parent = await running.parent()
     child = await running.child(parent)
-    await trio.sleep(2 * LOOK_S)
+    await trio.sleep(LOOK_S / 2)  # not while it looks
     running.stores[1].wipe()
     await running.stores[1].look(fresh=True)
     await running.benches[1].store.apply_jobs(OTHER_JOURNAL, 0, 1, [parent])

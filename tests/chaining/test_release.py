@@ -79,6 +79,26 @@ async def test_a_large_result_that_fits_an_argument_is_given_to_the_child(edge: 
     assert msgspec.msgpack.decode(held.job.argument) == PIECES
 
 
+async def test_a_release_costs_two_calls_of_the_store_and_the_change(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step of a chain waits for them."""
+    child = await edge.push(argument=1, after=[await edge.ended(Fate.SUCCEEDED)])
+    loop, asked = flows(edge), list[str]()
+    await edge.apply()
+    for name in ("get_job", "reserve_edit"):
+
+        async def call(*args: Any, name: str, real: Any) -> Any:
+            asked.append(name)
+            return await real(*args)
+
+        monkeypatch.setattr(edge.whole, name, partial(call, name=name, real=getattr(edge.whole, name)))
+    await loop.one_round()
+    assert asked == ["get_job", "reserve_edit"]
+    await edge.apply()
+    assert [held.job.id for held in await edge.claim()] == [child]
+
+
 async def test_an_argument_that_results_cannot_be_put_into_is_refused_or_fails_the_job(edge: Whole) -> None:
     parent = await edge.push(name="late", delay=60)
     child = await edge.push(argument={"by": 1}, after=[parent], result_into="n")
