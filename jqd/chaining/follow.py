@@ -14,7 +14,7 @@ from jqd.domain.charge import FREE, Charge
 from jqd.domain.errors import JournalRefused, JqdError, StoreAway
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.followers import read_entry
-from jqd.domain.job_spec import JobSpec
+from jqd.domain.job_spec import FOLLOWER_DIGEST, JobSpec
 from jqd.domain.jobid import is_made, partition_of_name
 from jqd.domain.log import get_logger
 from jqd.domain.tenant import annotate
@@ -113,7 +113,9 @@ async def _within(
                 )
             else:
                 charge = f"others of tenant {each.tenant!r} wait for its quota already"
-        if isinstance(charge, str):
+        if charge is FREE:  # as nearly all are
+            admitted.append(each)
+        elif isinstance(charge, str):
             over[each.tenant] = OutboxDone(charge, [each.entry])
         else:
             admitted.append(each._replace(charge=charges.enter_context(charge)))
@@ -196,4 +198,4 @@ def _chosen(agreed: ReservedIds) -> list[int]:
 
     An id that is made of the parent's is given to nobody else, however long it takes until its job is applied, and
     whoever pushes the same entry again gets the same revision of the same job."""
-    return [place for place, job in enumerate(agreed.jobs) if not is_made(str(job.job_id))]
+    return [place for place, digest in enumerate(agreed.digests) if digest != FOLLOWER_DIGEST]

@@ -5,7 +5,6 @@ callback  a job of its own, CALLBACK, waits for this one's end and tells a URL o
 after     the job is `blocked`: its date is BLOCKED until the loop `flows` has seen all of its parents end
 """
 
-from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Literal
@@ -66,7 +65,7 @@ class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def then(self) -> bytes:
         """A MessagePack array of the jobs that follow its success; nothing for most."""
-        return b64decode(self.then_text) if self.then_text else b""
+        return self.then_text.encode("latin-1")
 
     @property
     def is_blocked(self) -> bool:
@@ -90,7 +89,7 @@ def said_unique(key: str) -> str:
 
 def as_text(then: bytes) -> str:
     """Return the jobs of `then` as `Flow.then_text` has them."""
-    return b64encode(then).decode()
+    return then.decode("latin-1")
 
 
 def as_array(then: bytes) -> bytes:

@@ -276,6 +276,11 @@ def date_digest(job_id: str) -> str:
     return hashlib.blake2b(job_id.encode(), digest_size=16, person=b"date").hexdigest()
 
 
+FOLLOWER_DIGEST = "made"
+"""Of a job that follows another under an id made of its (`jobid.is_made`): it is one job, whatever its content. Of two
+outcomes of one attempt, of which one was given up, each may leave it, and the first to push it is right."""
+
+
 def keyed_digest(job_id: str, request: str) -> str:
     """Return the digest for a job under an Idempotency-Key: the same as long as the whole request is."""
     return hashlib.blake2b(f"{job_id} {request}".encode(), digest_size=16, person=b"request").hexdigest()

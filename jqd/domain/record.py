@@ -24,8 +24,16 @@ from jqd.domain.array_split import MALFORMED, Steps, array_of, cut, skipped
 from jqd.domain.errors import JournalDamaged
 from jqd.domain.flow import BLOCKED_MS, Flow, as_array, as_text, unique_key
 from jqd.domain.job import Change, ChangeKind, Job, Outcome
-from jqd.domain.job_spec import NOTHING, JobOptions, JobRecord, content_digest, date_digest, keyed_digest
-from jqd.domain.jobid import IdRange, is_id, parse_id
+from jqd.domain.job_spec import (
+    FOLLOWER_DIGEST,
+    NOTHING,
+    JobOptions,
+    JobRecord,
+    content_digest,
+    date_digest,
+    keyed_digest,
+)
+from jqd.domain.jobid import IdRange, is_id, is_made, parse_id
 from jqd.domain.settings import Setting
 from jqd.domain.tenant import Tenant, annotate
 
@@ -326,6 +334,8 @@ def _change(head: Head, index: int, job: JobRecord) -> Change | None:
         return Change(revision, generation, kind, date_digest(job.job_id or ""), head.life)
     if pushed and head.request:
         return Change(revision, generation, kind, keyed_digest(job.job_id or "", head.request))
+    if pushed and job.parent is not None and is_made(job.job_id or ""):
+        return Change(revision, generation, kind, FOLLOWER_DIGEST, head.life)
     return Change(revision, generation, kind, content_digest(job) if pushed else "", head.life)
 
 

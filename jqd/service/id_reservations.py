@@ -9,8 +9,8 @@ from msgspec import Raw
 
 from jqd.domain.errors import Fault, IdsUnknown, JournalRefused, NotYet, StoreAway, StoreError
 from jqd.domain.job import ChangeKind, State
-from jqd.domain.job_spec import KEPT, JobRecord, JobSpec, date_digest, digest_of, keyed_digest
-from jqd.domain.jobid import homes_of, partition_of_name
+from jqd.domain.job_spec import FOLLOWER_DIGEST, KEPT, JobRecord, JobSpec, date_digest, digest_of, keyed_digest
+from jqd.domain.jobid import homes_of, is_made, partition_of_name
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane, cancel_of, encode_cancels, expires_at_ms
 from jqd.service.batch import Batch, in_order
@@ -233,6 +233,8 @@ def _digest(job: JobSpec, item: Raw, request: str, *, dated: bool) -> str:
         return ""
     if request:
         return keyed_digest(job.job_id, request)
+    if job.parent is not None and is_made(job.job_id):
+        return FOLLOWER_DIGEST
     return date_digest(job.job_id) if dated else digest_of(item)
 
 

@@ -47,6 +47,8 @@ def refuse_foreign(services: Services, batch: Batch) -> Batch:
 
 def refuse_uncalled(services: Services, batch: Batch) -> Batch:
     """Return the batch without jobs whose callback could go nowhere."""
+    if b"callback" not in batch.array:  # nearly none: what is to follow jobs is not read for it
+        return batch
     callbacks = [[one.callback for one in following_of(job) if one.callback is not None] for job in batch.jobs]
     urls = {url for its in callbacks for url in its}
     why = {url: why for url in urls if (why := services.workers.why_no_callback(url))}

@@ -92,6 +92,16 @@ async def test_what_another_attempt_told_is_a_repeat_and_an_own_id_that_is_taken
     assert "another job stands under job_id 'own'" in said["why"]
 
 
+async def test_what_two_attempts_told_is_one_job_also_while_the_first_is_on_its_way(edge: Whole) -> None:
+    """Whatever they told: the journals of both pushers have it under one revision, the first stays."""
+    first, other = entry({"name": "a", "argument": 1}), entry({"name": "b", "argument": 2})
+    assert [(await follow(services(edge), [each])).waits for each in (first, other)] == [{}, {}]
+    await edge.apply()
+    assert [(job_id, job["name"]) for job_id, job in (await jobs(edge)).items()] == [(f"{PARENT}.0", "a")]
+    assert await push(edge, other, first) == {}
+    assert [job["name"] for job in (await jobs(edge)).values()] == ["a"]
+
+
 async def test_an_id_that_is_only_promised_is_waited_for_and_holds_up_no_other(edge: Whole) -> None:
     wanted = NameWanted("own", edge.journal.ids.take(1).first, "other", False)
     await services(edge).store.reserve_names([wanted])

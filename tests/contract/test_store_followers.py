@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from jqd.domain.flow import Flow, as_text
 from jqd.domain.job import ChangeKind, Fate, Held, Job, State, lease_claim
 from jqd.domain.record import Lane
 from tests.contract.bench import JOURNAL, StoreBench, changed, early, orders, outcome, outcome_of
@@ -28,6 +29,17 @@ async def left(bench: StoreBench, **asked: Any) -> list[tuple[str, bytes]]:
 async def begun(bench: StoreBench, **fields: Any) -> tuple[Job, Held]:
     job = await bench.push(**fields)
     return job, await bench.claim_one(await bench.join())
+
+
+async def test_what_is_to_follow_a_job_is_kept_byte_for_byte(store_bench: StoreBench) -> None:
+    """Its arguments may hold any bytes, and the functions of the store read the row that it stands in."""
+    then = b"\xdc\x00\x01" + bytes(range(256))
+    job, held = await begun(store_bench, flow=Flow(as_text(then), parent="p"))
+    assert held.job.flow is not None
+    assert held.job.flow.then == then
+    (row,) = await store_bench.store.list_links([job.id], 9)
+    assert row is not None
+    assert (row.job.flow and row.job.flow.then, row.job.flow and row.job.flow.parent) == (then, "p")
 
 
 @pytest.mark.parametrize("kept", [b"\x05", b"1", b""], ids=["a result", "an odd one", "none"])
