@@ -29,7 +29,8 @@ from jqd.store.keys import last_field
 from jqd.store.links import NEW, Blocked, Parent, ParentNote, Standing, Watched, WatchPair
 
 LOOK_S = 1.0  # between looks for what other daemons left, or noted
-GATHER_S = 0.005  # from one round to the next: ends that come together are told together, and one alone is told at once
+GATHER_S = 0.01  # from one round to the next: ends that come together are told together
+ALONE_S = 0.002  # the same after a round of one: each step of a chain waits for it
 REST_S = 5.0  # until an entry that was not done is found again
 ENTRIES = 100  # taken at once
 RELEASES = 64  # at once: each is a sync that they share, and some calls of the store
@@ -90,6 +91,8 @@ class Flows:
         self._begun = self._clear = 0
         """Numbers of the last round, and of the last after which nothing was due."""
         self._turn = trio.Event()
+        self._is_alone = True
+        """The last round had one entry at most."""
         self._rest_until_s = 0.0
         """By the monotonic clock: entries of a round that failed rest, and are not done."""
         self._log = get_logger("flows")
@@ -124,7 +127,7 @@ class Flows:
         while True:
             with trio.move_on_after(wait_s):
                 await self._bell.wait()
-            await trio.sleep_until(began_s + GATHER_S)
+            await trio.sleep_until(began_s + (ALONE_S if self._is_alone else GATHER_S))
             began_s, self._bell = trio.current_time(), trio.Event()
             try:
                 wait_s = await self.one_round()
@@ -140,7 +143,7 @@ class Flows:
         self._begun += 1
         await self._ask_again()
         due = await self._store.take_links(ENTRIES, REST_S)
-        self.is_awaited = due.linked > 0
+        self.is_awaited, self._is_alone = due.linked > 0, len(due.blocked) + len(due.ended) <= 1
         try:
             if due.blocked:
                 await self._ask(due.blocked, due.rest_until_ms)

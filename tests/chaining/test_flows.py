@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.chaining.flows import COMPLAIN_S, GATHER_S, LOOK_S, OLD_MS, REST_S, Flows
+from jqd.chaining.flows import ALONE_S, COMPLAIN_S, GATHER_S, LOOK_S, OLD_MS, REST_S, Flows
 from jqd.domain.errors import JournalRefused, StoreAway
 from jqd.domain.flow import BLOCKED_MS, Flow
 from jqd.domain.job import ChangeKind, Fate, Job, State
@@ -278,8 +278,14 @@ async def test_an_end_that_comes_alone_is_told_at_once_and_others_together(
         running.flows.wake()
         await trio.testing.wait_all_tasks_blocked()
     assert rounds == [1]
-    await trio.sleep(2 * GATHER_S)
+    await trio.sleep(2 * ALONE_S)
     assert rounds == [1, 3]
+    await running.child(parents[0])
+    running.flows.wake()
+    await trio.sleep(GATHER_S / 2)
+    assert rounds == [1, 3], "where several come, more may"
+    await trio.sleep(GATHER_S)
+    assert rounds == [1, 3, 1]
 
 
 async def test_it_is_complained_of_children_whose_parents_do_not_come(autojump_clock: None, running: Room) -> None:
