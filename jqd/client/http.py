@@ -41,6 +41,7 @@ BACKOFF = Backoff(first_s=0.1, factor=3.0, cap_s=2.0)
 CONNECTIONS_MAX = 32  # of one client: above the threads `wait` uses
 ERRORS_SHOWN_MAX = 5  # in a message; all of them stand in `errors`
 DETAIL_CHARS_MAX = 300  # of an answer quoted in a message
+PATH_CHARS_MAX = 64  # of a path quoted in one
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)
 USERS = frozenset({"argument", "result", "error"})  # values that pushers and workers made
 
@@ -108,11 +109,15 @@ class Http:
         return mine
 
     @contextmanager
-    def _open(self) -> Iterator[httpx2.Client]:
-        """Give the connections. Raises ClientClosed where another thread closed them, before or meanwhile."""
+    def _open(self, path: str) -> Iterator[httpx2.Client]:
+        """Give the connections, for a request of that path. Raises Invalid for names and ids that no URL carries;
+        ClientClosed where another thread closed them, before or meanwhile."""
         connections = self._connections()
         try:
             yield connections
+        except (httpx2.InvalidURL, UnicodeEncodeError) as error:
+            message = f"{path[:PATH_CHARS_MAX]} cannot be asked for: {error}; nothing was sent"
+            raise Invalid(message, status=414 if isinstance(error, httpx2.InvalidURL) else 400) from error
         except (RuntimeError, ValueError) as error:  # of httpx2, and of a socket that is gone
             if not connections.is_closed:
                 raise
@@ -169,7 +174,7 @@ class Http:
             at, others = self._at, tried < daemons  # whether there are daemons that were not asked yet
             url = self.urls[at]
             try:
-                with self._open() as connections:
+                with self._open(path) as connections:
                     response = connections.request(
                         method,
                         url + path,
@@ -212,7 +217,7 @@ class Http:
         timeout = httpx2.Timeout(self._timeout_s, read=quiet_s)
         try:
             with (
-                self._open() as connections,
+                self._open(path) as connections,
                 connections.stream("GET", url + path, headers=headers, timeout=timeout) as response,
             ):
                 if response.status_code == 200:
@@ -317,7 +322,7 @@ def error_of(status: int, body: Any, retry_after: str | None) -> JqdClientError:
     # A detail that names the field already needs no repetition.
     if more := [f"{error.pointer} {error.detail}".strip() for error in errors if error.detail not in detail]:
         message += ": " + "; ".join(more[:ERRORS_SHOWN_MAX])
-    if status in (400, 415, 422):
+    if status in (400, 414, 415, 422):
         return Invalid(message, status=status, errors=errors)
     if status in (429, 503, 507):
         said = {"ids_unknown": fields.get("type") == IdsUnknown.problem, "closed": fields.get("type") == Closed.problem}

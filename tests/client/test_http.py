@@ -174,6 +174,7 @@ STATUSES: list[tuple[int, type[JqdClientError]]] = [
     (404, NotFound),
     (409, Conflict),
     (413, TooLarge),
+    (414, Invalid),
     (415, Invalid),
     (422, Invalid),
     (429, Unavailable),
@@ -249,6 +250,29 @@ def test_json_answers_are_understood_and_headers_sent() -> None:
 def test_a_client_is_not_made_for_what_is_no_url(url: str) -> None:
     with pytest.raises(WrongUrl, match=r"http://.* write one like http://127\.0\.0\.1:7420"):
         Http(url, timeout_s=1, token=None)
+
+
+@pytest.mark.parametrize(
+    ("path", "params", "status"),
+    [
+        ("/v1/schedules/" + "a" * 3_000_000, {}, 414),
+        ("/v1/jobs", {"name": "a" * 100_000}, 414),
+        ("/v1/jobs/\x00", {}, 414),
+        ("/v1/jobs", {"name": "\udcff"}, 400),
+    ],
+    ids=["long path", "long query", "control character", "half of a character"],
+)
+def test_what_no_url_carries_is_refused_and_nothing_is_sent(path: str, params: dict[str, str], status: int) -> None:
+    wire = Wire()
+    asks: list[Callable[[], Any]] = [lambda: wire.http().call("PUT", path, params=params, body=b"")]
+    if not params:
+        asks.append(lambda: [*wire.http().lines(path, {}, quiet_s=1.0)])
+    for ask in asks:
+        with pytest.raises(Invalid, match="nothing was sent") as caught:
+            ask()
+        assert caught.value.status == status
+        assert len(str(caught.value)) < 500
+    assert wire.requests == []
 
 
 def test_a_wrong_url_is_told_as_such() -> None:
