@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from secrets import token_urlsafe
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 from quart import Response, g, request
@@ -29,7 +29,7 @@ from jqd.webui.refusals import MISTAKE, refusal_of
 from jqd.webui.rights import LOOK, Right
 from jqd.webui.security import FRESH, HEADERS, is_own_form, is_own_host
 from jqd.webui.sessions import Me, Session, Sessions
-from jqd.webui.visit import Visit
+from jqd.webui.visit import STREAM, Visit
 
 BODY_TIMEOUT_S = 30  # for a form to arrive
 AGAIN_S = 5  # after so long a page that found no daemon is asked for anew
@@ -54,6 +54,16 @@ def create_app(config: UiConfig, connect: ClientFactory | None = None, clock: Cl
     return Ui(config, connect or client_factory(config), clock or SystemClock())
 
 
+class Page(NamedTuple):
+    """A page as its file declares it by `Ui.page`."""
+
+    handler: Handler
+    needs: Right
+    takes: Sequence[str]
+    needs_login: bool
+    is_shared: bool
+
+
 class Ui:
     """What all pages share."""
 
@@ -69,8 +79,8 @@ class Ui:
         """While the application serves."""
         self.navigation: list[tuple[str, str]] = []
         """Title and path of the pages that the head of each page names."""
-        self.rights: dict[str, Right] = {}
-        """By path of a page: who may look at it."""
+        self.declared: dict[str, Page] = {}
+        """The pages by their paths."""
         self._open_api = Api(connect(config.token), self.answers, "open")
         self._open: Session | None = None
         self._templates = _templates(self)
@@ -100,12 +110,11 @@ class Ui:
         same rights that look within a second get the same page, if they have to log in."""
         if nav:
             self.navigation.append((nav, path))
-        self.rights[path] = needs
         takes = (*takes, "tenant") if needs_login else takes
-        show = partial(self._show, takes, needs_login, needs_login and is_shared)
 
         def declare(handler: Handler) -> Handler:
-            self.app.add_url_rule(path, f"GET {path}", partial(show, handler), methods=["GET"])
+            page = self.declared[path] = Page(handler, needs, takes, needs_login, needs_login and is_shared)
+            self.app.add_url_rule(path, f"GET {path}", partial(self._show, page), methods=["GET"])
             return handler
 
         return declare
@@ -124,15 +133,19 @@ class Ui:
 
     # ------------------------------------------------------------ who asks
 
-    async def _show(self, takes: Sequence[str], needs_login: bool, is_shared: bool, handler: Handler) -> Response:
-        visit = await self._visit(needs_login, {})
-        if needs_login:
-            visit.expect_right(self.rights[visit.path])
-        visit.expect(takes)
+    async def _show(self, page: "Page") -> Response:
+        visit = await self._visit(page.needs_login, {})
         for name in visit.query:
             if len(request.args.getlist(name)) > 1:
                 raise UnprocessableEntity(f"{name!r} stands in the address more than once: say it once")
-        return await (self._shared(visit, handler) if is_shared else handler(visit))
+        return await self.answer(visit, page)
+
+    async def answer(self, visit: Visit, page: "Page") -> Response:
+        """Answer a visit of a page. Raises what the page says against it; JqdClientError."""
+        if page.needs_login:
+            visit.expect_right(page.needs)
+        visit.expect(page.takes)
+        return await (self._shared(visit, page.handler) if page.is_shared else page.handler(visit))
 
     async def _shared(self, visit: Visit, handler: Handler) -> Response:
         """Answer with what others with the same rights were just shown: 500 open pages are rendered once a second."""
@@ -182,10 +195,15 @@ class Ui:
         visit = g.visit = Visit(self, request.path, request.args.to_dict(), form, session)
         if needs_login and session is None:
             raise LoginNeeded
-        if session is not None and not session.is_open and self.sessions.is_due(session):
-            await session.api.client.me()  # what others with its rights just asked says nothing of its own token
+        if session is not None:
+            await self.check(session)
         visit.expect_tenant()
         return visit
+
+    async def check(self, session: Session) -> None:
+        """See every few seconds that the token of a login is valid. Raises JqdClientError."""
+        if not session.is_open and self.sessions.is_due(session):
+            await session.api.client.me()  # what others with its rights just asked says nothing of its own token
 
     def _expect_own_host(self) -> None:
         """Raises Refused for a name that this UI does not know, where nobody would have to log in."""
@@ -294,7 +312,7 @@ def _to_login(visit: Visit, **query: str) -> Response:
     """Lead to the login; what only renews a part of a page leads the whole page there."""
     answer = visit.go("/login", **query)
     if "hx-request" in request.headers:
-        if visit.path == live.PATH:
+        if visit.path == STREAM:
             return live.last_tick()
         answer.headers["hx-redirect"] = answer.headers["location"]
         answer.status_code = 204  # a redirect would be followed, and its page put into the part

@@ -12,7 +12,6 @@ BIND_DEFAULT = "127.0.0.1:7422"
 SESSION_S = 12 * 3600.0  # a working day: the token of a browser lasts no longer
 CHECK_S = 10.0  # between questions whether the token of a login is valid: 500 pages ask 50 times a second
 SESSIONS_MAX = 1_000  # logged-in browsers at once, some 100 KB each; the one unused for longest goes first
-LIVE_MAX = 1_000  # streams of open pages at once; a page that gets none is as it was when it was loaded
 TIMEOUT_S = 5.0  # for an answer of a daemon: a person waits for it
 BODY_BYTES_MAX = 4 << 20  # of a form: an argument of 1 MiB takes up to three times as much in one
 LOGIN_BYTES_MAX = 16 << 10  # of a form that anybody may send: a token has some 60 characters, an address 2,000

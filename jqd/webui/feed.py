@@ -1,6 +1,6 @@
 """Tells open pages when to look again: one stream of a daemon's counters for all pages with the same rights.
 
-A page's browser holds one stream of ticks. At a tick the page's live parts are fetched anew, as the page itself is.
+A page's browser holds one stream. At a tick it brings the page anew (live.py).
 Ticks come a second apart while the counters change, and every few seconds otherwise, for ages grow meanwhile; also
 while no daemon answers, so that pages come back by themselves.
 """
@@ -17,7 +17,7 @@ from jqd.webui.api import Api
 
 QUIET_S = 5.0  # between ticks while nothing changes, and between tries of a daemon that refuses or is away
 LISTENERS_MAX = 1_000  # open pages of one process
-PAGES_A_S = 200  # fetched anew at most: 1.4 ms each, a third of a core; of 500 pages each looks every 2.5 s then
+PAGES_A_S = 200  # brought anew at most: 0.25 ms each, a twentieth of a core; of 500 pages each every 2.5 s then
 
 _log = get_logger("webui")
 

@@ -1,22 +1,30 @@
-"""What pages are made of beside themselves: the stream of ticks, and the files of `static/`."""
+"""What pages are made of beside themselves: their streams, and the files of `static/`.
+
+A stream brings the page that it is of at each tick of its feed, as whoever opens it is shown it then; the browser takes
+the live part out of it. What cannot be brought so (a refusal, a login that is over) is a bare tick: the part then asks
+for itself, and is answered as any request is.
+"""
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
 
 import trio
 from quart import Response
-from werkzeug.exceptions import NotFound
+from werkzeug.exceptions import HTTPException, NotFound, UnprocessableEntity
 
+from jqd.client import JqdClientError
+from jqd.webui.errors import Refused
 from jqd.webui.feed import QUIET_S
 from jqd.webui.rights import ANYBODY
-from jqd.webui.visit import Visit
+from jqd.webui.visit import STREAM, Visit
 
 if TYPE_CHECKING:
     from jqd.webui.app import Ui
 
 FOR_EVER = "public, max-age=31536000, immutable"  # the URL changes with the file
-PATH = "/live"
 EVENTS = "text/event-stream"
+OK = 200
 TICK = b"event: tick\ndata: now\n\n"
 LAST_TICK = b"retry: 5000\n" + TICK
 STILL_THERE = b": still there\n\n"
@@ -26,21 +34,32 @@ HEARD_S = (
 
 
 def register(ui: "Ui") -> None:
-    @ui.page(PATH, needs=ANYBODY, is_shared=False)
-    async def ticks(visit: Visit) -> Response:
-        feeds = ui.feeds
+    @ui.page(STREAM, needs=ANYBODY, takes=("page",), is_shared=False)
+    async def stream(visit: Visit) -> Response:
+        feeds, url = ui.feeds, visit.query.get("page", "")
+        if url:
+            _visit_of(ui, url, visit)  # now, while it can be refused
         if feeds is None or feeds.is_closing or feeds.is_full:
             return Response("too many pages are open\n", status=503, content_type="text/plain; charset=utf-8")
 
-        async def stream() -> AsyncIterator[bytes]:
+        async def events() -> AsyncIterator[bytes]:
             async with feeds.listen(visit.api) as feed:
+
+                def is_over() -> bool:
+                    return feeds.is_closing or feed.is_over or ui.sessions.is_over(visit.session)
+
                 yield b"retry: 2000\n\n"
-                while not (feeds.is_closing or feed.is_over or ui.sessions.is_over(visit.session)):
+                while not is_over():
                     with trio.move_on_after(HEARD_S) as waited:
                         await feed.wait_tick()
-                    yield STILL_THERE if waited.cancelled_caught else TICK
+                    if waited.cancelled_caught:
+                        yield STILL_THERE
+                    elif is_over() or not url:
+                        yield TICK
+                    else:
+                        yield await _event(ui, _visit_of(ui, url, visit))
 
-        answer = Response(stream(), content_type=EVENTS)
+        answer = Response(events(), content_type=EVENTS)
         answer.timeout = None
         return answer
 
@@ -57,3 +76,27 @@ def last_tick() -> Response:
     """Answer an open page whose login is over: its live parts ask at a tick, and are led to the login; the extension
     of htmx that holds the stream follows no other answer, and would ask for ever."""
     return Response(LAST_TICK, content_type=EVENTS)
+
+
+def _visit_of(ui: "Ui", url: str, asking: Visit) -> Visit:
+    """Return a visit of a page by whoever asks for its stream. Raises UnprocessableEntity, Refused."""
+    path, _, said = url.partition("?")
+    page, query = ui.declared.get(path), parse_qsl(said, keep_blank_values=True)
+    if page is None or not page.is_shared or len(query) != len(dict(query)):
+        raise UnprocessableEntity(f"there is no stream of {url[:64]!r}")
+    visit = Visit(ui, path, dict(query), {}, asking.session)
+    visit.expect_tenant()
+    return visit
+
+
+async def _event(ui: "Ui", visit: Visit) -> bytes:
+    """Return the page as it is now, or a tick."""
+    try:
+        await ui.check(visit.session)
+        answer = await ui.answer(visit, ui.declared[visit.path])
+    except (JqdClientError, HTTPException, Refused):
+        return TICK
+    if answer.status_code != OK:
+        return TICK
+    lines = (await answer.get_data(as_text=False)).splitlines()  # of bytes: at \r, \n and both, as in a stream
+    return b"".join(b"data: %s\n" % line for line in lines) + b"\n"

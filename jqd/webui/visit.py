@@ -15,6 +15,9 @@ from jqd.webui.sessions import Me, Session
 if TYPE_CHECKING:
     from jqd.webui.app import Ui
 
+STREAM = "/live"
+STREAM_CHARS_MAX = 7_000  # hypercorn reads heads of 16 KiB, proxies before it lines of 8
+
 
 class Visit:
     """What a page's handler gets. `query` and `form` hold text, as the browser sent it."""
@@ -63,7 +66,7 @@ class Visit:
 
     def sees(self, path: str) -> bool:
         """Return whether this login may look at a page, which the head of each page then names."""
-        return rights.may(self.session.me.role, self.session.me.tenant, self.ui.rights[path])
+        return rights.may(self.session.me.role, self.session.me.tenant, self.ui.declared[path].needs)
 
     def has(self, right: rights.Right) -> bool:
         return rights.may(self.me.role, self.me.tenant, right)
@@ -101,6 +104,13 @@ class Visit:
     def url(self) -> str:
         """Return the URL of this very page: what its live parts fetch."""
         return values.link(self.path, **self.query)
+
+    @property
+    def stream(self) -> str:
+        """Return the URL of the stream that brings the live part of this page; one of ticks alone where it would be too
+        long."""
+        url = values.link(STREAM, page=self.url)
+        return url if len(url) <= STREAM_CHARS_MAX else STREAM
 
     def link(self, path: str, /, **query: Any) -> str:
         """Return a URL of this UI that speaks for the same tenant, unless it names another."""

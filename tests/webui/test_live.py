@@ -20,6 +20,12 @@ from jqd.webui.sessions import Me
 from tests.webui.chromium import Chromium
 from tests.webui.conftest import Guarded, Push, Site, UiProcess
 
+BROUGHT = """() => new Promise((done, fail) => {
+  document.addEventListener("htmx:sse:after:message", done, {once: true});
+  setTimeout(() => fail("nothing was brought"), 60_000);
+})"""
+"""Waits for what a page's stream brings."""
+
 
 def test_a_page_whose_stream_was_refused_at_first_asks_again(site: Site, chromium: Chromium, push: Push) -> None:
     asked = []
@@ -32,7 +38,7 @@ def test_a_page_whose_stream_was_refused_at_first_asks_again(site: Site, chromiu
             route.continue_()
 
     def look(page: Page) -> None:
-        page.route("**/live", refuse_once)
+        page.route("**/live*", refuse_once)
         page.goto(site.url)
         tile = page.locator(".tiles a", has_text="scheduled").locator("b")
         before = int(tile.inner_text())
@@ -50,7 +56,7 @@ def test_a_page_is_live_where_the_stream_s_script_comes_last(site: Site, chromiu
         page.goto(site.url, wait_until="commit")
         page.wait_for_function("() => typeof htmx !== 'undefined'")
         page.evaluate("new Promise(done => setTimeout(done))")  # what htmx had put off until after its own script
-        with page.expect_request("**/live"):
+        with page.expect_request("**/live*"):
             held[0].continue_()
 
     chromium.run(look)
@@ -63,10 +69,10 @@ def test_open_pages_lead_to_the_login_after_the_ui_was_killed(guarded: Guarded, 
         with UiProcess(log, "--url", guarded.daemon.url) as killed:
             page.goto(f"{killed.url}/jobs?state=failed")
             page.get_by_label("Token").fill(token)
-            with page.expect_request("**/live"):
+            with page.expect_request("**/live*"):
                 page.keyboard.press("Enter")
             other = page.context.new_page()
-            with other.expect_request("**/live"):
+            with other.expect_request("**/live*"):
                 other.goto(f"{killed.url}/types")
             killed.kill()
         with UiProcess(log, "--url", guarded.daemon.url, bind=killed.url.removeprefix("http://")) as again:
@@ -85,10 +91,9 @@ def test_an_open_page_says_that_it_is_old_where_the_ui_is_silent(guarded: Guarde
         with UiProcess(log, "--url", guarded.daemon.url) as silent:
             page.goto(f"{silent.url}/types")
             page.get_by_label("Token").fill(token)
-            with page.expect_request("**/live"):
+            with page.expect_request("**/live*"):
                 page.keyboard.press("Enter")
-            with page.expect_response("**/types"):
-                pass
+            page.evaluate(BROUGHT)
             expect(page.locator("#stale")).to_be_hidden()
             os.kill(silent.child.pid, signal.SIGSTOP)
             try:
@@ -96,8 +101,7 @@ def test_an_open_page_says_that_it_is_old_where_the_ui_is_silent(guarded: Guarde
             finally:
                 os.kill(silent.child.pid, signal.SIGCONT)
             expect(page.locator("#stale")).to_be_hidden(timeout=60_000)
-            with page.expect_response("**/types", timeout=30_000):
-                pass
+            page.evaluate(BROUGHT)
             assert silent.stop() == 0
 
     chromium.run(look, strict=False)

@@ -116,7 +116,7 @@ def text_of(page: str) -> str:
 
 
 def test_every_page_has_a_row_here() -> None:
-    rights = create_app(UiConfig(urls=[NOBODY])).rights
+    rights = {path: page.needs for path, page in create_app(UiConfig(urls=[NOBODY])).declared.items()}
     assert {path.partition("?")[0] for path in PAGES} == rights.keys() - {"/login", "/live"}
 
 

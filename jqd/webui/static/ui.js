@@ -47,5 +47,17 @@ document.addEventListener("htmx:sse:after:connection", (event) => { stream = eve
 for (const name of ["htmx:error", "htmx:sse:error"]) {
   document.addEventListener(name, () => setOld(true));
 }
+// What a stream brings is of the address that the page was opened by. A part that was exchanged since then, as a look
+// through a long list goes on by itself, is of another one: it asks for itself.
+document.addEventListener("htmx:sse:before:message", (event) => {
+  const live = document.getElementById("live");
+  const part = document.querySelector(live.dataset.hxSelect);
+  if (event.detail.message.event || part?.dataset.hxGet === live.dataset.of) return;
+  event.detail.cancelled = true;
+  htmx.trigger(document.body, "tick");
+});
+document.addEventListener("htmx:sse:after:message", (event) => {
+  if (!event.detail.message.event) setOld(false);
+});
 // Not `after:swap`, which comes also where a refusal was not put into the page: what stands there is old then.
 document.addEventListener("htmx:after:request", (event) => setOld(event.detail.ctx.response.status >= 400));
