@@ -23,7 +23,7 @@ from jqd.webui import live, login, pages, values
 from jqd.webui.api import UNAUTHORIZED, Answers, Api, has_ended
 from jqd.webui.assets import load_assets
 from jqd.webui.config import BODY_BYTES_MAX, LOGIN_BYTES_MAX, TIMEOUT_S, UiConfig
-from jqd.webui.errors import LoginNeeded, Refused
+from jqd.webui.errors import LoginNeeded, OtherLogin, Refused
 from jqd.webui.feed import Feeds
 from jqd.webui.refusals import MISTAKE, refusal_of
 from jqd.webui.rights import LOOK, Right
@@ -165,7 +165,7 @@ class Ui:
         return Response(body, status=found["status"], headers=headers)
 
     async def _do(self, handler: Handler, needs_login: bool) -> Response:
-        if not is_own_form(request.headers, self.config.public_host):
+        if not is_own_form(request.headers, self.config.scheme, self.config.public_origin):
             raise Refused("this form was not sent by a page of this UI: open the page, and send it from there")
         if needs_login:
             await self._visit(needs_login, {})  # before anything is read of whom nobody knows
@@ -175,8 +175,12 @@ class Ui:
             raise UnsupportedMediaType(
                 f"this page takes forms, and {request.mimetype[:64]!r} is none: programs use the API"
             )
-        form = (await request.form).to_dict()
+        sent = await request.form
         g.is_read = True
+        form = sent.to_dict()
+        for name in form:
+            if len(sent.getlist(name)) > 1:
+                raise UnprocessableEntity(f"{name[:64]!r} stands in the form more than once: say it once")
         visit = await self._visit(needs_login, form)
         if needs_login and not visit.session.owns_form(form.get("form_token", "")):
             raise Refused("this form is of another login: load the page anew, and send it again")
@@ -196,6 +200,9 @@ class Ui:
         if needs_login and session is None:
             raise LoginNeeded
         if session is not None:
+            opened_by = request.headers.get("jqd-form-token")  # of the page that asks for a part of it
+            if opened_by is not None and not session.is_open and not session.owns_form(opened_by):
+                raise OtherLogin
             await self.check(session)
         visit.expect_tenant()
         return visit
@@ -238,19 +245,20 @@ class Ui:
 
     async def _failed(self, error: Exception) -> Response:
         visit: Visit = g.get("visit") or await self._in_passing(error)
+        looks = request.method == "GET"
+        onward = visit.url if looks else "/"  # no form is sent again
         match error:
             case LoginNeeded():
                 had_login = self.cookie in request.cookies or "hx-request" in request.headers
-                onward = visit.url if request.method == "GET" else "/"
                 return _to_login(visit, next=onward, why="ended" if had_login else "")
             case JqdClientError() if has_ended(error) and visit.has_session and not visit.session.is_open:
                 self.sessions.end(visit.session)
-                return _to_login(visit, next=visit.url, why="ended")
+                return _to_login(visit, next=onward, why="ended")
+            case OtherLogin():
+                return live.last_tick() if visit.path == STREAM else Response("", 204, {"hx-refresh": "true"})
             case JqdClientError() if isinstance(error, AWAY):
-                looks = request.method == "GET"
-                again = visit.url if looks else "/"
                 silent = not isinstance(error, Unavailable)
-                told = {"why": str(error), "urls": self.config.urls, "again": again}
+                told = {"why": str(error), "urls": self.config.urls, "again": onward}
                 answer = visit.render("away.html", status=503, silent=silent, **told)
                 if looks:
                     answer.headers["refresh"] = str(AGAIN_S)  # works without scripts

@@ -69,14 +69,20 @@ class UiConfig:
         return self.certificate is not None
 
     @property
+    def scheme(self) -> str:
+        """Return what it speaks itself."""
+        return "https" if self.has_tls else "http"
+
+    @property
     def is_secret(self) -> bool:
         """Whether browsers speak TLS all the way, so that they may be told to send the cookie on no other way."""
         return self.has_tls or urlsplit(self.public_url).scheme == "https"
 
     @property
-    def public_host(self) -> str:
-        """Return the name, and the port if there is one, that browsers show; empty if nothing was told."""
-        return urlsplit(self.public_url).netloc.lower()
+    def public_origin(self) -> str:
+        """Return scheme, name, and the port if there is one, that browsers show; empty if nothing was told."""
+        public = urlsplit(self.public_url)
+        return f"{public.scheme}://{public.netloc}".lower() if self.public_url else ""
 
     @property
     def names(self) -> Sequence[str]:

@@ -7,6 +7,11 @@ class LoginNeeded(JqdError):
     """Nobody is logged in, and the page needs somebody. The browser is sent to the login."""
 
 
+class OtherLogin(JqdError):
+    """A part of a page asks that was opened by another login of this browser. The whole page is loaded anew, so that
+    its head names whose rights it has now."""
+
+
 class Refused(JqdError):
     """The UI itself refuses a request: a form of another site, a host that it does not know, a page that the role may
     not see. Shown as it is, with `remedy`: what to do about it."""

@@ -34,16 +34,15 @@ class Headers(Protocol):
     def get(self, key: str, default: str) -> str: ...
 
 
-def is_own_form(headers: Headers, public_host: str = "") -> bool:
-    """Return whether a form was sent by a page of this UI. Browsers leave `Sec-Fetch-Site` out on plain HTTP to names
-    of a network, so there `Origin` must equal `Host`, or the name that a proxy in front has."""
-    if headers.get("sec-fetch-site", "") == "same-origin":
-        return True
-    try:
-        origin = urlsplit(headers.get("origin", "")).netloc.lower()
-    except ValueError:
-        return False
-    return bool(origin) and origin in (headers.get("host", "").lower(), public_host)
+def is_own_form(headers: Headers, scheme: str, public_origin: str = "") -> bool:
+    """Return whether a form was sent by a page of this UI. What a browser says by `Sec-Fetch-Site` is taken. It leaves
+    that out on plain HTTP to names of a network: there `Origin` must be the `scheme` of this UI and `Host`, or the
+    origin that a proxy in front has."""
+    site, origin = headers.get("sec-fetch-site", ""), headers.get("origin", "").lower()
+    if site:
+        return site == "same-origin"
+    host = headers.get("host", "").lower()
+    return bool(origin) and origin in (host and f"{scheme}://{host}", public_origin)
 
 
 def is_own_host(host: str, known: Sequence[str]) -> bool:

@@ -79,7 +79,12 @@ def test_behind_a_proxy_that_ends_tls_the_cookie_is_secure_and_its_forms_are_tak
         answer = httpx2.post(f"{ui.url}/login", data=form, headers={"origin": PUBLIC}, timeout=20)
         assert answer.status_code == 303
         assert "; secure" in answer.headers["set-cookie"].lower()
-        for origin in ("https://queue.example.evil", "https://queue.example:444", "https://evil@queue.example"):
+        for origin in (
+            "http://queue.example",
+            "https://queue.example.evil",
+            "https://queue.example:444",
+            "https://evil@queue.example",
+        ):
             assert httpx2.post(f"{ui.url}/login", data=form, headers={"origin": origin}, timeout=20).status_code == 403
         assert ui.stop() == 0
 
@@ -92,9 +97,9 @@ def test_a_public_url_that_is_none_is_refused(url: str) -> None:
 
 def test_a_public_name_is_one_of_the_ui() -> None:
     config = UiConfig(urls=[NOBODY], hosts=["other"], public_url=f"{PUBLIC}:8443/")
-    assert (config.names, config.public_host, config.is_secret) == (
+    assert (config.names, config.public_origin, config.is_secret) == (
         ["other", "queue.example"],
-        "queue.example:8443",
+        "https://queue.example:8443",
         True,
     )
     assert not UiConfig(urls=[NOBODY]).is_secret

@@ -22,10 +22,22 @@ CSP = (
         ({"origin": "null", "host": "queue.lan"}, False),
         ({"host": "a"}, False),
         ({"origin": "", "host": ""}, False),
+        ({"origin": "http://", "host": ""}, False),
+        ({"origin": "https://queue.lan", "host": "queue.lan"}, False),
+        ({"origin": "http://queue.example", "host": "a"}, False),
+        ({"origin": "https://queue.example", "host": "a"}, True),
+        ({"sec-fetch-site": "cross-site", "origin": "http://a", "host": "a"}, False),
+        ({"sec-fetch-site": "none", "origin": "http://a", "host": "a"}, False),
     ],
 )
 def test_a_form_comes_from_a_page_of_ours(headers: dict[str, str], own: bool) -> None:
-    assert is_own_form(headers) is own
+    assert is_own_form(headers, "http", "https://queue.example") is own
+
+
+def test_a_form_of_plain_http_is_not_taken_where_the_ui_speaks_tls() -> None:
+    own = {"origin": "https://queue.lan", "host": "queue.lan"}
+    assert is_own_form(own, "https")
+    assert not is_own_form(own | {"origin": "http://queue.lan"}, "https")
 
 
 @pytest.mark.parametrize(

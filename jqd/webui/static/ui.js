@@ -47,6 +47,11 @@ document.addEventListener("htmx:sse:after:connection", (event) => { stream = eve
 for (const name of ["htmx:error", "htmx:sse:error"]) {
   document.addEventListener(name, () => setOld(true));
 }
+// A part says which login its page was opened by: another tab may have another one meanwhile, and so have all of them.
+document.addEventListener("htmx:config:request", (event) => {
+  const live = document.getElementById("live");
+  if (live) event.detail.ctx.request.headers["JQD-Form-Token"] = live.dataset.formToken;
+});
 // What a stream brings is of the address that the page was opened by. A part that was exchanged since then, as a look
 // through a long list goes on by itself, is of another one: it asks for itself.
 document.addEventListener("htmx:sse:before:message", (event) => {
