@@ -29,10 +29,12 @@ SOURCE = Right((Role.VIEWER, Role.WORKER))
 OPERATE = Right((Role.OPERATOR,))
 LOOK_AT_ALL = Right((Role.VIEWER,), is_of_all=True)
 PUSH = Right((Role.PUSH,))
+MASTER = Right((Role.MASTER,))
 ACTS = {
     "cancel": PUSH,
     "close": PUSH,
     "unregister": Right((Role.WORKER,)),
+    "token": MASTER,
     "drain": Right((Role.OPERATOR,), is_of_all=True),
     **dict.fromkeys(("delete", "retry", "run-now", "change", "pause", "resume", "set", "remove", "flow"), OPERATE),
     **dict.fromkeys(("retry-many", "delete-many", "cancel-many"), OPERATE),

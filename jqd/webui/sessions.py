@@ -5,14 +5,17 @@ unused for longest ends.
 """
 
 import hmac
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from functools import partial
 from secrets import token_urlsafe
 from typing import Any, NamedTuple
 
 from jqd.domain.clock import Clock
 from jqd.webui.api import Api
 from jqd.webui.config import CHECK_S, SESSION_S, SESSIONS_MAX
+
+SENT_MAX = 100  # marks of a session, some 100 bytes each
 
 
 class Me(NamedTuple):
@@ -47,6 +50,14 @@ class Session:
     session_id: str = field(default_factory=token_urlsafe)
     form_token: str = field(default_factory=token_urlsafe)
     """Stands in every form of its pages."""
+    sent: deque[str] = field(default_factory=partial(deque[str], maxlen=SENT_MAX))
+    """The marks of forms that must not be sent twice, as far as they were sent."""
+
+    def takes_once(self, mark: str) -> bool:
+        """Return whether a form with that mark may do what it says: it was not sent before."""
+        is_new = bool(mark) and mark not in self.sent
+        self.sent.append(mark)
+        return is_new
 
     def owns_form(self, token: str) -> bool:
         return hmac.compare_digest(self.form_token.encode(), token.encode())

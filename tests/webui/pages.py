@@ -61,6 +61,8 @@ PAGES = [
     Seen("handler", plain("/handler?name=" + quote(ODD, safe="")), "all new jobs"),
     Seen("tenants", plain("/tenants"), "Tenants, and how their jobs stand"),
     Seen("daemons", plain("/daemons"), "Daemons that went within the last day"),
+    Seen("tokens", plain("/tokens"), "token"),
+    Seen("token new", plain("/token"), "The next page shows its secret"),
     Seen("audit", plain("/audit?act=jobs+delete"), "Nobody did that"),
 ]
 REFUSED = [

@@ -104,6 +104,10 @@ class Made:
         self.client.set_handler(self.name, "http://127.0.0.1:9/", {})
         return link("/handler", name=self.name)
 
+    def token(self) -> str:
+        made = self.client.create_token("viewer", note=self.name)
+        return link("/token/confirm", id=made["token_id"])
+
     def new(self, path: str) -> str:
         return path
 
@@ -227,6 +231,8 @@ ACTS = {
     "/daemons/drain": Act(Made.daemons, click("Drain")),
     "/daemons/resume": Act(lambda made: made.daemons(is_drained=True), click("Resume")),
     "/worker/unregister": Act(Made.worker, unregister),
+    "/token/create": Act(lambda made: made.new("/token"), fill("Create", Note="{name}", Ends_after="1h")),
+    "/token/revoke": Act(Made.token, click("Revoke")),
     "/handler/delete": Act(Made.handler, click("Delete …", "Delete")),
 }
 """By the path of its form."""

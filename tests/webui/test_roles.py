@@ -51,9 +51,13 @@ PAGES = {
     "/tenants": "GET /v1/tenants",
     "/daemons": "GET /v1/stats",
     "/audit": "GET /v1/audit",
+    "/tokens": "POST /v1/tokens",
+    "/token": "POST /v1/tokens",
+    "/token/confirm?id={token}": "POST /v1/tokens",
 }
 """Address → the call that a role must be let make to see it; none: everybody sees it."""
 CALLS = {
+    "token": "POST /v1/tokens",
     "cancel": "DELETE /v1/jobs/<job_id>",
     "delete": "POST /v1/jobs/delete",
     "close": "POST /v1/groups/<group>/close",
@@ -80,6 +84,7 @@ class Login(NamedTuple):
     role: Role
     tenant: str
     browser: httpx2.Client
+    token_id: str
 
     def is_let(self, call: str) -> bool:
         return lets(self.role, self.tenant, call)
@@ -107,7 +112,7 @@ def things(guarded: Guarded) -> None:
 def login(request: pytest.FixtureRequest, guarded: Guarded, things: None) -> Iterator[Login]:
     role, tenant = request.param
     made = guarded.master.create_token(role.value, tenant=tenant)
-    yield Login(role, tenant, guarded.log_in(made["token"]))
+    yield Login(role, tenant, guarded.log_in(made["token"]), made["token_id"])
     guarded.master.revoke_token(made["token_id"])
 
 
@@ -122,7 +127,7 @@ def test_every_page_has_a_row_here() -> None:
 
 def test_every_page_shows_what_the_role_may_see_or_says_what_it_needs(login: Login) -> None:
     for path, call in PAGES.items():
-        answer = login.browser.get(path)
+        answer = login.browser.get(path.format(token=login.token_id))
         said = text_of(answer.text)
         if path.startswith("/handler") and login.role is Role.WORKER:
             assert "is not in code, and who only works sees no other" in said

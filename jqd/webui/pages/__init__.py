@@ -12,6 +12,7 @@ from jqd.webui.pages import (
     now,
     schedules,
     tenants,
+    tokens,
     types,
     workers,
 )
@@ -30,4 +31,5 @@ ALL = (
     tenants,
     daemons,
     audit,
+    tokens,
 )

@@ -1,0 +1,129 @@
+"""Tokens: who may come in, as what, and until when; a new one, whose secret is shown once; revoke one."""
+
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Any, cast
+
+from quart import Response
+
+from jqd.client import Conflict, Invalid, NotFound
+from jqd.client.tokens import Role as RoleName
+from jqd.domain.tokens import Role
+from jqd.domain.units import duration_s
+from jqd.webui.api import Api
+from jqd.webui.asking import Question, ask
+from jqd.webui.errors import Refused
+from jqd.webui.forms import Fault, faults_of, typed
+from jqd.webui.rights import MASTER
+from jqd.webui.values import link
+from jqd.webui.visit import Visit
+
+if TYPE_CHECKING:
+    from jqd.webui.app import Ui
+
+PAGE_TOKENS = 100
+SOUGHT = 1_000  # in one call, while one token is looked for
+FIELDS = ("role", "of", "scopes", "note", "expires")
+POINTERS = {f"/{name}": name for name in FIELDS} | {"/tenant": "of", "/expires_in": "expires"}
+NEW = dict.fromkeys(FIELDS, "") | {"role": Role.PUSH.value}
+DONE = {
+    "revoke": "It is revoked, with all that was derived from it: it lets nobody in any more.",
+    "untold": "It is revoked. Some daemons could not be told: they let nobody in by it once they reach the store.",
+}
+
+
+def register(ui: "Ui") -> None:
+    @ui.page("/tokens", nav="Tokens", needs=MASTER, takes=("cursor", "done"))
+    async def show(visit: Visit) -> Response:
+        cursor = visit.query.get("cursor", "")
+        answer = await visit.api.get("/v1/tokens", limit=PAGE_TOKENS, cursor=cursor or None)
+        onward = answer.get("cursor") or ""
+        return visit.render(
+            "tokens.html",
+            tokens=answer.get("tokens", []),
+            first=visit.link("/tokens") if cursor else "",
+            onward=visit.link("/tokens", cursor=onward) if onward else "",
+            done=DONE.get(visit.query.get("done", ""), ""),
+            call=link("/v1/tokens", limit=PAGE_TOKENS, cursor=cursor),
+            command=visit.command("jqd", "tokens"),
+        )
+
+    @ui.page("/token", needs=MASTER, is_shared=False)
+    async def new(visit: Visit) -> Response:
+        return _form(visit, NEW)
+
+    @ui.page("/token/confirm", needs=MASTER, takes=("id",))
+    async def confirm(visit: Visit) -> Response:
+        token_id = visit.query.get("id", "")
+        row = await _find(visit.api, token_id)
+        whose = f" of {row['tenant']}" if row["tenant"] else ""
+        note = f", {row['note']!r}" if row["note"] else ""
+        warning = f"Who uses it (role {row['role']}{whose}{note}) is refused from then on, and so is who uses a token "
+        warning += "that was derived from it: logins, too. It cannot be taken back."
+        title, back = f"Revoke token {token_id}?", visit.link("/tokens")
+        return ask(visit, Question(title, warning, "Revoke", "token", "/token/revoke", {"id": token_id}, back))
+
+    @ui.act("/token/create")
+    async def create(visit: Visit) -> Response:
+        return await _create(visit, typed(visit.form, *FIELDS))
+
+    @ui.act("/token/revoke")
+    async def revoke(visit: Visit) -> Response:
+        untold = await visit.api.client.revoke_token(visit.form.get("id", ""))
+        return visit.go("/tokens", done="untold" if untold else "revoke")
+
+
+async def _find(api: Api, token_id: str) -> dict[str, Any]:
+    """Return a valid token, without its secret. Raises NotFound."""
+    cursor = None
+    while True:
+        answer = await api.get("/v1/tokens", limit=SOUGHT, cursor=cursor)
+        for row in answer.get("tokens", []):
+            if row["token_id"] == token_id:
+                return dict(row)
+        cursor = answer.get("cursor")
+        if not cursor:
+            raise NotFound(f"there is no valid token {token_id[:64]!r}", status=404)
+
+
+async def _create(visit: Visit, said: dict[str, str]) -> Response:
+    """Make a token as it was typed, once for each form: a page that is loaded anew sends its form again."""
+    faults = dict[str, Fault]()
+    expires_in = None
+    try:
+        expires_in = duration_s(said["expires"]) if said["expires"] else None
+    except ValueError as error:
+        faults["expires"] = Fault(str(error))
+    if not faults:
+        if not visit.session.takes_once(visit.form.get("once", "")):
+            raise Refused(
+                "this form was sent already, and its token may be made: a secret is shown once",
+                "Look at the list: revoke that token if its secret is lost, and make another one.",
+            )
+        try:
+            made = await visit.api.client.create_token(
+                cast("RoleName", said["role"]),
+                tenant=said["of"] or None,
+                scopes=said["scopes"].splitlines() or None,
+                note=said["note"],
+                expires_in=expires_in,
+            )
+        except Invalid as error:
+            faults = faults_of(error, POINTERS, said)
+        except Conflict as error:
+            faults = {"": Fault(str(error))}
+        else:
+            return visit.render("token_made.html", made=made)
+    return _form(visit, said, faults=faults, status=422)
+
+
+def _form(visit: Visit, said: dict[str, str], *, faults: dict[str, Fault] | None = None, status: int = 200) -> Response:
+    flags = {"of": said["of"], "note": said["note"], "expires": said["expires"]}
+    return visit.render(
+        "token.html",
+        status=status,
+        said=said,
+        faults=faults or {},
+        roles=[role.value for role in Role],
+        once=token_urlsafe(),
+        command=visit.command("jqd", "tokens", "create", said["role"], **flags),
+    )

@@ -1,0 +1,111 @@
+"""The page of tokens: a secret is shown once, a form makes one token, and who may not sees and does nothing."""
+
+import re
+from html import unescape
+
+import httpx2
+import pytest
+
+from jqd.client import Client, Forbidden
+from tests.webui.conftest import Guarded
+
+SECRET = re.compile(r"jqd_[0-9a-f]{16}_[A-Za-z0-9_-]{43}")
+
+
+def form_of(browser: httpx2.Client, path: str = "/token", **said: str) -> dict[str, str]:
+    """What a browser sends of a page's form, with what a person chose and typed."""
+    return hidden(browser.get(path).text) | said
+
+
+def hidden(page: str) -> dict[str, str]:
+    found = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', page)
+    return {name: unescape(each) for name, each in found}
+
+
+def logged_in(guarded: Guarded, tenant: str = "") -> httpx2.Client:
+    return guarded.log_in(guarded.master.create_token("master", tenant=tenant)["token"])
+
+
+def test_a_token_is_made_as_it_was_said_and_its_secret_shown_once(guarded: Guarded) -> None:
+    browser = logged_in(guarded)
+    said = {"role": "worker", "of": "acme", "expires": "1h", "note": "<b>of acme", "scopes": "mail.*\r\na b"}
+    answer = browser.post("/token/create", data=form_of(browser, **said))
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-store"
+    (secret,) = SECRET.findall(answer.text)
+    with guarded.client(secret) as client:
+        me = client.me()
+    assert (me["role"], me["tenant"], me["scopes"]) == ("worker", "acme", ["mail.*", "a b"])
+    page = browser.get("/tokens").text
+    assert me["token_id"] in page
+    assert "&lt;b&gt;of acme" in page
+    assert secret not in page
+    assert noted(guarded.master, "token create", me["token_id"])
+
+
+def noted(client: Client, act: str, token_id: str) -> bool:
+    return any(token_id in note["what"] for note in client.audit(act=act))
+
+
+def test_a_form_that_is_sent_twice_makes_one_token(guarded: Guarded) -> None:
+    browser = logged_in(guarded)
+    form = form_of(browser, role="viewer", note="twice")
+    assert browser.post("/token/create", data=form).status_code == 200
+    again = browser.post("/token/create", data=form)
+    assert again.status_code == 403
+    assert "this form was sent already" in again.text
+    assert SECRET.findall(again.text) == []
+    assert [row["note"] for row in guarded.master.tokens()].count("twice") == 1
+
+
+def test_what_is_wrong_stands_at_its_field_and_makes_none(guarded: Guarded) -> None:
+    browser = logged_in(guarded)
+    before = len(guarded.master.tokens())
+    wrong = [("expires", "soon"), ("expires", "99999d"), ("scopes", "mail"), ("of", "a b"), ("note", "x" * 201)]
+    for field, text in wrong:
+        answer = browser.post("/token/create", data=form_of(browser, **{"role": "viewer", field: text}))
+        assert answer.status_code == 422, field
+        assert f'id="fault-{field}"' in answer.text, (field, answer.text)
+        assert SECRET.findall(answer.text) == []
+        assert hidden(answer.text)["once"], "it can be sent again"
+    assert len(guarded.master.tokens()) == before
+
+
+def test_a_revoked_token_lets_nobody_in_and_ends_its_logins(guarded: Guarded) -> None:
+    browser = logged_in(guarded)
+    made = guarded.master.create_token("viewer", note="to go")
+    other = guarded.log_in(made["token"])
+    assert "to go" in browser.get(f"/token/confirm?id={made['token_id']}").text
+    answer = browser.post("/token/revoke", data=form_of(browser, f"/token/confirm?id={made['token_id']}"))
+    assert answer.headers["location"] == "/tokens?done=revoke"
+    assert made["token_id"] not in browser.get("/tokens").text
+    assert browser.get(f"/token/confirm?id={made['token_id']}").status_code == 404
+    assert noted(guarded.master, "token revoke", made["token_id"])
+    with guarded.client(made["token"]) as client, pytest.raises(Forbidden):
+        client.me()
+    assert other.get("/types").status_code == 303, "to the login"
+
+
+def test_the_master_of_a_tenant_sees_and_makes_its_tokens_alone(guarded: Guarded) -> None:
+    browser = logged_in(guarded, "tokens")
+    foreign = guarded.master.create_token("viewer", note="of nobody else")
+    assert foreign["token_id"] not in browser.get("/tokens").text
+    assert browser.get(f"/token/confirm?id={foreign['token_id']}").status_code == 404
+    assert browser.post("/token/revoke", data=form_of(browser, "/token", id=foreign["token_id"])).status_code == 404
+    assert 'name="of"' not in browser.get("/token").text.partition("</header>")[2]
+    answer = browser.post("/token/create", data=form_of(browser, role="push", of="acme"))
+    assert answer.status_code == 403
+    answer = browser.post("/token/create", data=form_of(browser, role="push"))
+    with guarded.client(SECRET.findall(answer.text)[0]) as client:
+        assert client.me()["tenant"] == "tokens"
+
+
+def test_who_is_no_master_makes_and_revokes_none(guarded: Guarded) -> None:
+    browser = guarded.log_in(guarded.master.create_token("operator")["token"])
+    before = guarded.master.tokens()
+    said = form_of(browser, "/types", role="master", once="1", id=before[0]["token_id"])
+    for act in ("create", "revoke"):
+        answer = browser.post(f"/token/{act}", data=said)
+        assert answer.status_code in (403, 404), act
+        assert SECRET.findall(answer.text) == []
+    assert [row["token_id"] for row in guarded.master.tokens()] == [row["token_id"] for row in before]
