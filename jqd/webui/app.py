@@ -212,6 +212,13 @@ class Ui:
         if not session.is_open and self.sessions.is_due(session):
             await session.api.client.me()  # what others with its rights just asked says nothing of its own token
 
+    def end_session(self, error: Exception, session: Session) -> bool:
+        """Return whether an error says that a login is over; it is then."""
+        is_over = has_ended(error) and not session.is_open
+        if is_over:
+            self.sessions.end(session)
+        return is_over
+
     def _expect_own_host(self) -> None:
         """Raises Refused for a name that this UI does not know, where nobody would have to log in."""
         if self.config.may_be_open and not is_own_host(request.host, self.config.names):
@@ -251,8 +258,7 @@ class Ui:
             case LoginNeeded():
                 had_login = self.cookie in request.cookies or "hx-request" in request.headers
                 return _to_login(visit, next=onward, why="ended" if had_login else "")
-            case JqdClientError() if has_ended(error) and visit.has_session and not visit.session.is_open:
-                self.sessions.end(visit.session)
+            case JqdClientError() if visit.has_session and self.end_session(error, visit.session):
                 return _to_login(visit, next=onward, why="ended")
             case OtherLogin():
                 return live.last_tick() if visit.path == STREAM else Response("", 204, {"hx-refresh": "true"})

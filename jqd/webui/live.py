@@ -11,10 +11,8 @@ from urllib.parse import parse_qsl
 
 import trio
 from quart import Response
-from werkzeug.exceptions import HTTPException, NotFound, UnprocessableEntity
+from werkzeug.exceptions import NotFound, UnprocessableEntity
 
-from jqd.client import JqdClientError
-from jqd.webui.errors import Refused
 from jqd.webui.feed import QUIET_S
 from jqd.webui.rights import ANYBODY
 from jqd.webui.visit import STREAM, Visit
@@ -94,7 +92,8 @@ async def _event(ui: "Ui", visit: Visit) -> bytes:
     try:
         await ui.check(visit.session)
         answer = await ui.answer(visit, ui.declared[visit.path])
-    except (JqdClientError, HTTPException, Refused):
+    except Exception as error:  # noqa: BLE001 - the part that asks then is told what it is, or it is logged there
+        ui.end_session(error, visit.session)
         return TICK
     if answer.status_code != OK:
         return TICK

@@ -127,6 +127,7 @@ async def test_a_stream_brings_nothing_more_once_its_login_is_over(guarded: Guar
             guarded.master.revoke_token(revoked.me.token_id)
             clock.advance(CHECK_S)
             assert await second.over()
+            assert ui.sessions.find(revoked.session_id) is None, "the part that asks now is led to the login"
 
 
 @pytest.mark.parametrize(
