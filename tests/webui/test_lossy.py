@@ -22,7 +22,7 @@ STALE = """() => new Promise((done, fail) => {
 """Answers with the milliseconds until a page says that it is old."""
 
 
-@pytest.mark.parametrize("page", ["/types", "/jobs"])
+@pytest.mark.parametrize("page", ["/types", "/jobs?state=scheduled&tag=lossy"])
 @pytest.mark.parametrize("lost", ["of the browser", "of the UI"])
 def test_an_open_page_says_that_it_is_old_where_the_network_loses_all(
     site: Site, chromium: Chromium, push: Push, tmp_path: Path, lost: str, page: str
@@ -30,7 +30,7 @@ def test_an_open_page_says_that_it_is_old_where_the_network_loses_all(
     def look(tab: Page) -> None:
         def expect_live() -> None:
             name = f"lossy-{next(NUMBERS)}"
-            push(name, delay="1d")
+            push(name, delay="1d", tags=["lossy"])
             expect(tab.locator("main")).to_contain_text(name, timeout=SEEN_MS)
             expect(tab.locator("#stale")).to_be_hidden(timeout=SEEN_MS)
 

@@ -71,6 +71,22 @@ def test_a_form_that_says_a_thing_twice_is_refused_and_does_nothing(site: Site, 
         assert {client.get(each).state for each in (one, other)} == {"scheduled"}
 
 
+def test_a_double_click_sends_a_form_once(site: Site, chromium: Chromium) -> None:
+    with Client(site.daemon) as client:
+        client.set_schedule("twice", {"name": "echo"}, every=7_200)
+        posted: list[str] = []
+
+        def look(page: Page) -> None:
+            page.on("request", lambda asked: posted.append(asked.url) if asked.method == "POST" else None)
+            page.goto(f"{site.url}/schedule?name=twice")
+            page.get_by_role("button", name="Run now").dblclick()
+            expect(page.locator(".done")).to_be_visible()
+
+        chromium.run(look)
+        assert posted == [f"{site.url}/schedule/run"]
+        client.delete_schedule("twice")
+
+
 @pytest.mark.parametrize(
     ("path", "form"),
     [

@@ -21,7 +21,15 @@ function addCopyButton(code) {
 
 for (const code of document.querySelectorAll("code[data-copy]")) addCopyButton(code);
 
-// A page with a stream fetches its parts every five seconds at the latest. It is old where no answer comes meanwhile:
+// A double click sends a form once: some acts do a thing anew each time, as *Run now* does.
+const TWICE_MS = 1_000;
+const sent = new WeakMap();
+document.addEventListener("submit", (event) => {
+  if (event.timeStamp - (sent.get(event.target) ?? -Infinity) < TWICE_MS) event.preventDefault();
+  else sent.set(event.target, event.timeStamp);
+});
+
+// The stream of a page brings it anew every five seconds at the latest. It is old where nothing comes for longer:
 // the UI hangs, the network is gone, or other windows hold all the connections that browsers open to one address.
 const SILENT_MS = 15_000;
 const stale = document.getElementById("stale");
