@@ -35,26 +35,22 @@ SHORT = {
     "something else": "any value",
     "a value": "any value",
 }
-STATUSES = {
+STATUSES: dict[int | str, str] = {
     400: "not understood as a whole, or no valid HTTP",
     401: "no valid token",
     403: "not allowed, or [a web page asked](HTTP.md#who-may-ask)",
     404: "no such job, worker or path; `detail` names what was probably meant",
-    405: "no such method of this path",
     408: "the request was not complete in time; nothing was taken",
     409: "the state of the job does not allow it, or its id stands for another: look at the job",
     413: "the body is too large: push smaller arrays; keep big data elsewhere and push its address",
-    414: "the target is too long",
     415: "a `Content-Type` or `Content-Encoding` that is not spoken here",
-    417: "an `Expect` other than `100-continue`",
     421: "[an unknown `Host`](HTTP.md#who-may-ask)",
     422: "a field is wrong; `errors` names it",
     429: "too much waits, a quota is spent, or too many lists are being made: again after `Retry-After` seconds",
-    431: "the headers are too large",
     500: "an internal error; `id` names its line in the daemon's log: report it",
-    501: "a `Transfer-Encoding` that is not spoken here",
     503: "shutting down, too many connections, the disk fails, or the store is needed and away: again after"
     " `Retry-After` seconds, or at another daemon",
-    505: "a version of HTTP that is not spoken here",
     507: "the disk is full: again later; jobs already taken go on",
+    "405 414 417 431 501 505": "a method, target, `Expect`, size of headers, `Transfer-Encoding` or version of HTTP"
+    " that is not taken",
 }

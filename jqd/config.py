@@ -62,8 +62,7 @@ class HttpConfig:
     """Where the daemon listens. `--bind`
     Allowed: host:port; port 0 is any free one"""
     advertise: str = field(default="", metadata={SECRET: True})
-    """The URL by which workers elsewhere reach this daemon when theirs is away. Without it what `http.bind` says;
-    nothing when that is a wildcard (`0.0.0.0`).
+    """The URL by which workers elsewhere reach this daemon when theirs is away. Without it what `http.bind` says.
     Allowed: an http(s) URL"""
     hosts: Hosts = ()
     """Names that `Host` may have besides loopback's; set it behind a proxy that passes its own on.
@@ -83,8 +82,7 @@ class HttpConfig:
     connections_max: Count | None = None
     """Connections at once; without it, and at most, what the limit of open files leaves."""
     address_connections_max: Count | None = None
-    """Connections at once from one address (of IPv6, one /64); without it three quarters; raise it behind one proxy. An
-    eighth of all is kept for addresses that have fewer than 4."""
+    """Connections at once from one address (of IPv6, one /64); without it three quarters; raise it behind one proxy."""
 
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):

@@ -353,7 +353,8 @@ class Partition:
     async def _apply_outcomes(
         self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]
     ) -> tuple[Sequence[Outcome], list[int] | None]:
-        """Returns them as they were applied: of a result that the store had no room for they say so."""
+        """Apply outcomes to the store; return them as they were applied: without a result that the store had no room
+        for."""
         journal = self._shared.journal
         if end <= journal.retired:  # their followers were journaled before that, and may have ended and be forgotten
             outcomes = [replace(one, follows=b"") if one.follows else one for one in outcomes]

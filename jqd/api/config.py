@@ -28,9 +28,7 @@ class ApiConfig(ServiceConfig):
     """From the first byte of a request to its last."""
     master_key: str = field(default="", repr=False, metadata={SECRET: WHOLE})
     """A request with it may push what is `server_only`, and everything through the Skygear surface
-    (DIALECTS.md#skygear), which takes nothing without it. Where tokens are needed it is one of a master of *all*
-    tenants (SECURITY.md#roles): keep it as you keep that, and give it to no client. Set it in a file or
-    `JQD_API__MASTER_KEY`, never on a command line.
+    (DIALECTS.md#skygear). Where tokens are needed it is one of a master of *all* tenants (SECURITY.md#roles).
     Allowed: a text; where tokens are needed 16 characters or more"""
     client_key: str = field(default="", repr=False, metadata={SECRET: WHOLE})
     """Of Skygear's clients: that surface refuses them by name. Where tokens are needed it is one of the role `push`, of
@@ -39,8 +37,7 @@ class ApiConfig(ServiceConfig):
     lightjq_wait_s_max: Seconds = 86_400.0
     """The longest `timeout` of a poll of LightJQ, whose interface has no limit; as `api.wait_s_max`."""
     lightjq_workers: NamedUrls = field(default=(), metadata={SECRET: True})
-    """Where workers of LightJQ are reached that register without a `url`, as their own interface (DIALECTS.md#lightjq)
-    has it.
+    """Where workers of LightJQ are reached that register without a `url` (DIALECTS.md#lightjq).
     Allowed: `name=URL`, several with blanks between"""
 
     def __post_init__(self) -> None:

@@ -102,5 +102,5 @@ async def reconcile(store: Store, runner: Runner, owner: Owner) -> int:
     unknown = {job_id: fence for job_id, fence in held.items() if fence not in (ours.get(job_id), before.get(job_id))}
     if unknown:
         await store.release_jobs(owner, unknown)
-        get_logger("reconcile").warning("reconcile.given_back", count=len(unknown))
+        get_logger("reconcile").warning("reconcile.released", count=len(unknown))
     return len(unknown)

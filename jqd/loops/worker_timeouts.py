@@ -80,7 +80,7 @@ class WorkerTimeouts:
         self._marks.note(found.now, self._clock.mono_s())
         self._silences_s = found.silences_s
         if found.given_back:
-            self._log.warning("worker_timeouts.given_back", count=found.given_back)
+            self._log.warning("worker_timeouts.released", count=found.given_back)
         outcomes = [outcome for lease in found.leases for outcome in self._end(lease)]
         if outcomes:
             position = self._journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))

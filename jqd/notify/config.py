@@ -43,15 +43,13 @@ class NotifyConfig:
     """Whom it goes to; each sees the others.
     Allowed: up to 20 addresses like ops@example.org"""
     hook_url: str = field(default="", metadata={SECRET: WHOLE})
-    """A web hook that gets the same notices as JSON; without it none is called. `JQD_NOTIFY__HOOK_URL_FILE` names a
-    file that holds it.
+    """A web hook that gets the same notices as JSON; also in a file: `JQD_NOTIFY__HOOK_URL_FILE`.
     Allowed: an http(s) URL"""
     hook_secret: str = field(default="", metadata={SECRET: WHOLE})
     """Signs what goes to the web hook, as Standard Webhooks has it; better in a file.
     Allowed: `whsec_` and 24 to 64 bytes in base64"""
     link: str = ""
-    """A page of failures, such as the web UI's; each group gets a link there with `tenant`, `name` and `error_is` or
-    `error_like` in its query.
+    """A page of failures, such as the web UI's, which each group gets a link to.
     Allowed: an http(s) URL"""
     first_s: Span = 30.0
     """So long after the first failure of a group it is told: others of that moment go into the same notice."""

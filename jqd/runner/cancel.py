@@ -66,5 +66,5 @@ class Teller:
         if 200 <= status < 300:
             self._shared.counters.cancels_told += 1
             return True
-        log.info("runner.cancel_untold", job_id=job_id, worker=delivery.worker.id, status=status, why=why)
+        log.info("runner.cancel_not_sent", job_id=job_id, worker=delivery.worker.id, status=status, why=why)
         return 400 <= status < 500 and status != 404

@@ -55,8 +55,8 @@ class RunnerConfig:
     """Networks beside public addresses that callbacks may go to (HTTP.md#callbacks).
     Allowed: a list like `["10.1.0.0/16"]`"""
     callback_secret: str = field(default="", metadata={SECRET: WHOLE})
-    """Signs callbacks, as Standard Webhooks has it; better in a file: `JQD_RUNNER__CALLBACK_SECRET_FILE`. The same at
-    all daemons. Callbacks of tenants have secrets made of it (HTTP.md#callbacks).
+    """Signs callbacks (HTTP.md#callbacks); better in a file: `JQD_RUNNER__CALLBACK_SECRET_FILE`. The same at all
+    daemons.
     Allowed: `whsec_` and 24 to 64 bytes in base64"""
     allow_code: bool = False
     """Whether handlers may be code (HTTP.md#handlers-in-code). Whoever sets one runs code where code workers run."""

@@ -16,11 +16,11 @@ NO_REPLACE = (
 
 
 def wrong(config: ServiceConfig, follows: bytes, scopes: Sequence[str] = ()) -> str:
-    """Return what is wrong with followers; empty when they can be pushed. They are pushed later, for their parent's
-    tenant: so which jobtypes they may be is
-    asked now.
+    """Return what is wrong with the jobs that are to follow an outcome; empty when they can be pushed.
 
-    `scopes`: of the token that the worker tells of them with, or was registered with where they come in an answer.
+    They are pushed later, in the name of their parent's tenant, so it is asked now which jobtypes they may be.
+    `scopes`: of the token with which the worker reports them, or with which it was registered where they come in an
+    answer.
     """
     if len(follows) > FOLLOWERS_BYTES_MAX:
         return f"they have {len(follows)} bytes, at most {FOLLOWERS_BYTES_MAX} can follow one job"

@@ -80,7 +80,8 @@ async def without_known(services: Services, batch: Batch, links: PushLinks) -> t
 
 
 async def _taken(services: Services, jobs: Sequence[JobSpec], links: PushLinks) -> dict[str, str]:
-    """Reserve their keys. Returns key → id of the job that has it; those that are to be put off were."""
+    """Reserve the unique keys of these jobs; return key → id of the living job that has it. Such a job is put off at
+    once where its duplicate asks for that."""
     taken: dict[str, str] = {}
     due = {services.unique_key(job): job for job in jobs}
     for _ in range(TRIES):

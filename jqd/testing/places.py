@@ -10,7 +10,7 @@ WORKERS = "*"
 
 
 class Place(NamedTuple):
-    """Where a job lies: in the set `name`, perhaps in a hand."""
+    """Where a job lies: in the set `name`, and at which daemon or worker, if one holds it."""
 
     name: str
     """ready, later, held, ended or dead."""

@@ -97,7 +97,7 @@ class ProgressReporter:
             trouble = "" if answer.status_code in (200, *GONE) else f"{place.daemon} answers {answer.status_code}"
             break
         if trouble and trouble != self._trouble:
-            self._log.warning("worker.progress_untold", trouble=trouble, next="the jobs go on")
+            self._log.warning("worker.progress_not_sent", trouble=trouble, next="the jobs go on")
         self._trouble = trouble
 
 

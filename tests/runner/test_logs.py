@@ -73,7 +73,7 @@ async def test_no_log_holds_what_a_worker_answered_to_a_cancel(
         house.run(held)
         await worker.request(0)
         house.runner.cancel(claims(held))
-        await eventually(lambda: "runner.cancel_untold" in logged.getvalue())
+        await eventually(lambda: "runner.cancel_not_sent" in logged.getvalue())
         go_on.set()
         await house.stopped(1)
     assert '"why": "the worker answered 400"' in logged.getvalue()
