@@ -49,7 +49,7 @@ UNCOUNTED: dict[str, Mistake] = {
         "rate",
         "what an earlier claim has spent is out of the window for the next one",
         in_scripts(
-            "if last.end_us <= now_us - window_us then  -- and so are all before it", "if last.end_us < now_us then"
+            "if its.end_us <= now_us - window_us then  -- and so are all before it", "if its.end_us < now_us then"
         ),
         limits=True,
         dense=2,

@@ -46,15 +46,6 @@ def check_indexes(keyspace: Keyspace, keys: Keys) -> None:
     told[b""] = heads_key.scores if heads_key else {}
     for tenant, rows in told.items():
         assert leads[tenant] == {row: score for row, score in rows.items() if b"\x1e" in row}
-    _check_spent(keyspace, keys)
-
-
-def _check_spent(keyspace: Keyspace, keys: Keys) -> None:
-    """What was spent of a rate is looked at again, or it would stay for ever."""
-    begin = f"{keys['spent']}:".encode()
-    spent = {key[len(begin) :] for key in keyspace.keys if key.startswith(begin)}
-    rows = [keyspace.keys.get(keys[name].encode()) for name in ("due", "again")]
-    assert spent <= {bucket for row in rows if row for members in row.scores for bucket in members.split(b"\x1e")}
 
 
 def _waiting(keyspace: Keyspace, keys: Keys) -> dict[bytes, list[tuple[float, bytes]]]:

@@ -11,7 +11,7 @@ from tests.harness.recount import without_jobs
 Rows = dict[bytes, Any]
 LETTERS = b"sdcrzonp"
 LIFE = (
-    b"id settled settled_at run history partition backed_off low high began marks version again seen back".split()
+    b"id settled settled_at run history partition backed_off low high began marks version again seen back swept".split()
 )  # and of daemons: `sat:`
 
 

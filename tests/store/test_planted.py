@@ -33,7 +33,6 @@ NO_KEYS = {"wait_durable", "durability_rule", "at", "identity"}  # they ask the 
 
 BUCKETS = {
     "aside",
-    "spent",
     "busy",
 }  # which of them a call meets it finds out on the way
 PLANTED = [name for name in KINDS if name not in BUCKETS]

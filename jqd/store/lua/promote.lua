@@ -62,7 +62,7 @@ register('promote', {'allow-oom'}, function()
   Counts.write_counts(now_ms)
   local next_due = is_behind and now_ms or tonumber(redis.call('ZRANGE', K.later, 0, 0, 'WITHSCORES')[2])
 
-  local BUCKETS = 100  -- looked at in one call, and those that stand in a row with the last of them
+  local BUCKETS = 100  -- looked at in one call
 
   -- What a bucket counts as in a hand and is in none: mended, whatever forgot to say so.
   local function recount(bucket)
@@ -77,18 +77,12 @@ register('promote', {'allow-oom'}, function()
   end
 
   -- How many may go on now.
-  local function look_at_rows(key, rows)
-    local version, gone, looked_at = #rows > 0 and redis.call('HGET', K.life, 'version') or '', 0, 0
-    for _, row in ipairs(rows) do
-      if looked_at >= BUCKETS then
-        break
-      end
-      local buckets = Limits.buckets_of(row)
-      for _, bucket in ipairs(buckets) do
-        gone, looked_at = gone + Parked.look_at(bucket, version, now_us, recount), looked_at + 1
-      end
-      if key == K.again or #buckets > 1 then  -- one that stands alone has a new row, or none, by now
-        redis.call('ZREM', key, row)
+  local function look_at_all(key, buckets)
+    local version, gone = #buckets > 0 and redis.call('HGET', K.life, 'version') or '', 0
+    for _, bucket in ipairs(buckets) do
+      gone = gone + Parked.look_at(bucket, version, now_us, recount)
+      if key == K.again then
+        redis.call('ZREM', key, bucket)
       end
     end
     return gone
@@ -97,13 +91,13 @@ register('promote', {'allow-oom'}, function()
   local waits = Queues.some() and redis.call('ZRANGE', K.due, 0, 0, 'WITHSCORES')[2]
   local gone = 0
   if Queues.some() and redis.call('EXISTS', K.again) == 1 then
-    gone = look_at_rows(K.again, redis.call('ZRANGE', K.again, 0, BUCKETS - 1))
+    gone = look_at_all(K.again, redis.call('ZRANGE', K.again, 0, BUCKETS - 1))
     waits = now_ms
   elseif Queues.some() and redis.call('HDEL', K.life, 'again') == 1 and waits then
     redis.call('RENAME', K.due, K.again)  -- another one was changed meanwhile
     waits = now_ms
   elseif waits and tonumber(waits) <= now_ms then
-    gone = look_at_rows(K.due, redis.call('ZRANGE', K.due, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, BUCKETS))
+    gone = look_at_all(K.due, redis.call('ZRANGE', K.due, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, BUCKETS))
     waits = redis.call('ZRANGE', K.due, 0, 0, 'WITHSCORES')[2]
   end
   if waits then

@@ -1,18 +1,19 @@
--- Deletes what is past its keep time: results, pieces of large ones that nobody refers to, ended jobs, notes of jobs that never came. Dead jobs stay.
+-- Deletes what is past its keep time: results, what was spent of rates, pieces of large results that nobody refers to, ended jobs, notes of jobs that never came. Dead jobs stay.
 -- Results alone go while the store is told again what it forgot.
 -- ARGV     now_ms, identity of the store as the caller knows it, limit of each kind, ended_keep_ms, ended_keep_jobs, tombstone_keep_ms
 -- Returns  number of rows deleted
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(limit · log rows)
 register('purge', {'allow-oom'}, function()
-  local now_ms, identity = clock(ARGV[1]), ARGV[2]
+  local now_ms, now_us = clock(ARGV[1])
+  local identity = ARGV[2]
   local limit = number(ARGV[3], 'limit')
   local ended_keep_ms, ended_keep_jobs = number(ARGV[4], 'ended_keep_ms'), number(ARGV[5], 'ended_keep_jobs')
   local tombstone_keep_ms = number(ARGV[6], 'tombstone_keep_ms')
   local SPARE = 16  -- large results; the server takes 0.1 ms to let go of 16 MiB
 
   Delete.expect_deletable()
-  expect('early', 'life', 'members', 'outbox', 'shelves', 'watched', 'groups')
+  expect('early', 'life', 'members', 'outbox', 'shelves', 'watched', 'groups', 'limits', 'spent')
 
   local function due(key, before_ms)
     return redis.call('ZRANGE', key, '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, limit)
@@ -115,7 +116,7 @@ register('purge', {'allow-oom'}, function()
     return #groups
   end
 
-  local rows = drop_due_results() + drop_spare() + drop_watched() + drop_groups()
+  local rows = drop_due_results() + drop_spare() + drop_watched() + drop_groups() + Limits.sweep(limit, now_us)
   if Settled.is_told(identity, now_ms) then
     rows = rows + drop_ended() + drop_notes()
   end

@@ -5,25 +5,25 @@
 --
 --     limits           hash  constraint → "limit window_us burst concurrency until_ms said_ms lost lost_us digest"; 0 where it does not limit so.
 --                            `lost_us`: the window in which counts what the life that began at `lost` has forgotten
---     spent:<bucket>   list  "begin_us end_us count total due_us" of claims in the window, oldest first
+--     spent            hash  bucket → claims in the window, in pieces of at most a 64th of it: "begin_us end_us due_us count total", of the latest piece but for the
+--                            total, then " end_us:count" of each earlier one, the oldest first. A piece counts until its end is out of the window: never less than
+--                            was spent, and for a claim a 64th too long at most
 --     busy:<bucket>    zset  id → fence of those in a hand
 --     limited          hash  id → queue of those that are in a `busy:`
---     due              zset  bucket, or several, each behind a "\30" → when (ms) it is to be looked at again; `again`: those to be looked at once, for a constraint was changed
+--     due              zset  bucket that queues wait for → when (ms) it is to be looked at again; `again`: those to be looked at once, for a constraint was changed
 --
 -- Gives version_of(queue); items(queue) → {name, bucket, cost}; allows(queue, now_us) → how many jobs, bucket that stops them;
--- state(bucket, name, cost, now_us); rate_of(rule, key, now_us) → what a rate allows, when it allows more, the newest row of `spent:`;
--- whole(rule, now_us): the same of a bucket of which nothing was spent; clear_us(rule): until when what was forgotten counts; bucket_of(queue) → bucket, {name, cost, version} or nothing; put_off(), read_rates(now_us): what `state` reads of
--- rates in between is read together; may(state, cost) → how many; has(state, cost); use(allowed) → whether one job more may start.
+-- state(bucket, name, cost, now_us); sweep(limit, now_us) → how many rows of `spent` went; row_spent(its);
+-- bucket_of(queue) → bucket, {name, cost, version} or nothing; put_off(), read_rates(now_us): what `state` reads of rates in between is read together; may(state, cost) → how many; has(state, cost); use(allowed) → whether one job more may start.
 -- What is spent: spend.lua. What waits for a limit: parked.lua.
 starts.bucket_states, starts.limit_rules, starts.queue_items = empty, empty, empty
 Limits.FAILED = '\29!'  -- ends the bucket of jobs that a matcher failed on
 Limits.EVER_MS = 9000000000000000
 Limits.FEW = 20  -- queues let go at once for one start: those of jobtypes that no worker takes must not stand before others
 Limits.MANY = 100  -- queues looked at in one go
-Limits.TOGETHER = 25  -- lists that are asked for by one call: where one of them is there, each is read
 Limits.AGAIN_MS = 100  -- until more are let go, while the limit has room
 Limits.RECOUNT_MS = 60000  -- between two counts of who is in a hand, which mend what was forgotten
-Limits.EXACT = 10000  -- up to so many starts in a window each has an instant of its own; above that a window has so many instants
+Limits.PIECES = 64  -- of a window
 Limits.PRIORITIES = 1000  -- of one queue, moved at once
 function starts.let_go_left() return 2000 end  -- rows of queues that are let go, written by one function; the others soon after
 
@@ -100,44 +100,36 @@ function Limits.rule(name)
   return rule
 end
 
-function Limits.entry(row)
-  local begin_us, end_us, count, total, due_us = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+)$')
-  return {
-    begin_us = tonumber(begin_us), end_us = tonumber(end_us), count = tonumber(count), total = tonumber(total), due_us = tonumber(due_us),
+-- From a row of `spent`: what still counts of it, and since when (us) the oldest of that does; nothing: none, nor is its burst spent.
+function Limits.spent_in(row, bucket, window_us, now_us)
+  local begin_us, end_us, due_us, count, total, before = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+)(.*)$')
+  local its = {
+    begin_us = tonumber(begin_us), end_us = tonumber(end_us), due_us = tonumber(due_us), count = tonumber(count), total = tonumber(total), before = before,
   }
+  if its.end_us > now_us then  -- the server's clock was set back: all of it counts as spent now
+    its.begin_us, its.end_us, its.due_us = now_us, now_us, math.max(0, its.due_us - its.end_us) + now_us
+    its.count, its.before = its.total, ''
+    redis.call('HSET', K.spent, bucket, Limits.row_spent(its))
+  end
+  if its.end_us <= now_us - window_us then  -- and so are all before it
+    its.count, its.total, its.before = 0, 0, ''
+    return its.due_us > now_us and its or nil
+  end
+  local at, first_us = 1, its.end_us
+  while at <= #its.before do
+    local until_us, its_count, behind = its.before:match('^ (%d+):(%d+)()', at)
+    if tonumber(until_us) > now_us - window_us then
+      first_us = tonumber(until_us)
+      break
+    end
+    its.total, at = its.total - tonumber(its_count), behind
+  end
+  its.before = its.before:sub(at)
+  return its, first_us
 end
 
--- Drops what is out of the window, `row` being the last entry. Returns what was spent in it, the first and the last entry of it.
-function Limits.spent_in(key, row, window_us, now_us)
-  local last = Limits.entry(row)
-  if last.end_us <= now_us - window_us then  -- and so are all before it
-    if last.due_us <= now_us then
-      redis.call('LTRIM', key, 1, 0)
-      return 0
-    end
-    redis.call('LTRIM', key, -1, -1)
-    return 0, nil, last
-  end
-  local first_row = redis.call('LINDEX', key, 0)
-  local first = first_row == row and last or Limits.entry(first_row)
-  if last.end_us > now_us then  -- the server's clock was set back: all of it counts as spent now
-    local used = last.total - first.total + first.count
-    redis.call('LTRIM', key, 1, 0)
-    local due_us = math.max(0, last.due_us - last.end_us) + now_us
-    row = string.format('%d %d %d %d %d', now_us, now_us, used, last.total, due_us)
-    redis.call('RPUSH', key, row)
-    first = Limits.entry(row)
-    return used, first, first
-  end
-  local gone = 0
-  while first.end_us <= now_us - window_us do
-    gone = gone + 1
-    first = Limits.entry(redis.call('LINDEX', key, gone))
-  end
-  if gone > 0 then
-    redis.call('LTRIM', key, gone, -1)
-  end
-  return last.total - first.total + first.count, first, last
+function Limits.row_spent(its)
+  return string.format('%d %d %d %d %d%s', its.begin_us, its.end_us, its.due_us, its.count, its.total, its.before)
 end
 
 -- What was spent in the time that the store has forgotten nobody knows: until then it may have been all. 0: nothing was forgotten.
@@ -156,69 +148,70 @@ function Limits.clear_us(rule)
   return clear_us
 end
 
--- What a rate allows of which nothing was spent, and when it allows more.
-function Limits.whole(rule, now_us)
+-- What a rate still allows, when it allows more, and what was spent; `row`: of `spent`, or nothing. A burst is on top of the limit in any window, and comes
+-- back at the rate of the limit.
+function Limits.rate_of(rule, bucket, row, now_us)
+  local its, first_us
+  if row then
+    its, first_us = Limits.spent_in(row, bucket, rule.window_us, now_us)
+  end
   local clear_us = Limits.clear_us(rule)
   if now_us < clear_us then
-    return 0, clear_us
+    return 0, clear_us, its
+  elseif not its then
+    return rule.limit + rule.burst
   end
-  return rule.limit + rule.burst
-end
-
--- What a rate still allows, when it allows more, and the last entry. A burst is on top of the limit in any window, and comes back at the rate of the limit.
-function Limits.rate_of(rule, key, now_us)
-  local row = redis.call('LINDEX', key, -1)
-  if not row then
-    return Limits.whole(rule, now_us)
-  end
-  local size, used, first, last = rule.limit + rule.burst, Limits.spent_in(key, row, rule.window_us, now_us)
-  local left = size - used
-  local next_us = first and first.end_us + rule.window_us
-  if last and rule.burst > 0 then
+  local size = rule.limit + rule.burst
+  local left, next_us = size - its.total, first_us and first_us + rule.window_us
+  if rule.burst > 0 then
     local step_us = rule.window_us / rule.limit
-    local ahead = math.ceil(math.max(0, last.due_us - now_us) / step_us)
+    local ahead = math.ceil(math.max(0, its.due_us - now_us) / step_us)
     if size - ahead < left then
-      left, next_us = size - ahead, math.max(last.due_us - (size - 1) * step_us, now_us + 1000)
+      left, next_us = size - ahead, math.max(its.due_us - (size - 1) * step_us, now_us + 1000)
     end
   end
-  local clear_us = Limits.clear_us(rule)
-  if now_us < clear_us then
-    return 0, clear_us, last
+  return math.max(0, left), next_us, its
+end
+
+-- Rows that say nothing any more go, of some buckets with each call, one after the other.
+function Limits.sweep(limit, now_us)
+  local from = redis.call('EXISTS', K.spent) == 1 and (redis.call('HGET', K.life, 'swept') or '0')
+  if not from then
+    return 0
   end
-  return left > 0 and left or 0, next_us, last
+  local place, rows = unpack(redis.call('HSCAN', K.spent, from, 'MATCH', '*', 'COUNT', limit))
+  local gone = {}
+  for at = 1, #rows, 2 do
+    local rule = Limits.rule(rows[at]:match('^[^\29]*'))
+    if not rule or rule.limit == 0 or not Limits.spent_in(rows[at + 1], rows[at], rule.window_us, now_us) then
+      gone[#gone + 1] = rows[at]
+    end
+  end
+  redis.call('HSET', K.life, 'swept', place)
+  Heads.call_with(gone, 'HDEL', K.spent)
+  return #gone
 end
 
 -- What `state` is asked for from now on allows whatever one likes of rates until read_rates is called, in the same function.
 function Limits.put_off() call.unread_rates = {} end
 
--- Nearly all buckets are untouched where keys are many: of many at once it is asked whether anything was spent of any.
 function Limits.read_rates(now_us)
-  local states, rule, whole, clear_us = call.unread_rates, nil, nil, nil
+  local states = call.unread_rates
   call.unread_rates = nil
-  for first = 1, #states, Limits.TOGETHER do
-    local last, keys = math.min(#states, first + Limits.TOGETHER - 1), {}
-    for at = first, last do
-      keys[at - first + 1] = states[at].key
+  for first = 1, #states, Limits.MANY do
+    local buckets = {}
+    for at = first, math.min(#states, first + Limits.MANY - 1) do
+      buckets[#buckets + 1] = states[at].bucket
     end
-    local is_spent = first == last or redis.call('EXISTS', unpack(keys)) > 0
-    for at = first, last do
-      local state = states[at]
-      if is_spent then
-        local due_us
-        state.rate, due_us, state.last = Limits.rate_of(state.rule, state.key, now_us)
-        state.due_us = state.due_us or due_us  -- what is said of hands comes after what is said of rates, as in `state`
-      else
-        if state.rule ~= rule then
-          rule = state.rule
-          whole, clear_us = Limits.whole(rule, now_us)
-        end
-        state.rate, state.due_us = whole, state.due_us or clear_us
-      end
+    for at, row in ipairs(redis.call('HMGET', K.spent, unpack(buckets))) do
+      local state, due_us = states[first + at - 1], nil
+      state.rate, due_us, state.last = Limits.rate_of(state.rule, state.bucket, row, now_us)
+      state.due_us = state.due_us or due_us  -- what is said of hands comes after what is said of rates, as in `state`
     end
   end
 end
 
--- Also what a claim spends of it. Eight fields: with a ninth Lua makes room for sixteen. Only what is used up has more.
+-- Also what a claim spends of it. Seven fields: with a ninth Lua makes room for sixteen. Only what is used up has more.
 function Limits.state(bucket, name, cost, now_us)
   local state = call.bucket_states[bucket]
   if state then
@@ -226,7 +219,7 @@ function Limits.state(bucket, name, cost, now_us)
   end
   local rule = call.limit_rules[name] or Limits.rule(name)
   local huge = math.huge
-  state = {rate = huge, slots = huge, due_us = false, last = false, bucket = bucket, rule = rule, key = false, spent = 0}
+  state = {rate = huge, slots = huge, due_us = false, last = false, bucket = bucket, rule = rule, spent = 0}
   call.bucket_states[bucket] = state
   if not rule then
     return state
@@ -238,12 +231,10 @@ function Limits.state(bucket, name, cost, now_us)
     return state
   end
   if rule.limit > 0 then
-    local key = K.spent .. bucket
-    state.key = key
     if call.unread_rates then
       call.unread_rates[#call.unread_rates + 1] = state
     else
-      state.rate, state.due_us, state.last = Limits.rate_of(rule, key, now_us)
+      state.rate, state.due_us, state.last = Limits.rate_of(rule, bucket, redis.call('HGET', K.spent, bucket), now_us)
     end
   end
   if rule.concurrency > 0 then
@@ -297,17 +288,4 @@ function Limits.allows(queue, now_us)
     end
   end
   return most, by
-end
-
--- A row of `due` for those buckets, and which ones one has.
-function Limits.row_of(buckets, first, last)
-  return first == last and buckets[first] or '\30' .. table.concat(buckets, '\30', first, last)
-end
-
-function Limits.buckets_of(row)
-  local buckets = {}
-  for bucket in row:gmatch('[^\30]+') do
-    buckets[#buckets + 1] = bucket
-  end
-  return buckets
 end

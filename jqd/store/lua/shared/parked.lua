@@ -90,13 +90,6 @@ function Parked.look_at(bucket, version, now_us, recount)
     else
       Parked.look_later(bucket, now_us)
     end
-  elseif redis.call('EXISTS', K.spent .. bucket) == 1 then
-    local last = Limits.entry(redis.call('LINDEX', K.spent .. bucket, -1))
-    if rule and rule.limit > 0 then
-      redis.call('ZADD', K.due, math.ceil(math.max(last.end_us + rule.window_us, last.due_us) / 1000) + 1, bucket)
-    else
-      redis.call('LTRIM', K.spent .. bucket, 1, 0)
-    end
   end
   if kept and kept < Limits.EVER_MS and rule and rule.concurrency > 0 then
     redis.call('ZADD', K.due, 'LT', kept, bucket)  -- who leaves does not put off the next count of those in a hand

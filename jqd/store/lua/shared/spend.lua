@@ -28,59 +28,39 @@ function Spend.spend(queue, allowed, ids)
   end
 end
 
--- What stands behind the last entry, until when it counts (ms), and whether the last one is in it.
-local function next_entry(rule, count, last, now_us)
-  local begin_us, due_us, joins = now_us, 0, false
-  local end_us = math.max(now_us, last and last.end_us or 0)
-  local total = count + (last and last.total or 0)
+-- Adds to what was spent: to its latest piece, or a new one.
+local function added(its, rule, count, now_us)
   if rule.burst > 0 then
-    due_us = math.floor(math.max(last and last.due_us or 0, now_us) + count * rule.window_us / rule.limit)
+    its.due_us = math.floor(math.max(its.due_us, now_us) + count * rule.window_us / rule.limit)
   end
-  if last and rule.limit + rule.burst > Limits.EXACT and now_us - last.begin_us < rule.window_us / Limits.EXACT then
-    count, begin_us, joins = count + last.count, last.begin_us, true
+  if now_us - its.begin_us >= rule.window_us / Limits.PIECES then
+    if its.count > 0 then
+      its.before = string.format('%s %d:%d', its.before, its.end_us, its.count)
+    end
+    its.begin_us, its.count = now_us, 0
   end
-  local row = string.format('%d %d %d %d %d', begin_us, end_us, count, total, due_us)
-  return row, math.ceil((end_us + rule.window_us) / 1000), joins
+  its.end_us, its.count, its.total = now_us, its.count + count, its.total + count
+  return its
 end
 
--- Returns when it is out of the window (ms).
-local function write_rate(key, rule, count, last, now_us)
-  local row, due_ms, joins = next_entry(rule, count, last, now_us)
-  if joins then
-    redis.call('LTRIM', key, 0, -2)
+local function write_rates(now_us)
+  local rows, alike = {}, {}
+  for at, state in ipairs(call.spending) do
+    local rule, count, row = state.rule, state.spent, nil
+    if state.last then
+      row = Limits.row_spent(added(state.last, rule, count, now_us))
+    else  -- of one rule and count they are all alike, and spelled once
+      alike[rule] = alike[rule] or {}
+      row = alike[rule][count] or Limits.row_spent(added({begin_us = 0, due_us = 0, count = 0, total = 0, before = ''}, rule, count, now_us))
+      alike[rule][count] = row
+    end
+    rows[2 * at - 1], rows[2 * at] = state.bucket, row
   end
-  redis.call('RPUSH', key, row)
-  return due_ms
+  Heads.call_with(rows, 'HSET', K.spent)
 end
 
 function Spend.write_spent(fence, now_us)
-  local dues, fresh, alike = {}, {}, {}
-  for place = 1, #call.spending do
-    local state = call.spending[place]
-    local bucket, rule, count, last = state.bucket, state.rule, state.spent, state.last
-    if last then
-      dues[#dues + 1], dues[#dues + 2] = write_rate(state.key, rule, count, last, now_us), bucket
-    else  -- of one rule and count they are all alike, and spelled once
-      local firsts = alike[rule] or {}
-      local first = firsts[count]
-      if not first then
-        local row, due_ms = next_entry(rule, count, nil, now_us)
-        fresh[due_ms] = fresh[due_ms] or {}
-        first = {row = row, buckets = fresh[due_ms]}
-        alike[rule], firsts[count] = firsts, first
-      end
-      redis.call('RPUSH', state.key, first.row)
-      local buckets = first.buckets
-      buckets[#buckets + 1] = bucket
-    end
-  end
-  -- Those of which nothing was spent have no row, and get one together.
-  for due_ms, its in pairs(fresh) do
-    for first = 1, #its, Limits.MANY do
-      dues[#dues + 1], dues[#dues + 2] = due_ms, Limits.row_of(its, first, math.min(#its, first + Limits.MANY - 1))
-    end
-  end
-  Heads.call_with(dues, 'ZADD', K.due, 'LT')
+  write_rates(now_us)
   local score = digits(fence)
   for bucket, groups in pairs(call.spent_slots) do
     local rows, filled = {}, 0

@@ -1,0 +1,175 @@
+"""What a rate allows, in the store's own functions: never more than its limit in any window. What is spent of it counts
+for a 64th of the window too long at most."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jqd.store.functions import Library, shipped
+from jqd.store.keys import Keys
+from jqd.testing.keyspace import Keyspace
+from jqd.testing.lua import machine
+
+KEYS = Keys("jqd")
+BUCKET = b"r\x1d=key"
+NOW_US = 1_800_000_000_000_000
+PIECES = 64
+
+SPEND = """register('spend_some', {}, function()
+  local cost, now_us = tonumber(ARGV[3]), tonumber(ARGV[5])
+  local state = Limits.state(ARGV[2], 'r', cost, now_us)
+  local allowed, ids = Limits.may(state, cost), {}
+  for at = 1, math.min(allowed, tonumber(ARGV[4])) do
+    ids[at] = tostring(at)
+  end
+  if #ids > 0 then
+    Spend.spend('q', {state, cost}, ids)
+    Spend.write_spent(1, now_us)
+  end
+  return {allowed, #ids, math.floor(state.due_us or 0)}
+end)
+"""
+SWEEP = """register('sweep_some', {}, function()
+  return Limits.sweep(100, tonumber(ARGV[2]))
+end)
+"""
+LIBRARY = Library({**shipped().files, "spend_some": SPEND, "sweep_some": SWEEP})
+
+
+class Bucket:
+    """One, and all that was ever spent of it."""
+
+    def __init__(self, limit: int, window_us: int, burst: int = 0) -> None:
+        self.limit, self.window_us, self.burst = limit, window_us, burst
+        self.keyspace = Keyspace()
+        self.keyspace.hset(KEYS["limits"].encode(), b"r", f"{limit} {window_us} {burst} 0 0 1  7".encode())
+        self.now_us = NOW_US
+        self.spent: list[tuple[int, int]] = []
+
+    def claim(self, jobs: int, cost: int = 1) -> tuple[int, int]:
+        """How many jobs more were allowed, and how many of these were started."""
+        allowed, started, self.due_us = self._run("spend_some", BUCKET, cost, jobs, self.now_us)
+        if started:
+            self.spent.append((self.now_us, started * cost))
+        return allowed, started
+
+    def sweep(self) -> int:
+        """How many rows went."""
+        gone: int = self._run("sweep_some", self.now_us)
+        return gone
+
+    def within(self, us: float) -> int:
+        """What was spent so lately."""
+        return sum(count for at_us, count in self.spent if at_us > self.now_us - us)
+
+    @property
+    def row(self) -> bytes | None:
+        found: bytes | None = self.keyspace.keys.get(KEYS["spent"].encode(), {}).get(BUCKET)
+        return found
+
+    def _run(self, name: str, *words: Any) -> Any:
+        return machine().run(LIBRARY, name, self.keyspace, KEYS.stem.encode(), (1, *words))
+
+
+def arrivals(source: random.Random, window_us: int) -> Callable[[], int]:
+    """How long it is until the next claim: of one kind, for a while."""
+    pace = window_us / source.choice((3, 50, 1_000, 20_000))
+    return lambda: max(1, round(source.choice((source.expovariate(1 / pace), pace, 1.0, source.random() * window_us))))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_it_is_never_over_in_any_window_and_spent_at_most_a_64th_too_long(seed: int) -> None:
+    source = random.Random(seed)
+    limit = source.choice((1, 2, 3, 7, 64, 100, 1_000, 10_000))
+    window_us = source.choice((1, 10, 60, 3_600, 86_400)) * 1_000_000
+    bucket, wait = Bucket(limit, window_us), arrivals(source, window_us)
+    for _ in range(400):
+        bucket.now_us += wait()
+        cost = source.choice((1, 1, 1, min(limit, 5)))
+        before, before_late = bucket.within(window_us), bucket.within(window_us * (1 + 1 / PIECES))
+        allowed, _ = bucket.claim(source.choice((1, 3, 100, limit)), cost)
+        assert allowed <= (limit - before) // cost, "never over"
+        assert allowed >= (limit - before_late) // cost, "a 64th of the window late"
+        assert bucket.within(window_us) <= limit
+        row = bucket.row
+        assert row is None or row.count(b":") <= PIECES, "so many pieces are in a window"
+        if source.random() < 0.02:
+            bucket.now_us += window_us
+            assert bucket.claim(0)[0] == limit, "after a window of nothing all is allowed"
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 10, 63, 64, 65, 1_000])
+def test_who_takes_all_he_gets_has_the_rate_but_for_a_65th(limit: int) -> None:
+    """Also of a small limit, of which a claim is one piece and none is late."""
+    window_us = 60_000_000
+    bucket = Bucket(limit, window_us)
+    source, windows = random.Random(limit), 20
+    end_us = bucket.now_us + windows * window_us
+    started = 0
+    while bucket.now_us < end_us:
+        started += bucket.claim(source.choice((1, 2, 50)))[1]
+        bucket.now_us += max(1, round(window_us / limit / 7)) if limit < 100 else 80_000
+    assert started >= windows * limit * PIECES / (PIECES + 1) * (1 - 1 / 7 / limit if limit < 100 else 1)
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_a_claim_by_itself_is_spent_for_its_window_and_not_longer(limit: int) -> None:
+    window_us = 3_600_000_000
+    bucket = Bucket(limit, window_us)
+    assert bucket.claim(9) == (limit, limit)
+    bucket.now_us = NOW_US + window_us - 1
+    assert bucket.claim(1) == (0, 0)
+    assert bucket.due_us == NOW_US + window_us
+    bucket.now_us += 1
+    assert bucket.claim(limit) == (limit, limit)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_burst_is_on_top_and_comes_back_at_the_rate(seed: int) -> None:
+    source = random.Random(seed)
+    limit, burst = source.choice((1, 10, 500)), source.choice((1, 20, 300))
+    window_us = source.choice((1, 60, 3_600)) * 1_000_000
+    bucket, wait = Bucket(limit, window_us, burst), arrivals(source, window_us)
+    for _ in range(300):
+        bucket.now_us += wait()
+        bucket.claim(source.choice((1, 5, limit + burst)))
+        assert bucket.within(window_us) <= limit + burst
+        spent = sum(count for _, count in bucket.spent)
+        passed_us = bucket.now_us - bucket.spent[0][0]
+        assert spent <= limit + burst + passed_us * limit / window_us + 1, "what is above the limit comes back slowly"
+    bucket.now_us += round(window_us * (1 + burst / limit)) + window_us
+    assert bucket.claim(0)[0] == limit + burst
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_clock_that_is_set_back_gives_nothing_twice_and_takes_no_more_than_a_window(seed: int) -> None:
+    source = random.Random(seed)
+    limit, window_us = source.choice((1, 5, 200)), 60_000_000
+    bucket = Bucket(limit, window_us)
+    for _ in range(30):
+        bucket.now_us += round(source.random() * window_us / 20)
+        bucket.claim(source.choice((1, 2, limit)))
+    before = bucket.within(window_us)
+    bucket.now_us -= source.choice((1, 1_000, 3_600)) * 1_000_000
+    assert bucket.claim(0)[0] <= limit - before
+    bucket.now_us += window_us
+    assert bucket.claim(0)[0] == limit
+
+
+def test_a_row_goes_when_it_says_nothing_any_more() -> None:
+    bucket = Bucket(2, 10_000_000, burst=4)
+    bucket.claim(6)
+    bucket.now_us = NOW_US + 29_999_999
+    assert bucket.sweep() == 0, "the burst is not back yet"
+    bucket.now_us += 1
+    assert (bucket.sweep(), bucket.row, bucket.sweep()) == (1, None, 0)
+
+
+@pytest.mark.parametrize("rule", [{}, {b"r": b"0 0 0 5 0 1  7"}], ids=["none", "concurrency"])
+def test_a_row_goes_with_its_constraint_or_its_rate(rule: dict[bytes, bytes]) -> None:
+    bucket = Bucket(2, 10_000_000)
+    bucket.claim(1)
+    bucket.keyspace.keys[KEYS["limits"].encode()] = rule
+    assert (bucket.sweep(), bucket.row) == (1, None)
