@@ -162,7 +162,9 @@ class History(Notes):
         """A worker was told to stop with a job."""
         self.note("stopped", life, job_id)
         for story in self.stories.values():
-            if story.job_id == job_id and not story.cancels:
+            # Who says that a job is to run now may say so while it is cancelled for a parent.
+            is_for_parent = story.hurried and self.awaiting.excuses(story.number, State.CANCELLED)
+            if story.job_id == job_id and not story.cancels and not is_for_parent:
                 self.wrong(f"stopped: {life} has job {story.number} stopped, and nobody cancelled it")
         for tale in self.tales.values():
             tale.stopped(life, job_id)
