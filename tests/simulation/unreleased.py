@@ -3,7 +3,7 @@
 Some need two daemons in one moment so narrow that hardly any seed has it: `tests/chaining/test_flows.py` plants those.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -39,9 +39,9 @@ def unnoted_in(*names: str) -> tuple[Any, str, Callable[[Any], Any]]:
 
 
 def _drop_told_first(real: Real) -> Real:
-    async def tell(self: Flows, ended: Sequence[Parent], rest_until_ms: int) -> None:
+    async def tell(self: Flows, ended: Sequence[Parent], rest_until_ms: int) -> bool:
         await self._store.drop_links({each.entry: each.children for each in ended})
-        await real(self, ended, rest_until_ms)
+        return bool(await real(self, ended, rest_until_ms))
 
     return tell
 
@@ -89,7 +89,7 @@ def _ask_once(real: Real) -> Real:
 
 
 def _give_up(real: Real) -> Real:
-    def unknown(self: Flows, pair: WatchPair, one: Watched) -> str:
+    def unknown(self: Flows, pair: WatchPair, one: Watched, whole: Collection[int]) -> str:
         return GONE
 
     return unknown
