@@ -12,12 +12,8 @@ code says how it went: 0 well, any other badly.
 import re
 from typing import NamedTuple
 
-from jqd.domain.job_lines import is_job, job_of
-from jqd.worker.lease import INVALID_RESPONSE
+from jqd.domain.job_lines import is_job, job_of, status_of, why_unread
 
-STATUS_MAX = 999  # what is above is no status of anybody's, and told as this
-QUOTE_BYTES = 100  # of a line that cannot be read
-_STATUS = re.compile(rb"\s*\+?0*([0-9]+)\s*")  # as parseInt reads it
 _ONE_STATUS = re.compile(rb"([1-5][0-9][0-9])(?:\s+|$)")
 
 
@@ -44,22 +40,15 @@ def read_batch(printed: bytes, jobs: int, *, is_whole: bool) -> list[LineAnswer]
             follows += (job_of(line),)
         elif line.startswith(b"#") or not line.strip() or len(answers) == jobs:
             continue
-        elif number := _STATUS.match(line):
-            text = line[number.end() :].decode("utf-8", "replace").strip()
-            answers.append(LineAnswer(min(int(number[1][:4]), STATUS_MAX), text))
+        elif answer := status_of(line):
+            answers.append(LineAnswer(*answer))
             if answers[-1].is_success:
                 answers[-1], follows = answers[-1]._replace(follows=follows), ()
         else:
-            quoted = line[:QUOTE_BYTES].decode("utf-8", "replace")
-            why = (
-                f"{INVALID_RESPONSE}: the code printed the line {quoted!r}, which begins with no status, so nobody"
-                " knows whose the next lines are; let each line begin with a number, as '200 ok'"
-            )
-            answers += [LineAnswer(500, why)] * (jobs - len(answers))
+            answers += [LineAnswer(500, why_unread(line, "the code printed"))] * (jobs - len(answers))
     last_success = next((at for at in reversed(range(len(answers))) if answers[at].is_success), None)
-    if last_success is not None and follows:
-        answer = answers[last_success]
-        answers[last_success] = answer._replace(follows=answer.follows + follows)
+    if last_success is not None:
+        answers[last_success] = answers[last_success]._replace(follows=answers[last_success].follows + follows)
     return answers
 
 

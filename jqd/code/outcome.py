@@ -35,14 +35,6 @@ class LeasedJob(msgspec.Struct, frozen=True):
     def argument_json(self) -> bytes:
         return json_ext.json_of(bytes(self.argument))
 
-    @property
-    def line(self) -> bytes:
-        """Return its argument as miniq's line runners get it: a text of one line as it stands, anything else as
-        JSON."""
-        text = self.argument_json
-        value = json_ext.decode(text) if text.startswith(b'"') else "\n"
-        return (value.encode() if not {"\n", "\r"} & set(value) else text) + b"\n"
-
 
 def refused(job: LeasedJob, why: str, *, begun: bool = False) -> Outcome:
     return Outcome(job_id=job.job_id, type="refused", interrupted=begun, message=why)

@@ -10,11 +10,11 @@ from jqd.code.descendants import kill_with_descendants
 from jqd.code.folders import remove
 from jqd.code.launch import Launched
 from jqd.code.output import JobOutput
+from jqd.worker.programs import ending, wait_ended
 
 READ_BYTES = 1 << 16
 READS_MAX = 64  # in one go: a program that prints without end must not hold up other jobs
 DEAD_S = 10.0  # for a killed process to be gone: one that waits for a disk may take its time
-_SIGNALS = {one.value: one.name for one in signal.Signals}
 
 
 class Process:
@@ -60,10 +60,7 @@ class Process:
     @property
     def how(self) -> str:
         """Return in words how the process ended by itself."""
-        code = self._child.returncode
-        if code is None:
-            return "it did not end"
-        return f"killed by {_SIGNALS.get(-code, f'signal {-code}')}" if code < 0 else f"it exited with {code}"
+        return ending(self._child.returncode)
 
     @property
     def code(self) -> int:
@@ -106,19 +103,8 @@ class Process:
         if self._child.returncode is not None:
             return
         try:
-            pidfd = os.pidfd_open(self.pid)
-        except ProcessLookupError:
+            await wait_ended(self.pid)
+            # Not by Popen: of what somebody else has reaped that says 0, a success that was none.
+            self._child.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])  # noqa: ASYNC222 - it is dead
+        except (ProcessLookupError, ChildProcessError):
             self._child.returncode = -signal.SIGKILL  # whoever reaped it had killed it
-            return
-        try:
-            await trio.lowlevel.wait_readable(pidfd)
-        finally:
-            os.close(pidfd)
-        self._child.returncode = self._reaped()
-
-    def _reaped(self) -> int:
-        """Reap it. Returns how it ended. Of what somebody else has reaped Popen says 0: a success that was none."""
-        try:
-            return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        except ChildProcessError:
-            return -signal.SIGKILL  # as above

@@ -15,6 +15,7 @@ from jqd.code.context import BEFORE, BEFORE_S, CODE, TOLD_CHARS, Broken
 from jqd.code.outcome import NO_RESPONSE, LeasedJob, failed, succeeded
 from jqd.code.output import JobOutput, Log
 from jqd.code.process import Process
+from jqd.domain.job_lines import line_of
 from jqd.worker.lease import Outcome
 
 READY, BROKEN = b"r", b"b"  # what the shim says first begins with
@@ -37,7 +38,8 @@ async def run(
     """
     jobs, definition = list(batch.left), batch.definition
     texts = [definition.before, definition.before_each, definition.body, definition.after_each]
-    with _files(b"".join(job.line for job in jobs), *((text or "").encode() for text in texts)) as (stdin, *files):
+    lines = b"".join(line_of(bytes(job.argument)) for job in jobs)
+    with _files(lines, *((text or "").encode() for text in texts)) as (stdin, *files):
         ready, told = os.pipe()
         try:
             names = [f"/dev/fd/{fd}" for fd in (told, *files)]

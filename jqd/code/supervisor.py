@@ -27,6 +27,7 @@ from jqd.code.sandbox import expect_sandbox
 from jqd.domain.backoff import Backoff
 from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
+from jqd.worker.programs import wait_dead
 
 WRONG = 2  # a worker exits with it when its settings cannot work: it is not started again
 CALM_S = 60.0  # a worker that lived so long has not died in a row
@@ -88,11 +89,11 @@ class _Worker:
         """Run one worker until it is dead and nothing is left of it."""
         child, lifeline = self._start()
         try:
-            await _wait_dead(child)
+            await wait_dead(child)
         finally:
             os.close(lifeline)  # it ends with that, if it has not
             with trio.CancelScope(shield=True):
-                await _wait_dead(child)
+                await wait_dead(child)
                 await _sweep()
                 await trio.to_thread.run_sync(remove, self._base)  # with it the homes; it is made anew
         assert child.returncode is not None
@@ -121,13 +122,3 @@ async def _sweep() -> None:
         if not end_strays():
             return
         await trio.sleep(SWEEP_EVERY_S)
-
-
-async def _wait_dead(child: "subprocess.Popen[bytes]") -> None:
-    if child.poll() is None:
-        pidfd = os.pidfd_open(child.pid)
-        try:
-            await trio.lowlevel.wait_readable(pidfd)
-        finally:
-            os.close(pidfd)
-        child.wait()

@@ -1,11 +1,44 @@
-"""Lines by which a program asks for new jobs, by node-miniq's rule: `J: type|payload`, or `#J: …` among comments. Pure.
+"""Lines that a program gets and answers, by node-miniq's rules. Pure.
 
-The payload is the rest of the line as it stands, as a text; what is no UTF-8, as bytes.
+A job's line is its argument. The whole number that a line of the answer begins with is the job's status, and what
+follows it the text. `J: type|payload`, or `#J: …` among comments, asks for a new job: the payload is the rest of the
+line as it stands, as a text; what is no UTF-8, as bytes.
 """
 
+import re
 from typing import Any
 
+from jqd.domain import json_ext
+
+STATUS_MAX = 999  # what is above is no status of anybody's, and told as this
+QUOTE_BYTES = 100  # of a line that cannot be read, when it is repeated in the job's message
+
+# As parseInt reads it, which node-miniq asks: "200 ok", " 200", "+200"; not "ok 200", which would make a success of
+# "failed at line 200". No number below zero counts.
+_STATUS = re.compile(rb"\s*\+?0*([0-9]+)\s*")
 PREFIXES = (b"J: ", b"#J: ")
+
+
+def line_of(argument: bytes) -> bytes:
+    """Return the line of a job: a text of one line as it stands, anything else as JSON."""
+    text = json_ext.json_of(argument)
+    value = json_ext.decode(text) if text.startswith(b'"') else "\n"
+    return (value.encode() if not {"\n", "\r"} & set(value) else text) + b"\n"
+
+
+def status_of(line: bytes) -> tuple[int, str] | None:
+    """Return the status that a line of an answer begins with, and its text. None: nobody knows whose the next are."""
+    if (number := _STATUS.match(line)) is None:
+        return None
+    return min(int(number[1][:4]), STATUS_MAX), line[number.end() :].decode("utf-8", "replace").strip()
+
+
+def why_unread(line: bytes, who: str) -> str:
+    """Say of a line without a status what is wrong. `who`: what is said to have written it."""
+    return (
+        f"INVALID_RESPONSE: {who} the line {line[:QUOTE_BYTES].decode('utf-8', 'replace')!r}, which begins with no "
+        "status, so nobody knows whose the next lines are; let each line begin with a number, as '200 ok'"
+    )
 
 
 def is_job(line: bytes) -> bool:

@@ -22,13 +22,12 @@ None of this costs a job an attempt: what cannot be placed here waits in the sto
 
 import random
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from jqd.domain.backoff import Backoff
+from jqd.domain.speed import Speed
 from jqd.runner.crash_site import Site
 
 WINDOW_S = 0.1  # of a jobtype's measured speed may be in flight: enough to hide a round trip, little to lose with it
-SAMPLE_S = 0.05  # of busy time make one measurement of speed: shorter is noise, longer finds the top late
 SPEEDS_MAX = 256  # jobtypes whose speed is remembered: of more, those used last; others begin with `max_jobs` anew
 RECOVERY_STEPS = 16  # good answers after a halving until the full window is open again
 SHARE_MIN = 1 / 1024  # the AIMD limit falls no further: there is room for one job all the same
@@ -38,37 +37,6 @@ COMPLAINT_S = 60.0  # what has to be mended at a worker is logged again after th
 PROBE_S = 2.0  # longer than another daemon backed a worker off: it tries it, and says in half a second how that went
 NOT_TAKEN_S = 60.0  # a jobtype that a worker does not know is offered to it again after this: it may be newer by then
 _ROUNDING = 1e-9  # sixteen sixteenths are one
-
-
-@dataclass(slots=True)
-class Speed:
-    """Measures how many jobs of one jobtype a worker ends in a second while it has any."""
-
-    in_flight: int = 0
-    rate: float = 0.0
-    """Jobs a second, measured; 0 until known."""
-    busy_since_s: float = 0.0
-    busy_s: float = 0.0
-    ended: int = 0
-
-    def take(self, count: int, now_s: float) -> None:
-        if not self.in_flight:
-            self.busy_since_s = now_s
-        self.in_flight += count
-
-    def give(self, count: int, now_s: float, *, ended: bool) -> None:
-        """Take `count` jobs out of the measurement. Only busy time counts: a worker without such jobs is not slow."""
-        self.in_flight -= count
-        self.ended += count if ended else 0
-        self.busy_s += now_s - self.busy_since_s
-        self.busy_since_s = now_s
-        if self.busy_s < SAMPLE_S:
-            return
-        sample = self.ended / self.busy_s
-        # The longer the sample, the less the earlier rate counts.
-        weight = self.busy_s / (self.busy_s + SAMPLE_S) if self.rate else 1.0
-        self.rate += (sample - self.rate) * weight
-        self.busy_s, self.ended = 0.0, 0
 
 
 class CircuitBreaker:

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import anyio.to_thread
 import msgspec
@@ -16,6 +16,9 @@ from jqd.domain.suggest import suggestion
 from jqd.worker.parameters import Parameters
 from jqd.worker.ref import Ref
 from jqd.worker.steps import Signature
+
+if TYPE_CHECKING:
+    from jqd.worker.app import App
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -41,26 +44,11 @@ class Declared(Protocol):
         """Return the options of its declaration, which travel with the registration."""
 
 
-class Sender(Protocol):
-    """Pushes for a job: its app."""
-
-    @property
-    def client(self) -> Client:
-        """Return the client for questions about jobs."""
-
-    @property
-    def gathers(self) -> bool:
-        """Return whether a batch is open here, so that `send` makes no request."""
-
-    def send(self, told: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
-        """Push the job with these fields, now or with its batch, and give `ref` its id."""
-
-
 class Pushing(Generic[P, R]):
     """A job with options of one push, or of several. The parameters of `push` are the function's own."""
 
-    def __init__(self, job: "Job[P, Any, R]", sender: Sender, options: Mapping[str, Any], ack: Ack | None) -> None:
-        self._job, self._sender, self._ack = job, sender, ack
+    def __init__(self, job: "Job[P, Any, R]", app: "App", options: Mapping[str, Any], ack: Ack | None) -> None:
+        self._job, self._app, self._ack = job, app, ack
         self._told = {**job.usual, **{name: value for name, value in options.items() if value is not None}}
 
     def push(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
@@ -87,13 +75,13 @@ class Pushing(Generic[P, R]):
 
     def _send(self, told: Mapping[str, Any]) -> Ref[R]:
         kept = bool(told.get("keep_result", False))
-        ref: Ref[R] = Ref(self._job.name, lambda: self._sender.client, self._job.parameters.returns, kept=kept)
-        self._sender.send(told, self._ack, ref)
+        ref: Ref[R] = Ref(self._job.name, lambda: self._app.client, self._job.parameters.returns, kept=kept)
+        self._app.send(told, self._ack, ref)
         return ref
 
     async def apush(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
         """As `push`, for async code, under asyncio and trio. Once begun it is not cancelled: the job may be taken."""
-        if self._sender.gathers:
+        if self._app.gathers:
             return self.push(*args, **kwargs)
         return await anyio.to_thread.run_sync(lambda: self.push(*args, **kwargs))
 
@@ -105,7 +93,7 @@ class Job(Generic[P, C, R]):
     result is an R."""
 
     def __init__(
-        self, function: Callable[P, C], name: str, options: Mapping[str, Any], sender: Sender, loop: Loop = "trio"
+        self, function: Callable[P, C], name: str, options: Mapping[str, Any], app: "App", loop: Loop = "trio"
     ) -> None:
         """`options`: those of its declaration.
 
@@ -122,8 +110,8 @@ class Job(Generic[P, C, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         self.loop = loop if self.is_async else None
         self.parameters = Parameters(function, name)
-        self._sender = sender
-        self._usual: Pushing[P, R] = Pushing(self, sender, {}, None)
+        self._app = app
+        self._usual: Pushing[P, R] = Pushing(self, app, {}, None)
         self.__name__ = getattr(function, "__name__", name)
         self.__qualname__ = getattr(function, "__qualname__", name)
         self.__module__ = function.__module__
@@ -151,7 +139,7 @@ class Job(Generic[P, C, R]):
         known = ("id", "ack", *OnePush.__annotations__)
         for given in (one for one in options if one not in known):
             raise TypeError(f"a job has no option {given!r}{suggestion(given, known)}")
-        return Pushing(self, self._sender, {"job_id": id, **options}, ack)
+        return Pushing(self, self._app, {"job_id": id, **options}, ack)
 
     def push(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
         """Push one job with the options of its declaration: see `Pushing.push`."""
@@ -178,10 +166,10 @@ class Job(Generic[P, C, R]):
     @property
     def client(self) -> Client:
         """Return the client of its app."""
-        return self._sender.client
+        return self._app.client
 
     def ref(self, job_id: str) -> Ref[R]:
         """A job of this function that was pushed before, by its id."""
-        ref: Ref[R] = Ref(self.name, lambda: self._sender.client, self.parameters.returns)
+        ref: Ref[R] = Ref(self.name, lambda: self._app.client, self.parameters.returns)
         ref.taken(job_id, duplicate=False)
         return ref

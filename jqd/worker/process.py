@@ -19,7 +19,7 @@ import trio
 from jqd.domain.job import NIL
 from jqd.worker import frames
 from jqd.worker.batch import Item
-from jqd.worker.programs import Programs, text_of, with_output
+from jqd.worker.programs import Programs, ending, text_of, wait_dead, with_output
 from jqd.worker.wire import JSON
 
 READ_BYTES = 1 << 16
@@ -155,7 +155,7 @@ class Process:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._outgoing.run, self._stream)
                 nursery.start_soon(self._read)
-                await self._wait_dead()
+                await wait_dead(self._child)
                 with trio.move_on_after(LEAVE_S):  # a program that one of its jobs left behind may hold the socket open
                     await self._heard_all.wait()
                 nursery.cancel_scope.cancel()
@@ -163,7 +163,7 @@ class Process:
             if not self.is_retiring or self._child.returncode is None:
                 self._kill_group()  # what it has left behind, and itself if we are cancelled
             with trio.CancelScope(shield=True):
-                await self._wait_dead()
+                await wait_dead(self._child)
                 await self._stream.aclose()
             self.ended.set()
             self._started.set()
@@ -178,15 +178,6 @@ class Process:
             await self.ended.wait()
         if not self.ended.is_set():
             self._kill_group()
-
-    async def _wait_dead(self) -> None:
-        if self._child.poll() is None:
-            pidfd = os.pidfd_open(self._child.pid)
-            try:
-                await trio.lowlevel.wait_readable(pidfd)
-            finally:
-                os.close(pidfd)
-            self._child.wait()
 
     async def _read(self) -> None:
         incoming = frames.Frames(frames.ToFront)
@@ -258,12 +249,3 @@ def start_process(begin: frames.Begin, heard: Heard, spoke: Callable[[Item], Non
     nursery.start_soon(process.live)
     nursery.start_soon(process.programs.receive)
     return process
-
-
-_SIGNALS = {one.value: one.name for one in signal.Signals}  # those between the real-time ones have no name
-
-
-def ending(code: int | None) -> str:
-    if code is None:
-        return "it did not end"
-    return f"killed by {_SIGNALS.get(-code, f'signal {-code}')}" if code < 0 else f"it exited with {code}"

@@ -12,7 +12,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import trio
@@ -21,6 +21,11 @@ from msgspec import Raw
 from jqd.domain.lossy_stream import LossyWriter
 from jqd.worker.attempt_output import OUTPUT_BYTES_MAX, SUCCESS_LOG_BYTES_MAX
 from jqd.worker.wire import MSGPACK, OUTCOME_BYTES_MAX, Codec
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from jqd.worker.process import Held
 
 COMMAND_CHARS_MAX = 100  # of a command line in a log
 
@@ -80,15 +85,34 @@ READS_MAX = 16  # in one go: a program that never stops must not hold up the oth
 ONWARD = LossyWriter(2)  # the worker's own log
 
 
-class Printing(Protocol):
-    printed: bytearray
-    """The end of what its programs printed."""
+_SIGNALS = {one.value: one.name for one in signal.Signals}  # those between the real-time ones have no name
+
+
+def ending(code: int | None) -> str:
+    if code is None:
+        return "it did not end"
+    return f"killed by {_SIGNALS.get(-code, f'signal {-code}')}" if code < 0 else f"it exited with {code}"
+
+
+async def wait_dead(child: "subprocess.Popen[bytes]") -> None:
+    if child.poll() is None:
+        await wait_ended(child.pid)
+        child.wait()
+
+
+async def wait_ended(pid: int) -> None:
+    """Wait until a child of ours has ended. It is not reaped. Raises ProcessLookupError: somebody has reaped it."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        await trio.lowlevel.wait_readable(pidfd)
+    finally:
+        os.close(pidfd)
 
 
 class Programs:
     """One end of a pipe that programs print into. For the trio thread only."""
 
-    def __init__(self, fd: int, at_work: Callable[[], Printing | None]) -> None:
+    def __init__(self, fd: int, at_work: Callable[[], "Held | None"]) -> None:
         os.set_blocking(fd, False)
         self._fd, self._at_work = fd, at_work
         self._is_open = True

@@ -7,7 +7,7 @@ one store both are asked, so that the end of one is not felt. Of quick jobs more
 (`ahead.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import httpx2
 import msgspec
@@ -168,7 +168,7 @@ class Puller:
         with trio.move_on_after(seconds):
             async with trio.open_nursery() as nursery:
                 for event in (self._freed, self.stopping):
-                    nursery.start_soon(_then_cancel, event, nursery)
+                    nursery.start_soon(then_cancel, event.wait, nursery)
 
     async def _rest(self, seconds: float) -> None:
         with trio.move_on_after(seconds):
@@ -208,6 +208,6 @@ async def _send(message: Message) -> None:
     """There is no answer: outcomes are reported."""
 
 
-async def _then_cancel(event: trio.Event, nursery: trio.Nursery) -> None:
-    await event.wait()
+async def then_cancel(wait: Callable[[], Awaitable[None]], nursery: trio.Nursery) -> None:
+    await wait()
     nursery.cancel_scope.cancel()

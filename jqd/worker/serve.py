@@ -34,7 +34,7 @@ from jqd.worker.lease import SILENCE_S_MIN
 from jqd.worker.load import chosen, load_app
 from jqd.worker.process_pool import ProcessPool, Where, open_process_pool
 from jqd.worker.programs import kill_descendants
-from jqd.worker.pull import LEFT_S, SILENCE_S_DEFAULT, Puller
+from jqd.worker.pull import LEFT_S, SILENCE_S_DEFAULT, Puller, then_cancel
 from jqd.worker.register import TTL_PULL_S, TTL_S_DEFAULT, Card, Registration, Slots, advice_on
 from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, ServiceConfig
 from jqd.worker.shutdown import ShutdownSignals, forced
@@ -284,8 +284,8 @@ async def _drain(service: Service, signalled: ShutdownSignals, drain_s: float) -
         )
     with trio.move_on_after(drain_s):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_then_cancel, service.wait_idle, nursery)
-            nursery.start_soon(_then_cancel, signalled.now.wait, nursery)
+            nursery.start_soon(then_cancel, service.wait_idle, nursery)
+            nursery.start_soon(then_cancel, signalled.now.wait, nursery)
             while True:
                 await trio.sleep(DRAINING_EVERY_S)
                 log.info("worker.draining", jobs=service.jobs_in_flight, waits_for=service.at_work(), next=DRAINING)
@@ -296,11 +296,6 @@ async def _drain(service: Service, signalled: ShutdownSignals, drain_s: float) -
             await service.wait_idle()
         for program in kill_descendants() if running_on and signalled.owns else ():
             log.warning("worker.killed_program", pid=program.pid, command=program.command, why=KILLED)
-
-
-async def _then_cancel(wait: Callable[[], Awaitable[None]], nursery: trio.Nursery) -> None:
-    await wait()
-    nursery.cancel_scope.cancel()
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import pytest
 
 from jqd.code.answer_lines import LineAnswer, read_batch, read_one
 from jqd.code.output import LOG_BYTES_MAX, JobOutput
-from tests.code.conftest import job
 
 
 @pytest.mark.parametrize(
@@ -57,14 +56,6 @@ def test_new_jobs_follow_the_next_success_or_the_last() -> None:
 )
 def test_one_job_may_do_without_a_status(printed: bytes, code: int, answer: tuple[int, str]) -> None:
     assert read_one(printed, code, f"it exited with {code}")[:2] == answer
-
-
-@pytest.mark.parametrize(
-    ("argument", "line"),
-    [("text", b"text\n"), ("two\nlines", b'"two\\nlines"\n'), ({"a": 1}, b'{"a":1}\n'), (None, b"null\n")],
-)
-def test_an_argument_is_one_line(argument: object, line: bytes) -> None:
-    assert job(argument).line == line
 
 
 def test_the_end_of_what_is_printed_is_kept_in_whole_lines() -> None:

@@ -16,9 +16,9 @@ from jqd.domain import json_ext
 from jqd.domain.errors import AnswerGarbled
 from jqd.domain.followers import FOLLOWERS_MAX
 from jqd.domain.job import NIL, Fate, Held, Job
+from jqd.domain.job_lines import line_of
 from jqd.runner.outcome import Report
 from jqd.runner.protocols import STYLES, Answer, Heard, Sending, WorkerSaid
-from jqd.runner.protocols.lines import line_of
 from jqd.runner.transport.post import APART_BYTES
 from jqd.runner.worker import StyleName, Worker
 from tests.harness.worker import Reply, Request, answer, open_worker

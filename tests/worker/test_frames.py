@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from jqd.worker.frames import Begin, Broken, Ended, Frames, Ready, Run, Stop, ToFront, ToProcess, frame
-from jqd.worker.process import ending
+from jqd.worker.programs import ending
 from jqd.worker.wire import JobIn
 
 

@@ -16,16 +16,15 @@ New jobs are part of the outcome of a success (domain/followers.py): of the one 
 comes, of the last one, which is told with the end of the answer for that. An answer without a success makes none.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from jqd.domain import job_lines, json_ext
+from jqd.domain import job_lines
 from jqd.domain.errors import AnswerGarbled
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
 from jqd.domain.job import NIL
-from jqd.runner.outcome import INVALID_RESPONSE, Report
+from jqd.runner.outcome import Report
 from jqd.runner.protocols.protocol import (
     Answer,
     Heard,
@@ -40,12 +39,6 @@ from jqd.runner.protocols.protocol import (
 from jqd.runner.worker import Worker
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
-QUOTE_BYTES = 100  # of a line that cannot be read, when it is repeated in the job's message
-STATUS_MAX = 999  # what is above is no status of anybody's, and told as this
-
-# As parseInt reads it, which node-miniq asks: "200 ok", " 200", "+200"; not "ok 200", which would make a success of
-# "failed at line 200". No number below zero counts.
-_STATUS = re.compile(rb"\s*\+?0*([0-9]+)\s*")
 
 
 class Lines(WorkerProtocol):
@@ -54,7 +47,7 @@ class Lines(WorkerProtocol):
         return worker.batch or 1
 
     def request(self, sending: Sending) -> Request:
-        body = b"".join(line_of(held.job.argument) for held in sending.held)
+        body = b"".join(job_lines.line_of(held.job.argument) for held in sending.held)
         headers = batch_headers(sending, CONTENT_TYPE, accept="text/plain")
         message = sending.batch_id if self.batch(sending.worker) != 1 else sending.held[0].job.id
         return Request("POST", sending.url, headers, body, message)
@@ -66,12 +59,6 @@ class Lines(WorkerProtocol):
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
         job_ids = [held.job.id for held in sending.held]
         return _Lines(job_ids, value_bytes_max, status, single=self.batch(sending.worker) == 1)
-
-
-def line_of(argument: bytes) -> bytes:
-    text = json_ext.json_of(argument)
-    value = json_ext.decode(text) if text.startswith(b'"') else "\n"
-    return (value.encode() if not {"\n", "\r"} & set(value) else text) + b"\n"
 
 
 class _Lines:
@@ -144,19 +131,14 @@ class _Lines:
         if line.startswith(b"#") or not line.strip() or (job_id := next(self._left, None)) is None:
             return
         if self._single:
-            yield _said(job_id, self._status, line)
-        elif number := _STATUS.match(line):
-            yield _said(job_id, min(int(number[1][:4]), STATUS_MAX), line[number.end() :])
+            yield _said(job_id, self._status, line.decode("utf-8", "replace").strip())
+        elif answer := job_lines.status_of(line):
+            yield _said(job_id, *answer)
         else:
-            text = line[:QUOTE_BYTES].decode("utf-8", "replace")
-            why = (
-                f"{INVALID_RESPONSE}: the worker answered the line {text!r}, which begins with no status, so nobody"
-                " knows whose the next lines are; let each line begin with a number, as '200 ok'"
-            )
+            why = job_lines.why_unread(line, "the worker answered")
             for each in (job_id, *self._left):
                 yield WorkerSaid(each, Report(status=500, message=why))
 
 
-def _said(job_id: str, status: int, line: bytes) -> WorkerSaid:
-    text = line.decode("utf-8", "replace").strip()
+def _said(job_id: str, status: int, text: str) -> WorkerSaid:
     return WorkerSaid(job_id, Report(status=status, message=text, result=msgspec.msgpack.encode(text) if text else NIL))
