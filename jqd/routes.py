@@ -11,8 +11,6 @@ from jqd.api.lists import ListQuery
 from jqd.api.pages import HTML, YAML, Pages
 from jqd.api.route import Document, Route
 from jqd.api.v1 import (
-    bulk,
-    drains,
     events,
     explain,
     flows,
@@ -111,10 +109,10 @@ PAGES = Pages()
 ROUTES = [
     Route("POST", "/v1/jobs", push.push, PUSHED, (JobSpec, list[JobSpec]), push.PushQuery, **PUSHES),
     Route("GET", "/v1/jobs", listing.list_jobs, {200: told.Jobs}, None, listing.JobsQuery, **LIST),
-    Route("POST", "/v1/jobs/cancel", bulk.cancel_many, {200: Tally}, Filter, **LIST),
-    Route("POST", "/v1/jobs/retry", bulk.retry_many, {200: Tally}, Filter, **LIST),
-    Route("POST", "/v1/jobs/delete", bulk.delete_many, {200: Tally}, Filter, **LIST),
-    Route("POST", "/v1/jobs/clean", bulk.clean, {200: Tally}, Clean, **LIST),
+    Route("POST", "/v1/jobs/cancel", job_actions.cancel_many, {200: Tally}, Filter, **LIST),
+    Route("POST", "/v1/jobs/retry", job_actions.retry_many, {200: Tally}, Filter, **LIST),
+    Route("POST", "/v1/jobs/delete", job_actions.delete_many, {200: Tally}, Filter, **LIST),
+    Route("POST", "/v1/jobs/clean", job_actions.clean, {200: Tally}, Clean, **LIST),
     Route("GET", "/v1/jobs/<job_id>", jobs.get_job, {200: told.Job}, None, jobs.JobQuery, **WAIT),
     Route("GET", "/v1/jobs/<job_id>/why", explain.get_why, {200: explain.Why}, **READ),
     Route("GET", "/v1/jobs/<job_id>/events", job_events.follow, FOLLOWED, heeds=RESUMED, **READ),
@@ -142,8 +140,8 @@ ROUTES = [
     Route("POST", "/v1/types/<name>/pause", pauses.pause, {200: pauses.Paused}, pauses.Pausing, bare=True),
     Route("POST", "/v1/types/<name>/resume", pauses.resume, {200: pauses.Paused}),
     Route("GET", "/v1/daemons", listing.list_daemons, {200: members.Daemons}, **PAGE, **ALL),
-    Route("POST", "/v1/daemons/<daemon>/drain", drains.drain, {200: drains.DrainResponse}, **ALL),
-    Route("POST", "/v1/daemons/<daemon>/resume", drains.resume, {200: drains.DrainResponse}, **ALL),
+    Route("POST", "/v1/daemons/<daemon>/drain", pauses.drain, {200: pauses.DrainResponse}, **ALL),
+    Route("POST", "/v1/daemons/<daemon>/resume", pauses.resume_daemon, {200: pauses.DrainResponse}, **ALL),
     Route("POST", "/v1/workers", workers.register, {201: told.Registered}, workers.Registration, **URGENT),
     Route("GET", "/v1/workers", workers.list_workers, {200: members.Workers}, **PAGE),
     Route("DELETE", "/v1/workers/<worker_id>", workers.unregister, {204: None}, **WORK),

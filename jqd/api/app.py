@@ -13,7 +13,7 @@ from jqd.api.config import ApiConfig
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
 from jqd.api.head_limits import check_head
-from jqd.api.large_bodies import AT_ONCE_BYTES, packed_body
+from jqd.api.large_bodies import AT_ONCE_BYTES, answer_any, packed_body
 from jqd.api.lists import ListLimit
 from jqd.api.message import refuse
 from jqd.api.path_match import Found, RouteTable
@@ -40,9 +40,8 @@ from jqd.http import (
 )
 from jqd.service import find, job_watch
 
-MEANT_PER_S = (
-    10  # paths that there are not, of which it is looked up what was meant: a millisecond each. People get theirs
-)
+# Paths that there are not, of which it is looked up what was meant: a millisecond each. People get theirs.
+MEANT_PER_S = 10
 ELSEWHERE = "jobs are pushed with POST /v1/jobs, and docs/use/HTTP.md has all"
 NATIVE = "/v1/"
 TOLD_MAX = 100  # characters of a path that is told: enough to know it by
@@ -53,7 +52,7 @@ TOKEN_S = 1.0  # between looks whether the token of who waits still holds: revok
 class Admission(Struct, gc=False):
     """What the head of a request decides: its route, and whether it is refused unread."""
 
-    found: Found[Route]
+    found: Found
     route: Route | None
     """The call, of those at its path."""
     names: dict[str, str]
@@ -308,7 +307,8 @@ class Api:
             is_value = len(request.body) > AT_ONCE_BYTES and media.language_of(request.media_type()) is not None
             if is_value and not route.any_size:  # these read theirs piece by piece
                 request.packed = await packed_body(parts, request)
-            return await route.handler(parts, request, **names)
+            said = await route.handler(parts, request, **names)
+            return said if isinstance(said, Response) else await answer_any(parts, said, request.answer_language())
         except JqdError as error:
             return route.refuse(request, self._mistake(error) if as_problem(error).status == 500 else error)
         except Exception as error:  # noqa: BLE001 - an internal error is told and logged; it ends one answer only

@@ -19,11 +19,11 @@ from jqd.http import Request, Response, answer
 AT_ONCE_BYTES = 32 * 1024  # some 50 ms at worst; most take less than a millisecond, a thread two thirds of one
 
 
-async def answer_with(parts: ApiContext, status: int, value: Struct, language: Language) -> Response:
-    """As `answer`, of any size: a large one in JSON in a thread, one after another, for each takes much memory."""
+async def answer_any(parts: ApiContext, value: Any, language: Language) -> Response:
+    """Answer 200, of any size: a large one in JSON in a thread, one after another, for each takes much memory."""
     if language == "msgpack" or _packed_bytes(value) <= AT_ONCE_BYTES:
-        return answer(status, value, language)
-    return await trio.to_thread.run_sync(answer, status, value, language, limiter=parts.shown)
+        return answer(200, value, language)
+    return await trio.to_thread.run_sync(answer, 200, value, language, limiter=parts.shown)
 
 
 async def packed_body(parts: ApiContext, request: Request) -> bytes:

@@ -13,7 +13,7 @@ import trio
 from msgspec import Struct
 
 from jqd.api.context import ApiContext
-from jqd.api.large_bodies import answer_with
+from jqd.api.large_bodies import answer_any
 from jqd.domain import media
 from jqd.domain.errors import NotFound, StoreError
 from jqd.domain.job import NIL
@@ -65,7 +65,7 @@ async def render(
     try:
         bodies.take(made_of, size)
         packed = b"".join([piece async for piece in read_pieces(parts.services, large)])
-        response = await answer_with(parts, 200, made(packed), language)
+        response = await answer_any(parts, made(packed), language)
     finally:
         bodies.release(made_of)
     body, response.body = response.body, b""

@@ -18,8 +18,8 @@ from jqd.api.decode import read_query
 from jqd.api.message import answer_rows
 from jqd.api.problems import Problem
 from jqd.domain.array_split import Steps, in_steps
-from jqd.domain.errors import Invalid
 from jqd.http import Request, Response
+from jqd.service.listing import no_cursor
 
 PAGE = 1_000  # rows of one answer: some 1 MB of workers
 STEP = 200  # names that are looked at in one piece
@@ -100,10 +100,6 @@ def _name_of(cursor: str) -> str:
         return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
     except ValueError as error:
         raise no_cursor(cursor) from error
-
-
-def no_cursor(cursor: str) -> Invalid:
-    return Invalid(f"cursor {cursor[:32]!r} is none that an answer gave; leave it out to begin anew")
 
 
 class ListLimit:

@@ -12,7 +12,7 @@ from jqd.api.json_stream import VALUES_MAX, has_values
 from jqd.api.problems import Problem, as_problem
 from jqd.domain import decode_errors, json_ext, media
 from jqd.domain.array_split import Steps, in_steps
-from jqd.domain.errors import Fault, Invalid, JqdError, Unreadable
+from jqd.domain.errors import Invalid, JqdError, Unreadable
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.media import JSON_TYPES, MSGPACK_TYPES, Language
 from jqd.http import Request, Response, answer
@@ -77,8 +77,7 @@ def read_value(request: Request) -> Any:
 def misread(body: bytes) -> Invalid:
     """Return the error for JSON with an integer of more than 64 bits, or with a `$` form that means nothing."""
     pointer, why = json_ext.fault_of(body)
-    detail = f"{pointer[1:] or 'the body'}: {why}"
-    return Invalid(detail, [Fault(pointer, detail)])
+    return Invalid.at(pointer, f"{pointer[1:] or 'the body'}: {why}")
 
 
 def not_read(language: str, body: bytes, error: BaseException) -> Unreadable:

@@ -2,30 +2,22 @@
 a slash, as %2F."""
 
 from collections.abc import Iterable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 from urllib.parse import unquote
 
+from jqd.api.route import Route
 
-class MatchedRoute(Protocol):
-    """A route and the values in its path."""
-
-    @property
-    def method(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-
-
-R = TypeVar("R", bound=MatchedRoute)
-Found = dict[str, tuple[R, dict[str, str]]]
+Found = dict[str, tuple[Route, dict[str, str]]]
+"""By method, the route and the values at its names."""
 
 _LEAF = ()  # these two are keys that no piece of a path can be
 _ANY = None
 
 
-class RouteTable(Generic[R]):
+class RouteTable:
     """Routes as a tree of path pieces; `<name>` stands for any piece that is not empty."""
 
-    def __init__(self, routes: Iterable[R]) -> None:
+    def __init__(self, routes: Iterable[Route]) -> None:
         self._root: dict[Any, Any] = {}
         for route in routes:
             node = self._root
@@ -35,16 +27,13 @@ class RouteTable(Generic[R]):
             names = [piece.strip("<>") for piece in pieces if piece.startswith("<")]
             node.setdefault(_LEAF, {})[route.method] = (route, names)
 
-    def match(self, raw_path: str) -> Found[R]:
-        """Return, by method, the route and the values at its names.
-
-        Of two routes the one with more literal pieces wins.
-        """
-        found: Found[R] = {}
+    def match(self, raw_path: str) -> Found:
+        """Of two routes the one with more literal pieces wins."""
+        found: Found = {}
         self._walk(self._root, raw_path.split("/"), 1, (), found)
         return found
 
-    def _walk(self, node: dict[Any, Any], pieces: list[str], at: int, values: tuple[str, ...], found: Found[R]) -> None:
+    def _walk(self, node: dict[Any, Any], pieces: list[str], at: int, values: tuple[str, ...], found: Found) -> None:
         if at == len(pieces):
             for method, (route, names) in node.get(_LEAF, {}).items():
                 found.setdefault(method, (route, dict(zip(names, values, strict=True))))

@@ -12,7 +12,8 @@ from jqd.domain.errors import JqdError
 from jqd.domain.tokens import Role
 from jqd.http import Request, Response, Urgency
 
-Handler = Callable[..., Awaitable[Response]]
+Handler = Callable[..., Awaitable[Any]]
+"""Returns what a 200 says, in the language of the request, or a whole Response."""
 Refuse = Callable[[Request, JqdError], Response]
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 

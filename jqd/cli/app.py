@@ -11,7 +11,7 @@ import cyclopts
 from jqd import __version__
 from jqd.cli import constraints as restraints
 from jqd.cli import daemons as drains
-from jqd.cli import flows, history, jobs, logs, manage, screen, show, tenants
+from jqd.cli import flows, history, jobs, logs, manage, screen, show
 from jqd.cli import handlers as runs
 from jqd.cli import quotas as limits
 from jqd.cli import schedules as dates
@@ -76,7 +76,7 @@ app.command("jqd.cli.backup:backup", group=DISK, help="Copy a running daemon's s
 app.command("jqd.cli.backup:restore", group=DISK, help="Make a daemon's data of a backup, to be started with.")
 GROUPED: Sequence[tuple[cyclopts.Group, Sequence[Callable[..., int]]]] = (
     (ONE, (jobs.push, jobs.get, jobs.why, logs.logs, flows.flow)),
-    (LOOK, (screen.status, screen.top, history.history, show.jobs, show.errors, tenants.tenants)),
+    (LOOK, (screen.status, screen.top, history.history, show.jobs, show.errors, limits.tenants)),
     (MANY, (manage.cancel, manage.retry, manage.run_now, manage.delete, manage.clean)),
 )
 for group, commands in GROUPED:

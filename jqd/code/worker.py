@@ -7,8 +7,9 @@ One process of each slot's own is at work at a time, so `concurrency` bounds the
 
 import os
 import random
+import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from secrets import token_hex
 
@@ -24,15 +25,54 @@ from jqd.code.catalogue import Catalogue
 from jqd.code.config import CodeConfig
 from jqd.code.context import Broken
 from jqd.code.launch import NotStarted
-from jqd.code.lease import CodeLease
 from jqd.code.outcome import LeasedJob, refused
 from jqd.code.pool import Pool
 from jqd.domain.clock import SystemClock
 from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK
-from jqd.worker.lease import NoLease, ask
+from jqd.worker.lease import Lease, NoLease, Outcome, ask
 from jqd.worker.register import TTL_PULL_S, Registration, Slots
+
+OF_JOBS = "jobs: "  # how a daemon begins to say what is wrong with the jobs that an outcome asks for
+AS_A_WHOLE = "; nothing of this outcome was taken"  # and how it ends
+STRUCK_MAX = 20  # of one outcome, one report each; more of them, and no line of it counts
+STRUCK_CHARS = 128  # of the name in such a line: as long as a jobtype's may be
+_PLACE = re.compile(rf"{OF_JOBS}jobs/([0-9]+)")
+
+
+class CodeLease(Lease):
+    """What the jobs of code ask for in `J:` lines may be refused, line by line."""
+
+    def __init__(
+        self,
+        lease_id: str,
+        jobs: Sequence[LeasedJob],
+        http: httpx2.AsyncClient,
+        daemon: Callable[[], str],
+        silence_s: float,
+        away: Callable[[], None],
+    ) -> None:
+        super().__init__(lease_id, [job.job_id for job in jobs], http, daemon, silence_s, away, "code")
+        self.jobs = list(jobs)
+        self._struck: dict[str, int] = {}  # how many of the jobs that it asked for cannot be pushed
+
+    def _mend(self, outcome: Outcome, why: str) -> bool:
+        """Take the job out that cannot be pushed, and say so in the log: what has succeeded stays a success."""
+        if not outcome.jobs or not why.startswith(OF_JOBS):
+            return False
+        jobs, named = list(outcome.jobs), _PLACE.match(why)
+        struck = self._struck[outcome.job_id] = self._struck.get(outcome.job_id, 0) + 1
+        if named is not None and int(named[1]) < len(jobs) and struck < STRUCK_MAX:
+            told = f"J: {str(jobs.pop(int(named[1])).get('name', ''))[:STRUCK_CHARS]}"
+        else:
+            told, jobs = f"{len(jobs)} J: lines", []
+        self._log.warning("code.line_refused", job_id=outcome.job_id, line=told, why=why)
+        why = why.removeprefix(OF_JOBS).removesuffix(AS_A_WHOLE)
+        line = f"jqd: no job was pushed for {told!r}: {why}"
+        outcome.jobs, outcome.log = jobs, f"{outcome.log}\n{line}".lstrip("\n")
+        return True
+
 
 REST_S = 1.0  # after what went wrong: a daemon that is away, a handler that cannot be run
 WARM_MAX = 100  # jobtypes that a poll may name

@@ -97,7 +97,7 @@ def of_rules(said: Iterable[tuple[tuple[str, str], bytes]], act: str) -> list[tu
 
 def notes(settings: SettingTable, before: str = "") -> Iterator[tuple[str, Note]]:
     """Yield known notes with their date, the newest first. `before`: later ones are left out."""
-    placed = ((_stamp(setting), setting.body) for setting in settings.all(AUDIT) if not setting.is_deleted)
+    placed = ((bare(setting.name), setting.body) for setting in settings.all(AUDIT) if not setting.is_deleted)
     for place, body in sorted(
         (one for one in placed if not before or one[0] < before), key=itemgetter(0), reverse=True
     ):
@@ -123,10 +123,6 @@ async def stale(settings: SettingTable, now_ms: int) -> list[Setting]:
         gone += its[: -(kept if tenant else KEPT_MAX)]
         await trio.lowlevel.checkpoint()
     return gone
-
-
-def _stamp(setting: Setting) -> str:
-    return bare(setting.name)
 
 
 def is_old(setting: Setting, now_ms: int) -> bool:

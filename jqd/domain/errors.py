@@ -5,7 +5,7 @@ step; facts are attributes of the exception, too.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 
 class JqdError(Exception):
@@ -162,6 +162,11 @@ class ServiceError(JqdError):
     def __init__(self, message: str, faults: Sequence[Fault] = ()) -> None:
         super().__init__(message)
         self.faults = faults
+
+    @classmethod
+    def at(cls, pointer: str, why: str) -> Self:
+        """Return the error that is one fault: what is wrong there is all there is to say."""
+        return cls(why, [Fault(pointer, why)])
 
 
 class Unreadable(ServiceError):

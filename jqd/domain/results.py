@@ -7,9 +7,8 @@ import msgspec
 from jqd.domain.job import NIL, Fate, Outcome
 
 RESULT_BYTES_MAX = 16 << 20  # of one as MessagePack, unless `runner.result_bytes_max` says less
-REPORT_BYTES_MAX = (
-    24 << 20
-)  # of a worker's report: the largest result in base64, as JSON has bytes, and what follows it
+# Of a worker's report: the largest result in base64, as JSON has bytes, and what follows it.
+REPORT_BYTES_MAX = 24 << 20
 PIECE_BYTES = 256 << 10  # one call of the store copies as much in a third of a millisecond; a larger result has several
 LARGE_BYTES = 1 << 20  # of one that is being read: larger ones take turns, for they are here three times
 LARGE_READ_MAX = 4  # of those at once: some 200 MB

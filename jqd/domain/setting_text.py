@@ -16,9 +16,8 @@ KINDS = {bool: "truth value", int: "whole number", float: "number", str: "text",
 PASSWORD = re.compile(r"://.*@", re.DOTALL)  # where one may stand: in a URL before its host
 # A field with this mark may hold a password: it is never shown whole, and may come from a file of its own.
 SECRET = "secret"  # noqa: S105 - a mark, not a password
-INTERNAL = (
-    "internal"  # a field with this mark is set by code only: nobody can say it in a file, the environment or a flag
-)
+# A field with this mark is set by code only: nobody can say it in a file, the environment or a flag.
+INTERNAL = "internal"
 WHOLE = "whole"  # with that mark: nothing of it is shown; else what may be a password in it is not
 _IN_QUERY = re.compile(r"(?<=password=)[^&#\s]+", re.IGNORECASE)
 

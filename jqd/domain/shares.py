@@ -4,7 +4,6 @@ A tenant has a tenth at most, and all but the tenant "" together leave a tenth f
 """
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import NamedTuple
 
 PART = 10
@@ -34,8 +33,3 @@ class Share(NamedTuple):
         if not tenant and self.own and there[""] + more > self.own:
             return f"there may be {self.own} {self.what}, and no more; {self.remedy}"
         return None
-
-
-def counted(tenants: Iterable[str]) -> Counter[str]:
-    """Return how many things each tenant has; `tenants` has one entry for each thing."""
-    return Counter(tenants)

@@ -36,9 +36,8 @@ BEAT_S = 15.0  # so often who acts shows it, by writing up to when all is counte
 PAGES = 10  # of a hundred failures each, in a row: some 50 ms
 BUSY_S = 0.1  # between looks while there are more: some 5,000 failures a second are read
 AGAIN_MS = 2_000  # of failures before the last look that are looked at again: more than the clock may go back unseen
-BACK_MS = (
-    500  # so much less than ours the store's clock went on when it was set back; a slewed one goes on nearly as ours
-)
+# So much less than ours the store's clock went on when it was set back; a slewed one goes on nearly as ours.
+BACK_MS = 500
 AGAIN_FIRST_MS = 500_000  # and by who begins to act, or finds another life of the store: outcomes may have been late
 
 _threads = trio.CapacityLimiter(1)

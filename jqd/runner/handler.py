@@ -19,9 +19,8 @@ from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.worker import Batch, Format, Headers, Method, Secrets, Slots, StyleName, Worker, WorkerSpec
 
 SLOTS = 16  # jobs at once where a handler says nothing: a small web server's threads
-SOURCE_LENGTH_MAX = (
-    65_536  # characters, 20 pages of code: every daemon keeps it in memory, its journal and each store, too
-)
+# Characters, 20 pages of code: every daemon keeps it in memory, its journal and each store, too.
+SOURCE_LENGTH_MAX = 65_536
 
 Source = Annotated[
     str, Meta(max_length=SOURCE_LENGTH_MAX, description=f"text of at most {SOURCE_LENGTH_MAX} characters")

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from jqd.domain import fields
-from jqd.domain.errors import Fault, Invalid
+from jqd.domain.errors import Invalid
 from jqd.domain.flow import CALLBACK
 from jqd.domain.job import PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Name, Priority
 from jqd.domain.job_spec import TypeOptions
@@ -239,4 +239,4 @@ def new_id(card: WorkerSpec) -> str:
 
 def refused(field: str, why: str) -> Invalid:
     """Return the error for one wrong field of a registration."""
-    return Invalid(why, [Fault(f"/{field}", why)])
+    return Invalid.at(f"/{field}", why)

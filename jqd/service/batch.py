@@ -5,10 +5,10 @@ they came. Only when something is wrong is the array looked at item by item, so 
 array is read a piece at a time.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, structs
 
 from jqd.domain import decode_errors
 from jqd.domain.array_split import MALFORMED, Steps, array_head, array_items, array_of, cut, finish
@@ -23,9 +23,8 @@ from jqd.store import Replace
 
 DETAIL_LENGTH_MAX = 300  # of what a decoder said
 LEVELS_MAX = NESTING_MAX + 2  # the array and the job's map stand around an argument
-SAID_MAX = (
-    100  # wrong jobs of which all that is wrong is said: of each that takes 0.3 ms, and 10,000 held up all others
-)
+# Wrong jobs of which all that is wrong is said: of each that takes 0.3 ms, and 10,000 held up all others.
+SAID_MAX = 100
 SAID_AT_ONCE = 3  # of which it is said in one piece
 WRONG_TOO = f"it is wrong, too: what is wrong is said of the first {SAID_MAX} such jobs of a request"
 EMPTY = "the body is empty; send one job (a map) or several (an array of maps)"
@@ -61,6 +60,35 @@ class Batch(Struct):
     """jqd made it: its parents are known."""
     over: Replace = Replace.CANCELLED
     """Which jobs lose their ids to those that do not say `replace`."""
+
+    @property
+    def places(self) -> list[int]:
+        """Return the places of the good jobs in the request."""
+        bad = {fault.place for fault in self.refused}
+        return [place for place in range(self.size) if place not in bad]
+
+    def ids_of_all(self, job_ids: Iterable[str | None]) -> list[str | None]:
+        """Return ids in the order of the request, None for those refused. `job_ids`: of the good ones."""
+        found = dict(zip(self.places, job_ids, strict=True))
+        return [found.get(place) for place in range(self.size)]
+
+    def only(self, kept: Sequence[int]) -> tuple[bytes, list[JobSpec]]:
+        """Return some of the good jobs, by their places among these, as `array` and `jobs` are."""
+        items = _items_decoder.decode(self.array)
+        return _encoder.encode([items[at] for at in kept]), [self.jobs[at] for at in kept]
+
+    def without(self, faults: Mapping[int, Fault]) -> "Batch":
+        """Return the batch without jobs in which faults were found later. `faults`: by place among the good ones."""
+        if not faults:
+            return self
+        array, jobs = self.only([at for at in range(len(self.jobs)) if at not in faults])
+        refused = in_order([*self.refused, *self.placed(faults)])
+        return structs.replace(self, array=array, jobs=jobs, refused=refused)
+
+    def placed(self, faults: Mapping[int, Fault]) -> list[Fault]:
+        """Return faults with the places of their jobs in the request. `faults`: as above."""
+        places = self.places
+        return [fault._replace(place=places[at]) for at, fault in faults.items()]
 
     def shown(self, faults: Sequence[Fault]) -> list[Fault]:
         """Return the faults as the client knows its jobs: a job that came alone has no place in an array."""

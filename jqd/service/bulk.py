@@ -10,7 +10,7 @@ import trio
 from msgspec import Meta
 
 from jqd.domain.dates import instant_ms
-from jqd.domain.errors import Conflict, Denied, Fault, Interrupted, Invalid, JqdError, NotFound, Overloaded
+from jqd.domain.errors import Conflict, Denied, Interrupted, Invalid, JqdError, NotFound, Overloaded
 from jqd.domain.job import State
 from jqd.domain.job_spec import Date
 from jqd.domain.tenant import bare
@@ -139,8 +139,8 @@ async def _change_many(
     if all(getattr(wanted, each) is None for each in WORDS):
         raise Invalid(f"a filter of nothing is every job there is; give {', '.join(WORDS[:-1])} or {WORDS[-1]}")
     if wanted.state is not None and wanted.state not in states:  # a 0 would read as if there were no such jobs
-        detail = f"state must be one of {', '.join(states)}, not '{wanted.state.value}': no other jobs can be {done}"
-        raise Invalid(detail, [Fault("/state", detail)])
+        why = f"state must be one of {', '.join(states)}, not '{wanted.state.value}': no other jobs can be {done}"
+        raise Invalid.at("/state", why)
     if not wanted.dry_run:  # each piece: where it goes on a cursor tells, which anybody can make up
         await record(services, f"jobs {what}", describe(wanted))
     if State.FAILED in states and wanted.state is None and wanted.job_ids is None:
@@ -156,7 +156,7 @@ async def clean(services: Services, wanted: Clean) -> Tally:
     try:
         before_ms = instant_ms(wanted.before)
     except ValueError as error:
-        raise Invalid(str(error), [Fault("/before", str(error))]) from error
+        raise Invalid.at("/before", str(error)) from error
     if not wanted.dry_run:
         await record(services, "jobs clean", describe(wanted))
     if wanted.dry_run or services.principal.is_bound or any_reserved(services):

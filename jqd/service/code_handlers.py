@@ -4,7 +4,7 @@ Whoever sets code runs it, as the user that the code worker is started as: so on
 where `runner.allow_code` is on; for other tenants only where code workers run it in a sandbox.
 """
 
-from jqd.domain.errors import Denied, Fault, Invalid
+from jqd.domain.errors import Denied, Invalid
 from jqd.domain.tenant import bare, tenant_of
 from jqd.domain.tokens import Role
 from jqd.runner.handler import Definition, HandlerOptions
@@ -45,7 +45,7 @@ def expect_fit(definition: Definition) -> None:
     for field in OF_URLS:
         if getattr(definition.options, field) != getattr(_USUAL, field):
             why = f"{field} says how a URL is called, and this handler is {LANGS[definition.lang]} code: leave it out"
-            raise Invalid(why, [Fault(f"/options/{field}", why)])
+            raise Invalid.at(f"/options/{field}", why)
 
 
 def why_unserved(workers: WorkerRegistry, jobtype: str) -> str | None:

@@ -15,7 +15,7 @@ import trio
 from msgspec import Raw
 
 from jqd.domain.charge import FREE, Charge
-from jqd.domain.errors import Conflict, Fault, Invalid, JournalRefused, NotYet, Overloaded, StoreError
+from jqd.domain.errors import Conflict, Invalid, JournalRefused, NotYet, Overloaded, StoreError
 from jqd.domain.flow import CALLBACK, Flow
 from jqd.domain.job import ChangeKind, Priority, State
 from jqd.domain.job_spec import KEPT, Date, Delay, JobRecord, links_of
@@ -117,11 +117,9 @@ def _fields(services: Services, wanted: Edit) -> dict[str, Any]:
     if wanted.argument is not msgspec.UNSET:
         fields["argument"] = argument = bytes(wanted.argument)
         if len(argument) > (bytes_max := services.config.job_bytes_max):
-            detail = f"an argument has at most {bytes_max} bytes, this one {len(argument)}"
-            raise Invalid(detail, [Fault("/argument", detail)])
+            raise Invalid.at("/argument", f"an argument has at most {bytes_max} bytes, this one {len(argument)}")
         if nests_deeper(argument, NESTING_MAX):
-            detail = f"an argument nests at most {NESTING_MAX} levels deep"
-            raise Invalid(detail, [Fault("/argument", detail)])
+            raise Invalid.at("/argument", f"an argument nests at most {NESTING_MAX} levels deep")
     return fields
 
 
@@ -158,7 +156,7 @@ async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -
         _refuse(view, kind)
     _expect_not_callback(view, kind, fields)
     if "argument" in fields and view.flow is not None and view.flow.result_into and not is_map(fields["argument"]):
-        raise Invalid(NO_MAP, [Fault("/argument", NO_MAP)])
+        raise Invalid.at("/argument", NO_MAP)
     if kind is Kind.EDIT and view.state is State.BLOCKED and "eligible_at_ms" in fields:
         raise Conflict(
             f"job {_called(view)} waits for other jobs, not for a date: run-now lets it wait for none of them"

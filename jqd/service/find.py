@@ -22,9 +22,8 @@ from jqd.domain.tenant import bare
 from jqd.service.services import Services
 from jqd.store import JobView, OnItsWay
 
-SETTLED_S = (
-    1.0  # three renewals in motion: the store notes so soon that it was told all, which this daemon knows before
-)
+# Three renewals in motion: the store notes so soon that it was told all, which this daemon knows before.
+SETTLED_S = 1.0
 SETTLED_POLL_S = 0.02
 COMING_POLL_S = 0.05  # between looks for a job on its way: that takes some milliseconds
 CLOCK_AHEAD_MS = 60_000  # other daemons' clocks may be ahead of ours by this and their ids still be believed

@@ -138,7 +138,7 @@ def _expect_callable(services: Services, name: str, url: str) -> None:
     if why is None and len(_callback_id(name)) > NAME_LENGTH_MAX:
         why = f"a group with a callback has a shorter name, of {NAME_LENGTH_MAX - len(_callback_id(''))} characters"
     if why is not None:
-        raise Invalid(why, [Fault("/callback", why)])
+        raise Invalid.at("/callback", why)
 
 
 async def cancel(services: Services, name: str, breathe: Breathe, *, dry_run: bool = False) -> Tally:

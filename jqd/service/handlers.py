@@ -1,5 +1,6 @@
 """Sets, shows and deletes handlers, at any daemon for all."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
@@ -7,7 +8,7 @@ import msgspec
 
 from jqd.domain.errors import Fault, Invalid, NotFound
 from jqd.domain.flow import CALLBACK
-from jqd.domain.shares import Share, counted
+from jqd.domain.shares import Share
 from jqd.domain.tenant import tenant_of
 from jqd.runner.handler import Definition, Handler, Version, id_of, is_version, spec_of
 from jqd.runner.registry import HANDLER
@@ -34,13 +35,12 @@ async def put(services: Services, name: str, definition: Definition, *, peer: st
     """
     if not name.isprintable() or not 1 <= len(name) <= 128 - NUMBERS_LENGTH:
         why = f"the name of a handler must be 1 to {128 - NUMBERS_LENGTH} printable characters, not {name[:64]!r}"
-        raise Invalid(why, [Fault("/name", why)])
+        raise Invalid.at("/name", why)
     if name == CALLBACK:
-        why = f"{CALLBACK} is what jqd calls its own callbacks; choose another name"
-        raise Invalid(why, [Fault("/name", why)])
+        raise Invalid.at("/name", f"{CALLBACK} is what jqd calls its own callbacks; choose another name")
     if is_version(name):
         why = f"{name[:64]!r} is how a version of a handler is called: a handler's name must not end in @ and a number"
-        raise Invalid(why, [Fault("/name", why)])
+        raise Invalid.at("/name", why)
     if definition.is_code:
         expect_may_set(services)
         expect_fit(definition)
@@ -78,13 +78,12 @@ async def _check_url(services: Services, name: str, definition: Definition, peer
 
 def _refuse_more(services: Services, own: str, known: Handler, version: Version) -> None:
     """Raise Invalid for too many handlers, or one that is too large."""
-    there = counted(map(tenant_of, services.workers.handlers()))
+    there = Counter(map(tenant_of, services.workers.handlers()))
     if not known.versions and (why := HANDLERS.why_no_more(tenant_of(own), there)):
-        why = f"{why}, or register a worker instead"
-        raise Invalid(why, [Fault("", why)])
+        raise Invalid.at("", f"{why}, or register a worker instead")
     if (size := len(_encoder.encode(version))) > VERSION_BYTES_MAX:
         why = f"a version of a handler may take {VERSION_BYTES_MAX} bytes with all its texts, and this one has {size}"
-        raise Invalid(why, [Fault("", why)])
+        raise Invalid.at("", why)
 
 
 def _kept(versions: Sequence[Version]) -> list[Version]:

@@ -265,7 +265,5 @@ async def _ask(
 
 def refusals(batch: Batch, agreed: ReservedIds) -> list[Fault]:
     """Return the faults of the batch and those of its names, by place in the request."""
-    bad = {fault.place for fault in batch.refused}
-    places = [index for index in range(batch.size) if index not in bad]
-    named = [Fault("/job_id", why, places[place]) for place, why in agreed.refused.items()]
-    return in_order([*batch.refused, *named])
+    named = {at: Fault("/job_id", why) for at, why in agreed.refused.items()}
+    return in_order([*batch.refused, *batch.placed(named)])

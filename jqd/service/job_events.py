@@ -9,11 +9,8 @@ daemon, says them again and gets what is new since then. Nobody's place is kept 
 import re
 from typing import NamedTuple
 
-import msgspec
-
-from jqd.domain import fields
 from jqd.domain.job import INTERRUPTED, SNOOZE, Outcome, State
-from jqd.service.leases import Progress
+from jqd.service.leases import Progress, read_progress
 from jqd.service.watched import Watched
 from jqd.store import JobView, Log
 
@@ -89,14 +86,6 @@ def news_of(watched: Watched, seen: Seen) -> list[News]:
         seen = seen._replace(fence=log.fence, log_end=log.end)
         found.append(News(lines, seen))
     return found
-
-
-def read_progress(packed: bytes) -> Progress | None:
-    """Read progress from the store, whatever lies there."""
-    try:
-        return msgspec.msgpack.decode(packed, type=Progress)
-    except fields.DECODE_ERRORS:
-        return None
 
 
 def _missed(view: JobView, seen: Seen) -> list[Outcome]:

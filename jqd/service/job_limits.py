@@ -27,8 +27,7 @@ def faults(job: JobSpec, bytes_max: int) -> list[Fault]:
 def expect_bare_ends(what: str, name: str) -> None:
     """Raise Invalid for a new name with blanks at its ends."""
     if not has_bare_ends(name):
-        why = f"the name of a {what} {BARE_ENDS}, this one is {name[:64]!r}"
-        raise Invalid(why, [Fault("/name", why)])
+        raise Invalid.at("/name", f"the name of a {what} {BARE_ENDS}, this one is {name[:64]!r}")
 
 
 def eligible_at_ms(run_at: str | float | None, delay: float | None, now_ms: int) -> int:

@@ -13,6 +13,7 @@ import trio
 from msgspec import Meta
 
 from jqd.domain.errors import Closed, Conflict, NotFound, StoreAway
+from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.job import Held
 from jqd.domain.lease import allowed_silence_s
 from jqd.runner import Pull, Worker
@@ -47,6 +48,14 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     done: Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")] | None = None
     message: Annotated[str, Meta(max_length=PROGRESS_LENGTH_MAX)] | None = None
     at_ms: int = 0
+
+
+def read_progress(packed: bytes) -> Progress | None:
+    """Read progress from the store, whatever lies there."""
+    try:
+        return msgspec.msgpack.decode(packed, type=Progress)
+    except DECODE_ERRORS:
+        return None
 
 
 class Lines(NamedTuple):

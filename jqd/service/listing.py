@@ -111,7 +111,11 @@ async def page_of(services: Services, wanted: JobFilter, limit: int, cursor: str
                 tried=wanted.is_of_tried,
             )
     except ValueError as error:
-        raise Invalid(f"cursor {cursor[:32]!r} is none that an answer gave; leave it out to begin anew") from error
+        raise no_cursor(cursor) from error
+
+
+def no_cursor(cursor: str) -> Invalid:
+    return Invalid(f"cursor {cursor[:32]!r} is none that an answer gave; leave it out to begin anew")
 
 
 async def list_jobs(services: Services, wanted: JobFilter, limit: int) -> Page:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jqd.domain.errors import Denied, Fault, Invalid, NotFound, NotYet
+from jqd.domain.errors import Denied, Invalid, NotFound, NotYet
 from jqd.domain.job import is_name
 from jqd.domain.pauses import BAN, DRAIN, HALT, PAUSE, Pauses, all_of, body_of
 from jqd.domain.settings import NIL
@@ -26,11 +26,9 @@ async def pause(services: Services, jobtype: str, reason: str = "") -> int:
     """Pause a jobtype; `reason` is shown with it. Returns the instant in ms since which it is paused. Raises Invalid,
     Conflict, NotYet."""
     if not is_name(jobtype):
-        why = f"the name of a jobtype must be 1 to 128 printable characters, not {jobtype[:64]!r}"
-        raise Invalid(why, [Fault("/name", why)])
+        raise Invalid.at("/name", f"the name of a jobtype must be 1 to 128 printable characters, not {jobtype[:64]!r}")
     if not reason.isprintable():
-        why = "a reason is one line of printable characters"
-        raise Invalid(why, [Fault("/reason", why)])
+        raise Invalid.at("/reason", "a reason is one line of printable characters")
     await wait_loaded(services)
     own, since_ms = services.qualified_name(jobtype), list[int]()
 

@@ -123,9 +123,8 @@ async def _push_good(
     if not batch.plain and has_names(batch.jobs):
         expect_first(batch)
         async with _turn(services, batch) as turn:
-            if turn.first_refused is not None and turn.first_refused == _unread(
-                batch
-            ):  # else another token may push others of it
+            # Where other jobs of it were refused: another token may push those.
+            if turn.first_refused is not None and turn.first_refused == _unread(batch):
                 return _repeated(batch)
             return await _push_named(services, batch, wanted, charge, turn, links, atomic=atomic)
     if links is not None:
@@ -133,10 +132,7 @@ async def _push_good(
     taken = await take(services, batch.array, batch.jobs, wanted, charge=charge, links=links)
     if not batch.refused:
         return Pushed(taken.job_ids, taken.ack)
-    bad = {fault.place for fault in batch.refused}
-    rest = iter(taken.job_ids)
-    job_ids = [None if index in bad else next(rest) for index in range(batch.size)]
-    return Pushed(job_ids, taken.ack, refused=batch.shown(batch.refused))
+    return Pushed(batch.ids_of_all(taken.job_ids), taken.ack, refused=batch.shown(batch.refused))
 
 
 def _turn(services: Services, batch: Batch) -> AbstractAsyncContextManager[Turn]:
@@ -155,9 +151,7 @@ def _unread(batch: Batch) -> set[int | None]:
 def _repeated(batch: Batch) -> Pushed:
     """Return the result of a request under a key that was pushed before."""
     names = [str(job.job_id) for job in batch.jobs]
-    unread, good = _unread(batch), iter(names)
-    job_ids = [None if place in unread else next(good) for place in range(batch.size)]
-    return Pushed(job_ids, None, sorted(names), batch.shown(batch.refused))
+    return Pushed(batch.ids_of_all(names), None, sorted(names), batch.shown(batch.refused))
 
 
 async def _push_named(
@@ -210,14 +204,12 @@ async def _push_named(
         raise Conflict(refused[0].detail, batch.shown(refused))
     if refused and not new and not agreed.known:
         raise Conflict(f"none of the {batch.size} jobs can be taken", batch.shown(refused))
-    unread = _unread(batch)
     if batch.key and not new:
-        turn.settle(unread)  # all of it was known
+        turn.settle(_unread(batch))  # all of it was known
     ids = iter(new)
     good = (agreed.known.get(n) or (None if n in agreed.refused else next(ids)) for n in range(len(batch.jobs)))
-    job_ids = [None if n in unread else next(good) for n in range(batch.size)]
     ack = taken.ack if taken and new else None
-    return Pushed(job_ids, ack, sorted(agreed.known.values()), batch.shown(refused))
+    return Pushed(batch.ids_of_all(good), ack, sorted(agreed.known.values()), batch.shown(refused))
 
 
 async def _join(services: Services, batch: Batch, agreed: ReservedIds, links: PushLinks) -> None:

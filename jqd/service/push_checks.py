@@ -3,14 +3,11 @@
 from collections.abc import Mapping
 from typing import Literal
 
-import msgspec
-from msgspec import Raw, structs
-
 from jqd.domain.errors import Denied, Fault, NotFound, NotYet
 from jqd.domain.tenant import bare
 from jqd.runner.handler import Handler, is_version
 from jqd.service.act_on_each import act_on_each
-from jqd.service.batch import Batch, in_order
+from jqd.service.batch import Batch
 from jqd.service.circles import own_circles, replaced_circles
 from jqd.service.find import find, resolve
 from jqd.service.flow_checks import following_of, names_of, stray_faults
@@ -20,9 +17,6 @@ from jqd.service.server_only import may_change
 from jqd.service.services import Services
 from jqd.service.settings import get_or_refresh
 from jqd.store import JobView
-
-_decoder = msgspec.msgpack.Decoder(list[Raw])
-_encoder = msgspec.msgpack.Encoder()
 
 
 async def refuse_unset(services: Services, batch: Batch) -> Batch:
@@ -58,17 +52,14 @@ def refuse_uncalled(services: Services, batch: Batch) -> Batch:
         for url in its
         if url in why
     }
-    return _without_places(batch, faults) if faults else batch
+    return batch.without(faults)
 
 
 async def refuse_orphans(services: Services, batch: Batch) -> Batch:
     """Return the batch without jobs that wait for others which nobody has pushed, or for each other. Raises StoreAway,
     StoreRefused."""
-    if circles := own_circles(batch) or await replaced_circles(services, batch):
-        batch = _without_places(batch, circles)
-    stray = {place: fault for place, job in enumerate(batch.jobs) for fault in stray_faults(job)}
-    if stray:
-        batch = _without_places(batch, stray)
+    batch = batch.without(own_circles(batch) or await replaced_circles(services, batch))
+    batch = batch.without({place: fault for place, job in enumerate(batch.jobs) for fault in stray_faults(job)})
     own = {job.job_id for job in batch.jobs}
     asked = {parent: None for job in batch.jobs for parent in job.after if parent not in own}
     if not asked:
@@ -80,7 +71,7 @@ async def refuse_orphans(services: Services, batch: Batch) -> Batch:
         for at, parent in enumerate(job.after)
         if parent in unknown
     }
-    return _without_places(batch, faults) if faults else batch
+    return batch.without(faults)
 
 
 async def refuse_replaced(services: Services, batch: Batch) -> Batch:
@@ -150,24 +141,6 @@ def _parts(services: Services, jobtype: str) -> tuple[str, Handler | None, int]:
     return name, services.workers.handler(name) if is_one else None, int(number[:16]) if is_one else 0
 
 
-def _without_places(batch: Batch, faults: Mapping[int, Fault]) -> Batch:
-    """Return the batch without the jobs that have faults. `faults`: by place among the good jobs."""
-    bad = {fault.place for fault in batch.refused}
-    places = [place for place in range(batch.size) if place not in bad]
-    items = _decoder.decode(batch.array)
-    good = [at for at in range(len(batch.jobs)) if at not in faults]
-    array = _encoder.encode([items[at] for at in good])
-    moved = [fault._replace(place=places[at]) for at, fault in faults.items()]
-    refused = in_order([*batch.refused, *moved])
-    return structs.replace(batch, array=array, jobs=[batch.jobs[at] for at in good], refused=refused)
-
-
 def _without(batch: Batch, why: Mapping[str, str], field: Literal["name", "job_id"] = "name") -> Batch:
-    bad = {fault.place for fault in batch.refused}
-    places = [place for place in range(batch.size) if place not in bad]
-    rows = list(zip(places, _decoder.decode(batch.array), batch.jobs, strict=True))
-    faults = [Fault(f"/{field}", why[said], place) for place, _, job in rows if (said := getattr(job, field)) in why]
-    good = [(item, job) for _, item, job in rows if getattr(job, field) not in why]
-    array = _encoder.encode([item for item, _ in good])
-    refused = in_order([*batch.refused, *faults])
-    return structs.replace(batch, array=array, jobs=[job for _, job in good], refused=refused)
+    said = (getattr(job, field) for job in batch.jobs)
+    return batch.without({at: Fault(f"/{field}", why[each]) for at, each in enumerate(said) if each in why})

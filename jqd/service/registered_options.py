@@ -13,9 +13,8 @@ from jqd.domain.settings import NIL, Setting, SettingTable
 from jqd.domain.tenant import annotate, tenant_of
 
 KIND = "options"
-KEPT_S = (
-    7 * 86_400.0
-)  # options that no registration names stay so long: a push during a deploy, or over a weekend, gets them
+# Options that no registration names stay so long: a push during a deploy, or over a weekend, gets them.
+KEPT_S = 7 * 86_400.0
 UNNAMED_MAX = 10_000  # and no more than so many of them of a tenant, those said last: programs that make up names
 # leave some with each. What is server_only is not counted: it opens no earlier
 

@@ -1,16 +1,17 @@
 """Saving settings: journaled and synced before they hold here, then sent to all daemons. Their size is bounded."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import trio
 
 from jqd.domain.audit import Doer, is_full, note_of, of_rules
-from jqd.domain.errors import Conflict, Fault, Invalid, NotYet, Overloaded
+from jqd.domain.errors import Conflict, Invalid, NotYet, Overloaded
 from jqd.domain.pauses import STOPS
 from jqd.domain.record import Lane, encode_rules
 from jqd.domain.settings import Setting, SettingTable
-from jqd.domain.shares import Share, counted
+from jqd.domain.shares import Share
 from jqd.service.services import Services
 
 LOADED_S = 5.0  # a request waits no longer at the start: reading gigabytes of journal takes seconds, an answer of a
@@ -83,13 +84,13 @@ def _refuse_more(settings: SettingTable, made: list[Setting], by: str) -> None:
                 f" {(have + growth) / MIB:.1f}; delete workers or handlers that are not needed, or register under the"
                 " ids of those that are there"
             )
-            raise Invalid(why, [Fault("", why)])
+            raise Invalid.at("", why)
 
 
 def expect_room(share: Share, tenant: str, tenants: Iterable[str]) -> None:
     """Raise Conflict where a tenant cannot have one more. `tenants`: the owners of all that exist."""
-    if why := share.why_no_more(tenant, counted(tenants)):
-        raise Conflict(why, [Fault("", why)])
+    if why := share.why_no_more(tenant, Counter(tenants)):
+        raise Conflict.at("", why)
 
 
 async def wait_loaded(services: Services) -> None:

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
-from msgspec import UNSET, Raw, Struct, structs
+from msgspec import UNSET, Struct, structs
 
 from jqd.domain.errors import Conflict, Denied, Fault, NotFound, NotYet
 from jqd.domain.flow import said_unique
@@ -15,9 +14,6 @@ from jqd.service.push_links import PushLinks
 from jqd.service.services import Services
 
 TRIES = 3  # a job that is to be put off begins in that moment: its key is free then, and another may get it
-
-_items_decoder = msgspec.msgpack.Decoder(list[Raw])
-_encoder = msgspec.msgpack.Encoder()
 
 
 class Known(Struct, frozen=True):
@@ -53,8 +49,7 @@ async def without_known(services: Services, batch: Batch, links: PushLinks) -> t
 
     Raises Denied, NotYet, StoreAway, StoreRefused.
     """
-    bad = {fault.place for fault in batch.refused}
-    places = [place for place in range(batch.size) if place not in bad]
+    places = batch.places
     keys = [services.unique_key(job) for job in batch.jobs]
     stands: dict[str, int] = {}  # key → which good job is pushed for it: the first, or the last that puts it off
     for at, (key, job) in enumerate(zip(keys, batch.jobs, strict=True)):
@@ -73,9 +68,7 @@ async def without_known(services: Services, batch: Batch, links: PushLinks) -> t
             known.same[places[at]] = at_of[stands[key]]
     if len(kept) == batch.size:
         return batch, known
-    items = _items_decoder.decode(batch.array)
-    array = _encoder.encode([items[at] for at in kept])
-    jobs = [batch.jobs[at] for at in kept]
+    array, jobs = batch.only(kept)
     return structs.replace(batch, size=len(kept), array=array, jobs=jobs, refused=[]), known
 
 

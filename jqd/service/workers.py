@@ -5,7 +5,7 @@ from functools import partial
 
 import msgspec
 
-from jqd.domain.errors import Conflict, Denied, Fault, Invalid, JournalRefused, NotFound
+from jqd.domain.errors import Conflict, Denied, Invalid, JournalRefused, NotFound
 from jqd.domain.job_spec import TypeOptions
 from jqd.domain.tenant import bare, tenant_of
 from jqd.domain.tokens import Role, is_token_id
@@ -27,7 +27,7 @@ async def register(
     """
     if spec.id is not None and is_version(spec.id):
         why = f"worker_id must not end in @ and a number, as {spec.id[:64]!r} does: versions of handlers are called so"
-        raise Invalid(why, [Fault("/worker_id", why)])
+        raise Invalid.at("/worker_id", why)
     _refuse_foreign(services, spec.jobs)
     who = services.principal
     checked = partial(services.workers.check, spec, options=options, peer=peer, tenant=who.tenant)
@@ -104,7 +104,7 @@ async def unregister(services: Services, worker_id: str) -> None:
         raise NotFound(f"there is no worker {worker_id[:64]!r}")
     if worker.handler:
         why = f"{worker_id!r} is a version of handler {bare(worker.handler)!r}; delete that handler, or set it anew"
-        raise Conflict(why, [Fault("", why)])
+        raise Conflict.at("", why)
     by_hand = services.principal.may(Role.OPERATOR)  # workers leave by themselves again and again
     await save(services, partial(no_more, [worker.id]), act="worker delete", what=worker.id if by_hand else "")
 

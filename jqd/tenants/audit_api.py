@@ -8,7 +8,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
-from jqd.api.lists import no_cursor
 from jqd.api.message import answer_rows
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
@@ -16,6 +15,7 @@ from jqd.domain import audit
 from jqd.domain.job_spec import Date
 from jqd.http import Request, Response
 from jqd.service.job_filter import instant_of
+from jqd.service.listing import no_cursor
 from jqd.service.services import Services
 
 NOTES, NOTES_MAX = 100, 1_000  # in one answer

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from jqd.domain.errors import Conflict, Denied, Fault
+from jqd.domain.errors import Conflict, Denied
 from jqd.domain.tenant import annotate
 from jqd.domain.tokens import DEPTH_MAX, MAY, TOKEN, Role, Token, body_of, draw, hash_of
 from jqd.service.principal import is_within
@@ -111,6 +111,6 @@ def _expect_room(services: Services, line: Sequence[str], valid: Collection[Toke
             f"{most} tokens that were derived from {whose} are valid, or {SLOTS} of all that were derived from such"
             " ones: revoke some, ask for shorter ones, or use another token"
         )
-        raise Conflict(why, [Fault("", why)])
+        raise Conflict.at("", why)
     if below or len(line) > 1:  # the first of each that was made is sure, whatever others of its tenant have
         expect_token_room(services, services.principal.tenant, derived=True)

@@ -24,16 +24,14 @@ ANSWER_S = 0.5  # then the last numbers count: a store that hangs holds up no pu
 async def put(services: Services, tenant: str, quota: Quota) -> None:
     """Set a quota; it holds at all daemons soon. Raises Invalid, Conflict, NotYet."""
     if not is_tenant(tenant):
-        why = f"the name of a tenant is {IN_WORDS}, not {tenant[:64]!r}"
-        raise Invalid(why, [Fault("/tenant", why)])
+        raise Invalid.at("/tenant", f"the name of a tenant is {IN_WORDS}, not {tenant[:64]!r}")
     if quota == Quota():
         raise Invalid("a quota has a limit: rate, bytes, queued, in_flight or dead", [Fault("", "give one of them")])
     await wait_loaded(services)
 
     def make() -> Mapping[tuple[str, str], bytes]:
         if tenant not in services.feature(Quotas).known and len(services.feature(Quotas).known) >= QUOTAS_MAX:
-            why = f"there are {QUOTAS_MAX} quotas, and no more can be; delete some"
-            raise Conflict(why, [Fault("", why)])
+            raise Conflict.at("", f"there are {QUOTAS_MAX} quotas, and no more can be; delete some")
         return {} if services.feature(Quotas).known.get(tenant) == quota else {(QUOTA, tenant): body_of(quota)}
 
     await save(services, make)

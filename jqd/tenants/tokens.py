@@ -109,7 +109,7 @@ def expect_sense(role: Role, note: str, scopes: Sequence[str]) -> None:
         raise Invalid(f"{field} has printable characters only", [Fault(f"/{field}", "printable characters only")])
     if scopes and role not in SCOPED:
         why = f"scopes bound the roles {' and '.join(SCOPED)} only: a {role} sees all jobtypes; leave them out"
-        raise Invalid(why, [Fault("/scopes", why)])
+        raise Invalid.at("/scopes", why)
 
 
 def seen_by(services: Services) -> Iterator[tuple[str, Token]]:
@@ -167,7 +167,7 @@ def _expect_bytes(kept: Counter[str], tenant: str, what: str, bytes_max: int) ->
             " that expire are forgotten an hour after that, others that are revoked are kept. Who runs jqd can make"
             " more, with a token of no tenant"
         )
-        raise Conflict(why, [Fault("", why)])
+        raise Conflict.at("", why)
 
 
 def _kept_bytes(services: Services, *, derived: bool) -> Counter[str]:

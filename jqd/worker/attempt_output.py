@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 OUTPUT_BYTES_MAX = 65_536  # the last that an attempt printed or logged: it is kept if that fails, or somebody watches
-SUCCESS_LOG_BYTES_MAX = (
-    8_192  # of what a success printed: it goes through the daemon's journal, of each job that prints
-)
+# Of what a success printed: it goes through the daemon's journal, of each job that prints.
+SUCCESS_LOG_BYTES_MAX = 8_192
 
 
 class Output:

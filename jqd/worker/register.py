@@ -28,9 +28,8 @@ from jqd.domain.media import MSGPACK, language_of
 TTL_S_DEFAULT = 30.0  # a killed worker is posted to for at most this long; a daemon may be busy for a few seconds
 CALL_TIMEOUT_S = 5.0  # of one registration: small messages to a daemon near by
 TTL_PULL_S = 12.0  # a killed one is gone soon after its jobs run elsewhere; one repetition may time out meanwhile
-OTHERS_MAX = (
-    5  # daemons asked in place of one that is away: each may take CALL_TIMEOUT_S, all of them less than the ttl
-)
+# Daemons asked in place of one that is away: each may take CALL_TIMEOUT_S, all of them less than the ttl.
+OTHERS_MAX = 5
 REFUSALS_MAX = 5  # of a token, in a row: some seconds by BACKOFF; a new token is known at all daemons within two
 LEAVE_TIMEOUT_S = 2.0  # of saying goodbye: it is a courtesy, the ttl does it too
 REFUSED = ("answered 401", "answered 403")  # the token, or what it is for

@@ -30,9 +30,8 @@ TIMEOUT_S_DEFAULT = 30.0  # of a job whose batch names none, as the interface ha
 MESSAGE_CHARS_MAX = 16_384  # of a traceback, its end: enough to find the line, small enough to keep with the job
 ERROR_CHARS_MAX = 1_024  # of an exception's own text
 ERROR_BYTES_MAX = 65_536  # of an error value: a daemon drops what is bigger
-OUTCOME_BYTES_MAX = (
-    RESULT_BYTES_MAX + 4_096
-)  # of an outcome with its result, but for what follows: a daemon keeps no more
+# Of an outcome with its result, but for what follows: a daemon keeps no more.
+OUTCOME_BYTES_MAX = RESULT_BYTES_MAX + 4_096
 
 DEPTH_LOOKED_MAX = 20  # levels of a result that are gone through for what cannot be encoded
 PARTS_LOOKED_MAX = 10_000  # of one level: some milliseconds

@@ -1,18 +1,16 @@
 """Which route a path has, and what is told of a path's methods."""
 
-from typing import NamedTuple
+from functools import partial
 
 import pytest
+import trio
 
 from jqd.api.path_match import RouteTable
+from jqd.api.route import Route as ApiRoute
 from jqd.domain.job import State
 from tests.api.edge import Edge
 
-
-class Route(NamedTuple):
-    method: str
-    path: str
-
+Route = partial(ApiRoute, handler=trio.sleep_forever, answers={})
 
 TABLE = RouteTable(
     [

@@ -16,7 +16,7 @@ from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, follower_id
 from jqd.domain.job import Fate
 from jqd.domain.tenant import annotate
 from jqd.service.outcome_checks import wrong
-from jqd.service.partition_breaker import SHARE, PartitionBreaker
+from jqd.service.services import SHARE, PartitionBreaker
 from jqd.store import NameWanted
 from tests.api.whole import Whole
 

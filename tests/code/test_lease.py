@@ -12,10 +12,9 @@ from jqd.code.batch import Batch
 from jqd.code.catalogue import BROKEN_S, LOOK_S, Catalogue
 from jqd.code.config import CodeConfig, Sandbox
 from jqd.code.context import CODE, Broken
-from jqd.code.lease import STRUCK_MAX, CodeLease
 from jqd.code.outcome import failed, succeeded
 from jqd.code.output import NO_LOG, Log
-from jqd.code.worker import Home
+from jqd.code.worker import STRUCK_MAX, CodeLease, Home
 from jqd.testing.clock import ManualClock
 from jqd.worker.lease import REPORT_BYTES_MAX
 from jqd.worker.register import Slots

@@ -8,9 +8,8 @@ import msgspec
 import trio
 
 from jqd.api.problems import as_problem
-from jqd.api.v1.bulk import delete_many
 from jqd.api.v1.groups import close
-from jqd.api.v1.job_actions import edit, retry, run_now
+from jqd.api.v1.job_actions import delete_many, edit, retry, run_now
 from jqd.api.v1.jobs import delete_job, get_job
 from jqd.api.v1.push import push
 from jqd.domain.errors import JqdError

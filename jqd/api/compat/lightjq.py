@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import Seconds, instant_in, read_body, read_query, unpack
-from jqd.api.large_bodies import answer_with, packed_body
+from jqd.api.large_bodies import answer_any, packed_body
 from jqd.api.large_results import render
 from jqd.api.message import problem_answer
 from jqd.api.problems import Problem, as_problem
@@ -176,7 +176,7 @@ async def _answer(parts: ApiContext, request: Request, view: JobView | Coming) -
     services, result = parts.services, view.result if isinstance(view, JobView) else None
     if isinstance(result, LargeResult):
         return await render(parts, request, result, partial(_body, services, view), _language(request))
-    return await answer_with(parts, 200, _body(services, view, result or NIL), _language(request))
+    return await answer_any(parts, _body(services, view, result or NIL), _language(request))
 
 
 def _polling_s(request: Request, max_s: float) -> float:

@@ -24,11 +24,11 @@ from jqd.api.decode import read_body, read_query, unpack
 from jqd.api.problems import Problem
 from jqd.domain.array_split import finish
 from jqd.domain.dates import iso
-from jqd.domain.errors import Fault, Invalid, Unreadable
+from jqd.domain.errors import Invalid, Unreadable
 from jqd.domain.job_spec import JobOptions
 from jqd.domain.media import JSON
 from jqd.domain.tenant import IN_WORDS, bare, is_tenant
-from jqd.http import SOME_BYTES, Request, Response, answer
+from jqd.http import SOME_BYTES, Request, Response
 from jqd.runner.handler import SLOTS, Body, Definition, HandlerOptions, Lang, Source, Version, id_of, is_version
 from jqd.runner.worker import Batch as Jobs
 from jqd.service import handlers, pauses, push
@@ -121,18 +121,18 @@ class StoredHandler(Struct, frozen=True):
     data: MiniqHandler
 
 
-async def add(parts: ApiContext, request: Request) -> Response:
+async def add(parts: ApiContext, request: Request) -> Added:
     """`POST /add?jobtype=`: a job for each line → 200 {ok, count, ids}: on this daemon's disk, synced."""
     asked = read_query(request, Adding)
     return await _add(parts, request, asked.client, asked.jobtype)
 
 
-async def add_for(parts: ApiContext, request: Request, client: str, jobtype: str) -> Response:
+async def add_for(parts: ApiContext, request: Request, client: str, jobtype: str) -> Added:
     """`POST /{client}/job/{type}/add`: the same for a client, which is a tenant, or - for none."""
     return await _add(parts, request, client, jobtype)
 
 
-async def add_handler(parts: ApiContext, request: Request, client: str, jobtype: str) -> Response:
+async def add_handler(parts: ApiContext, request: Request, client: str, jobtype: str) -> AddedHandler:
     """`POST /{client}/handler/add/{type}/add?method=`: a new version of what runs a jobtype: a URL alone as text, or a
     map → 200 {ok, id}."""
     asked = read_query(request, AddingHandler)
@@ -140,30 +140,30 @@ async def add_handler(parts: ApiContext, request: Request, client: str, jobtype:
     given = _read_handler(request)
     if asked.method is not None and given.lang not in (None, asked.method):
         why = f"lang is {given.lang}, and method in the query {asked.method}: leave one of them out"
-        raise Invalid(why, [Fault("/lang", why)])
+        raise Invalid.at("/lang", why)
     lang = given.lang or asked.method or "http"
     if lang != "http" and request.media_type() == TEXT:
         raise Problem(415, f"code is not taken as text, which any web page can send: send a map with body, as {JSON}")
     definition = _definition(given, lang)
     expect_allowed(parts.services, [parts.services.qualified_name(jobtype)])
     version = await handlers.put(parts.services, jobtype, definition, peer=request.peer)
-    return answer(200, AddedHandler(id_of(jobtype, version.number)), request.answer_language())
+    return AddedHandler(id_of(jobtype, version.number))
 
 
-async def get_handler(parts: ApiContext, request: Request, client: str, jobtype: str) -> Response:
+async def get_handler(parts: ApiContext, request: Request, client: str, jobtype: str) -> StoredHandler:
     """`GET /{client}/handler/get/{type}`: what runs a jobtype; of the type `name@3` version 3 of it."""
     parts = _for_client(parts, client)
     name, _, number = jobtype.rpartition("@") if is_version(jobtype) else (jobtype, "", "0")
     _, version = await handlers.look(parts.services, name, int(number[:16]))
-    return answer(200, _stored(parts.services.principal.tenant, name, version), request.answer_language())
+    return _stored(parts.services.principal.tenant, name, version)
 
 
-async def delete_handler(parts: ApiContext, request: Request, client: str, jobtype: str) -> Response:
+async def delete_handler(parts: ApiContext, request: Request, client: str, jobtype: str) -> GoneHandler:
     """`POST /{client}/handler/del/{type}/delete`: delete it with all its versions → 200 {ok}."""
     parts = _for_client(parts, client)
     expect_allowed(parts.services, [parts.services.qualified_name(jobtype)])
     await handlers.delete(parts.services, jobtype)
-    return answer(200, GoneHandler(), request.answer_language())
+    return GoneHandler()
 
 
 async def here(parts: ApiContext, request: Request) -> Response:
@@ -209,7 +209,7 @@ def _ok() -> Response:
     return Response(200, b"OK\n", TEXT)
 
 
-async def _add(parts: ApiContext, request: Request, client: str | None, jobtype: str) -> Response:
+async def _add(parts: ApiContext, request: Request, client: str | None, jobtype: str) -> Added:
     if request.media_type() != TEXT:
         raise Problem(415, f"jobs are lines of text here: send {TEXT}, or jobs as maps to POST /v1/jobs")
     if client is not None:
@@ -221,7 +221,7 @@ async def _add(parts: ApiContext, request: Request, client: str | None, jobtype:
         batch = await trio.to_thread.run_sync(_read, request.body, jobtype, parts.config, limiter=parts.read)
     pushed = await push.push(parts.services, batch, atomic=True)
     ids = [str(job_id) for job_id in pushed.job_ids]
-    return answer(200, Added(len(ids), ids), request.answer_language())
+    return Added(len(ids), ids)
 
 
 def _for_client(parts: ApiContext, client: str) -> ApiContext:

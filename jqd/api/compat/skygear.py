@@ -19,7 +19,7 @@ from jqd.api.context import ApiContext
 from jqd.api.decode import pack, unpack
 from jqd.api.problems import Problem, as_problem
 from jqd.domain import errors as ours
-from jqd.domain.errors import Conflict, Denied, Fault, Invalid, JqdError, NotFound, StoreAway
+from jqd.domain.errors import Conflict, Denied, Invalid, JqdError, NotFound, StoreAway
 from jqd.domain.job import Name, State
 from jqd.domain.job_spec import Value
 from jqd.domain.tokens import Role
@@ -137,7 +137,7 @@ class SkyRefusal(Struct, frozen=True):
     error: SkyError
 
 
-async def act(parts: ApiContext, request: Request) -> Response:
+async def act(parts: ApiContext, request: Request) -> SkyResult:
     """`POST /`: the action that the body names."""
     parts, packed = _let_in(parts, request)
     action = unpack(packed, SkyKeyed).action
@@ -148,12 +148,12 @@ async def act(parts: ApiContext, request: Request) -> Response:
     raise Refused(UNDEFINED, f"there is no action {(action or '')[:64]!r}; there are {ENQUEUE} and {CANCEL}")
 
 
-async def enqueue(parts: ApiContext, request: Request) -> Response:
+async def enqueue(parts: ApiContext, request: Request) -> SkyResult:
     """`POST /job/enqueue` → 200 {result: {job_id}}; 409 another job has that id, and `replace` is false."""
     return await _enqueue(*_let_in(parts, request), request)
 
 
-async def cancel_job(parts: ApiContext, request: Request) -> Response:
+async def cancel_job(parts: ApiContext, request: Request) -> SkyResult:
     """`POST /job/cancel` → 200 {result: {job_id}}: it will not start. 404 where no such job waits."""
     return await _cancel(*_let_in(parts, request), request)
 
@@ -208,7 +208,7 @@ def _let_in(parts: ApiContext, request: Request) -> tuple[ApiContext, bytes]:
     return parts.as_principal(who), packed
 
 
-async def _enqueue(parts: ApiContext, packed: bytes, request: Request) -> Response:
+async def _enqueue(parts: ApiContext, packed: bytes, request: Request) -> SkyResult:
     push.expect_open(parts.services)
     given = unpack(packed, SkyEnqueue)
     fields: dict[str, object] = {"name": given.job.action}
@@ -223,7 +223,7 @@ async def _enqueue(parts: ApiContext, packed: bytes, request: Request) -> Respon
     pushed = await push.push(parts.services, batch)
     if pushed.duplicates:
         raise Conflict(f"there is a job {given.job_id!r} already; enqueue with replace to have this one in its place")
-    return answer(200, SkyResult(SkyPushed(str(pushed.job_ids[0]))), request.answer_language())
+    return SkyResult(SkyPushed(str(pushed.job_ids[0])))
 
 
 def _args(args: Raw) -> Raw:
@@ -231,11 +231,10 @@ def _args(args: Raw) -> Raw:
     first = bytes(memoryview(args)[:1])[0]
     if 0x80 <= first <= 0x9F or 0xDC <= first <= 0xDF:
         return args
-    text = "job/args must be an array or a map; put any other value into one, or leave args out"
-    raise Invalid(text, [Fault("/argument", text)])
+    raise Invalid.at("/argument", "job/args must be an array or a map; put any other value into one, or leave args out")
 
 
-async def _cancel(parts: ApiContext, packed: bytes, request: Request) -> Response:
+async def _cancel(parts: ApiContext, packed: bytes, request: Request) -> SkyResult:
     """Cancel a job that waits. For one that runs or has ended nothing is recorded."""
     given = unpack(packed, SkyCancel).job_id
     job_id = await resolve(parts.services, given)
@@ -244,7 +243,7 @@ async def _cancel(parts: ApiContext, packed: bytes, request: Request) -> Respons
         raise NotFound(f"job {given!r} is {view.state.value}: it does not wait, so there is nothing to cancel")
     state = await cancel(parts.services, given)
     if state is State.CANCELLED:
-        return answer(200, SkyResult(SkyPushed(given)), request.answer_language())
+        return SkyResult(SkyPushed(given))
     if state is State.RUNNING or state.is_final:
         raise NotFound(f"job {given!r} has started meanwhile; its worker is told to stop")
     raise StoreAway("the cancel is recorded, but the store does not answer: the job may still start")

@@ -10,7 +10,7 @@ from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.job import State
 from jqd.domain.tenant import bare
-from jqd.http import Request, Response, answer
+from jqd.http import Request
 from jqd.service.explain import explain
 from jqd.service.wait_reason import Cause
 
@@ -59,11 +59,11 @@ class Why(Struct, frozen=True):
     deaths: Annotated[int | UnsetType, Meta(description="of daemons while they had it in flight")] = UNSET
 
 
-async def get_why(parts: ApiContext, request: Request, job_id: str) -> Response:
+async def get_why(parts: ApiContext, request: Request, job_id: str) -> Why:
     """`GET /v1/jobs/{id}/why` → 200 {reason, text, …}: what keeps the job, also while the store is away; 404."""
     view, why = await explain(parts.services, job_id)
     waits = why.ahead is not None
-    body = Why(
+    return Why(
         job_id,
         why.reason,
         why.text,
@@ -82,4 +82,3 @@ async def get_why(parts: ApiContext, request: Request, job_id: str) -> Response:
         holds=why.holds or UNSET,
         deaths=why.deaths or UNSET,
     )
-    return answer(200, body, request.answer_language())

@@ -7,11 +7,12 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body, read_query
-from jqd.domain.errors import Invalid
 from jqd.domain.job import State
 from jqd.domain.tenant import bare
-from jqd.http import Request, Response, answer
+from jqd.http import Request
 from jqd.service import flow, walk
+from jqd.service.bulk import Tally
+from jqd.service.listing import no_cursor
 from jqd.service.walk import BEHIND, FLOW_MAX, LINKS_MAX, NEAR_MAX, cursor_of
 from jqd.store.links import Linked
 
@@ -66,7 +67,7 @@ class FlowPage(Struct, frozen=True):
     store."""
 
 
-async def get(parts: ApiContext, request: Request, job_id: str) -> Response:
+async def get(parts: ApiContext, request: Request, job_id: str) -> FlowPage:
     """`GET /v1/jobs/{id}/flow?limit=&cursor=`: the jobs that it has to do with, from any of them → 200; 404."""
     query = read_query(request, FlowQuery)
     found = await walk.shown(parts.services, job_id, _begin(query.cursor), query.limit, request.breathe)
@@ -74,22 +75,19 @@ async def get(parts: ApiContext, request: Request, job_id: str) -> Response:
     for row in found.rows:
         jobs.append(_row_of(found.flow, row))
         await request.breathe()
-    page = FlowPage(jobs, cursor_of(found.end) if found.end else "", found.flow.is_whole)
-    return answer(200, page, request.answer_language())
+    return FlowPage(jobs, cursor_of(found.end) if found.end else "", found.flow.is_whole)
 
 
-async def cancel(parts: ApiContext, request: Request, job_id: str) -> Response:
+async def cancel(parts: ApiContext, request: Request, job_id: str) -> Tally:
     """`POST /v1/jobs/{id}/flow/cancel`: all jobs of its flow that have not ended."""
     begin, dry_run = _read_flow_change(request)
-    tally = await flow.cancel_flow(parts.services, job_id, begin, request.breathe, dry_run=dry_run)
-    return answer(200, tally, request.answer_language())
+    return await flow.cancel_flow(parts.services, job_id, begin, request.breathe, dry_run=dry_run)
 
 
-async def retry(parts: ApiContext, request: Request, job_id: str) -> Response:
+async def retry(parts: ApiContext, request: Request, job_id: str) -> Tally:
     """`POST /v1/jobs/{id}/flow/retry`: all jobs of its flow that failed, or were cancelled for a parent."""
     begin, dry_run = _read_flow_change(request)
-    tally = await flow.retry_flow(parts.services, job_id, begin, request.breathe, dry_run=dry_run)
-    return answer(200, tally, request.answer_language())
+    return await flow.retry_flow(parts.services, job_id, begin, request.breathe, dry_run=dry_run)
 
 
 def _begin(cursor: str, most: int = FLOW_MAX) -> int:
@@ -98,7 +96,7 @@ def _begin(cursor: str, most: int = FLOW_MAX) -> int:
         return 0
     sign, number = cursor[:1], cursor[1:]
     if not (sign == BEHIND and number.isdecimal() and number.isascii() and len(number) <= len(str(most))):
-        raise Invalid(f"cursor {cursor[:32]!r} is none that an answer gave; leave it out to begin anew")
+        raise no_cursor(cursor)
     return int(number)
 
 

@@ -15,8 +15,9 @@ from jqd.domain.flow import OnFailure
 from jqd.domain.job import State
 from jqd.domain.job_spec import Then, Url
 from jqd.domain.tenant import bare
-from jqd.http import Request, Response, answer
+from jqd.http import Request
 from jqd.service import groups
+from jqd.service.bulk import Tally
 from jqd.store import JobView
 
 
@@ -68,38 +69,35 @@ class Closed(Struct, frozen=True):
     closed: bool = True
 
 
-async def get(parts: ApiContext, request: Request, group: str) -> Response:
+async def get(parts: ApiContext, request: Request, group: str) -> Group:
     """`GET /v1/groups/{group}`: how its jobs stand, and what waits for them → 200; 404."""
     view = await groups.get(parts.services, group, request.breathe)
     at_ms = view.group.closed_at_ms
     jobs, errors = len(view.group.job_ids), [_error(failed) for failed in view.failed]
     then = _waits(view.then)
-    told = Group(group, at_ms > 0, iso(at_ms), jobs, view.counts, round(view.progress, 6), then, errors)
-    return answer(200, told, request.answer_language())
+    return Group(group, at_ms > 0, iso(at_ms), jobs, view.counts, round(view.progress, 6), then, errors)
 
 
-async def close(parts: ApiContext, request: Request, group: str) -> Response:
+async def close(parts: ApiContext, request: Request, group: str) -> Closed:
     """`POST /v1/groups/{group}/close`: no job joins it any more, and `then` and `callback` wait for all of them → 200;
     the same again counts once, another `then` or `callback` 409."""
     wanted = read_body(request, Close) if request.body else Close()
     then = None if wanted.then is UNSET or bytes(wanted.then) == b"\xc0" else Raw(bytes(wanted.then))
     on_failure, trace = wanted.on_parent_failure or None, request.headers.get(TRACE_HEADER) or ""
     waits = await groups.close(parts.services, group, then, on_failure, wanted.callback, trace)
-    return answer(200, Closed(group, _waits(waits)), request.answer_language())
+    return Closed(group, _waits(waits))
 
 
-async def cancel(parts: ApiContext, request: Request, group: str) -> Response:
+async def cancel(parts: ApiContext, request: Request, group: str) -> Tally:
     """`POST /v1/groups/{group}/cancel`: all of its jobs that have not ended, and the one that waits for them."""
     dry_run = read_change(request).dry_run
-    tally = await groups.cancel(parts.services, group, request.breathe, dry_run=dry_run)
-    return answer(200, tally, request.answer_language())
+    return await groups.cancel(parts.services, group, request.breathe, dry_run=dry_run)
 
 
-async def retry(parts: ApiContext, request: Request, group: str) -> Response:
+async def retry(parts: ApiContext, request: Request, group: str) -> Tally:
     """`POST /v1/groups/{group}/retry`: all of its jobs that failed, and the one that waits for them, if it failed."""
     dry_run = read_change(request).dry_run
-    tally = await groups.retry(parts.services, group, request.breathe, dry_run=dry_run)
-    return answer(200, tally, request.answer_language())
+    return await groups.retry(parts.services, group, request.breathe, dry_run=dry_run)
 
 
 def _waits(then: groups.Then | None) -> Waits | None:

@@ -34,11 +34,11 @@ async def put(parts: ApiContext, request: Request, name: str) -> Response:
     return answer(201, _row(parts.services.qualified_name(name), handler, version), request.answer_language())
 
 
-async def get(parts: ApiContext, request: Request, name: str) -> Response:
+async def get(parts: ApiContext, request: Request, name: str) -> responses.Handler:
     """The newest version of a handler, or the one of `version`."""
     asked = read_query(request, HandlersQuery)
     handler, version = await handlers.look(parts.services, name, asked.version or 0)
-    return answer(200, _row(parts.services.qualified_name(name), handler, version), request.answer_language())
+    return _row(parts.services.qualified_name(name), handler, version)
 
 
 async def list_handlers(parts: ApiContext, request: Request) -> Response:

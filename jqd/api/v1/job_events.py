@@ -7,7 +7,6 @@ import msgspec
 import trio
 
 from jqd.api.context import ApiContext
-from jqd.api.large_bodies import answer_with
 from jqd.api.v1.events import RETRY, SSE
 from jqd.api.v1.job_views import iso, job_brief
 from jqd.api.v1.responses import JobLog
@@ -56,7 +55,7 @@ async def follow(parts: ApiContext, request: Request, job_id: str) -> Response:
     return Response(200, content_type=SSE, headers={"cache-control": "no-store"}, stream=stream)
 
 
-async def get_log(parts: ApiContext, request: Request, job_id: str) -> Response:
+async def get_log(parts: ApiContext, request: Request, job_id: str) -> JobLog:
     """The end of what its last attempt printed."""
     services = parts.services
     found = await resolve(services, job_id)
@@ -64,8 +63,7 @@ async def get_log(parts: ApiContext, request: Request, job_id: str) -> Response:
     (log,) = await services.store.watch_logs([(found, 0, 0)], WATCH_MS)
     log = log or NO_LOG
     attempts = known.attempts if isinstance(known, JobView) else 0
-    told = JobLog(job_id, known.state, attempts, log.text, log.start)
-    return await answer_with(parts, 200, told, request.answer_language())
+    return JobLog(job_id, known.state, attempts, log.text, log.start)
 
 
 class _Teller:

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from jqd.api.v1 import responses
 from jqd.api.v1.link_views import links_body
 from jqd.api.v1.responses import Attempt, Job, JobBrief
-from jqd.domain import dates, fields
+from jqd.domain import dates
 from jqd.domain.job import NIL, Exit, Outcome, State
 from jqd.domain.job_spec import KEPT, NOTHING
 from jqd.domain.results import LargeResult
@@ -16,7 +15,7 @@ from jqd.domain.tenant import bare
 from jqd.service import Coming, Services
 from jqd.service.find import worker_of
 from jqd.service.health import why_waiting
-from jqd.service.leases import Progress
+from jqd.service.leases import read_progress
 from jqd.store import JobView
 
 ARGUMENT_BYTES_MAX = 64 * 1024  # shown unasked: a page for a person, and soon rendered as JSON
@@ -43,7 +42,7 @@ def job_body(services: Services, view: JobView | Coming, named: str = "", *, who
         message=(last.message if last else "") or None,
         history=[_attempt(outcome) for outcome in view.history],
         note=_note(services, view),
-        progress=_progress(view.progress) if view.progress else UNSET,
+        progress=_progress(view),
         log=view.log or UNSET,
         **_result(view),
         **links_body(view.flow),
@@ -108,13 +107,9 @@ def _note(services: Services, view: JobView) -> str | UnsetType:
     return reason.text if reason else UNSET
 
 
-def _progress(packed: bytes) -> responses.Progress | UnsetType:
-    """Return progress from the store, whatever lies there; UNSET if unreadable."""
-    try:
-        progress = msgspec.msgpack.decode(packed, type=Progress)
-    except fields.DECODE_ERRORS:
-        return UNSET
-    return responses.Progress(progress.done, progress.message, iso(progress.at_ms))
+def _progress(view: JobView) -> responses.Progress | UnsetType:
+    progress = read_progress(view.progress) if view.progress else None
+    return UNSET if progress is None else responses.Progress(progress.done, progress.message, iso(progress.at_ms))
 
 
 def _reported_at(outcome: Outcome | None) -> str | UnsetType:

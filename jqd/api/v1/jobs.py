@@ -6,10 +6,10 @@ from msgspec import Raw, structs
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import YES, Flag, Seconds, read_query
-from jqd.api.large_bodies import answer_with
+from jqd.api.large_bodies import answer_any
 from jqd.api.large_results import tell_result
 from jqd.api.v1.job_views import job_body
-from jqd.api.v1.responses import RecordedJob, Result
+from jqd.api.v1.responses import Job, RecordedJob, Result
 from jqd.domain.errors import Conflict, Denied
 from jqd.domain.job import NIL, State
 from jqd.domain.results import LargeResult
@@ -46,14 +46,14 @@ class DeleteQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     purge: Flag = "0"
 
 
-async def get_job(parts: ApiContext, request: Request, job_id: str) -> Response:
+async def get_job(parts: ApiContext, request: Request, job_id: str) -> Job:
     """`GET /v1/jobs/{id}?wait=S&whole=1`: the job, as soon as it has ended or the wait is over."""
     query = read_query(request, JobQuery)
     view = await look_up(parts.services, job_id, request.wait_s(query.wait, parts.config.wait_s_max))
     body = job_body(parts.services, view, job_id, whole=query.whole in YES)
     if isinstance(view, JobView) and (parent := await cancelled_for(parts.services, view)):
         body = structs.replace(body, message=f"PARENT_FAILED: it was cancelled because parent {parent} did not succeed")
-    return await answer_with(parts, 200, body, request.answer_language())
+    return body
 
 
 async def get_result(parts: ApiContext, request: Request, job_id: str) -> Response:
@@ -70,7 +70,7 @@ async def get_result(parts: ApiContext, request: Request, job_id: str) -> Respon
         if isinstance(result, LargeResult):
             response = await tell_result(parts, request, result, _result_of, consume=consume)
         else:
-            response = await answer_with(parts, 200, _result_of(result or NIL), request.answer_language())
+            response = await answer_any(parts, _result_of(result or NIL), request.answer_language())
     return response
 
 

@@ -9,11 +9,11 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import Seconds, instant_in, read_body
-from jqd.api.large_bodies import answer_with, packed_body
+from jqd.api.large_bodies import answer_any, packed_body
 from jqd.api.problems import as_problem
 from jqd.api.v1.responses import Beaten, Lease, Reported, Reports
 from jqd.domain import fields
-from jqd.domain.errors import Conflict, Fault, Invalid, JqdError, TooLarge, Unreadable
+from jqd.domain.errors import Conflict, Invalid, JqdError, TooLarge, Unreadable
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.job import NIL, Name
 from jqd.domain.job_spec import Value, nothing
@@ -103,26 +103,25 @@ _decoder = msgspec.msgpack.Decoder(list[Outcome])
 _one_decoder = msgspec.msgpack.Decoder(Outcome)
 
 
-async def pull(parts: ApiContext, request: Request) -> Response:
+async def pull(parts: ApiContext, request: Request) -> Lease | Response:
     """Jobs as soon as there are some; an empty list when `wait` is over."""
     told, config = read_body(request, Pulling), parts.config
-    language = request.answer_language()
     if request.hurried:
-        return answer(200, Lease(None, []), language)
+        return Lease(None, [])
     wait_s = request.wait_s(told.wait, config.wait_s_max)
     lease = await leases.pull(parts.services, told.worker_id, told.max_jobs, wait_s, told.heartbeat, told.warm)
     if not lease.jobs:
-        return answer(200, Lease(None, []), language)
+        return Lease(None, [])
     given = batch_jobs(lease.jobs, parts.services.clock.wall_ms())
     try:
-        response = await answer_with(parts, 200, Lease(lease.lease_id, given, lease.silence_s), language)
+        response = await answer_any(parts, Lease(lease.lease_id, given, lease.silence_s), request.answer_language())
     except trio.Cancelled:
         leases.lost(parts.services, lease)
         raise
     return msgspec.structs.replace(response, lost=(lambda: leases.lost(parts.services, lease),))
 
 
-async def report(parts: ApiContext, request: Request) -> Response:
+async def report(parts: ApiContext, request: Request) -> Reports | Response:
     """Take outcomes; one with `status` 200 is on disk."""
     told, refused = await _read(await packed_body(parts, request), parts.config.array_jobs_max)
     taken = await outcomes.report(parts.services, [each for each in told if each is not None])
@@ -138,11 +137,11 @@ async def report(parts: ApiContext, request: Request) -> Response:
         rows.append(_row(told[place] or refused[place], error))
     told_of = Reports(rows)
     if len(rows) <= PIECE or request.answer_language() == "msgpack":
-        return answer(200, told_of, request.answer_language())
+        return told_of
     return await trio.to_thread.run_sync(answer, 200, told_of, "json", limiter=parts.shown)
 
 
-async def beat(parts: ApiContext, request: Request, job_id: str) -> Response:
+async def beat(parts: ApiContext, request: Request, job_id: str) -> Beaten:
     """A sign of life, progress, more time; answers whether the job was cancelled."""
     given = read_body(request, Beating)
     progress = None
@@ -152,12 +151,11 @@ async def beat(parts: ApiContext, request: Request, job_id: str) -> Response:
     if not fence:
         raise Conflict(f"{given.lease_id[:64]!r} is no lease")
     if (size := len(given.log.encode("utf-8", "replace"))) > LOG_BYTES_MAX:
-        detail = f"log has {size} bytes, and {LOG_BYTES_MAX} are kept: send the last ones"
-        raise Invalid(detail, [Fault("/log", detail)])
+        raise Invalid.at("/log", f"log has {size} bytes, and {LOG_BYTES_MAX} are kept: send the last ones")
     lines = Lines(given.log_from, given.log)
     beaten = await leases.beat(parts.services, job_id, fence, progress, given.extend, lines)
     log_end = UNSET if beaten.log_end is None else beaten.log_end
-    return answer(200, Beaten(beaten.cancelled, beaten.silence_s or UNSET, log_end), request.answer_language())
+    return Beaten(beaten.cancelled, beaten.silence_s or UNSET, log_end)
 
 
 def fence_of(lease_id: str) -> int:
@@ -172,8 +170,7 @@ async def _read(packed: bytes, most: int) -> tuple[list[OutcomeAnswer | None], d
     try:
         items = msgspec.msgpack.decode(packed, type=list[Raw])
     except msgspec.ValidationError as error:
-        detail = "an array of outcomes is wanted"
-        raise Invalid(detail, [Fault("", detail)]) from error
+        raise Invalid.at("", "an array of outcomes is wanted") from error
     except DECODE_ERRORS as error:
         raise Unreadable(f"the body is an array of outcomes, and this is none: {error}") from error
     if not items:

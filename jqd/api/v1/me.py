@@ -7,7 +7,7 @@ from msgspec import Struct
 from jqd.api.context import ApiContext
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
-from jqd.http import Request, Response, answer
+from jqd.http import Request
 
 
 class Me(Struct, frozen=True):
@@ -30,11 +30,11 @@ class Me(Struct, frozen=True):
     """Whether this daemon asks for tokens; else who comes with none is a master."""
 
 
-async def get(parts: ApiContext, request: Request) -> Response:
+async def get(parts: ApiContext, request: Request) -> Me:
     """Role, tenant, scopes and end of the token, and whether this daemon asks for one at all."""
     who = parts.services.principal
     kept = parts.services.tokens.get(who.token)
-    me = Me(
+    return Me(
         role=who.role.value,
         tenant=who.tenant,
         scopes=who.scopes,
@@ -45,4 +45,3 @@ async def get(parts: ApiContext, request: Request) -> Response:
         derived_from=(kept.parent or None) if kept is not None else None,
         tokens_required=parts.auth.required,
     )
-    return answer(200, me, request.answer_language())

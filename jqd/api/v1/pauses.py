@@ -1,4 +1,5 @@
-"""Pausing jobtypes: POST of /v1/types/{name}/pause and /resume; all of a tenant: of /v1/types/pause and /resume."""
+"""Pausing jobtypes: POST of /v1/types/{name}/pause and /resume; all of a tenant: of /v1/types/pause and /resume.
+Draining daemons: of /v1/daemons/{daemon}/drain and /resume."""
 
 from typing import Annotated
 
@@ -8,7 +9,7 @@ from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
-from jqd.http import Request, Response, answer
+from jqd.http import Request
 from jqd.service import pauses
 from jqd.service.health import why_odd
 
@@ -40,19 +41,29 @@ class Halted(Struct, frozen=True):
     note: str | None = None
 
 
-async def pause_all(parts: ApiContext, request: Request) -> Response:
+class DrainResponse(Struct, frozen=True):
+    """The answer to a drain: since when the daemon is drained; null: it is not."""
+
+    daemon: str
+    drained_at: Instant | None
+    in_flight: Annotated[int | None, Meta(description="jobs in flight; null: the store does not answer")] = None
+    note: str | None = None
+    """What may be a mistake."""
+
+
+async def pause_all(parts: ApiContext, request: Request) -> Halted:
     """Pause all jobtypes of a tenant, at all daemons."""
     since_ms, tenant = await pauses.halt(parts.services), parts.services.principal.tenant
     by = next((one.by for one in pauses.halted(parts.services) if one.tenant == tenant), "")
-    return answer(200, Halted(tenant, iso(since_ms), by or None), request.answer_language())
+    return Halted(tenant, iso(since_ms), by or None)
 
 
-async def resume_all(parts: ApiContext, request: Request) -> Response:
+async def resume_all(parts: ApiContext, request: Request) -> Halted:
     """Resume a tenant; jobtypes paused by name stay paused."""
     was_paused = await pauses.proceed(parts.services)
     tenant = parts.services.principal.tenant
     note = None if was_paused else f"tenant {tenant!r} was not paused"
-    return answer(200, Halted(tenant, None, note=note), request.answer_language())
+    return Halted(tenant, None, note=note)
 
 
 def halted(parts: ApiContext) -> list[Halted]:
@@ -60,15 +71,28 @@ def halted(parts: ApiContext) -> list[Halted]:
     return [Halted(one.tenant, iso(one.since_ms), one.by or None) for one in pauses.halted(parts.services)]
 
 
-async def pause(parts: ApiContext, request: Request, name: str) -> Response:
+async def pause(parts: ApiContext, request: Request, name: str) -> Paused:
     """Pause a jobtype at all daemons. What runs goes on."""
     wanted = read_body(request, Pausing) if request.body else Pausing()
     since_ms = await pauses.pause(parts.services, name, wanted.reason)
-    return answer(200, Paused(name, iso(since_ms), why_odd(parts.services, name)), request.answer_language())
+    return Paused(name, iso(since_ms), why_odd(parts.services, name))
 
 
-async def resume(parts: ApiContext, request: Request, name: str) -> Response:
+async def resume(parts: ApiContext, request: Request, name: str) -> Paused:
     """Resume a jobtype."""
     was_paused = await pauses.resume(parts.services, name)
     note = None if was_paused else f"{name[:64]!r} was not paused"
-    return answer(200, Paused(name, None, note), request.answer_language())
+    return Paused(name, None, note)
+
+
+async def drain(parts: ApiContext, request: Request, daemon: str) -> DrainResponse:
+    """Drain a daemon, or "this": it begins no job, through restarts, until it is resumed."""
+    sysid, since_ms = await pauses.drain(parts.services, daemon)
+    return DrainResponse(sysid, iso(since_ms), await parts.services.control.in_flight(sysid))
+
+
+async def resume_daemon(parts: ApiContext, request: Request, daemon: str) -> DrainResponse:
+    """Resume a daemon."""
+    sysid, was_drained = await pauses.resume_daemon(parts.services, daemon)
+    note = None if was_drained else f"{sysid!r} was not drained"
+    return DrainResponse(sysid, None, await parts.services.control.in_flight(sysid), note)

@@ -10,9 +10,9 @@ from jqd.http import Request, Response, answer
 from jqd.service.rates import shown
 
 
-async def livez(parts: ApiContext, request: Request) -> Response:
+async def livez(parts: ApiContext, request: Request) -> Live:
     """The process is alive."""
-    return answer(200, Live(True), request.answer_language())
+    return Live(True)
 
 
 async def readyz(parts: ApiContext, request: Request) -> Response:
@@ -41,9 +41,9 @@ async def readyz_run(parts: ApiContext, request: Request) -> Response:
     return answer(200 if reason is None else 503, _half(reason), request.answer_language())
 
 
-async def stats(parts: ApiContext, request: Request) -> Response:
+async def stats(parts: ApiContext, request: Request) -> dict[str, Any]:
     """Counters of this daemon, and of the store as far as it answers."""
-    return answer(200, await figures(parts), request.answer_language())
+    return await figures(parts)
 
 
 async def figures(parts: ApiContext) -> dict[str, Any]:

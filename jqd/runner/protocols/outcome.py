@@ -20,7 +20,7 @@ from jqd.domain import decode_errors, json_ext, media
 from jqd.domain.errors import AnswerGarbled
 from jqd.domain.fields import faults_of
 from jqd.domain.job import NIL
-from jqd.domain.json_large import PIECE_BYTES, packed_of
+from jqd.domain.json_large import packed_of
 from jqd.runner.outcome import INVALID_RESPONSE, MESSAGE_LENGTH_MAX, Printed, Report, Size, status_of
 from jqd.runner.protocols.protocol import MEND, Answer, ItemFailures, Refused, Started, Unclear, WorkerSaid
 
@@ -148,7 +148,7 @@ def _value(raw: Raw, encoding: Encoding) -> bytes:
         return NIL
     if encoding == "msgpack":
         return data
-    return packed_of(data, json_ext.decode) if len(data) > PIECE_BYTES else _encoder.encode(json_ext.decode(data))
+    return packed_of(data, json_ext.decode)
 
 
 def _any_of(raw: Raw) -> bool:
