@@ -297,10 +297,6 @@ class Control:
                         return None
         return total
 
-    def ended(self, job_id: str) -> AbstractContextManager[trio.Event]:
-        """An event set when an ending of this job is applied here."""
-        return self._shared.waiters.waiting(job_id)
-
     def stats(self) -> dict[str, object]:
         """Counters of this daemon's own parts, as `GET /v1/stats` shows them.
 

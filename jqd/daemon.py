@@ -40,7 +40,6 @@ from jqd.loops.poison import PoisonGuard
 from jqd.loops.retention.retention import Retention
 from jqd.loops.settings import SettingsUpkeep
 from jqd.loops.systemd import SystemdNotifier
-from jqd.loops.waiters import Waiters
 from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.metrics.meter import Meter
 from jqd.partition import Partition, Shared
@@ -83,7 +82,7 @@ class Daemon:
         watches: Sequence[Watch] | None = None,
     ) -> None:
         """`stores`: one for each partition; `watches`: over their servers, None for stores that have none."""
-        self.config, self.journal, self.clock, self.waiters = config, journal, clock, Waiters()
+        self.config, self.journal, self.clock = config, journal, clock
         sysid = journal.journal_id[:10]
         ssrf = SsrfGuard(config.runner.worker_networks, config.runner.callback_networks)
         table, secret = SettingTable(loading=True), config.runner.callback_secret
@@ -106,7 +105,6 @@ class Daemon:
             capacity=self.capacity,
             worker_views=self.worker_views,
             pool=self.pool,
-            waiters=self.waiters,
             joblog=self.joblog,
             meter=self.meter,
             constraints=self.constraints,
@@ -116,6 +114,7 @@ class Daemon:
             push=lambda entries, **how: follow(self.parts.services, entries, **how),
             release=lambda *said: release(self.parts.services, *said),
             settled=lambda where: self.control.settled(where),
+            wake=lambda job_ids: self.parts.services.waiters.ring(job_ids),
         )
         each = zip(stores, watches or [watch_nothing() for _ in stores], strict=True)
         self.partitions = [Partition(shared, number, *its) for number, its in enumerate(each)]

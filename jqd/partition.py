@@ -8,7 +8,7 @@ partitions share the journal, the workers, and `dispatch`, which decides what is
 
 import random
 import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,6 @@ from jqd.loops.purge import Purge
 from jqd.loops.reap import Reap
 from jqd.loops.retention.partition import PartitionRetention
 from jqd.loops.settings import SettingsSync
-from jqd.loops.waiters import Waiters
 from jqd.loops.watch import Watch
 from jqd.loops.worker_slots import WorkerSlots
 from jqd.loops.worker_timeouts import WorkerTimeouts
@@ -75,7 +74,6 @@ class Shared:
     capacity: Capacity
     worker_views: WorkerViews
     pool: Pool
-    waiters: Waiters
     constraints: Constraints
     joblog: JobLog
     meter: Meter
@@ -88,6 +86,8 @@ class Shared:
     """Pushes jobs that follow others, of entries of an outbox."""
     release: Release
     settled: Callable[[Collection[int]], bool]
+    wake: Callable[[Iterable[str]], None]
+    """Wakes who waits for these jobs."""
 
 
 class Partition:
@@ -381,7 +381,7 @@ class Partition:
         self.runner.forget(((outcome.job_id, outcome.fence) for outcome in outcomes), epoch, void)
         success = Fate.SUCCEEDED
         self.runner.skip_succeeded((outcome.job_id, outcome.fence) for outcome in outcomes if outcome.fate is success)
-        shared.waiters.ring(outcome.job_id for outcome in outcomes)
+        shared.wake(outcome.job_id for outcome in outcomes)
         self.claims.wake()
         if any(outcome.follows for outcome in outcomes):
             self.outbox.wake()
@@ -393,5 +393,5 @@ class Partition:
         job_ids = [split_cancel(record)[0] for record in records]
         if any(self.runner.at_work(job_id) for job_id in job_ids):
             self.membership.hurry()  # the renewal says which of them are cancelled as they run now
-        self._shared.waiters.ring(job_ids)
+        self._shared.wake(job_ids)
         self._shared.joblog.cancelled(job_ids, jobtypes)

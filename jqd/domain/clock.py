@@ -1,4 +1,4 @@
-"""The clocks, and the only import of `time` in the package.
+"""The clocks, what is measured by them, and the only import of `time` in the package.
 
 Wall time labels things for people (ids, log lines, dates of jobs). Monotonic time measures others' leases, timeouts,
 rates; it stops while the machine is suspended. Whether we still own our jobs is judged by the time since boot, which
@@ -7,8 +7,10 @@ Components take a `Clock`; tests hand them a `ManualClock` (jqd.testing.clock).
 """
 
 import time
+from dataclasses import dataclass
 from typing import Protocol
 
+SAMPLE_S = 0.05  # of busy time make one measurement of speed: shorter is noise, longer finds the top late
 # Where there is no such clock, the monotonic one counts sleep.
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -46,3 +48,34 @@ def processor_s() -> float:
 def thread_s() -> float:
     """Return the seconds of processor time of the calling thread."""
     return time.thread_time()
+
+
+@dataclass(slots=True)
+class Speed:
+    """Measures how many jobs of one jobtype a worker ends in a second while it has any."""
+
+    in_flight: int = 0
+    rate: float = 0.0
+    """Jobs a second, measured; 0 until known."""
+    busy_since_s: float = 0.0
+    busy_s: float = 0.0
+    ended: int = 0
+
+    def take(self, count: int, now_s: float) -> None:
+        if not self.in_flight:
+            self.busy_since_s = now_s
+        self.in_flight += count
+
+    def give(self, count: int, now_s: float, *, ended: bool) -> None:
+        """Take `count` jobs out of the measurement. Only busy time counts: a worker without such jobs is not slow."""
+        self.in_flight -= count
+        self.ended += count if ended else 0
+        self.busy_s += now_s - self.busy_since_s
+        self.busy_since_s = now_s
+        if self.busy_s < SAMPLE_S:
+            return
+        sample = self.ended / self.busy_s
+        # The longer the sample, the less the earlier rate counts.
+        weight = self.busy_s / (self.busy_s + SAMPLE_S) if self.rate else 1.0
+        self.rate += (sample - self.rate) * weight
+        self.busy_s, self.ended = 0.0, 0

@@ -24,7 +24,8 @@ def utc(date: datetime) -> datetime:
 
 def iso(at_ms: int) -> str:
     """Return an instant as `2026-01-31T12:00:00.123Z`."""
-    return iso_of(date_of(at_ms))
+    date = _EPOCH + min(max(0, at_ms), INSTANT_MS_MAX) * _MILLISECOND
+    return date.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def iso_of(date: datetime) -> str:

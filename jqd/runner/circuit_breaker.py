@@ -24,7 +24,7 @@ import random
 from collections.abc import Collection
 
 from jqd.domain.backoff import Backoff
-from jqd.domain.speed import Speed
+from jqd.domain.clock import Speed
 from jqd.runner.crash_site import Site
 
 WINDOW_S = 0.1  # of a jobtype's measured speed may be in flight: enough to hide a round trip, little to lose with it

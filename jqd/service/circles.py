@@ -1,6 +1,8 @@
 """Jobs that wait for each other, so that none would ever begin: by one push, or by one that replaces a job."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 
 from jqd.domain.errors import Fault
 from jqd.domain.job import State
@@ -17,22 +19,16 @@ NAMED_MAX = 10  # in one sentence
 
 def own_circles(batch: Batch) -> dict[int, Fault]:
     """Return which good jobs of a batch wait for each other, by their places among these. Pure."""
-    own = {job.job_id for job in batch.jobs if job.job_id is not None}
-    left = {job.job_id: sum(parent in own for parent in job.after) for job in batch.jobs if job.job_id is not None}
-    if not any(left.values()):
+    own = {job.job_id: job.after for job in batch.jobs if job.job_id is not None}
+    left = {job_id: parents for job_id, after in own.items() if (parents := own.keys() & after)}
+    order = TopologicalSorter(left)
+    with suppress(CycleError):  # then those that are in no circle are in order all the same
+        order.prepare()
         return {}
-    children: dict[str, list[str]] = {}
-    for job in batch.jobs:
-        for parent in job.after if job.job_id is not None else ():
-            children.setdefault(parent, []).append(str(job.job_id))
-    free = [job_id for job_id, parents in left.items() if not parents]
-    while free:
-        job_id = free.pop()
-        del left[job_id]
-        for child in children.get(job_id, ()):
-            left[child] -= 1
-            if not left[child]:
-                free.append(child)
+    while free := order.get_ready():
+        for job_id in free:
+            left.pop(job_id, None)
+        order.done(*free)
     detail = "it waits for jobs of this request that wait for it, or for each other: none would ever begin"
     return {place: Fault("/after", detail) for place, job in enumerate(batch.jobs) if job.job_id in left}
 

@@ -1,12 +1,11 @@
 """Finds one job by its id, the daemon's or its pusher's own, and waits until it has ended.
 
-A job that this daemon ends sets its waiters' events at once (loops/waiters.py). Jobs end through other daemons, too:
+A job that this daemon ends sets its waiters' events at once (waiters.py). Jobs end through other daemons, too:
 one loop for each partition asks the store which of the awaited jobs are unfinished, hundreds in one call, and sets the
 events of the others. Each waiter then looks its job up itself; an event that was set for nothing costs one look-up.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -15,7 +14,7 @@ import trio
 
 from jqd.domain.errors import NotFound, NotYet, StoreAway, StoreRefused, StoreUnsettled
 from jqd.domain.job import Fate, State, is_name
-from jqd.domain.jobid import IdParts, is_made, parse_id, partition_of_name
+from jqd.domain.jobid import IdParts, is_made, parse_id, partition_of, partition_of_name
 from jqd.domain.record import Lane
 from jqd.domain.results import LargeResult
 from jqd.domain.tenant import bare
@@ -199,7 +198,7 @@ async def wait_final(
     deadline_s = trio.current_time() + wait_s
     while True:
         # Listen first, look then: an ending between the two sets the event.
-        with _waiting(services, job_id) as may_have_ended:
+        with services.waiters.waiting(job_id) as may_have_ended:
             left_s = deadline_s - trio.current_time()
             try:
                 is_shown = await _wait_shown(services, job_id)
@@ -263,11 +262,12 @@ async def watch(
         await trio.sleep(services.config.poll_s)
         # What is in our journal and not applied cannot have ended: under a backlog that is most of them.
         read_point = services.journal.read_point(Lane.JOBS, partition)
-        awaited: dict[str, list[trio.Event]] = {}
-        for event, job_id in services.polls.get(partition, {}).items():
-            if not services.journal.ids.awaits(job_id, read_point):
-                awaited.setdefault(job_id, []).append(event)
-        job_ids = list(awaited)
+        job_ids = [
+            job_id
+            for job_id in services.waiters.job_ids
+            if partition_of(job_id, services.partitions) == partition
+            and not services.journal.ids.awaits(job_id, read_point)
+        ]
         for at in range(0, len(job_ids), JOBS_PER_CALL):
             piece = job_ids[at : at + JOBS_PER_CALL]
             try:
@@ -276,20 +276,4 @@ async def watch(
                 break  # asked again after a pause; a waiter whose time is over looks itself, and reports it
             except StoreRefused:
                 unfinished = frozenset()  # each waiter looks itself, and gets the error of its own job
-            for job_id in piece:
-                if job_id not in unfinished:
-                    for event in awaited[job_id]:
-                        event.set()
-
-
-@contextmanager
-def _waiting(services: Services, job_id: str) -> Iterator[trio.Event]:
-    """Give an event that is set when the job may have ended."""
-    (partition,) = services.where(job_id)
-    with services.control.ended(job_id) as event:
-        events = services.polls.setdefault(partition, {})
-        events[event] = job_id
-        try:
-            yield event
-        finally:
-            del events[event]
+            services.waiters.ring(job_id for job_id in piece if job_id not in unfinished)

@@ -6,8 +6,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-import trio
-
 from jqd.domain.audit import read_notes
 from jqd.domain.clock import Clock
 from jqd.domain.errors import Invalid, Overloaded
@@ -31,6 +29,7 @@ from jqd.service.hooks import Hooks
 from jqd.service.principal import EVERYBODY, Principal
 from jqd.service.recent_outcomes import RecentOutcomes
 from jqd.service.registered_options import RegisteredOptions
+from jqd.service.waiters import Waiters
 from jqd.service.watched import Watched
 from jqd.store import EdgeStore, Store
 
@@ -77,7 +76,6 @@ class Control(Protocol):
     def seen(self, worker_id: str) -> Mapping[str, WorkerHealth]: ...
     async def in_flight(self, sysid: str) -> int | None: ...
     def listening(self, listener: Callable[[Sequence[Row]], None]) -> AbstractContextManager[None]: ...
-    def ended(self, job_id: str) -> AbstractContextManager[trio.Event]: ...
     def owed(self, tenant: str) -> int: ...
     def owes(self, tenant: str) -> bool: ...
     def owed_text(self, tenant: str) -> str | None: ...
@@ -108,8 +106,8 @@ class Services:
     partition_breaker: PartitionBreaker = field(default_factory=PartitionBreaker)
     pulls: Pulls = field(default_factory=Pulls)
     listeners: list[Listener] = field(default_factory=list)
-    polls: dict[int, dict[trio.Event, str]] = field(default_factory=dict)
-    """Of each partition: what is set when a job may have ended, and its id (find.py)."""
+    waiters: Waiters = field(default_factory=Waiters)
+    """For jobs to end (find.py)."""
     watched: dict[str, Watched] = field(default_factory=dict)
     """Jobs that somebody follows here, by their ids (job_watch.py)."""
     principal: Principal = EVERYBODY

@@ -8,7 +8,7 @@ Little waits here, then: less than a tenth of a second before what is more urgen
 When it dies, an attempt counts for all that it holds. So a job that has no other goes back at once if it cannot begin.
 """
 
-from jqd.domain.speed import Speed
+from jqd.domain.clock import Speed
 
 WINDOW_S = 0.1  # of the measured speed may be here: enough to hide a round trip, little to lose with it
 MEMORY_S = 10.0  # a jobtype counts so long after its last job; a lease that had last attempts as well

@@ -16,7 +16,6 @@ from jqd.domain.job import Held, Outcome
 from jqd.domain.joblog import Row
 from jqd.domain.lease import Peer
 from jqd.domain.record import Lane
-from jqd.loops.waiters import Waiters
 from jqd.runner import Report, Running, WorkerHealth
 from jqd.runner.departures import Gone, Kind
 from jqd.runner.outcome import end_attempt, succeed_late
@@ -89,8 +88,6 @@ class FakeControl:
         self.left: list[Gone] = []
         self.views: dict[str, WorkerHealth] = {}
         self.held: dict[str, int | None] = {}
-        self.endings = Waiters()
-        self.waiters: Counter[str] = Counter()
         self.acknowledged: list[tuple[Sequence[str], Sequence[JobSpec]]] = []
         self.on_apply: dict[Lane, Any] = {}
         self.ears: list[Callable[[Sequence[Row]], None]] = []
@@ -164,15 +161,6 @@ class FakeControl:
             yield
         finally:
             self.ears.remove(listener)
-
-    @contextmanager
-    def ended(self, job_id: str) -> Iterator[trio.Event]:
-        self.waiters[job_id] += 1
-        try:
-            with self.endings.waiting(job_id) as bell:
-                yield bell
-        finally:
-            self.waiters[job_id] -= 1
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None:
         self.acknowledged.append((job_ids, jobs))

@@ -219,7 +219,7 @@ async def test_polling_ends_with_the_job(edge, autojump_clock):
         nursery.start_soon(poll)
         await trio.sleep(2.25)
         edge.move(job_id, State.FAILED, outcome=outcome(job_id, message="no", fate=Fate.FAILED))
-        edge.control.endings.ring([job_id])
+        edge.services.waiters.ring([job_id])
     assert (told[0].status, told[0].body["status"], told[0].body["message"]) == (200, "error", "no")
     assert trio.current_time() - begun_s == pytest.approx(2.25)
 

@@ -29,7 +29,7 @@ async def test_a_wait_ends_with_the_job(edge, autojump_clock):
         nursery.start_soon(wait, edge, job_id, told)
         await trio.sleep(0.25)
         edge.move(job_id, State.SUCCEEDED)
-        edge.control.endings.ring([job_id])
+        edge.services.waiters.ring([job_id])
     assert told[0].body["state"] == "succeeded"
     assert trio.current_time() - begun_s == pytest.approx(0.25)
 
@@ -41,11 +41,11 @@ async def test_an_attempt_that_failed_does_not_end_the_wait(edge, autojump_clock
         nursery.start_soon(wait, edge, job_id, told)
         await trio.sleep(0.25)
         edge.move(job_id, State.RETRYING)
-        edge.control.endings.ring([job_id])
+        edge.services.waiters.ring([job_id])
         await trio.sleep(5)
         assert told == []
         edge.move(job_id, State.SUCCEEDED)
-        edge.control.endings.ring([job_id])
+        edge.services.waiters.ring([job_id])
     assert told[0].body["state"] == "succeeded"
 
 
@@ -88,7 +88,7 @@ async def test_all_polls_together_ask_the_store_a_few_times(autojump_clock):
         watching.cancel_scope.cancel()
     assert told == {"succeeded": 1_201}
     assert trio.current_time() < 15
-    assert edge.api._parts.services.polls == {0: {}}, "nobody is remembered"
+    assert edge.services.waiters.job_ids == [], "nobody is remembered"
 
 
 async def test_a_poll_of_a_job_on_its_way_asks_nobody(edge, autojump_clock):

@@ -276,7 +276,7 @@ async def test_who_leaves_a_long_poll_is_forgotten(edge):
             await client.send(f"GET /v1/jobs/{job_id}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             await edge.store.looked.wait()
         with trio.fail_after(ANSWER_S):
-            while edge.control.waiters[job_id]:
+            while job_id in edge.services.waiters.job_ids:
                 await trio.sleep(0.01)
 
 

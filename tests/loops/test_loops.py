@@ -11,8 +11,8 @@ from jqd.domain.errors import JournalRefused, StaleOwner, StoreAway
 from jqd.domain.job import INTERRUPTED, Fate, Job, Outcome, State
 from jqd.domain.record import Lane, decode_outcomes
 from jqd.loops.purge import Purge
-from jqd.loops.waiters import Waiters
 from jqd.runner import Capacity, Runner, RunnerConfig, Stopped, WorkerRegistry, WorkerSpec, make_pool
+from jqd.service.waiters import Waiters
 from jqd.store import Claimed, JobView, Member
 from tests.loops.house import House, house, offer, until
 

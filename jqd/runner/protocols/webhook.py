@@ -16,7 +16,7 @@ import msgspec
 
 from jqd.domain import json_ext, media
 from jqd.domain.dates import iso
-from jqd.domain.json_large import packed_of
+from jqd.domain.json_large import PIECE_BYTES, packed_of
 from jqd.domain.tenant import bare
 from jqd.runner.callbacks import message_id
 from jqd.runner.endpoint import fill
@@ -118,7 +118,13 @@ class _Body:
         body, language, result = bytes(self.body), media.language_of(self.content_type), b""
         try:
             if language is not None:
-                result = bytes(_one_value(body)) if language == "msgpack" else packed_of(body)
+                result = (
+                    bytes(_one_value(body))
+                    if language == "msgpack"
+                    else packed_of(body)
+                    if len(body) > PIECE_BYTES
+                    else _encoder.encode(json_ext.read(body))
+                )
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
             result = b""  # it is not what it says; it is the result all the same
         if not result:

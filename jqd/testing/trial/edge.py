@@ -9,9 +9,8 @@ It lives in a trio loop of its own thread, and is asked from any other.
 import queue
 import random
 import threading
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
@@ -323,11 +322,6 @@ class Control:
     def rate(self, jobtype: str) -> float:
         """Nothing is measured."""
         return 0.0
-
-    @contextmanager
-    def ended(self, job_id: str) -> Iterator[trio.Event]:
-        """Nobody waits here: time passes otherwise."""
-        yield trio.Event()
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None:
         """Remember them."""

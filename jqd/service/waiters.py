@@ -1,4 +1,4 @@
-"""Long polls that wait for jobs to end: they register here, and ingest of outcomes and cancels wakes them."""
+"""Who waits for jobs to end: they register here, and are woken by what this daemon applies, and by `find.watch`."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -7,14 +7,19 @@ import trio
 
 
 class Waiters:
-    """Events by job. A hint only: a job may end through another daemon, so waiters also look by time."""
+    """Events by job. A hint only: whoever waits looks the job up again."""
 
     def __init__(self) -> None:
         self._bells: dict[str, list[trio.Event]] = {}
 
+    @property
+    def job_ids(self) -> list[str]:
+        """Return the jobs that are waited for."""
+        return list(self._bells)
+
     @contextmanager
     def waiting(self, job_id: str) -> Iterator[trio.Event]:
-        """An event that is set when an ending of this job is applied here."""
+        """Give an event that is set when the job may have ended."""
         bell = trio.Event()
         self._bells.setdefault(job_id, []).append(bell)
         try:
