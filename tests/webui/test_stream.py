@@ -21,6 +21,7 @@ from jqd.webui.live import TICK
 from jqd.webui.sessions import Me, Session
 from tests.webui.chromium import Chromium
 from tests.webui.conftest import Guarded, Push, Site
+from tests.webui.test_live import BROUGHT
 
 BEGIN = b"retry: 2000\n\n"
 
@@ -194,3 +195,17 @@ def test_an_open_page_asks_for_its_stream_alone(site: Site, chromium: Chromium, 
 
     chromium.run(look)
     assert [url for url in asked if "/live" not in url and "/static/" not in url] == []
+
+
+def test_what_is_typed_in_a_live_part_stays_as_it_moves(site: Site, chromium: Chromium, push: Push) -> None:
+    job_id = push("echo", 1, delay="1d")
+
+    def look(page: Page) -> None:
+        page.goto(f"{site.url}/job?id={job_id}")
+        priority = page.get_by_label("Priority")
+        priority.fill("7")
+        for _ in range(2):
+            page.evaluate(BROUGHT)
+        expect(priority).to_have_value("7")
+
+    chromium.run(look)
