@@ -16,6 +16,7 @@ from jqd.domain import json_ext
 VALUE_CHARS_MAX = 16_384  # of one value on a page: some hundred lines
 LOG_CHARS_MAX = 65_536  # the API bounds a log to 64 KiB
 LINE_CHARS_MAX = 300  # of a message in a table
+_COUNT = re.compile(r"[0-9]{1,15}")
 _ESCAPE = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)|\\.", re.DOTALL)
 """Of JSON. A half of a character, as UTF-16 has them, without its other half is the group."""
 
@@ -65,6 +66,13 @@ def read_value(text: str) -> Any:
 def _half(text: str) -> str:
     """Return an escape of JSON that stands for half of a character, where the other half is missing."""
     return next((found[1] for found in _ESCAPE.finditer(text) if found[1]), "")
+
+
+def count_of(text: str) -> int:
+    """Return a number of jobs that a form or an address carries. Raises ValueError for what is none."""
+    if not _COUNT.fullmatch(text):
+        raise ValueError(f"{text[:32]!r} is no number of jobs")
+    return int(text)
 
 
 def instant(told: Any) -> datetime | None:

@@ -155,6 +155,6 @@ class Visit:
 def looked_at(visit: Visit, answer: dict[str, Any]) -> int:
     """Return how many jobs this page and those before it were looked for among. Raises BadRequest."""
     try:
-        return int(visit.query.get("looked", "0")) + int(answer.get("looked", 0))
+        return values.count_of(visit.query.get("looked", "0")) + int(answer.get("looked", 0))
     except ValueError:
         raise BadRequest("looked is a whole number: how many jobs the pages before this one looked at") from None

@@ -103,3 +103,21 @@ def test_a_name_that_no_call_carries_is_refused(site: Site, path: str, form: dic
     answer = site.post(path, {**form, "name": name, "id": name, "form_token": site.form_token()})
     assert answer.status_code in (413, 414, 422), (answer.status_code, answer.text[:2_000])
     assert len(answer.text) < 5 * chars
+
+
+LONG = "9" * 400
+
+
+@pytest.mark.parametrize("number", [LONG, "-1", "1e9", "nan", "²"])
+def test_a_number_that_is_none_is_refused(site: Site, number: str) -> None:
+    token = {"form_token": site.form_token()}
+    priority = site.post("/job/priority", {**token, "id": site.jobs["scheduled"], "priority": number})
+    assert priority.status_code == (303 if number == "-1" else 422)
+    run = {**token, "act": "cancel", "state": "scheduled", "name": "nobody", "before": "2100-01-01T00:00:00Z"}
+    for act in ("count", "piece", "stop"):
+        for field in ("matched", "changed", "met", "looked"):
+            assert site.post(f"/bulk/{act}", {**run, field: number}).status_code == 400, (act, field)
+    if number != "-1":
+        assert site.post("/bulk/count", {**run, "exitcode": number}).status_code == 400
+    for page in ("jobs", "errors"):
+        assert site.get(f"/{page}?looked={number}&state=failed").status_code == 400, page

@@ -14,7 +14,9 @@ from werkzeug.exceptions import BadRequest, UnprocessableEntity
 
 from jqd.client import TimedOut, Unavailable, Unreachable
 from jqd.client.job_info import FINAL_STATES
+from jqd.webui.forms import number_of
 from jqd.webui.rights import OPERATE
+from jqd.webui.values import count_of
 from jqd.webui.visit import Visit
 
 if TYPE_CHECKING:
@@ -112,7 +114,7 @@ class Run(NamedTuple):
     def of(cls, form: Any) -> "Run":
         """Read a form that `fields` made. Raises BadRequest."""
         try:
-            matched, changed, met, looked = (int(form.get(name, "0")) for name in NUMBERS)
+            matched, changed, met, looked = (count_of(form.get(name, "0")) for name in NUMBERS)
         except ValueError:
             raise BadRequest("this form was changed on its way; begin anew") from None
         return cls(matched, form.get("whole") == "yes", changed, met, str(form.get("cursor", "")), looked)
@@ -234,7 +236,7 @@ def _body(which: dict[str, str]) -> dict[str, Any]:
     """Return the filter as the API takes it. Raises BadRequest."""
     if "exitcode" not in which:
         return which
-    try:
-        return {**which, "exitcode": int(which["exitcode"])}
-    except ValueError:
-        raise BadRequest(f"an exit code is a number, not {which['exitcode']!r}") from None
+    exitcode = number_of(which["exitcode"])
+    if not isinstance(exitcode, int):
+        raise BadRequest(f"an exit code is a number, not {which['exitcode'][:32]!r}")
+    return {**which, "exitcode": exitcode}

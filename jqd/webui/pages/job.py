@@ -11,6 +11,7 @@ from jqd.client import Conflict, Invalid, NotFound
 from jqd.client.http import job_path
 from jqd.client.job_info import FINAL_STATES
 from jqd.webui.api import Api, together
+from jqd.webui.forms import number_of
 from jqd.webui.rights import READ
 from jqd.webui.values import read_value
 from jqd.webui.visit import Visit
@@ -133,11 +134,10 @@ async def _run_now(visit: Visit, job_id: str) -> None:
 
 
 async def _priority(visit: Visit, job_id: str) -> None:
-    wanted = visit.form.get("priority", "")
-    try:
-        priority = int(wanted)
-    except ValueError:
-        raise ValueError(f"{wanted!r} is no priority: a whole number is, and a smaller one runs first") from None
+    wanted = visit.form.get("priority", "").strip()
+    priority = number_of(wanted)
+    if not isinstance(priority, int):
+        raise ValueError(f"{wanted[:32]!r} is no priority: a whole number is, and a smaller one runs first")
     await visit.api.client.change(job_id, priority=priority)
 
 
