@@ -5,7 +5,7 @@ import redis
 
 from jqd.domain.errors import StaleOwner
 from jqd.domain.job import ChangeKind, Fate, Held, State, Wanted
-from jqd.domain.record import cancel_of
+from jqd.domain.record import Lane, cancel_of
 from jqd.store import CALL_JOBS_MAX, Hold, OnItsWay, StoreConfig, open_store
 from jqd.store.keys import Keys
 from jqd.testing.clock import ManualClock
@@ -32,9 +32,11 @@ async def test_the_store_arbitrates_what_we_hold(store_bench: StoreBench) -> Non
         outcome(held["dead"], Fate.DEAD),
     )
     await store_bench.cancel(jobs["cancelled"].id)
-    lost = await store.reassert(one, {job.id: 1_000 + at for at, job in enumerate(jobs.values())})
-    assert sorted(lost) == sorted(jobs[name].id for name in ("theirs", "ended", "dead", "cancelled"))
-    mine = {jobs[name].id: 1_000 + at for at, name in enumerate(("ready", "later", "ours"))}
+    said = {job.id: 1_000 + at for at, job in enumerate(jobs.values())}
+    lost = await store.reassert(one, said)
+    assert sorted(lost) == sorted(jobs[name].id for name in ("ours", "theirs", "ended", "dead", "cancelled"))
+    assert await store.reassert(one, holds([held["ours"]])) == [], "it is ours by a later claim than we said"
+    mine = holds([held["ours"]]) | {jobs[name].id: said[jobs[name].id] for name in ("ready", "later")}
     assert await store.get_held(one) == mine
     assert await store.get_held(two) == holds([held["theirs"]])
     assert await store.get_waiting_jobtypes([Wanted()], 9) == [], "what is in flight again waits nowhere else"
@@ -71,7 +73,7 @@ async def test_a_job_comes_into_the_hand_that_holds_it_already(store_bench: Stor
     other = await store_bench.join("two")
     assert isinstance(await store_bench.store.get_job(job.id), OnItsWay)
     assert (await store_bench.store.stats())[:5] == (0, 0, 0, 0, 0)
-    assert await store_bench.store.reassert(other, {job.id: 9}) == [job.id], "one hand at a time"
+    assert await store_bench.store.reassert(other, {job.id: 4}) == [job.id], "one hand at a time"
     assert await store_bench.store.reassert(owner, {job.id: 6}) == []
     neighbour = store_bench.make()
     await store_bench.add(job, neighbour)
@@ -82,6 +84,26 @@ async def test_a_job_comes_into_the_hand_that_holds_it_already(store_bench: Stor
     assert (await store_bench.store.stats())[:5] == (0, 0, 2, 0, 0)
     assert await store_bench.settle(outcome(Held(job, 6, 1), Fate.SUCCEEDED)) == []
     assert await store_bench.state(job) is State.SUCCEEDED
+
+
+@pytest.mark.parametrize("has_come", [True, False])
+async def test_of_two_claims_that_are_told_again_the_later_has_the_job(store_bench: StoreBench, has_come: bool) -> None:
+    """The store went back to the earlier one: who had that lost it since, or there were no later one."""
+    store, job = store_bench.store, store_bench.make()
+    for order in ((5, 9), (9, 5), (9, 5, 9)):
+        store_bench.wipe()
+        store_bench.at = dict.fromkeys(Lane, 0)
+        await store.look(fresh=False)
+        hands = {5: await store_bench.join("one"), 9: await store_bench.join("two")}
+        if has_come:
+            await store_bench.add(job)
+        answers = [await store.reassert(hands[fence], {job.id: fence}) for fence in order]
+        assert answers == [[job.id] if fence == 5 and at else [] for at, fence in enumerate(order)]
+        if not has_come:
+            await store_bench.add(job)
+        assert [await store.get_held(hands[fence]) for fence in (5, 9)] == [{}, {job.id: 9}]
+        assert await store_bench.settle(outcome(Held(job, 5, 1), Fate.FAILED)) == [job.id]
+        assert await store_bench.settle(outcome(Held(job, 9, 1), Fate.FAILED)) == []
 
 
 async def test_an_early_hold_is_on_its_way_whatever_ids_say(store_bench: StoreBench) -> None:

@@ -96,6 +96,7 @@ async def test_who_was_asked_to_cancel_a_job_and_handed_it_over_is_not_asked_for
     owner, job = await bench.join(), await bench.push()
     held = await bench.claim_one(owner)
     await bench.cancel(job.id)
-    assert "asked" in keys(store)
+    assert "asked:one" in keys(store)
     await bench.settle(handed(held))
-    assert "asked" not in keys(store)
+    assert (await store.renew_sysid(owner, through=True)).cancels == []
+    assert "asked:one" not in keys(store)

@@ -195,9 +195,8 @@ MISTAKES: dict[str, Mistake] = {
         "what comes before its job is not remembered",
         in_scripts("  function note(one)\n", "  function note(one)\n  do return false end\n"),
         in_scripts(
-            "    Change.note_cancel(id, to)\n    local sysid, fence = Holder.holder(id)\n",
-            "    if redis.call('HEXISTS', K.jobs, id) == 0 then return 0 end\n"
-            "    local sysid, fence = Holder.holder(id)\n",
+            "    Change.note_cancel(id, to)\n    local hold = in_hand[id]\n",
+            "    if redis.call('HEXISTS', K.jobs, id) == 0 then return 0 end\n    local hold = in_hand[id]\n",
         ),
     ),
     "overwrite-notes": mistake(

@@ -71,7 +71,7 @@ LENT: dict[str, Mistake] = {
         "again",
         "an old hand-over that is told again hides how a later claim ended",
         in_scripts(
-            "return hold.fence == one.fence or hold.sysid == Holder.WORKERS", "return hold.fence == one.fence or false"
+            "return hold.fence == one.fence or hold.sysid == About.WORKERS", "return hold.fence == one.fence or false"
         ),
         lends=True,
     ),
@@ -80,7 +80,10 @@ LENT: dict[str, Mistake] = {
         43,
         "unrun",
         "what a worker reports counts for the content that is there when it does",
-        in_scripts("return generation and '0:' .. generation", "return redis.call('HGET', K.generation, id)"),
+        in_scripts(
+            "is_workers and Leases.generation_of(hold) or not is_workers and generations[position] or false",
+            "generations[position] or false",
+        ),
         lends=True,
         changes=True,
     ),
@@ -89,7 +92,7 @@ LENT: dict[str, Mistake] = {
         56,
         "lost",
         "a hand-over of a daemon that died before the store knew of it counts as an attempt",
-        in_scripts("(not is_again and hold", "(hold"),
+        in_scripts("(not is_again and before", "(before"),
         (faults_module, "POINTS", _before_the_store_knows),
         lends=True,
         dense=2,

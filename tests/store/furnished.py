@@ -167,6 +167,7 @@ class Furnished:
         return {
             "ready": KEYS.ready("mail"),
             "held": KEYS.held("one"),
+            "asked": f"{KEYS['asked']}:one",
             "beats": f"{KEYS['beats']}:10",
             "backlog": f"{KEYS['backlog']}:mail",
             "page": page.decode(),

@@ -36,6 +36,10 @@ class Found:
         self.over = self.ids("ended") | self.ids("dead")
         self.here = self.ids("jobs")
         self.held = self.ids("held")
+        told = {job_id: (b" " + record).partition(b" q")[::2] for job_id, record in self.rows("about").items()}
+        self.early = {job_id for job_id, (hold, _) in told.items() if hold.endswith(b" ?")}
+        self.counted = {job_id for job_id, (_, queue) in told.items() if queue}
+        self.gone_on = {job_id for job_id, (hold, _) in told.items() if not hold}
         self.waits = self.ids("ready") | self.ids("page") | self.ids("later") | ids_of(self.ids("loose"))
         self.queues = self.of("ready").keys() | self.of("backlog").keys() | self.of("loose").keys()
         self.noted = {letter: set[bytes]() for letter in LETTERS}
@@ -119,18 +123,17 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "later": (LIVING, lambda of: of.ids("later") - of.here | of.ids("later") & of.over),
     "expiring": (LIVING, lambda of: of.ids("expiring") - of.here | of.ids("expiring") & of.over),
     "aged": (LIVING, lambda of: _of_daemons(of.ids("aged"), b"@", of, of.ids("aged"))),  # others go by chance
-    "held": (LIVING, lambda of: of.held - of.here - of.ids("early") | of.held & of.over),
-    "asked": (LIVING, lambda of: of.ids("asked") - of.held),
+    "held": (LIVING, lambda of: of.held ^ of.rows("about").keys() - of.gone_on - {b"?"}),
+    "about": (LIVING, lambda of: of.held - of.here - of.early | of.held & of.over | of.early & of.here),
+    "asked": (SEAT, lambda of: of.of("asked").keys() - of.ids("members")),  # a renewal drops those that left
     "leases": (
         LIVING,
         lambda of: _marked(
-            of.ids("leases") - {b"silences"}, plain=of.fences | of.ids("beats"), p=of.held | of.ids("ended"), g=of.held
+            of.ids("leases") - {b"silences"}, plain=of.fences | of.ids("beats"), p=of.held | of.ids("ended")
         ),
     ),
     "beats": (LIVING, lambda of: of.ids("beats") - of.rows("leases").keys()),
-    "early": (LIVING, lambda of: of.ids("early") - of.held),
-    "busy": (LIMIT, lambda of: of.ids("busy") - of.ids("limited")),
-    "limited": (LIMIT, lambda of: of.ids("limited") - of.ids("busy")),
+    "busy": (LIMIT, lambda of: of.ids("busy") ^ of.counted),
     "tries": (HERE, lambda of: of.ids("tries") - of.here - of.note(b"sdcr")),
     "outcome": (HERE, lambda of: _ends(of, "outcome")),
     "result": (HERE, lambda of: _ends(of, "result") | of.ids("result") ^ of.ids("results")),
@@ -156,7 +159,6 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
             plain=of.here | of.note(b"o"),
             c=of.here | of.note(b"c"),
             e=of.here | of.note(b"n") | {row.split(b" ")[1] for row in of.rows("names").values()},
-            h=of.held | of.here | of.note(b"sdcro"),
         ),
     ),
     "deaths": (HERE, lambda of: _of_daemons(of.ids("deaths"), b"@#", of, of.here)),

@@ -76,9 +76,16 @@ def check_places(client: Any, keys: Keys) -> None:
     lists += [client.zrange(keys.held(sysid), 0, -1) for sysid in _ends(client, keys, "held")]
     lists += [[job_id for job_id, _ in jobs] for jobs in ready.values()]
     lie = [job_id for ids in lists for job_id in ids]
-    early = client.hgetall(keys["early"])
+    about = {job_id: (b" " + row).partition(b" q")[0] for job_id, row in client.hgetall(keys["about"]).items()}
+    early = {job_id for job_id, record in about.items() if record.endswith(b" ?")}
+    assert int(about.pop(b"?", b"0")) == len(early)
     assert sorted(lie) == sorted([*client.hkeys(keys["jobs"]), *early])
-    assert all(client.zscore(keys.held(sysid.decode()), job_id) for job_id, sysid in early.items())
+    hands = {
+        job_id: b" f%d o%s" % (fence, sysid.encode())
+        for sysid in _ends(client, keys, "held")
+        for job_id, fence in client.zrange(keys.held(sysid), 0, -1, withscores=True)
+    }
+    assert hands == {job_id: b" ".join(record.split(b" ")[:3]) for job_id, record in about.items() if record}
     best = {jobtype.encode(): min(priority for _, priority in jobs) for jobtype, jobs in ready.items()}
     assert dict(client.zrange(keys["types"], 0, -1, withscores=True)) == best
     first: dict[tuple[str, float], bytes] = {}

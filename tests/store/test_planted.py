@@ -179,6 +179,7 @@ async def test_every_key_holds_something(here: Furnished) -> None:
     assert {
         "ready",
         "held",
+        "asked",
         "backlog",
         "page",
         "beats",

@@ -8,10 +8,18 @@ register('apply_cancels', {'allow-oom'}, function()
   local field, from, to = ARGV[2], ARGV[3], ARGV[4]
   local FIRST = 5
 
-  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'life', 'generation', 'asked', 'early', 'fence')
-  Holder.expect_held_keys()
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'life', 'generation', 'about', 'fence')
   if not Position.at_position(field, from, to) then
     return false
+  end
+
+  local ids = {}
+  for at = FIRST, #ARGV do
+    ids[at - FIRST + 1] = ARGV[at]:match('^[^@]*')
+  end
+  local in_hand = About.holds(ids)
+  for sysid in pairs(call.owners) do
+    expect_kind(K.asked .. sysid, 'asked')
   end
 
   -- As it was pushed: without the queue that `header` adds.
@@ -25,12 +33,12 @@ register('apply_cancels', {'allow-oom'}, function()
       return
     end
     Change.note_cancel(id, to)
-    local sysid, fence = Holder.holder(id)
-    if not row or sysid then
+    local hold = in_hand[id]
+    if not row or hold then
       redis.call('ZADD', K.tomb, now_ms, 'c' .. id)
       -- A worker is told when it asks. What is in the hand may be of a later content, whose change comes yet.
-      if sysid and sysid ~= Holder.WORKERS and Change.content_in_hand(id, {fence = fence}) <= to then
-        redis.call('HSET', K.asked, id, sysid)
+      if hold and hold.sysid ~= About.WORKERS and tonumber(hold.generation or 0) <= to then
+        redis.call('ZADD', K.asked .. hold.sysid, digits(hold.fence), id)
       end
       return
     elseif Move.has_ended(id) then

@@ -13,8 +13,7 @@ register('apply_changes', {'allow-oom'}, function()
   local FIRST, GROUP, FIELDS = 6, 7, 6
 
   Results.expect()
-  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'life', 'fence')
-  Holder.expect_held_keys()
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'about', 'names', 'generation', 'life', 'fence')
   if not Position.at_position(field, from, to) then
     return 0
   end
@@ -55,6 +54,7 @@ register('apply_changes', {'allow-oom'}, function()
   for _, one in ipairs(left) do
     added = added + Exchange.apply_change(one, now_ms, history_max)
   end
+  About.write()
   Stands.count_watched()
   Counts.write_counts(now_ms)
   redis.call('HSET', K.applied, field, to)

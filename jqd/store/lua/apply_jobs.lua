@@ -12,11 +12,8 @@ register('apply_jobs', {}, function()
   local COPIES, FIRST, COPY, GROUP, FIELDS = 7, 8, 3, 5, 2
 
   Results.expect()
-  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'life')
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'about', 'names', 'generation', 'life')
   local copy_count = number(ARGV[COPIES], 'copies')
-  if call.has_early then
-    Holder.expect_held_keys()
-  end
   if not Position.at_position(field, from, to) then
     return 0
   end
@@ -73,16 +70,11 @@ register('apply_jobs', {}, function()
   -- Whether a daemon said before the job came that it holds it, and still does. The date of an earlier retry does not count
   -- then; a cancel that was asked for meanwhile stays noted.
   local function meet_hold(group, id)
-    local sysid = Early.early_holder(id)
-    if not sysid then
+    local hold = call.early > 0 and About.hold(id)
+    if not hold then
       return false
     end
-    redis.call('HDEL', K.early, id)
-    local fence = tonumber(redis.call('ZSCORE', held_key(sysid), id) or nil)
-    if not fence then
-      return false
-    end
-    Parked.take_hold(group.jobtype, id, fence)
+    About.come(id, hold, Parked.take_hold(group.jobtype, id, hold.fence))
     redis.call('ZREM', K.tomb, 'r' .. id, 'o' .. id)
     return true
   end
@@ -133,7 +125,7 @@ register('apply_jobs', {}, function()
   Heads.gather()
   for _, group in ipairs(groups) do
     local ready, later, new = {}, {}, {waiting = {}, scheduled = {}, blocked = {}}
-    local is_plain = not call.has_early and not has_notes and group.eligible_at_ms <= now_ms  -- as nearly all are
+    local is_plain = call.early == 0 and not has_notes and group.eligible_at_ms <= now_ms  -- as nearly all are
     if is_plain then
       new.waiting = ready
     end
@@ -190,6 +182,7 @@ register('apply_jobs', {}, function()
   if last_id ~= '' and last_id > (redis.call('HGET', K.applied, last_field) or '') then
     redis.call('HSET', K.applied, last_field, last_id)
   end
+  About.write()
   Stands.count_watched()
   Counts.write_counts(now_ms)
   redis.call('HSET', K.applied, field, to)

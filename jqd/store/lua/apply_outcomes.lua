@@ -12,9 +12,8 @@ register('apply_outcomes', {'allow-oom'}, function()
   local field, to = ARGV[2], ARGV[4]
   local history_max = number(ARGV[6], 'history_max')
 
-  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'life', 'generation', 'asked', 'leases', 'logs', 'logged')
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'about', 'life', 'generation', 'leases', 'logs', 'logged')
   Results.expect()
-  Holder.expect_held_keys()
   if not Position.at_position(field, ARGV[3], to) then
     return false
   end
@@ -22,16 +21,16 @@ register('apply_outcomes', {'allow-oom'}, function()
   do
     local entrusts
     outcomes, ids, groups, entrusts = Outcomes.read_outcomes(8)
-    in_hand, twice = Holder.holders(ids)
-    if entrusts or call.sysids[#call.sysids] == Holder.WORKERS then
+    in_hand, twice = About.holds(ids)
+    if entrusts or call.owners[About.WORKERS] then
       Leases.expect_leases()
-      expect_kind(held_key(Holder.WORKERS), 'held')
+      expect_kind(held_key(About.WORKERS), 'held')
       for _, one in ipairs(outcomes) do
         local hold = in_hand[one.id]
         if one.fate == Outcomes.ENTRUSTED then
           Leases.expect_beats(one.silence)
           Leases.expect_lease(one.fence)
-        elseif hold and hold.sysid == Holder.WORKERS then
+        elseif hold and hold.sysid == About.WORKERS then
           Leases.expect_lease(hold.fence)
         end
       end
@@ -49,7 +48,7 @@ register('apply_outcomes', {'allow-oom'}, function()
     local ended, dead, packed, cleared, waits = {}, {}, {}, {}, {}
 
     function write_collected()
-      Hands.write_hands()
+      About.write()
       local adds = {
         {'ZADD', K.ended, ended}, {'ZADD', K.dead, dead}, {'HSET', K.outcome, packed}, {'ZREM', K.tomb, cleared}, {'ZADD', K.outbox, waits},
       }
@@ -80,7 +79,7 @@ register('apply_outcomes', {'allow-oom'}, function()
       return has_notes and one.fate ~= Outcomes.SUCCEEDED and redis.call('ZSCORE', K.tomb, 'c' .. one.id) and Change.cancelled_to(one.id) >= tonumber(one.generation or 0)
     end
 
-    function finish(one, sysid)
+    function finish(one, hold)
       local id, cancelled = one.id, asked(one)
       if one.is_plain and cancelled then
         Counts.moved(one.jobtype, 'running', 'cancelled', id)
@@ -95,13 +94,13 @@ register('apply_outcomes', {'allow-oom'}, function()
       if has_notes then
         cleared[#cleared + 1] = 'c' .. id
       end
-      if sysid then
-        Hands.leave(id, sysid)
+      if hold then
+        About.leave(id, hold)
       end
       over[id] = not one.is_plain or nil
     end
 
-    function retry(one, sysid)
+    function retry(one, hold)
       local failures, how = Tries.add_try(one.id, one.attempt, one.packed, history_max), 'cancelled'
       Logs.keep(one)
       if asked(one) then
@@ -127,7 +126,7 @@ register('apply_outcomes', {'allow-oom'}, function()
       if one.is_plain then
         Counts.moved(one.jobtype, 'running', how, one.id)
       end
-      redis.call('ZREM', held_key(sysid), one.id)
+      About.leave(one.id, hold)
     end
   end
 
@@ -184,8 +183,8 @@ register('apply_outcomes', {'allow-oom'}, function()
     end
 
     -- A success of an attempt that is no longer the present one (the job did run), or any end of a forgotten claim, of a job that has not ended.
-    function finish_late(one, sysid)
-      finish(one, sysid)
+    function finish_late(one, hold)
+      finish(one, hold)
       write_collected()
       Hands.stop_waiting(one.id)
     end
@@ -202,11 +201,9 @@ register('apply_outcomes', {'allow-oom'}, function()
     end
 
     -- Of a job that is in a hand and has not come yet: the note takes it out of that hand.
-    function note_early(one, sysid)
-      local new = note(one)
-      redis.call('ZREM', held_key(sysid), one.id)
-      Early.drop_early(one.id)
-      return new
+    function note_early(one, hold)
+      About.leave(one.id, hold)
+      return note(one)
     end
   end
 
@@ -215,21 +212,16 @@ register('apply_outcomes', {'allow-oom'}, function()
   local counts
   do
     -- Which content is in that hand: its generation, 0 where nobody said.
-    local function in_hand_of(id, hold)
-      if hold and hold.sysid == Holder.WORKERS then
-        return tonumber((Leases.lent_generation(id) or ''):match(':(%d+)') or nil) or 0
-      end
-      return Change.content_in_hand(id, hold)
-    end
+    local function in_hand_of(hold) return tonumber(hold and hold.generation or 0) end
 
     function counts(one, hold)
-      if one.fate == Outcomes.SUCCEEDED and in_hand_of(one.id, hold) <= one.meant then
+      if one.fate == Outcomes.SUCCEEDED and in_hand_of(hold) <= one.meant then
         return true
       end
       local is_behind = hold and hold.fence > one.fence
       if is_forgotten(one.fence) and not is_behind then
         return true
-      elseif one.fate ~= Outcomes.RETRY or in_hand_of(one.id, hold) > one.meant then
+      elseif one.fate ~= Outcomes.RETRY or in_hand_of(hold) > one.meant then
         return false
       end
       -- Or the store went back to the time of that claim, and was told of a later one before: then it has forgotten what came of this one.
@@ -240,7 +232,7 @@ register('apply_outcomes', {'allow-oom'}, function()
   -- Whether the outcome is of what lies in that hand, or of a later claim: the store was told again of an earlier one, which its worker
   -- had given back, and the later one it has forgotten.
   local function is_of(one, hold)
-    return hold.fence == one.fence or hold.sysid == Holder.WORKERS and hold.fence < one.fence and is_forgotten(one.fence)
+    return hold.fence == one.fence or hold.sysid == About.WORKERS and hold.fence < one.fence and is_forgotten(one.fence)
   end
 
   -- Nearly all outcomes are of jobs in hand that are as they were when they were claimed: nothing has changed them, or the last that did is what ran,
@@ -250,7 +242,7 @@ register('apply_outcomes', {'allow-oom'}, function()
     for at, one in ipairs(outcomes) do
       local hold = in_hand[one.id]
       one.date_ms = is_earlier(one.fence) and Change.ended_at(one.kept, now_ms) or now_ms  -- of an earlier life: it may have been told before
-      local is_its = hold and hold.fence == one.fence and not twice[one.id] and not (call.has_early and Early.early_holder(one.id))
+      local is_its = hold and hold.fence == one.fence and not twice[one.id] and not hold.is_early
       local is_known = not revised[at] or one.generation and revised[at] == one.generation .. ':' .. one.generation
       one.is_plain = is_its and is_known and one.jobtype ~= ''
       if not one.is_plain and not (is_its and one.fate == Outcomes.ENTRUSTED) then
@@ -268,20 +260,17 @@ register('apply_outcomes', {'allow-oom'}, function()
     end
   end
 
-  -- Jobs that an earlier attempt ended while a later one has them in its hand: id → fence of that. It goes on, and counts as one of those at once
+  -- Jobs that an earlier attempt ended while a later one has them in its hand: id → that hold. It goes on, and counts as one of those at once
   -- that a constraint allows until its own outcome comes, or a recount finds that nobody speaks of it.
   local goes_on = {}
   local met = {}  -- outcomes of what workers hold: fence → whether it was of that lease
   for at, one in ipairs(outcomes) do
     local hold = in_hand[one.id]
     one.place = at - 1
-    if hold and hold.sysid == Holder.WORKERS and one.fate ~= Outcomes.ENTRUSTED then
+    if hold and hold.sysid == About.WORKERS and one.fate ~= Outcomes.ENTRUSTED then
       met[hold.fence] = met[hold.fence] or hold.fence == one.fence
     end
-    if #call.lent > 0 and one.fate ~= Outcomes.ENTRUSTED then
-      write_collected()  -- in whose hand jobs are counts below
-    end
-    if goes_on[one.id] == one.fence then
+    if goes_on[one.id] and goes_on[one.id].fence == one.fence then
       goes_on[one.id] = nil
     end
     if over[one.id] and one.fate ~= Outcomes.RETRY then
@@ -294,7 +283,7 @@ register('apply_outcomes', {'allow-oom'}, function()
       else
         table.insert(stale, one.place)
       end
-    elseif hold and Early.early_holder(one.id) then
+    elseif hold and hold.is_early then
       local is_its = is_of(one, hold)
       if not is_its and not counts(one, hold) then
         too_late(one)
@@ -302,7 +291,7 @@ register('apply_outcomes', {'allow-oom'}, function()
         note_try(one)
       else
         in_hand[one.id] = nil
-        if not note_early(one, hold.sysid) then
+        if not note_early(one, hold) then
           too_late(one)
         end
       end
@@ -310,12 +299,12 @@ register('apply_outcomes', {'allow-oom'}, function()
       if call.has_changes and not one.is_plain and Change.began(one.id) > one.meant then
         -- The content was exchanged while the job ran: the outcome of the older one does not count, and the new one waits.
         Back.put_back(one.id, redis.call('HGET', K.jobs, one.id), now_ms, 'running', hold.fence)
-        redis.call('ZREM', held_key(hold.sysid), one.id)
+        About.leave(one.id, hold)
         too_late(one)
       elseif one.fate == Outcomes.RETRY then
-        retry(one, hold.sysid)
+        retry(one, hold)
       else
-        finish(one, hold.sysid)
+        finish(one, hold)
       end
       in_hand[one.id] = nil
     elseif not hold and not over[one.id] and redis.call('HEXISTS', K.jobs, one.id) == 0 then
@@ -324,8 +313,8 @@ register('apply_outcomes', {'allow-oom'}, function()
       end
     elseif not over[one.id] and not Move.has_ended(one.id) and counts(one, hold) and Change.began(one.id) <= one.meant then
       if one.fate ~= Outcomes.RETRY then
-        finish_late(one, hold and hold.sysid)
-        goes_on[one.id] = hold and hold.fence > one.fence and hold.fence or nil
+        finish_late(one, hold)
+        goes_on[one.id] = hold and hold.fence > one.fence and hold or nil
         in_hand[one.id] = nil
       else
         note_try(one)
@@ -346,28 +335,15 @@ register('apply_outcomes', {'allow-oom'}, function()
     Leases.tidy_lease(fence, lives and now_us or nil)
   end
   Logs.trim()
-  do
-    local has_lent, has_asked = redis.call('EXISTS', K.leases) == 1, #ids > 0 and redis.call('EXISTS', K.asked) == 1
-    if has_lent or has_asked or Queues.some() then
-      local gone, free, unasked = {}, {}, {}
-      for _, id in ipairs(ids) do
-        if not in_hand[id] then
-          gone[#gone + 1] = id
-          free[#free + 1] = not goes_on[id] and id or nil
-        end
-        if not in_hand[id] or in_hand[id].sysid == Holder.WORKERS then
-          unasked[#unasked + 1] = id
-        end
-      end
-      if has_lent then
-        Leases.forget_lent(gone)
-      end
-      if has_asked and #unasked > 0 then
-        redis.call('HDEL', K.asked, unpack(unasked))  -- a daemon that has another attempt in hand is still to be told of a cancel
-      end
-      Parked.left(free, now_us)
+  if redis.call('EXISTS', K.leases) == 1 then
+    local gone = {}
+    for _, id in ipairs(ids) do
+      gone[#gone + 1] = not in_hand[id] and id or nil
     end
+    Move.forget_progress(gone)
   end
+  About.free_counted(in_hand)
+  Parked.left(now_us, goes_on)
   Stands.count_watched()
   for _, group in ipairs(groups) do
     if group.pieces then

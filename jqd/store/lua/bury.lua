@@ -8,9 +8,8 @@ register('bury', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local FIRST, FIELDS, TYPES_MAX = 2, 4, 10000
 
-  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'early', 'life')
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'about', 'life')
   Leases.expect_leases()
-  Holder.expect_held_keys()
 
   -- Where a job waits whose own row does not say so: queue, priority; nil where it is loose or limited, which a claim finds.
   local function waits_in(id)
@@ -34,12 +33,12 @@ register('bury', {'allow-oom'}, function()
   local found = {}
   for at = FIRST, #ARGV, FIELDS do
     local id, seen, jobtype = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-    local sysid, fence = Holder.holder(id)
+    local hold = About.hold(id)
     local row = redis.call('HGET', K.jobs, id)
     local known = Move.header(row or '') or jobtype
-    local one = {id = id, row = row, outcome = ARGV[at + 3], sysid = sysid, fence = fence, jobtype = known, how = 'running'}
+    local one = {id = id, row = row, outcome = ARGV[at + 3], hold = hold, jobtype = known, how = 'running'}
     one.queue = jobtype ~= '' and jobtype or known
-    if not sysid then
+    if not hold then
       local is_later = redis.call('ZSCORE', K.later, id)
       one.how = Counts.waits(id, is_later and Counts.date_stands(is_later) or 'waiting')
       if not is_later then
@@ -47,7 +46,7 @@ register('bury', {'allow-oom'}, function()
       end
     end
     local is_same = not row or row == seen or Move.header_of(row) == seen
-    if is_same and one.queue and not Early.early_holder(id) then
+    if is_same and one.queue and not (hold and hold.is_early) then
       found[#found + 1] = one
     end
   end
@@ -65,17 +64,18 @@ register('bury', {'allow-oom'}, function()
       Counts.moved(one.jobtype, one.how, 'failed', id, one.queue)
       buried[#buried + 1] = id
     end
-    if one.sysid then
-      redis.call('ZREM', held_key(one.sysid), id)
+    if one.hold then
+      About.leave(id, one.hold)
       gone[#gone + 1] = id
-      lent[#lent + 1] = one.sysid == Holder.WORKERS and one.fence or nil
+      lent[#lent + 1] = one.hold.sysid == About.WORKERS and one.hold.fence or nil
     end
   end
+  About.write()
   for _, fence in ipairs(lent) do
     Leases.tidy_lease(fence, now_us)
   end
-  Leases.forget_lent(gone)
-  Parked.left(gone, now_us)
+  Move.forget_progress(gone)
+  Parked.left(now_us)
   Counts.write_counts(now_ms)
   return buried
 end)

@@ -12,9 +12,8 @@ register('find_silent', {'allow-oom'}, function()
   local limit = number(ARGV[3], 'limit')
   local FIRST, FIELDS = 4, 2
 
-  expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'early', 'tries', 'generation', 'life')
+  expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'about', 'tries', 'generation', 'life')
   Leases.expect_leases()
-  Holder.expect_held_keys()
   Life.expect_life(ARGV[2])
   if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
     fail('JQD_ARGUMENT', 'marks')
@@ -29,25 +28,26 @@ register('find_silent', {'allow-oom'}, function()
   local told_of, given_back, found = 0, 0, {}
 
   local function give_back(ids, fence)
+    local holds = About.holds(ids)
     for _, id in ipairs(ids) do
       local row = redis.call('HGET', K.jobs, id)
       Back.note_begun(id, row, fence)
       Back.return_job(id, row, now_ms, 'running', fence)
-      redis.call('ZREM', held_key(Holder.WORKERS), id)
-      Early.drop_early(id)
+      About.leave(id, holds[id] or About.of(fence, About.WORKERS))
     end
+    About.write()
     given_back = given_back + #ids
-    Leases.forget_lent(ids)
-    Parked.left(ids, now_us)
+    Move.forget_progress(ids)
+    Parked.left(now_us)
   end
 
   -- Their rows, without what is not to be tried again: jobs that have not come, or cannot be read, are given back.
   local function rows_of(ids, fence)
-    local flat, unreadable = {}, {}
+    local flat, unreadable, holds = {}, {}, About.holds(ids)
     for _, id in ipairs(ids) do
       local row = redis.call('HGET', K.jobs, id)
       if row and Move.header(row) then
-        for _, value in ipairs({id, Move.header_of(row), redis.call('HGET', K.tries, id), Leases.lent_generation(id)}) do
+        for _, value in ipairs({id, Move.header_of(row), redis.call('HGET', K.tries, id), holds[id] and Leases.generation_of(holds[id])}) do
           table.insert(flat, value)
         end
       else

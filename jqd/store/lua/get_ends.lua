@@ -9,20 +9,22 @@
 register('get_ends', {'no-writes'}, function()
   local FIRST = 3
 
-  expect('jobs', 'ended', 'dead', 'outcome', 'generation', 'tomb', 'life', 'tries')
+  expect('jobs', 'ended', 'dead', 'outcome', 'generation', 'tomb', 'life', 'tries', 'about')
   Leases.expect_leases()
-  expect_kind(held_key(Holder.WORKERS), 'held')
   Life.expect_life(ARGV[2])
   local found, asked, gone, entrusted = {}, {}, {}, {}
 
-  local has_leases = redis.call('EXISTS', held_key(Holder.WORKERS)) == 1
+  local has_leases = redis.call('EXISTS', K.leases) == 1
   local function tell_lease(id)
-    local fence = tonumber(redis.call('ZSCORE', held_key(Holder.WORKERS), id) or nil)
-    local silence, _, worker = Leases.lease(fence or 0)
+    local hold = About.hold(id)
+    if not hold or hold.sysid ~= About.WORKERS then
+      return
+    end
+    local silence, _, worker = Leases.lease(hold.fence)
     local row = redis.call('HGET', K.jobs, id)
     if silence and silence ~= '0' and Move.header(row) then
       for _, value in ipairs({
-        id, digits(fence), silence, worker, Move.header_of(row), redis.call('HGET', K.tries, id) or '', Leases.lent_generation(id) or '',
+        id, digits(hold.fence), silence, worker, Move.header_of(row), redis.call('HGET', K.tries, id) or '', Leases.generation_of(hold) or '',
       }) do
         table.insert(entrusted, value)
       end

@@ -16,16 +16,16 @@ register('get_jobs', {'no-writes'}, function()
   local FIRST, FIELDS = 5, 2
   local BYTES_MAX = 2 * 1024 * 1024  -- read in one call: a millisecond or two
 
-  expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'early', 'life', 'generation', 'names', 'logs')
+  expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'about', 'life', 'generation', 'names', 'logs')
   Leases.expect_leases()
-  Holder.expect_held_keys()
   Life.expect_life(ARGV[2])
 
   local function place(id, row)
+    local hold = About.hold(id)
     if not row then
-      return Early.early_holder(id) and 'early' or redis.call('ZSCORE', K.tomb, 'p' .. id) and 'awaited' or 'unseen', '0', false
+      return hold and 'early' or redis.call('ZSCORE', K.tomb, 'p' .. id) and 'awaited' or 'unseen', '0', false
     elseif not brief and Change.awaits_newer(id, row) then
-      return 'awaited', '0', Holder.holder(id) or false
+      return 'awaited', '0', hold and hold.sysid or false
     end
     for _, name in ipairs({'ended', 'dead', 'later'}) do
       local score = redis.call('ZSCORE', K[name], id)
@@ -33,9 +33,8 @@ register('get_jobs', {'no-writes'}, function()
         return name, score, false
       end
     end
-    local sysid, fence = Holder.holder(id)
-    if sysid then
-      return 'held', string.format('%.0f', fence), sysid
+    if hold then
+      return 'held', digits(hold.fence), hold.sysid
     end
     local jobtype, priority = Move.header(row)
     if jobtype then
@@ -63,7 +62,7 @@ register('get_jobs', {'no-writes'}, function()
   local function view(id, last_field)
     local row, tries = weighed(redis.call('HGET', K.jobs, id)), weighed(redis.call('HGET', K.tries, id))
     local name, score, sysid = place(id, row)
-    local worker = sysid == Holder.WORKERS and (select(3, Leases.lease(tonumber(score))) or '')
+    local worker = sysid == About.WORKERS and (select(3, Leases.lease(tonumber(score))) or '')
     local kept = weighed(redis.call('HGET', K.outcome, id))
     local progress = (sysid or kept and kept:sub(1, 1) == Move.CANCELLED) and redis.call('HGET', K.leases, 'p' .. id)
     return {

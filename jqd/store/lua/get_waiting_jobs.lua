@@ -19,7 +19,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
   local identity, alone_ms, suspects, version = ARGV[9], number(ARGV[10], 'alone_ms'), ARGV[11], ARGV[12]
   local rules_at, ages = ARGV[13], ARGV[14]
 
-  expect('jobs', 'types', 'heads', 'tries', 'fence', 'members', 'life', 'deaths', 'generation')
+  expect('jobs', 'types', 'heads', 'tries', 'fence', 'members', 'life', 'deaths', 'generation', 'about')
   if ages ~= '' then
     expect('aged')
   end
@@ -121,7 +121,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
   local tries, generations = of(K.tries), of(K.generation)
   local fence = Members.next_fence(now_us)
   local claim = digits(fence)
-  local answer, holds, taken, filled, held_ids = {claim, more}, {}, {}, 2, 0
+  local answer, taken, filled = {claim, more}, {}, 2
   local first, again = {}, {}  -- that never failed, and that did
   for position, row in ipairs(rows) do
     local id = ids[position]
@@ -129,15 +129,13 @@ register('get_waiting_jobs', {'allow-oom'}, function()
     answer[filled + 3], answer[filled + 4] = tries[position] or false, generations[position] or false
     filled = filled + 4
     if row then
-      holds[held_ids + 1], holds[held_ids + 2] = claim, id
-      held_ids = held_ids + 2
       local its = Counts.have_failed(tries[position]) and again or first
       its[#its + 1] = id
     end
     taken[position] = id
   end
-  if #holds > 0 then
-    redis.call('ZADD', held, unpack(holds))
+  if #first + #again > 0 then
+    About.claim(sysid, fence, first, again)
     if alone and suspects == 'alone' then
       Deaths.alone_until(sysid, ids[1], now_ms + alone_ms)
     end

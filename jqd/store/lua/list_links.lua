@@ -15,8 +15,7 @@ register('list_links', {'no-writes'}, function()
   local LINKS = 4000  -- jobs, children and parents in one call: 2 ms, mostly for reading names of parents out of rows
   local A_LINK = 512  -- bytes of rows that cost as much
 
-  expect('jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'life', 'generation', 'names', 'members')
-  Holder.expect_held_keys()
+  expect('jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'life', 'generation', 'names', 'members', 'about')
   Life.expect_life(identity)
 
   local met, found, links = {}, {}, 0

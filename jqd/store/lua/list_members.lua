@@ -4,6 +4,6 @@
 -- Errors   JQD_WRONG_TYPE
 -- Cost     O(members)
 register('list_members', {'no-writes'}, function()
-  Holder.expect_held_keys()
-  return call.sysids
+  expect('members')
+  return About.hands()
 end)

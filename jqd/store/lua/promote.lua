@@ -10,7 +10,7 @@ register('promote', {'allow-oom'}, function()
 
   expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'life')
   if Queues.some() then
-    Holder.expect_held_keys()
+    expect('about')
   end
   local RETRIES = 5000  -- whose dates are mended at once, the next ones first: some 10 ms
   local BACK_MS, SEEN_MS = 1000, 500  -- a clock that is slewed goes back by less; how often the time is noted
@@ -68,10 +68,13 @@ register('promote', {'allow-oom'}, function()
   local function recount(bucket)
     local key = K.busy .. bucket
     local ids = redis.call('ZRANGE', key, 0, Limits.MANY * 10 - 1)
-    local in_hand = Holder.holders(ids)
+    local in_hand = About.look(ids)
     for _, id in ipairs(ids) do
       if not in_hand[id] then
         redis.call('ZREM', key, id)
+        if call.counted[id] then
+          redis.call('HDEL', K.about, id)
+        end
       end
     end
   end

@@ -13,7 +13,7 @@ register('purge', {'allow-oom'}, function()
   local SPARE = 16  -- large results; the server takes 0.1 ms to let go of 16 MiB
 
   Delete.expect_deletable()
-  expect('early', 'life', 'members', 'outbox', 'shelves', 'watched', 'groups', 'limits', 'spent')
+  expect('about', 'life', 'members', 'outbox', 'shelves', 'watched', 'groups', 'limits', 'spent')
 
   local function due(key, before_ms)
     return redis.call('ZRANGE', key, '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, limit)
@@ -79,7 +79,7 @@ register('purge', {'allow-oom'}, function()
         Change.forget_end(note)
         redis.call('ZREM', K.tomb, note)
         dropped = dropped + 1
-      elseif redis.call('HEXISTS', K.jobs, id) == 1 or Early.early_holder(id) then
+      elseif redis.call('HEXISTS', K.jobs, id) == 1 or About.hold(id) then
         -- The cancel of a job that is still in a hand: long work keeps its note.
         redis.call('ZADD', K.tomb, now_ms, note)
       else

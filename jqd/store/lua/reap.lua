@@ -18,7 +18,7 @@ register('reap', {'allow-oom'}, function()
   Members.set_member(sysid, counter, 0, '')
   local moved = Giveback.give_back(sysid, '+inf', limit, bytes_max, now_ms, crash_limit)
   if moved == 0 then
-    redis.call('HDEL', K.members, sysid)
+    Giveback.free_seat(sysid)
   end
   return moved
 end)

@@ -10,8 +10,7 @@ register('reassert', {'allow-oom'}, function()
   local identity = ARGV[4]
   local FIRST, FIELDS = 5, 3
 
-  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'tomb', 'early', 'life', 'generation')
-  Holder.expect_held_keys()
+  expect('members', 'jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'tomb', 'about', 'life', 'generation')
   Leases.expect_leases()
   Life.expect_life(identity)
   Members.own(sysid, epoch)
@@ -25,59 +24,50 @@ register('reassert', {'allow-oom'}, function()
     table.insert(generations, number(ARGV[at + 2], 'generation'))
   end
 
-  local in_hand = Holder.holders(ids)
-  local lost, taken = {}, {}
+  local in_hand, lost, taken = About.holds(ids), {}, {}
 
   -- Whether a job that no daemon holds may still be held. A job whose row cannot be read may not: it cannot be run.
-  local function is_free(id)
-    if redis.call('HEXISTS', K.jobs, id) == 1 then
-      return not Move.has_ended(id) and Move.header(redis.call('HGET', K.jobs, id)) ~= nil
+  local function is_free(id, row)
+    if row then
+      return not Move.has_ended(id) and Move.header(row) ~= nil
     end
     local notes = redis.call('ZMSCORE', K.tomb, 's' .. id, 'd' .. id)
     return not (notes[1] or notes[2])
   end
 
-  -- Removes a job that was taken into the hand from where it waited. A job that has not come yet is noted, and comes here.
-  local function leave_places(id, fence)
-    local row = redis.call('HGET', K.jobs, id)
-    if not row then
-      redis.call('HSET', K.early, id, sysid)
-      return
-    end
+  -- Removes a job that was taken into the hand from where it waited. Returns its queue, where that is limited.
+  local function leave_places(id, row, fence)
     local jobtype, priority = Move.header(row)
     local was_later = redis.call('ZSCORE', K.later, id)
     redis.call('ZREM', K.later, id)
     if not was_later then
       Pages.drop_waiting(jobtype, priority, id)
     end
-    Parked.take_hold(jobtype, id, fence)
     Counts.moved(jobtype, Counts.waits(id, was_later and Counts.date_stands(was_later) or 'waiting'), 'running', id)
+    return Parked.take_hold(jobtype, id, fence)
   end
 
   for position, id in ipairs(ids) do
-    local fence, hold = fences[position], in_hand[id]
-    -- A journal told of an earlier claim that was handed over, and not that the worker gave the job back: the later claim has it.
-    local outdated = hold and hold.sysid == Holder.WORKERS and hold.fence < fence
-    if hold and hold.sysid ~= sysid and not outdated or not hold and not is_free(id) then
-      table.insert(lost, id)
-    else
-      redis.call('ZADD', held_key(sysid), digits(fence), id)
-      if generations[position] > Change.began(id) then
-        -- A success of an older content may come before the change that exchanged it: it must not end this one.
-        redis.call('HSET', K.generation, 'h' .. id, digits(fence) .. ':' .. digits(generations[position]))
-      end
-      if not hold then
-        leave_places(id, fence)
-      elseif outdated then
-        redis.call('ZREM', held_key(Holder.WORKERS), id)
+    local fence, hold, generation = fences[position], in_hand[id], generations[position]
+    local row = not hold and redis.call('HGET', K.jobs, id)
+    -- A success of an older content may come before the change that exchanged it: it must not end this one.
+    generation = generation > Change.began(id) and digits(generation) or nil
+    local is_early = hold and hold.is_early or not hold and not row
+    local told = About.of(fence, sysid, generation, is_early, hold and hold.queue)
+    if not hold and is_free(id, row) or hold and About.join(hold, told) == told then
+      if row then
+        told = About.of(fence, sysid, generation, false, leave_places(id, row, fence))
+      elseif hold and hold.sysid ~= sysid then
         taken[#taken + 1] = id
-        if redis.call('HEXISTS', K.early, id) == 1 then
-          redis.call('HSET', K.early, id, sysid)
-        end
       end
+      About.take(id, told, hold)
+      in_hand[id] = told
+    elseif not hold or hold.sysid ~= sysid or hold.fence ~= fence then
+      lost[#lost + 1] = id
     end
   end
-  Leases.forget_lent(taken)
+  About.write()
+  Move.forget_progress(taken)
   Counts.write_counts(now_ms)
   return lost
 end)

@@ -8,42 +8,33 @@ register('release_entrusted', {'allow-oom'}, function()
   local how = ARGV[3]
   local FIRST, FIELDS = 4, 2
 
-  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'early', 'life', 'generation')
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'about', 'life', 'generation')
   Leases.expect_leases()
-  Holder.expect_held_keys()
   Life.expect_life(ARGV[2])
   if how ~= 'unget' and how ~= 'unsent' then
     fail('JQD_ARGUMENT', 'how')
   end
-  if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
-    fail('JQD_ARGUMENT', 'claims')
+  local claims, given, touched = About.held_so(About.WORKERS, FIRST, FIELDS), {}, {}
+  for _, one in ipairs(claims) do
+    Leases.expect_lease(one.hold.fence)
   end
-  local claims = {}
-  for at = FIRST, #ARGV, FIELDS do
-    table.insert(claims, {ARGV[at], number(ARGV[at + 1], 'fence')})
-    Leases.expect_lease(claims[#claims][2])
-  end
-  local given, gone, touched = {}, {}, {}
-  for _, claim in ipairs(claims) do
-    local id, fence = unpack(claim)
-    if tonumber(redis.call('ZSCORE', held_key(Holder.WORKERS), id) or nil) == fence then
-      local row = redis.call('HGET', K.jobs, id)
-      if how ~= 'unsent' then
-        Back.note_begun(id, row, fence)
-      end
-      Back.return_job(id, row, now_ms, 'running', fence)
-      redis.call('ZREM', held_key(Holder.WORKERS), id)
-      Early.drop_early(id)
-      touched[fence] = true
-      table.insert(given, id)
-      table.insert(gone, id)
+  for _, one in ipairs(claims) do
+    local id, fence = one.id, one.hold.fence
+    local row = redis.call('HGET', K.jobs, id)
+    if how ~= 'unsent' then
+      Back.note_begun(id, row, fence)
     end
+    Back.return_job(id, row, now_ms, 'running', fence)
+    About.leave(id, one.hold)
+    touched[fence] = true
+    table.insert(given, id)
   end
+  About.write()
   for fence in pairs(touched) do
     Leases.tidy_lease(fence, now_us)
   end
-  Leases.forget_lent(gone)
-  Parked.left(gone, now_us)
+  Move.forget_progress(given)
+  Parked.left(now_us)
   Counts.write_counts(now_ms)
   return given
 end)

@@ -11,45 +11,39 @@ register('release_jobs', {'allow-oom'}, function()
   local FIRST, FIELDS = 6, 2
 
   local held = held_key(sysid)
-  expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later', 'tries', 'asked', 'leases', 'generation')
+  expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'about', 'later', 'tries', 'leases', 'generation')
   expect_kind(held, 'held')
   Members.own(sysid, epoch)
   if how ~= 'unget' and how ~= 'unsent' and how ~= 'retry' and how ~= 'archive' then
     fail('JQD_ARGUMENT', 'how')
   end
-  if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
-    fail('JQD_ARGUMENT', 'jobs')
-  end
 
-  local has_leases, released = redis.call('EXISTS', K.leases) == 1, {}
-  for at = FIRST, #ARGV, FIELDS do
-    local id, fence = ARGV[at], number(ARGV[at + 1], 'fence')
-    if tonumber(redis.call('ZSCORE', held, id) or nil) == fence then
-      local here = redis.call('HEXISTS', K.jobs, id) == 1 and not Move.has_ended(id)
-      if here and how == 'archive' then
-        Move.end_cancelled(id, now_ms)
-        Counts.moved(Move.header(redis.call('HGET', K.jobs, id)) or '', 'running', 'cancelled', id)
-      elseif here and how == 'retry' and delay_ms > 0 and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
-        local jobtype, _, eligible_at_ms = Move.header(redis.call('HGET', K.jobs, id))
-        redis.call('ZADD', K.later, math.max(now_ms + delay_ms, eligible_at_ms or 0), id)
-        Counts.moved(jobtype or '', 'running', Counts.waits(id, Counts.date_stands(eligible_at_ms or 0)), id)
-      else
-        local row = redis.call('HGET', K.jobs, id)
-        if how ~= 'unsent' then
-          Back.note_begun(id, row, fence)
-        end
-        Back.return_job(id, row, now_ms, 'running', fence)
+  local released, has_leases = {}, redis.call('EXISTS', K.leases) == 1
+  for _, one in ipairs(About.held_so(sysid, FIRST, FIELDS)) do
+    local id, fence = one.id, one.hold.fence
+    local here = redis.call('HEXISTS', K.jobs, id) == 1 and not Move.has_ended(id)
+    if here and how == 'archive' then
+      Move.end_cancelled(id, now_ms)
+      Counts.moved(Move.header(redis.call('HGET', K.jobs, id)) or '', 'running', 'cancelled', id)
+    elseif here and how == 'retry' and delay_ms > 0 and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
+      local jobtype, _, eligible_at_ms = Move.header(redis.call('HGET', K.jobs, id))
+      redis.call('ZADD', K.later, math.max(now_ms + delay_ms, eligible_at_ms or 0), id)
+      Counts.moved(jobtype or '', 'running', Counts.waits(id, Counts.date_stands(eligible_at_ms or 0)), id)
+    else
+      local row = redis.call('HGET', K.jobs, id)
+      if how ~= 'unsent' then
+        Back.note_begun(id, row, fence)
       end
-      redis.call('ZREM', held, id)
-      Early.drop_early(id)
-      redis.call('HDEL', K.asked, id)
-      released[#released + 1] = id
+      Back.return_job(id, row, now_ms, 'running', fence)
     end
+    About.leave(id, one.hold)
+    released[#released + 1] = id
   end
+  About.write()
   if has_leases then
     Move.forget_progress(released)
   end
-  Parked.left(released, now_us)
+  Parked.left(now_us)
   Counts.write_counts(now_ms)
   return #released
 end)

@@ -9,11 +9,12 @@ register('renew_sysid', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
   local identity, through, settle, answered = ARGV[4], ARGV[5] == '1', ARGV[6] == '1', ARGV[7] == '1'
-  local sent = sysid .. '!'  -- stands in the row from the first telling until an answer was heard
   local ASKED_MAX = 500  -- told at once; the next renewal tells the rest
 
-  expect('members', 'life', 'asked')
+  local key = K.asked .. sysid  -- under the fence that is to stop; below 0 from the first telling until an answer was heard
+  expect('members', 'life', 'about')
   expect_kind(held_key(sysid), 'held')
+  local is_asked = expect_kind(key, 'asked') == KINDS.asked
   -- Checked first: an owner that an emptied store does not know was not burnt.
   Life.expect_life(identity)
   Members.own(sysid, epoch)
@@ -25,20 +26,23 @@ register('renew_sysid', {'allow-oom'}, function()
   if settle and Members.all_through(identity) then
     Settled.note_settled(identity, now_ms)
   end
-  local asked = {}
-  if redis.call('EXISTS', K.asked) == 1 then
-    local rows = redis.call('HGETALL', K.asked)
-    for at = 1, #rows, 2 do
-      if answered and rows[at + 1] == sent then
-        redis.call('HDEL', K.asked, rows[at])
-      elseif (rows[at + 1] == sysid or rows[at + 1] == sent) and #asked < ASKED_MAX * 2 then
-        -- The answer may come when the job is here again under a later claim, which nobody asked to stop.
-        local fence = redis.call('ZSCORE', held_key(sysid), rows[at])
-        if fence then
-          asked[#asked + 1], asked[#asked + 2] = rows[at], fence
-        end
-        redis.call('HSET', K.asked, rows[at], sent)
-      end
+  local told = answered and is_asked and redis.call('ZRANGE', key, '-inf', '(0', 'BYSCORE', 'LIMIT', 0, ASKED_MAX) or {}
+  if #told > 0 then
+    redis.call('ZREM', key, unpack(told))
+  end
+  local rows, ids, asked = is_asked and redis.call('ZRANGE', key, 0, ASKED_MAX - 1, 'WITHSCORES') or {}, {}, {}
+  for at = 1, #rows, 2 do
+    ids[#ids + 1] = rows[at]
+  end
+  local holds = About.look(ids)
+  for at, id in ipairs(ids) do
+    -- The answer may come when the job is here again under a later claim, which nobody asked to stop.
+    local hold, fence = holds[id], math.abs(tonumber(rows[2 * at]))
+    if hold and hold.sysid == sysid and hold.fence == fence then
+      asked[#asked + 1], asked[#asked + 2] = id, digits(fence)
+      redis.call('ZADD', key, digits(-fence), id)
+    else
+      redis.call('ZREM', key, id)
     end
   end
   local settled = redis.call('HGET', K.life, 'settled') == identity

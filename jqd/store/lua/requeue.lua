@@ -9,39 +9,32 @@ register('requeue', {'allow-oom'}, function()
   local FIRST, FIELDS = 4, 4
 
   local held = held_key(sysid)
-  expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later', 'tries', 'asked', 'leases', 'keyed', 'parked', 'generation')
+  expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'about', 'later', 'tries', 'leases', 'keyed', 'parked', 'generation')
   expect_kind(held, 'held')
   Members.own(sysid, epoch)
-  if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
-    fail('JQD_ARGUMENT', 'jobs')
-  end
 
+  local claims, left = About.held_so(sysid, FIRST, FIELDS), {}
   for at = FIRST, #ARGV, FIELDS do
-    number(ARGV[at + 1], 'fence')
     local queue = Move.header(ARGV[at + 3]) or fail('JQD_ARGUMENT', 'header')
     expect_kind(ready_key(queue), 'ready')
     expect_kind(Queues.heads_key(queue), 'queues')
     expect_kind(Queues.loose_key(queue), 'loose')
   end
-  local left = {}
-  for at = FIRST, #ARGV, FIELDS do
-    local id, fence, before, after = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
-    if tonumber(redis.call('ZSCORE', held, id) or nil) == fence then
-      local row = redis.call('HGET', K.jobs, id)
-      local good, behind = pcall(cmsgpack.unpack_limit, row or '', 1, 0)
-      -- Another content that came meanwhile has a queue of its own.
-      if row and good and behind > 0 and row:sub(1, behind) == before then
-        row = after .. row:sub(behind + 1)
-        redis.call('HSET', K.jobs, id, row)
-      end
-      Back.return_job(id, row, now_ms, 'running', fence)
-      redis.call('ZREM', held, id)
-      Early.drop_early(id)
-      redis.call('HDEL', K.asked, id)
-      left[#left + 1] = id
+  for _, one in ipairs(claims) do
+    local id, before, after = one.id, ARGV[one.at + 2], ARGV[one.at + 3]
+    local row = redis.call('HGET', K.jobs, id)
+    local good, behind = pcall(cmsgpack.unpack_limit, row or '', 1, 0)
+    -- Another content that came meanwhile has a queue of its own.
+    if row and good and behind > 0 and row:sub(1, behind) == before then
+      row = after .. row:sub(behind + 1)
+      redis.call('HSET', K.jobs, id, row)
     end
+    Back.return_job(id, row, now_ms, 'running', one.hold.fence)
+    About.leave(id, one.hold)
+    left[#left + 1] = id
   end
-  Parked.left(left, now_us)
+  About.write()
+  Parked.left(now_us)
   Counts.write_counts(now_ms)
   return #left
 end)

@@ -14,7 +14,7 @@ register('reserve_names', {}, function()
   local FIRST, FIELDS = 4, 4
   local WORDS = 4000  -- of one command: `unpack` ends a function at some 8,000
 
-  expect('names', 'fence', 'life', 'tomb', 'members', 'generation', 'jobs', 'ended', 'dead', 'outcome', 'early')
+  expect('names', 'fence', 'life', 'tomb', 'members', 'generation', 'jobs', 'ended', 'dead', 'outcome', 'about')
   Life.expect_life(identity)
   Settled.expect_settled(identity)
   if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
@@ -24,7 +24,7 @@ register('reserve_names', {}, function()
   -- Whether what stands under a name is over, as `replace` asks: cancelled, also before it came, or ended in whatever way.
   local function is_over(id, revision, replace)
     if redis.call('HEXISTS', K.jobs, id) == 0 then
-      return Change.cancelled_to(id) >= revision and not Early.early_holder(id)
+      return Change.cancelled_to(id) >= revision and not About.hold(id)
     end
     local is_cancelled = (redis.call('HGET', K.outcome, id) or ''):sub(1, 1) == Move.CANCELLED
     return Change.changed(id) >= revision and Move.has_ended(id) and (replace == '3' or is_cancelled)

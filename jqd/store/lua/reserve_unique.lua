@@ -14,7 +14,6 @@ register('reserve_unique', {}, function()
   expect('unique', 'groups', 'linked', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'tomb', 'life', 'members')
   Life.expect_life(identity)
   Settled.expect_settled(identity)
-  Holder.expect_held_keys()
 
   -- Whether who was given the key has it still.
   local function lives(mark, id, given_ms, holds)

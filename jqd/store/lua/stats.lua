@@ -4,13 +4,12 @@
 -- Errors   JQD_WRONG_TYPE
 -- Cost     O(members)
 register('stats', {'no-writes'}, function()
-  expect('jobs', 'types', 'later', 'ended', 'dead', 'early', 'counts')
-  Holder.expect_held_keys()
+  expect('jobs', 'types', 'later', 'ended', 'dead', 'about', 'members', 'counts')
   local running = 0
-  for _, sysid in ipairs(call.sysids) do
+  for _, sysid in ipairs(About.hands()) do
     running = running + redis.call('ZCARD', held_key(sysid))
   end
-  running = math.max(0, running - redis.call('HLEN', K.early))  -- early jobs have not come yet, and count when they do
+  running = math.max(0, running - call.early)  -- early jobs have not come yet, and count when they do
   return {
     redis.call('HLEN', K.jobs), redis.call('ZCARD', K.later), running, redis.call('ZCARD', K.ended),
     redis.call('ZCARD', K.dead), redis.call('ZCARD', K.types), Counts.read(),

@@ -10,7 +10,6 @@ register('take_links', {'allow-oom'}, function()
   local limit, children_max, rest_ms = number(ARGV[3], 'limit'), number(ARGV[4], 'children_max'), number(ARGV[5], 'rest_ms')
 
   expect('links', 'linked', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'life', 'members', 'generation', 'names')
-  Holder.expect_held_keys()
   local is_whole = Settled.is_settled(identity)
   local rest_until_ms = now_ms + rest_ms
   local function is_blocked(id)

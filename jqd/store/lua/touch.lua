@@ -16,9 +16,8 @@ register('touch', {'allow-oom'}, function()
   local STANDS, LATE, OVER = 1, 2, 3
   local SHORT = 1024  -- bytes of a row: to find where its argument begins takes longer than to say it
 
-  expect('jobs', 'ended', 'dead', 'tomb', 'tries', 'generation', 'life', 'watched', 'logs', 'logged')
+  expect('jobs', 'ended', 'dead', 'tomb', 'tries', 'generation', 'life', 'watched', 'logs', 'logged', 'about', 'members')
   Leases.expect_leases()
-  Holder.expect_held_keys()
   Life.expect_life(identity)
   if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
     fail('JQD_ARGUMENT', 'claims')
@@ -42,12 +41,11 @@ register('touch', {'allow-oom'}, function()
     return redis.call('ZMSCORE', K.tomb, unpack(notes))
   end
 
-  local in_hand = Holder.holders(ids)
+  local in_hand = About.holds(ids)
   local rows = renew and redis.call('HMGET', K.jobs, unpack(ids)) or {}  -- who only looks, four times a second, reads no arguments
   local tries = renew and redis.call('HMGET', K.tries, unpack(ids)) or {}
   local generations = redis.call('HMGET', K.generation, unpack(ids))
   local cancels = redis.call('EXISTS', K.tomb) == 1 and cancels_of(ids) or {}
-  local lents = redis.call('EXISTS', K.leases) == 1 and Leases.lent_generations(ids) or {}
   local workers, standing, of_daemons, leases, answers, told = {}, {}, {}, {}, {}, 0
 
   -- The worker of a lease that stands, or nil. Asked once for each lease.
@@ -74,18 +72,8 @@ register('touch', {'allow-oom'}, function()
   end
 
   -- What is in the hand may be of a later content than the cancel, when the store is told again what it forgot.
-  local function is_asked(position, id, hold, is_lent)
-    if not cancels[position] or not hold then
-      return cancels[position]
-    end
-    local to, told = unpack(redis.call('HMGET', K.generation, 'c' .. id, 'h' .. id))
-    local fence, generation = (told or ''):match('^(%d+):(%d+)$')
-    if is_lent then
-      generation = (lents[position] or ''):match(':(%d+)$')
-    elseif tonumber(fence) ~= hold.fence then
-      generation = nil
-    end
-    return (tonumber(to or nil) or 0) >= (tonumber(generation) or 0)
+  local function is_asked(position, id, hold)
+    return cancels[position] and (not hold or Change.cancelled_to(id) >= tonumber(hold.generation or 0))
   end
 
   local has_watched = renew and redis.call('EXISTS', K.watched) == 1
@@ -96,7 +84,7 @@ register('touch', {'allow-oom'}, function()
   for position, id in ipairs(ids) do
     local hold, row = in_hand[id], rows[position]
     local fence, said, is_lent = fences[position], OVER, 0
-    local is_workers = hold and hold.sysid == Holder.WORKERS
+    local is_workers = hold and hold.sysid == About.WORKERS
     if fence == 0 and is_workers then
       fence = hold.fence
     end
@@ -116,9 +104,9 @@ register('touch', {'allow-oom'}, function()
     if said ~= STANDS then
       Settled.expect_settled(identity)
     end
-    answers[told + 1], answers[told + 2], answers[told + 3], answers[told + 4] = said, digits(fence), is_lent, is_asked(position, id, hold, is_workers) and 1 or 0
+    answers[told + 1], answers[told + 2], answers[told + 3], answers[told + 4] = said, digits(fence), is_lent, is_asked(position, id, hold) and 1 or 0
     answers[told + 5], answers[told + 6] = row and (#row > SHORT and Move.header_of(row) or row) or false, tries[position] or false
-    answers[told + 7] = (is_workers and lents or generations)[position] or false
+    answers[told + 7] = is_workers and Leases.generation_of(hold) or not is_workers and generations[position] or false
     answers[told + 8] = said == STANDS and is_watched(id) and {fence} or false
     told = told + 8
   end

@@ -11,8 +11,7 @@ register('watch_parents', {'allow-oom'}, function()
   local FIRST, FIELDS = 3, 4
   local OVER = {succeeded = true, failed = true, cancelled = true}
 
-  expect('linked', 'names', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'tomb', 'early', 'applied', 'life', 'generation', 'members')
-  Holder.expect_held_keys()
+  expect('linked', 'names', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'tomb', 'about', 'applied', 'life', 'generation', 'members')
   Life.expect_life(identity)
 
   local pairs_of = {}

@@ -4,12 +4,11 @@
 -- Field "c<id>": up to which generation it was cancelled; "e<id>": "revision:until_ms" of a change that is about to come. It stays when the
 -- change is there, or is 0:0, for it says that journals may hold several contents of the job. When such a job is deleted its row stays as
 -- long as the note `o`: a content of no greater revision that comes after that begins nothing anew.
--- Field "h<id>": "fence:generation" of a hold that was told again after a loss of the store, of a content that has not come yet.
 -- Revisions of a store that is gone may be ahead of this one's, if its clock was set back. The sequence goes on above all revisions it meets.
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
 -- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
 -- gives_way(kept, generation): an ending to a success; note_late_end(id, kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation, now_ms): a cancel beats a failure;
--- content_in_hand(id, hold) → the generation that such a hold is of, 0: nobody said; awaits_newer(id, row); last_try(id) → fence;
+-- awaits_newer(id, row); last_try(id) → fence;
 -- await_change(id, revision, until_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids, now_ms). exchange.lua brings changes.
 function starts.has_changes() return redis.call('EXISTS', K.generation) == 1 end
 
@@ -51,12 +50,6 @@ function Change.note_cancel(id, to)
   end
 end
 
-function Change.content_in_hand(id, hold)
-  local row = call.has_changes and hold and redis.call('HGET', K.generation, 'h' .. id) or ''
-  local fence, generation = row:match('^(%d+):(%d+)$')
-  return fence and tonumber(fence) == hold.fence and tonumber(generation) or 0
-end
-
 -- Whether a later content of this job was acknowledged under its name, and is on its way: the content that is here is not
 -- the last.
 function Change.awaits_newer(id, row)
@@ -91,9 +84,9 @@ function Change.drop_changes(ids, now_ms)
     end
     if redis.call('HEXISTS', K.generation, 'e' .. id) == 1 then
       redis.call('ZADD', K.tomb, now_ms, 'o' .. id)
-      redis.call('HDEL', K.generation, 'c' .. id, 'e' .. id, 'h' .. id)
+      redis.call('HDEL', K.generation, 'c' .. id, 'e' .. id)
     else
-      redis.call('HDEL', K.generation, id, 'c' .. id, 'h' .. id)
+      redis.call('HDEL', K.generation, id, 'c' .. id)
     end
   end
 end

@@ -95,18 +95,14 @@ end
 local function place_unseen(one, now_ms, history_max)
   local id = one.id
   Counts.note_blocked(id, one.eligible_at_ms, now_ms)  -- its parents are to know of it, whatever became of it
-  local sysid = Early.early_holder(id)
-  if sysid then
-    redis.call('HDEL', K.early, id)
-    local fence = tonumber(redis.call('ZSCORE', held_key(sysid), id) or nil)
-    if fence then
-      Parked.take_hold(one.jobtype, id, fence)
-      redis.call('ZREM', K.tomb, 'r' .. id, 'o' .. id)
-      if Change.cancelled_to(id) < one.generation then
-        redis.call('ZREM', K.tomb, 'c' .. id)  -- that was of an earlier content
-      end
-      return
+  local hold = About.hold(id)
+  if hold then
+    About.come(id, hold, Parked.take_hold(one.jobtype, id, hold.fence))
+    redis.call('ZREM', K.tomb, 'r' .. id, 'o' .. id)
+    if Change.cancelled_to(id) < one.generation then
+      redis.call('ZREM', K.tomb, 'c' .. id)  -- that was of an earlier content
     end
+    return
   end
   local cancelled = redis.call('ZSCORE', K.tomb, 'c' .. id)
   local is_over, is_noted = meet_end(one, now_ms)
@@ -147,7 +143,7 @@ local function place_again(one, row, now_ms, history_max)
       end
       return place ~= 'ended'
     end
-  elseif not Holder.holder(id) then
+  elseif not About.hold(id) then
     local jobtype, priority = Move.header(row)
     local known = jobtype and Queues.head_of(jobtype, priority)
     local place = place_change(one, now_ms)
@@ -171,7 +167,7 @@ end
 -- Ends a job that waits, because its name went to another.
 local function supersede(id, now_ms)
   Stands.watch(id)
-  if redis.call('HEXISTS', K.jobs, id) == 1 and not Move.has_ended(id) and not Holder.holder(id) then
+  if redis.call('HEXISTS', K.jobs, id) == 1 and not Move.has_ended(id) and not About.hold(id) then
     local jobtype, priority = Move.header(redis.call('HGET', K.jobs, id))
     Move.end_cancelled(id, now_ms)
     redis.call('ZREM', K.later, id)
@@ -255,10 +251,6 @@ function Exchange.apply_change(one, now_ms, history_max)
     count_anew(one)
   end
   generation = math.max(generation, one.generation)
-  local in_hand = (call.has_changes and redis.call('HGET', K.generation, 'h' .. id) or ''):match(':(%d+)$')
-  if in_hand and tonumber(in_hand) <= generation then
-    redis.call('HDEL', K.generation, 'h' .. id)
-  end
   generation = digits(generation)
   redis.call('HSET', K.generation, id, digits(one.revision) .. ':' .. generation .. (does_wait and '' or '!'))
   if one.follows then

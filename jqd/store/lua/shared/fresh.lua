@@ -94,7 +94,7 @@ function Fresh.apply_fresh(changes, now_ms)
     local some, fresh = {}, {}
     for at = first, math.min(first + STEP - 1, #changes) do
       local one = changes[at]
-      if not call.has_early and met[one.id] == 1 and met['n' .. one.name] == 1 and may_be_fresh(one, now_ms) then
+      if call.early == 0 and met[one.id] == 1 and met['n' .. one.name] == 1 and may_be_fresh(one, now_ms) then
         some[#some + 1] = one
       else
         left[#left + 1] = one

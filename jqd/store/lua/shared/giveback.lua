@@ -1,12 +1,19 @@
 -- Emptying a hand.
--- Gives expect_hand(sysid), before the first write; give_back(sysid, below, limit, bytes_max, now_ms, crash_limit): returns
+-- Gives expect_hand(sysid), before the first write; free_seat(sysid); give_back(sysid, below, limit, bytes_max, now_ms, crash_limit): returns
 -- jobs claimed under fences lower than `below`, at most `limit`, and how many left the hand. Each job is added before it
 -- is removed; the hold of a job that has not come yet is dropped. crash_limit 0: no daemon died; else this counts as a death of
 -- each job, and a job that was alone in hand at so many goes to the dead set. A hand counts as large as it was when its
 -- emptying began: the last job of many, left to a step of its own, was not alone.
 function Giveback.expect_hand(sysid)
-  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'asked', 'deaths', 'leases', 'generation')
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'members', 'about', 'deaths', 'leases', 'generation')
   expect_kind(held_key(sysid), 'held')
+  expect_kind(K.asked .. sysid, 'asked')
+end
+
+-- The seat of a daemon whose hand is empty.
+function Giveback.free_seat(sysid)
+  redis.call('HDEL', K.members, sysid)
+  redis.call('UNLINK', K.asked .. sysid)
 end
 
 function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
@@ -14,9 +21,10 @@ function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   local size = redis.call('ZCARD', held)
   local alone = math.max(size, Deaths.hand_noted(sysid)) == 1
   local ids = redis.call('ZRANGE', held, '-inf', '(' .. below, 'BYSCORE', 'LIMIT', 0, limit)
-  local rows = Move.rows_within(ids, bytes_max)
+  local rows, holds = Move.rows_within(ids, bytes_max), About.holds(ids)
   for position, row in ipairs(rows) do
     local id, jobtype = ids[position], row and Move.header(row)
+    local hold = holds[id] or About.of(0, sysid)  -- somebody deleted its record
     if jobtype then
       expect_kind(ready_key(jobtype), 'ready')
     end
@@ -26,17 +34,15 @@ function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
       redis.call('HSET', K.outcome, id, Move.CRASHED .. crashes)
       Counts.moved(jobtype or '', 'running', 'failed', id)
     else
-      local fence = tonumber(redis.call('ZSCORE', held, id))
-      Back.note_begun(id, row, fence)
-      Back.return_job(id, row, now_ms, 'running', fence)
+      Back.note_begun(id, row, hold.fence)
+      Back.return_job(id, row, now_ms, 'running', hold.fence)
     end
-    redis.call('ZREM', held, id)
-    Early.drop_early(id)
+    About.leave(id, hold)
   end
+  About.write()
   if #rows > 0 then
-    redis.call('HDEL', K.asked, unpack(ids, 1, #rows))
     Move.forget_progress({unpack(ids, 1, #rows)})
-    Parked.left({unpack(ids, 1, #rows)}, select(2, clock(ARGV[1])))
+    Parked.left(select(2, clock(ARGV[1])))
   end
   if call.has_deaths then
     redis.call('HDEL', K.deaths, '@' .. sysid)

@@ -1,14 +1,13 @@
 -- Jobs that workers hold themselves. They lie in one hand, `held:*`, under the fences of their claims: a lease is a fence.
 -- Field "<fence>" of `leases`: "silence told worker". For how many seconds the worker may be silent, 0 when that was too long already;
 -- 1 when only a journal told of the lease and nothing was heard of its worker since, else 0; the worker's id. Field "silences": the
--- numbers of seconds that leases have, with blanks around each; "p<id>": how far the worker is with that job, which may lie in a daemon's hand, or was when it was cancelled; "g<id>": the generation that the worker has of it, unless it is
--- the first, for a later content may be here by now.
+-- numbers of seconds that leases have, with blanks around each; "p<id>": how far the worker is with that job, which may lie in a daemon's hand, or was when it was cancelled.
 -- `beats:<silence>`: fence of each lease by the number of its last sign of life, out of the growing sequence of all fences: no clock
 -- says who is silent, but that the sequence was further already when a daemon looked so many seconds ago on its own clock.
 -- Gives expect_leases(); expect_beats(silence); expect_lease(fence): before the first write; lease(fence) → silence, told, worker or nil; beat(fence, silence, told, worker, now_us): a sign of life;
 -- set_aside(fence, told, worker, now_us): it was silent for too long; jobs_of(fence) → their ids; tidy_lease(fence, now_us): it ends with
--- its last job, and before that this is a sign of life unless now_us is nil; lent_generation(id) → as a row of
--- `generation`, or false; lent_generations(ids) → the same of each; forget_lent(ids): what is known of jobs that left.
+-- its last job, and before that this is a sign of life unless now_us is nil;
+-- generation_of(hold) → the generation that a worker has of a job, for a later content may be here by now: as a row of `generation`, or false.
 local LEASE_JOBS_MAX = 2000  -- a claim has no more
 
 function Leases.expect_leases()
@@ -81,14 +80,14 @@ end
 
 function Leases.jobs_of(fence)
   local at = digits(fence)
-  return redis.call('ZRANGE', held_key(Holder.WORKERS), at, at, 'BYSCORE', 'LIMIT', 0, LEASE_JOBS_MAX)
+  return redis.call('ZRANGE', held_key(About.WORKERS), at, at, 'BYSCORE', 'LIMIT', 0, LEASE_JOBS_MAX)
 end
 
 function Leases.tidy_lease(fence, now_us)
   local silence, _, worker = Leases.lease(fence)
   if not silence then
     return
-  elseif redis.call('ZCOUNT', held_key(Holder.WORKERS), digits(fence), digits(fence)) == 0 then
+  elseif redis.call('ZCOUNT', held_key(About.WORKERS), digits(fence), digits(fence)) == 0 then
     write_lease(fence, false)
     Leases.drop_beat(fence, silence)
   elseif silence ~= '0' and now_us then
@@ -96,33 +95,4 @@ function Leases.tidy_lease(fence, now_us)
   end
 end
 
-local function as_row(generation, id)
-  return generation and '0:' .. generation
-end
-
-function Leases.lent_generations(ids)
-  local fields = {}
-  for at, id in ipairs(ids) do
-    fields[at] = 'g' .. id
-  end
-  local rows = redis.call('HMGET', K.leases, unpack(fields))
-  for at, id in ipairs(ids) do
-    rows[at] = as_row(rows[at], id)
-  end
-  return rows
-end
-
-function Leases.lent_generation(id)
-  return Leases.lent_generations({id})[1]
-end
-
-function Leases.forget_lent(ids)
-  local fields = {}
-  for _, id in ipairs(ids) do
-    table.insert(fields, 'g' .. id)
-  end
-  if #fields > 0 then
-    redis.call('HDEL', K.leases, unpack(fields))
-    Move.forget_progress(ids)
-  end
-end
+function Leases.generation_of(hold) return hold.generation and '0:' .. hold.generation or false end

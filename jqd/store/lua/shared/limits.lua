@@ -8,8 +8,7 @@
 --     spent            hash  bucket → claims in the window, in pieces of at most a 64th of it: "begin_us end_us due_us count total", of the latest piece but for the
 --                            total, then " end_us:count" of each earlier one, the oldest first. A piece counts until its end is out of the window: never less than
 --                            was spent, and for a claim a 64th too long at most
---     busy:<bucket>    zset  id → fence of those in a hand
---     limited          hash  id → queue of those that are in a `busy:`
+--     busy:<bucket>    zset  id → fence of those in a hand; their records have the queue (about.lua)
 --     due              zset  bucket that queues wait for → when (ms) it is to be looked at again; `again`: those to be looked at once, for a constraint was changed
 --
 -- Gives version_of(queue); items(queue) → {name, bucket, cost}; allows(queue, now_us) → how many jobs, bucket that stops them;
@@ -73,9 +72,8 @@ end
 
 function Limits.version_of(queue) return Limits.items(queue).version end
 
--- Few are read by one call: for a claim wants them all. It also asks once whether jobs are in hands that have not come yet: none comes in between.
+-- Few are read by one call: for a claim wants them all.
 function Limits.read_rules()
-  call.is_early = redis.call('EXISTS', K.early) == 1
   if redis.call('HLEN', K.limits) <= Limits.MANY then
     local words = redis.call('HGETALL', K.limits)
     call.limit_rows = {}
@@ -238,11 +236,7 @@ function Limits.state(bucket, name, cost, now_us)
     end
   end
   if rule.concurrency > 0 then
-    local is_early = call.is_early
-    if is_early == nil then
-      is_early = redis.call('EXISTS', K.early) == 1
-    end
-    if is_early then  -- a job that is in a hand and has not come yet may be one of these
+    if call.early > 0 then  -- a job that is in a hand and has not come yet may be one of these
       state.slots, state.due_us = 0, now_us + Limits.AGAIN_MS * 1000
     else
       state.slots = math.max(0, rule.concurrency - redis.call('ZCARD', K.busy .. bucket))

@@ -1,19 +1,22 @@
 -- Queues whose jobs may not start: where they wait, and when they are looked at again.
 -- Gives park(queue, bucket, heads, now_us): `heads` it has left, and between Heads.gather and Heads.write; look_at(bucket, version, now_us, recount) → number of queues that may run again;
--- look_later(bucket, now_us, ...); let_go(queue); take_hold(queue, id, fence): of a job that is in a hand without a claim here;
--- left(ids, now_us): they are out of all hands.
+-- look_later(bucket, now_us, ...); let_go(queue); take_hold(queue, id, fence) → that queue where a limit counts it, or nil: of a job that is in a hand
+-- without a claim here; left(now_us, goes_on): whoever is out of all hands (about.lua: freed) counts no more, but for the ids
+-- in goes_on, if given.
 function Parked.take_hold(queue, id, fence)
   if not Queues.is_keyed(queue) then
-    return
+    return nil
   end
+  local counts
   for _, item in ipairs(Limits.items(queue)) do
     local rule = Limits.rule(item.name)
     if not rule or rule.concurrency > 0 then  -- an emptied store may be told of the job before its rule
       Queues.begin_keyed()  -- else nobody would say when it leaves that hand
       redis.call('ZADD', K.busy .. item.bucket, digits(fence), id)
-      redis.call('HSET', K.limited, id, queue)
+      counts = queue
     end
   end
+  return counts
 end
 
 -- `heads`: flat, the first ones it has left; their rows go, and what it had before its caller has dropped.
@@ -97,20 +100,22 @@ function Parked.look_at(bucket, version, now_us, recount)
   return gone
 end
 
-function Parked.left(ids, now_us)
-  if #ids == 0 or not Queues.some() or redis.call('EXISTS', K.limited) == 0 then
-    return
-  end
+function Parked.left(now_us, goes_on)
   local freed, order = {}, {}
-  for at, queue in ipairs(redis.call('HMGET', K.limited, unpack(ids))) do
-    for _, item in ipairs(queue and Limits.items(queue) or {}) do
-      redis.call('ZREM', K.busy .. item.bucket, ids[at])
+  for at = 1, #call.freed, 2 do
+    local id, queue = call.freed[at], call.freed[at + 1]
+    if goes_on and goes_on[id] then
+      About.go_on(id, queue)
+      queue = ''
+    end
+    for _, item in ipairs(Limits.items(queue)) do
+      redis.call('ZREM', K.busy .. item.bucket, id)
       if not freed[item.bucket] then
         freed[item.bucket], order[#order + 1] = true, item.bucket
       end
     end
   end
-  redis.call('HDEL', K.limited, unpack(ids))
+  call.freed = {}
   local version = #order > 0 and redis.call('HGET', K.life, 'version') or ''
   for _, bucket in ipairs(order) do
     if redis.call('EXISTS', K.aside .. bucket) == 1 then

@@ -6,7 +6,7 @@
 -- may_lead(jobtype, priority, id). is_keyed(queue); type_of(queue) → jobtype; all_of(queue) → key of the index of its tenant; heads_key(queue); loose_key(queue);
 -- aside_key(bucket); some(): whether there is or was any in this life; learn_paged(queues): the number of ids in pages of many at once.
 function starts.has_pages() return expect_rare('paged') end
-function starts.has_keyed() return expect_rare('keyed', 'parked', 'limits', 'due', 'again', 'spent', 'limited', 'life', 'early') end
+function starts.has_keyed() return expect_rare('keyed', 'parked', 'limits', 'due', 'again', 'spent', 'life', 'about') end
 
 function Queues.backlog_key(jobtype) return K.backlog .. jobtype end
 function Queues.page_key(first, jobtype) return K.page .. first .. ':' .. jobtype end

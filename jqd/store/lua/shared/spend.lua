@@ -71,6 +71,9 @@ function Spend.write_spent(fence, now_us)
     end
     Heads.call_with(rows, 'ZADD', K.busy .. bucket)
   end
-  Heads.call_with(call.spent_ids, 'HSET', K.limited)
+  for place = 2, #call.spent_ids, 2 do
+    call.spent_ids[place] = About.counts(call.spent_ids[place])
+  end
+  Heads.call_with(call.spent_ids, 'HSET', K.about)
   call.spending, call.spent_slots, call.spent_ids = {}, {}, {}
 end

@@ -31,7 +31,7 @@ function Stands.how_stands(id, is_here)
   local at_ms = redis.call('ZSCORE', K.later, id)
   if at_ms then
     return jobtype, Counts.waits(id, Counts.date_stands(at_ms))
-  elseif Holder.holder(id) or redis.call('ZSCORE', held_key(Holder.WORKERS), id) then  -- that hand may be new
+  elseif About.hold(id) then
     return jobtype, 'running'
   end
   return jobtype, Counts.waits(id, 'waiting')

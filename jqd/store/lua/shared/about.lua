@@ -1,0 +1,200 @@
+-- What is known of a job beside its row: a short record in the hash `about`, which is the truth of who has the job in hand. `held:<sysid>` lists
+-- each hand for whoever looks through it, and changes with the record.
+--
+--     "f<fence> o<sysid> g<generation> ? q<queue>"
+--
+-- Each field begins with its letter; what is not there is not known. All jobs of a claim share one text. `o`: whose hand, `*` that of all workers, however many they
+-- are (leases.lua); `g`: of which content the attempt is, unless of the first, or of the one that is here; `?`: its job has not come yet; `q`, up to the end,
+-- for it may have any bytes: its queue, where a `busy:` counts it (limits.lua). A record of a queue alone: the job has ended, by an earlier attempt, and one goes on.
+-- Field "?" of the hash: how many of that kind there are.
+-- Gives WORKERS; early: that number; hands() → sysids, with `*` when workers hold any; of(fence, sysid, generation, is_early, queue) → a hold: fence, sysid, generation (text or nil),
+-- is_early, queue, text; join(one, other) → which of both has the job; hold(id), look(ids) → id → hold of those that are held, and those that are met twice in `ids`; holds(ids): the same before the first write;
+-- owners: whose hands were met; held_so(sysid, first, fields): of claims among the arguments; claim(sysid, fence, ids, ...), any number of lists; take(id, hold, before): `before` of them had it so far; leave(id, hold); come(id, hold, queue): so its job does;
+-- write(): what they wait for, those that came before those that left; freed: flat, id and queue of those that are in no hand any more; counted: id → queue of records
+-- that were met, and have nothing else: free_counted(in_hand) frees them, go_on(id, queue) writes one; counts(queue) → the text of what this call has claimed, with a queue.
+About.WORKERS = '*'
+starts.records, starts.owners, starts.taken, starts.told, starts.moved, starts.left = empty, empty, empty, empty, empty, empty
+starts.freed, starts.counted = empty, empty
+function starts.early() return tonumber(redis.call('HGET', K.about, '?') or nil) or 0 end
+
+function About.hands()
+  local sysids = redis.call('HKEYS', K.members)
+  if redis.call('EXISTS', held_key(About.WORKERS)) == 1 then
+    sysids[#sysids + 1] = About.WORKERS
+  end
+  for _, sysid in ipairs(sysids) do
+    expect_kind(held_key(sysid), 'held')
+  end
+  return sysids
+end
+
+local function read(text)
+  local hold = call.records[text]
+  if hold == nil then
+    local at, queue = (' ' .. text):match('() q(.*)$')
+    local fence, sysid, rest = text:sub(1, at and at - 1):match('^f(%d+) o(%S+)(.*)$')
+    hold = fence and {
+      fence = tonumber(fence), sysid = sysid, generation = rest:match(' g(%d+)'), is_early = rest:find(' ?', 1, true) ~= nil, queue = queue, text = text,
+    } or false
+    call.records[text] = hold
+    if hold then
+      call.owners[sysid] = true
+    end
+  end
+  return hold
+end
+
+function About.of(fence, sysid, generation, is_early, queue)
+  return read('f' .. digits(fence) .. ' o' .. sysid .. (generation and ' g' .. generation or '') .. (is_early and ' ?' or '') .. (queue and ' q' .. queue or ''))
+end
+
+-- That of the later claim; of one claim that of the worker, to whom it was handed over. All else is told by one alone, and makes the order whole.
+function About.join(one, other)
+  if not (one and other) or one.text == other.text then
+    return one or other
+  elseif one.fence ~= other.fence then
+    return one.fence > other.fence and one or other
+  elseif (one.sysid == About.WORKERS) ~= (other.sysid == About.WORKERS) then
+    return one.sysid == About.WORKERS and one or other
+  end
+  local its, others = tonumber(one.generation or 0), tonumber(other.generation or 0)
+  return (its > others or its == others and Order.before(other.text, one.text)) and one or other
+end
+
+function About.look(ids)
+  local found, twice = {}, {}
+  for at, text in ipairs(#ids > 0 and redis.call('HMGET', K.about, unpack(ids)) or {}) do
+    local id = ids[at]
+    if text and found[id] then
+      twice[id] = true
+    end
+    found[id] = text and (call.records[text] or read(text)) or nil
+    if text and not found[id] then
+      call.counted[id] = text:match('^q(.*)$')
+    end
+  end
+  return found, twice
+end
+
+function About.hold(id) return About.look({id})[id] end
+
+function About.holds(ids)
+  local found, twice = About.look(ids)
+  for sysid in pairs(call.owners) do
+    expect_kind(held_key(sysid), 'held')
+  end
+  return found, twice
+end
+
+-- Of claims among the arguments, "id fence" and perhaps more each, those that this hand has so: {id, hold, place of the id}. Before the first write.
+function About.held_so(sysid, first, fields)
+  if (#ARGV - first + 1) % fields ~= 0 then
+    fail('JQD_ARGUMENT', 'claims')
+  end
+  local ids, found = {}, {}
+  for at = first, #ARGV, fields do
+    ids[#ids + 1] = ARGV[at]
+  end
+  local holds = About.holds(ids)
+  for at = first, #ARGV, fields do
+    local id, fence = ARGV[at], number(ARGV[at + 1], 'fence')
+    local hold = holds[id]
+    if hold and hold.sysid == sysid and hold.fence == fence then
+      found[#found + 1], holds[id] = {id = id, hold = hold, at = at}, nil
+    end
+  end
+  return found
+end
+
+local function count_early(more)
+  if more ~= 0 then
+    call.early = call.early + more
+    if redis.call('HINCRBY', K.about, '?', more) <= 0 then
+      redis.call('HDEL', K.about, '?')
+    end
+  end
+end
+
+function About.claim(sysid, fence, ...)
+  local claim, listed, told, filled = digits(fence), {}, {}, 0
+  local text = 'f' .. claim .. ' o' .. sysid
+  call.claimed = text
+  for _, ids in ipairs({...}) do
+    for _, id in ipairs(ids) do
+      listed[filled + 1], listed[filled + 2], told[filled + 1], told[filled + 2] = claim, id, id, text
+      filled = filled + 2
+    end
+  end
+  redis.call('HSET', K.about, unpack(told))
+  redis.call('ZADD', held_key(sysid), unpack(listed))
+end
+
+function About.counts(queue) return call.claimed .. ' q' .. queue end
+
+local function add(lists, sysid, ...)
+  local list = lists[sysid] or {}
+  for _, value in ipairs({...}) do
+    list[#list + 1] = value
+  end
+  lists[sysid] = list
+end
+
+function About.take(id, hold, before)
+  if call.some_left then
+    About.write()  -- this may be one of them
+  end
+  add(call.taken, hold.sysid, digits(hold.fence), id)
+  call.told[#call.told + 1], call.told[#call.told + 2] = id, hold.text
+  if before and before.sysid ~= hold.sysid then
+    add(call.moved, before.sysid, id)
+  end
+  count_early((hold.is_early and 1 or 0) - (before and before.is_early and 1 or 0))
+end
+
+function About.come(id, hold, queue)
+  About.take(id, About.of(hold.fence, hold.sysid, hold.generation, nil, queue), hold)
+  About.write()
+end
+
+function About.leave(id, hold)
+  local ids = call.left[hold.sysid]
+  if not ids then
+    ids = {}
+    call.left[hold.sysid], call.some_left = ids, true
+  end
+  ids[#ids + 1] = id
+  if hold.is_early then
+    count_early(-1)
+  elseif hold.queue then
+    call.freed[#call.freed + 1], call.freed[#call.freed + 2] = id, hold.queue
+  end
+end
+
+function About.go_on(id, queue) redis.call('HSET', K.about, id, 'q' .. queue) end
+
+-- Those of which this call has met no more than a queue, and that are in no hand.
+function About.free_counted(in_hand)
+  for id, queue in pairs(call.counted) do
+    if not in_hand[id] then
+      call.freed[#call.freed + 1], call.freed[#call.freed + 2] = id, queue
+      redis.call('HDEL', K.about, id)
+    end
+  end
+end
+
+function About.write()
+  for sysid, rows in pairs(call.taken) do
+    redis.call('ZADD', held_key(sysid), unpack(rows))
+  end
+  if #call.told > 0 then
+    redis.call('HSET', K.about, unpack(call.told))
+  end
+  for sysid, ids in pairs(call.moved) do
+    redis.call('ZREM', held_key(sysid), unpack(ids))
+  end
+  for sysid, ids in pairs(call.left) do
+    redis.call('ZREM', held_key(sysid), unpack(ids))
+    redis.call('HDEL', K.about, unpack(ids))
+  end
+  call.taken, call.told, call.moved, call.left, call.some_left = {}, {}, {}, {}, false
+end
