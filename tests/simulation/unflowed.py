@@ -86,7 +86,7 @@ def _anew_each_time(real: Real) -> Real:
 UNFLOWED: dict[str, Mistake] = {
     "promise-unseen": mistake(
         "backlog",
-        14,
+        26,
         "parent,group early",
         "a parent under an own id that lags behind later jobs counts as one that is gone",
         in_scripts("redis.call('ZSCORE', K.tomb, 'p' .. one.id)", "false"),
@@ -165,7 +165,7 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "follower-by-chance": mistake(
         "lost",
-        29,
+        47,
         "twice",
         "a job that follows another gets another id with each try",
         (following_module, "_read", _anew_each_time),

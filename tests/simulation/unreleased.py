@@ -126,7 +126,7 @@ UNRELEASED: dict[str, Mistake] = {
     ),
     "asked-no-more": mistake(
         "wipe",
-        13,
+        25,
         "stuck",
         "a partition that lost who waits for its jobs is not asked again",
         (Flows, "_ask_again", _ask_once),
@@ -136,7 +136,7 @@ UNRELEASED: dict[str, Mistake] = {
     ),
     "given-up-at-once": mistake(
         "backlog",
-        4,
+        11,
         "parent",
         "a parent that is on its way into the store counts as one that is gone",
         (Flows, "_unknown", _give_up),
@@ -168,7 +168,7 @@ UNRELEASED: dict[str, Mistake] = {
     ),
     "deleted-untold": mistake(
         "purge,away",
-        3,
+        18,
         "stuck",
         "a job that ended is deleted before its children were told",
         in_scripts("(owes[id] or Change.awaits_newer(", "(Change.awaits_newer("),
