@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import trio
 
+from jqd.api.large_bodies import answer_any
 from jqd.api.problems import as_problem
 from jqd.api.v1.groups import close
 from jqd.api.v1.job_actions import delete_many, edit, retry, run_now
@@ -14,7 +15,7 @@ from jqd.api.v1.jobs import delete_job, get_job
 from jqd.api.v1.push import push
 from jqd.domain.errors import JqdError
 from jqd.domain.jobid import partition_of
-from jqd.http import Request, RequestHead
+from jqd.http import Request, RequestHead, Response
 from tests.simulation.check import History
 from tests.simulation.flow_plan import Group
 from tests.simulation.loop import start_in
@@ -203,7 +204,10 @@ async def _ask(node: Node, handler: Callable[..., Any], request: Request, *args:
     async def serve() -> None:
         edge: Any = life.daemon.api  # type: ignore[union-attr]
         try:
-            response = await handler(edge.parts, request, *args)
+            said = await handler(edge.parts, request, *args)
+            response = (
+                said if isinstance(said, Response) else await answer_any(edge.parts, said, request.answer_language())
+            )
         except JqdError as error:
             status, body = as_problem(error).status, b""
         else:
