@@ -186,7 +186,7 @@ function Limits.sweep(limit, now_us)
     end
   end
   redis.call('HSET', K.life, 'swept', place)
-  Lines.chunked(gone, 'HDEL', K.spent)
+  Heads.call_with(gone, 'HDEL', K.spent)
   return #gone
 end
 

@@ -56,7 +56,7 @@ local function write_rates(now_us)
     end
     rows[2 * at - 1], rows[2 * at] = state.bucket, row
   end
-  Lines.chunked(rows, 'HSET', K.spent)
+  Heads.call_with(rows, 'HSET', K.spent)
 end
 
 function Spend.write_spent(fence, now_us)
@@ -69,11 +69,11 @@ function Spend.write_spent(fence, now_us)
         rows[filled + 1], rows[filled + 2], filled = score, ids[place], filled + 2
       end
     end
-    Lines.chunked(rows, 'ZADD', K.busy .. bucket)
+    Heads.call_with(rows, 'ZADD', K.busy .. bucket)
   end
   for place = 2, #call.spent_ids, 2 do
     call.spent_ids[place] = About.counts(call.spent_ids[place])
   end
-  Lines.chunked(call.spent_ids, 'HSET', K.about)
+  Heads.call_with(call.spent_ids, 'HSET', K.about)
   call.spending, call.spent_slots, call.spent_ids = {}, {}, {}
 end
