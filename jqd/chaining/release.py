@@ -64,7 +64,7 @@ async def release(services: Services, job_id: str, failed: str, mark: str) -> bo
     parents these are.
 
     Returns False when the store has not applied the job yet, or is being told what it forgot, and when the job was
-    replaced by one that waits for other parents: ask again. Raises JournalRefused, StoreAway, StoreRefused.
+    changed meanwhile, or waits for other parents: ask again. Raises JournalRefused, StoreAway, StoreRefused.
     """
     async with services.feature(ReleaseRoom).limiter("release", RELEASES, services, job_id):
         return await _release(services, job_id, failed, mark)
@@ -78,7 +78,7 @@ async def _release(services: Services, job_id: str, failed: str, mark: str) -> b
         if mark != view.flow.mark:
             return False
         if failed and view.flow.on_parent_failure == "cancel":
-            return await record_cancels(services, [view]) is not None
+            return await record_cancels(services, [view], as_seen=True) is not None
         fields: dict[str, Any] = {"failed": failed} if failed and view.flow.on_parent_failure == "fail" else {}
         if bare(view.jobtype) == CALLBACK:
             await expect_called(services, view.tenant)

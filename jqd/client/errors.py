@@ -170,8 +170,9 @@ class NotPushed(JqdClientError):
 
 
 def more_doubtful(before: JqdClientError | None, now: JqdClientError) -> JqdClientError:
-    """Return which error of two tries holds for both: one after which something may be taken, else the later one."""
-    return before if before is not None and _doubt(before) > _doubt(now) else now
+    """Return which error of two tries holds for both: one after which something may be taken, else one that says how
+    the push is taken all the same, else the later one."""
+    return before if before is not None and _weight(before) > _weight(now) else now
 
 
 def refused_after(earlier: JqdClientError | None, refusal: JqdClientError) -> JqdClientError:
@@ -180,6 +181,15 @@ def refused_after(earlier: JqdClientError | None, refusal: JqdClientError) -> Jq
         refusal.args = (f"{refusal}; but an earlier try may have been taken: {earlier}",)
         refusal.earlier = earlier
     return refusal
+
+
+def took_nothing(error: JqdClientError) -> bool:
+    """Return whether a daemon that gave this answer took nothing, so that another may be asked."""
+    return not _doubt(error)
+
+
+def _weight(error: JqdClientError) -> tuple[int, bool]:
+    return _doubt(error), isinstance(error, Unavailable) and error.ids_unknown
 
 
 def _doubt(error: BaseException | None) -> int:

@@ -111,14 +111,18 @@ def send_own(
     """As `send_push`, of a push whose ids were all made here; again while another daemon takes it.
 
     Nobody else has these ids. So a Conflict behind a lost answer says that the daemon which did not answer is taking
-    this very push. Raises TimedOut where it is not known to be taken in the end.
+    this very push. Raises TimedOut where it is not known to be taken in the end; a refusal then has it as `earlier`.
     """
+    lost: JqdClientError | None = None
     for tried in range(1, TRIES_MAX + 1):
         try:
             return send_push(http, body, params, jobs, bare=bare if tried == 1 else None)
-        except (Conflict, Unavailable, Unreachable) as error:
-            if tried == 1 and (error.earlier is None or not isinstance(error, Conflict)):
+        except JqdClientError as error:
+            if lost is None and (error.earlier is None or not isinstance(error, Conflict)):
                 raise
+            lost = lost or error.earlier
+            if not isinstance(error, Conflict | Unavailable | Unreachable):
+                raise error if error.earlier is not None else refused_after(lost, error) from lost
             if tried == TRIES_MAX or not isinstance(error, Conflict):
                 raise TimedOut(f"a daemon that did not answer may have taken the push: {error}") from error
             http.pause(TAKING_S * tried)

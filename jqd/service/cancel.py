@@ -66,18 +66,22 @@ async def cancel(services: Services, given: str) -> State:
     return before.state
 
 
-async def record_cancels(services: Services, found: Sequence[JobView | Coming]) -> dict[str, int] | None:
+async def record_cancels(
+    services: Services, found: Sequence[JobView | Coming], *, as_seen: bool = False
+) -> dict[str, int] | None:
     """Journal cancels. Returns up to which generation of each job they count, once the store has them: then none of
     these jobs starts any more. None: it is not known to have them.
 
     A job under its pusher's id may have a replacement that is acknowledged and not in the store: all that was
-    acknowledged before now is meant.
+    acknowledged before now is meant. `as_seen`: only the contents that were found are, for their replacements may say
+    something else of what they are cancelled for.
     """
+    seen = {job.id: 0 if isinstance(job, Coming) else job.generation for job in found}
     moving = [
         job.id for job in found if isinstance(job, Coming) or job.name or job.generation or job.state is State.CANCELLED
     ]
-    up_to, sure = await _up_to_now(services, moving)
-    up_to = {job.id: up_to.get(job.id, 0) for job in found}
+    up_to, sure = await _up_to_now(services, [] if as_seen else moving)
+    up_to = seen | up_to
     records = [cancel_of(job_id, generation) for job_id, generation in up_to.items()]
     position = services.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
     await services.journal.wsync(position, shielded=True)

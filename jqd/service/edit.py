@@ -152,17 +152,7 @@ async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -
     else changes it now; Pressed when a retry is more than a quota allows; JournalRefused, StoreUnsettled, StoreAway,
     StoreRefused.
     """
-    if view.state not in ALLOWED[kind]:
-        _refuse(view, kind)
-    _expect_not_callback(view, kind, fields)
-    if "argument" in fields and view.flow is not None and view.flow.result_into and not is_map(fields["argument"]):
-        raise Invalid.at("/argument", NO_MAP)
-    if kind is Kind.EDIT and view.state is State.BLOCKED and "eligible_at_ms" in fields:
-        raise Conflict(
-            f"job {_called(view)} waits for other jobs, not for a date: run-now lets it wait for none of them"
-        )
-    if kind is Kind.RETRY and view.outcome and view.outcome.reason == "unreadable":
-        raise Conflict(f"job {_called(view)} cannot be read, nor what it was to do: delete it, and push it anew")
+    _expect_fitting(view, kind, fields)
     async with _with_key(services, view, kind):
         if kind is not Kind.RETRY or not services.principal.tenant:
             return await _change(services, view, kind, fields, FREE)
@@ -173,7 +163,7 @@ async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -
 
 async def _change(services: Services, view: JobView, kind: Kind, fields: dict[str, Any], charge: Charge) -> JobView:
     began_s = trio.current_time()
-    view, given = await _reserve(services, view, kind)
+    view, given = await _reserve(services, view, kind, fields)
     revision, array = given.revision, _array(services, view, kind, fields)
     position = services.journal.write(Lane.CHANGES, 1, _frame(services, view, kind, given, array, fields))
     await services.journal.wsync(position, shielded=True)
@@ -206,11 +196,13 @@ async def _change(services: Services, view: JobView, kind: Kind, fields: dict[st
     return after
 
 
-async def _reserve(services: Services, view: JobView, kind: Kind) -> tuple[JobView, EditGiven]:
+async def _reserve(
+    services: Services, view: JobView, kind: Kind, fields: dict[str, Any]
+) -> tuple[JobView, EditGiven]:
     """Return a revision for the change, and the job to change: the latest content, so that no change in between is
-    lost.
+    lost. It has to fit what is wanted as the first one did; and where `fields` were made of that, it has to be that.
 
-    Raises Conflict, Denied or NotYet; StoreUnsettled, StoreAway, StoreRefused.
+    Raises Conflict, Denied, Invalid or NotYet; StoreUnsettled, StoreAway, StoreRefused.
     """
     deadline_s = trio.current_time() + services.config.cancel_s
     while True:
@@ -224,13 +216,21 @@ async def _reserve(services: Services, view: JobView, kind: Kind) -> tuple[JobVi
         again = await services.store.get_job(view.id)
         if again is None:
             raise Conflict(f"job {_called(view)} cannot be {kind.value}: it was deleted")
-        if isinstance(again, JobView):
-            expect_allowed(services, [again.jobtype])  # it may have been replaced by one that is not for him
-            if kind is Kind.RELEASE and (again.flow is None or view.flow is None or again.flow.mark != view.flow.mark):
-                raise NotYet(f"job {_called(view)} waits for other jobs since")
-            view = again
-        if view.state not in ALLOWED[kind]:
-            _refuse(view, kind)
+        if not isinstance(again, JobView):
+            continue
+        expect_allowed(services, [again.jobtype])  # it may have been replaced by one that is not for him
+        _expect_fitting(again, kind, fields)
+        if again.revision != view.revision and _is_made_of(view, again, kind):
+            raise NotYet(f"job {_called(view)} was changed by somebody else; try again")
+        view = again
+
+
+def _is_made_of(view: JobView, again: JobView, kind: Kind) -> bool:
+    """Whether what is to be written, or was reserved for it, was made of a content that is not the latest any more."""
+    if kind is Kind.RELEASE:  # its argument, with results put into it, or that it is to fail for a parent
+        return True
+    keys = [each.flow.unique if each.flow is not None else "" for each in (view, again)]
+    return kind is Kind.RETRY and keys[0] != keys[1]  # see `_with_key`
 
 
 @asynccontextmanager
@@ -255,6 +255,21 @@ async def _with_key(services: Services, view: JobView, kind: Kind) -> AsyncItera
         if not is_journaled:
             with trio.CancelScope(shield=True), suppress(StoreError):  # else it is free by itself soon
                 await home.confirm_unique([wanted._replace(job_id="")])
+
+
+def _expect_fitting(view: JobView, kind: Kind, fields: dict[str, Any]) -> None:
+    """Refuse what a job with this content cannot be told. Raises Conflict, Invalid."""
+    if view.state not in ALLOWED[kind]:
+        _refuse(view, kind)
+    _expect_not_callback(view, kind, fields)
+    if "argument" in fields and view.flow is not None and view.flow.result_into and not is_map(fields["argument"]):
+        raise Invalid.at("/argument", NO_MAP)
+    if kind is Kind.EDIT and view.state is State.BLOCKED and "eligible_at_ms" in fields:
+        raise Conflict(
+            f"job {_called(view)} waits for other jobs, not for a date: run-now lets it wait for none of them"
+        )
+    if kind is Kind.RETRY and view.outcome and view.outcome.reason == "unreadable":
+        raise Conflict(f"job {_called(view)} cannot be read, nor what it was to do: delete it, and push it anew")
 
 
 def _expect_not_callback(view: JobView, kind: Kind, fields: dict[str, Any]) -> None:

@@ -74,6 +74,18 @@ def test_it_goes_to_one_daemon_without_an_id_where_none_may_have_taken_it(before
     assert [set(body) for _, body in wire.sent] == [{"name", "argument", "job_id"}] * 2 + [{"name", "argument"}]
 
 
+@pytest.mark.parametrize("after", [busy, closed, lambda: httpx2.ConnectError("refused")])
+def test_so_it_does_whichever_daemon_says_that_it_takes_no_ids(after: Any) -> None:
+    """The last one asked takes nothing at all; one before it does, without an id."""
+    others = 1 if isinstance(after(), httpx2.Response) else 7
+    wire = Wire(away(), *[after() for _ in range(others + 1)], told(201, job_id="theirs", ack="fsync"))
+    with wire.client() as client:
+        client._http._sleep = lambda _: None
+        assert client.push("mail", 1) == "theirs"
+    assert not wire.acts
+    assert "job_id" not in wire.sent[-1][1]
+
+
 def unconfirmed() -> httpx2.Response:
     return told(503, detail="the jobs are in the journal, but the store could not confirm their ids")
 
@@ -157,6 +169,17 @@ def test_where_the_daemon_said_that_it_is_taking_this_very_push_it_keeps_its_id(
         client.push_many([{"name": "mail"}, {"name": "mail"}])
     assert [body for _, body in wire.sent] == [wire.sent[0][1]] * len(wire.sent)
     assert not wire.acts
+
+
+@pytest.mark.parametrize("refusal", [(413, TooLarge), (422, Invalid), (401, Forbidden), (403, Forbidden)])
+def test_a_refusal_of_a_further_try_says_that_the_first_may_be_taken(refusal: tuple[int, type[JqdClientError]]) -> None:
+    status, error = refusal
+    for push in (lambda client: client.push("mail", 1), lambda client: client.push_all([{"name": "mail"}])):
+        wire = Wire(slow(), promised(), told(status, detail="not here"))
+        with wire.client() as client, pytest.raises(error, match="not here.* may have been taken") as caught:
+            push(client)
+        assert isinstance(caught.value.earlier, TimedOut)
+        assert not wire.acts
 
 
 def test_a_list_that_another_daemon_still_takes_is_sent_until_it_is_known() -> None:

@@ -1,0 +1,110 @@
+"""What a pusher was told is changed stays changed when the job is released in that moment."""
+
+import random
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from jqd.chaining.flows import REST_S, Flows
+from jqd.chaining.release import release
+from jqd.domain.job import Fate
+from tests.api.whole import Whole
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    return await Whole().begin()
+
+
+def flows(edge: Whole) -> Flows:
+    go_on = partial(release, edge.api._parts.services)
+    return Flows(0, [edge.whole], lambda _: True, go_on, clock=edge.clock, source=random.Random(1))
+
+
+async def settle(edge: Whole) -> None:
+    """Let go on what waited."""
+    loop = flows(edge)
+    for _ in range(2):
+        await edge.apply()
+        while await loop.one_round() == 0.0:
+            await edge.apply()
+        edge.clock.advance(REST_S)
+
+
+def after_a_look(edge: Whole, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable[None]]) -> None:
+    """Have that done as soon as the blocked job was looked at, before its release is reserved."""
+    real = edge.whole.get_job
+
+    async def get_job(job_id: str) -> Any:
+        found = await real(job_id)
+        if getattr(found, "state", None) == "blocked":
+            monkeypatch.setattr(edge.whole, "get_job", real)
+            await act()
+        return found
+
+    monkeypatch.setattr(edge.whole, "get_job", get_job)
+
+
+async def replace(edge: Whole, **fields: Any) -> None:
+    body = {"name": "mail", "job_id": "mine", "argument": {"new": 2}, "replace": True, **fields}
+    told = await edge.call("POST", "/v1/jobs", body)
+    assert told.status in (200, 201), told.body
+    await edge.apply()
+
+
+@pytest.mark.parametrize("more", [{}, {"result_into": "n"}], ids=["its own", "with a result"])
+@pytest.mark.parametrize("way", ["edit", "replace"])
+async def test_an_argument_that_is_changed_while_a_job_is_released_is_kept(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch, way: str, more: dict[str, str]
+) -> None:
+    parents = [await edge.ended(Fate.SUCCEEDED)]
+    await edge.push(argument={"old": 1}, after=parents, job_id="mine", **more)
+    await edge.apply()
+
+    async def change() -> None:
+        if way == "replace":
+            await replace(edge, after=parents, **more)
+            return
+        told = await edge.call("PATCH", "/v1/jobs/mine", {"argument": {"new": 2}})
+        assert told.status == 200, told.body
+
+    after_a_look(edge, monkeypatch, change)
+    await settle(edge)
+    (held,) = await edge.claim()
+    assert msgspec.msgpack.decode(held.job.argument)["new"] == 2
+
+
+@pytest.mark.parametrize("before", ["fail", "cancel"])
+async def test_what_a_parents_failure_does_to_a_job_is_what_its_replacement_says(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    parents = [await edge.ended(Fate.DEAD)]
+    await edge.push(argument={"old": 1}, after=parents, job_id="mine", on_parent_failure=before)
+    await edge.apply()
+    after_a_look(edge, monkeypatch, partial(replace, edge, after=parents, on_parent_failure="run"))
+    await settle(edge)
+    (held,) = await edge.claim()
+    assert msgspec.msgpack.decode(held.job.argument) == {"new": 2}
+
+
+async def test_a_date_is_not_given_to_a_job_that_was_replaced_by_one_that_waits_for_others(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would have none, though its pusher was told that it has."""
+    parent = await edge.push(name="late")
+    await edge.push(argument={"old": 1}, job_id="mine")
+    await edge.apply()
+    real = edge.whole.reserve_edit
+
+    async def reserve_edit(*args: Any) -> Any:
+        monkeypatch.setattr(edge.whole, "reserve_edit", real)
+        await replace(edge, after=[parent])
+        return await real(*args)
+
+    monkeypatch.setattr(edge.whole, "reserve_edit", reserve_edit)
+    told = await edge.call("PATCH", "/v1/jobs/mine", {"delay": 60})
+    assert told.status == 409, told.body
+    assert "waits for other jobs" in told.body["detail"]
