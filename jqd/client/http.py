@@ -164,8 +164,8 @@ class Http:
         """Return the daemon's answer: 2xx, or a status in `accept`; any other raises its error.
 
         `wait_s`: how long the daemon was asked to wait, on top of the usual timeout. A request that was not sent is
-        repeated a few times; one of which a daemon says that it took nothing goes to the others. A request that may have
-        been taken is repeated only if `repeatable`: if twice counts as once.
+        repeated a few times; one of which a daemon says that it took nothing goes to the others. A request that may
+        have been taken is repeated only if `repeatable`: if twice counts as once.
         Each time the next daemon is asked, and a pause is made when all have been. Where an earlier one may have taken
         it, and the last one did not, the error of the earlier one is raised, or is the refusal's `earlier`.
         """

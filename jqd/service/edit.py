@@ -196,9 +196,7 @@ async def _change(services: Services, view: JobView, kind: Kind, fields: dict[st
     return after
 
 
-async def _reserve(
-    services: Services, view: JobView, kind: Kind, fields: dict[str, Any]
-) -> tuple[JobView, EditGiven]:
+async def _reserve(services: Services, view: JobView, kind: Kind, fields: dict[str, Any]) -> tuple[JobView, EditGiven]:
     """Return a revision for the change, and the job to change: the latest content, so that no change in between is
     lost. It has to fit what is wanted as the first one did; and where `fields` were made of that, it has to be that.
 

@@ -176,7 +176,7 @@ def test_a_refusal_of_a_further_try_says_that_the_first_may_be_taken(refusal: tu
     status, error = refusal
     for push in (lambda client: client.push("mail", 1), lambda client: client.push_all([{"name": "mail"}])):
         wire = Wire(slow(), promised(), told(status, detail="not here"))
-        with wire.client() as client, pytest.raises(error, match="not here.* may have been taken") as caught:
+        with wire.client() as client, pytest.raises(error, match=r"not here.* may have been taken") as caught:
             push(client)
         assert isinstance(caught.value.earlier, TimedOut)
         assert not wire.acts

@@ -2,8 +2,8 @@
 
 Random walks over three daemons, each with a journal, and a store of two partitions. Loops run step by step: a daemon
 may be killed, an answer lost, a partition emptied between any two calls of the store. At each step a child begins only
-after all its parents ended, and none that a parent's failure cancels; a follower runs once; at the end, after healing,
-every job that was acknowledged, and every follower of a success, has run.
+after all its parents ended, with its last content, and none that a parent's failure cancels; a follower runs once; at
+the end, after healing, every job that was acknowledged, and every follower of a success, has run.
 
     python -m tests.model.flows [--walks 20000] [--seed 1] [--many] [--bug NAME]
 
@@ -33,6 +33,7 @@ BUGS = (
     "no_promise",
     "no_stage",
     "old_asker",
+    "old_content",
     "old_parent",
     "old_release",
     "unknown_is_gone",
@@ -151,7 +152,7 @@ class World:
         return self._revision
 
     def _replace(self, daemon: Daemon) -> None:
-        """A blocked job waits for others from now on; that is in the store at once."""
+        """A blocked job is to do something else from now on, and may wait for others; that is in the store at once."""
         number = self.random.randrange(PARTITIONS)
         store = self.stores[number]
         rows = sorted(job_id for job_id, row in store.rows.items() if row.state == "blocked" and job_id > "j00")
@@ -161,9 +162,12 @@ class World:
         before = [each for each in sorted(self.pushed) if each < job_id and "." not in each]
         after = tuple(self.random.sample(before, min(len(before), self.random.choice((1, 2)))))
         self.replaced[job_id] = daemon
-        self.pushed[job_id] = replace(self.pushed[job_id], after=after)
         revision = self.next_revision()
-        daemon.journal.append(Record("changes", job_id, what="replace", generation=revision, after=after))
+        if revision % 2:  # only what it is to do
+            after = store.rows[job_id].after
+        self.pushed[job_id] = replace(self.pushed[job_id], after=after, content=revision)
+        change = Record("changes", job_id, what="replace", generation=revision, after=after, content=revision)
+        daemon.journal.append(change)
         while store.applied.get((daemon.name, "changes"), 0) < len(daemon.journal):
             daemon.apply(store, "changes")
 
@@ -205,6 +209,8 @@ class World:
 
     def _check_start(self, job_id: str, row: Row) -> None:
         is_there = job_id not in self.replaced or self.replaced[job_id].is_up
+        if is_there and row.content != self.pushed[job_id].content:
+            raise Violation(f"{job_id} began with a content that was replaced")
         for parent in self.pushed[job_id].after if is_there else ():
             if not self.ends.get(parent) and parent not in self.excused:
                 raise Violation(f"{job_id} began before its parent {parent} ended")

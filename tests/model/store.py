@@ -22,6 +22,8 @@ class Row:
     generation: int = 0
     revision: int = 0
     """Of its content: 0 as it was pushed."""
+    content: int = 0
+    """What it is to do."""
 
     @property
     def stage(self) -> int:
@@ -60,7 +62,7 @@ class Store:
     """Followers that are to be pushed, and their parents."""
     promised: dict[str, set[str]] = field(default_factory=dict)
     """Of a job that is to begin anew: the daemons that are about to write so."""
-    changes: dict[str, list[tuple[str, int, tuple[str, ...]]]] = field(default_factory=dict)
+    changes: dict[str, list[tuple[str, int, tuple[str, ...], int]]] = field(default_factory=dict)
     """That came before their job."""
     outcomes: dict[str, dict[int, tuple[str, int]]] = field(default_factory=dict)
     """That came before their job, or before the change that began it anew: of each generation how, and followers."""
@@ -103,13 +105,13 @@ class Store:
     def _leave(self, job_id: str, generation: int, followers: int) -> None:
         self.outbox |= {f"{job_id}.{generation}.{k}": job_id for k in range(followers)}
 
-    def apply_change(self, job_id: str, change: str, generation: int, after: tuple[str, ...]) -> None:
+    def apply_change(self, job_id: str, change: str, generation: int, after: tuple[str, ...], content: int) -> None:
         """`generation`: the revision of a release, or of a content that replaces another."""
         row = self.rows.get(job_id)
         if row is None:
-            self.changes.setdefault(job_id, []).append((change, generation, after))
+            self.changes.setdefault(job_id, []).append((change, generation, after, content))
         elif change in ("release", "replace") and generation > row.revision:
-            row.revision, row.after = generation, after
+            row.revision, row.after, row.content = generation, after, content
             if row.state in ("blocked", "waiting"):
                 row.state = "waiting" if change == "release" else "blocked"
             if row.state == "blocked":
@@ -122,6 +124,9 @@ class Store:
             self.promised.pop(job_id, None)
             self._note_end(job_id)
             self._late_outcome(job_id)
+
+    def revision_of(self, job_id: str) -> int | None:
+        return self.rows[job_id].revision if job_id in self.rows else None
 
     def _late_outcome(self, job_id: str) -> None:
         for generation, (how, followers) in sorted(self.outcomes.pop(job_id, {}).items()):
