@@ -251,7 +251,8 @@ class Flows:
     # ------------------------------------------------ parents
 
     async def _note_ends(self, ended: Sequence[Parent], rest_until_ms: int) -> bool:
-        """Tell children of ends, and let those go on that wait for nothing else. Returns whether there are more."""
+        """Tell children of ends, and let those go on that wait for nothing else. Returns whether there are more; those
+        that could not be told, or go on, are told again when the entry has rested."""
         by_home: dict[int, list[ParentNote]] = {}
         for each in ended:
             for child in each.children:
@@ -266,7 +267,9 @@ class Flows:
                 failed = error
                 left.update(note.child for note in notes)
         done = {each.entry: [child for child in each.children if child not in left] for each in ended}
-        is_left = await self._store.drop_links(done, rest_until_ms, {each.entry: each.stage for each in ended}) > 0
+        stages = {each.entry: each.stage for each in ended}
+        rest = {each.entry: len(each.children) - len(done[each.entry]) for each in ended}
+        is_left = await self._store.drop_links(done, rest_until_ms, stages, rest) > 0
         if failed is not None:
             raise failed
         return is_left

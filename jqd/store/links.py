@@ -11,6 +11,7 @@ from jqd.store.methods import STEP_JOBS, ScriptMethods, in_steps
 
 NEW = "new"  # as the number of parents: what was noted before is void, unless others asked since
 ENDED_FIRST: Mapping[str, int] = {}
+NONE_FAILED: Mapping[str, int] = {}
 """Stages of parents that never began anew."""
 ENTRIES = 20  # done in one call, with up to CHILDREN children each: below what one call may take
 CHILDREN = 200  # told of one end at once
@@ -226,14 +227,21 @@ class LinkMethods(ScriptMethods):
         return standing
 
     async def drop_links(
-        self, done: Mapping[str, Sequence[str]], rest_until_ms: int = 0, stages: Mapping[str, int] = ENDED_FIRST
+        self,
+        done: Mapping[str, Sequence[str]],
+        rest_until_ms: int = 0,
+        stages: Mapping[str, int] = ENDED_FIRST,
+        failed: Mapping[str, int] = NONE_FAILED,
     ) -> int:
         """Remove notes: entry → the children that know of it. One stays that has further children, or was noted anew
-        since `take_links` set `rest_until_ms`. `stages`: the stage of the parent that the children know. Returns how
-        many have further children."""
+        since `take_links` set `rest_until_ms`. `stages`: the stage of the parent that the children know. `failed`: how
+        many of the children that were taken do not know of it; for these alone it rests. Returns how many have others.
+        """
         left = 0
         for some in in_steps(list(done.items()), ENTRIES):
-            flat = [one for entry, its in some for one in (entry, stages.get(entry, 1), len(its), *its)]
+            flat: list[str | int] = []
+            for entry, its in some:
+                flat += (entry, stages.get(entry, 1), failed.get(entry, 0), len(its), *its)
             left += self._whole("links", await self._caller.call("drop_links", rest_until_ms, *flat))
         return left
 

@@ -382,6 +382,40 @@ async def test_a_release_that_is_refused_is_tried_again(
     assert running.released == [child.id]
 
 
+async def test_a_release_that_is_refused_at_once_rests_and_holds_up_no_other_child(
+    autojump_clock: None, running: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop would do nothing else meanwhile."""
+    parent = await running.parent()
+    slow, *others = [await running.child(parent) for _ in range(4)]
+    monkeypatch.setattr(running.stores[1], "take_links", partial(running.stores[1].take_links, children_max=2))
+    running.flows.wake()
+    await trio.sleep(LOOK_S)
+    tried, real = list[str](), running.release
+
+    async def release(job_id: str, failed: str, mark: str) -> bool:
+        tried.append(job_id)
+        return job_id != slow.id and await real(job_id, failed, mark)
+
+    monkeypatch.setattr(running.flows, "_release", release)
+    await running.end()
+    telling = running.loop(1)
+    monkeypatch.setattr(telling, "_release", release)
+    more_s = [await telling.one_round() for _ in range(4)]
+    assert sorted(running.released) == sorted(child.id for child in others)
+    assert more_s[-1] > 0
+    assert 1 <= tried.count(slow.id) <= 3, "once with each lot of children"
+    tried.clear()
+    for _ in range(3):
+        await trio.sleep(REST_S / 4)
+        await telling.one_round()
+    assert tried == []
+    monkeypatch.setattr(telling, "_release", real)
+    await trio.sleep(REST_S)
+    await telling.one_round()
+    assert running.released[-1] == slow.id
+
+
 async def test_a_partition_that_lost_all_is_asked_again(autojump_clock: None, running: Room) -> None:
     parent = await running.parent()
     child = await running.child(parent)

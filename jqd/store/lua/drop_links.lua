@@ -1,18 +1,18 @@
 -- What was done for jobs that wait for others, or that ended.
 -- ARGV     now_ms, until when (ms) they rest, as take_links told, or 0: what was noted or taken since then is due at another time, and stays; then per entry of
---          `links`: it, stage of which children were told, their number, these
--- Returns  number of entries of which more is to be done
+--          `links`: it, stage of which children were told, how many others were taken and could not be told now, number of those that were, these
+-- Returns  number of entries with children that were not taken. One that has none but those that could not be told rests
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(children · log children)
 register('drop_links', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local rest_until_ms = number(ARGV[2], 'rest_until_ms')
-  local FIRST, FIELDS = 3, 3
+  local FIRST, FIELDS = 3, 4
 
   expect('links')
   local entries, at = {}, FIRST
   while at <= #ARGV do
-    local one = {entry = ARGV[at], stage = number(ARGV[at + 1], 'stage'), count = number(ARGV[at + 2], 'count'), first = at + FIELDS}
+    local one = {entry = ARGV[at], stage = number(ARGV[at + 1], 'stage'), failed = number(ARGV[at + 2], 'failed'), count = number(ARGV[at + 3], 'count'), first = at + FIELDS}
     expect_kind(Links.children_key(one.entry:sub(2)), 'children')
     entries[#entries + 1] = one
     at = one.first + one.count
@@ -23,9 +23,12 @@ register('drop_links', {'allow-oom'}, function()
     for place = one.first, one.first + one.count - 1 do
       redis.call('ZADD', key, 'XX', 'GT', digits(one.stage), ARGV[place])
     end
-    if one.entry:sub(1, 1) == 'e' and redis.call('ZCOUNT', key, 0, '(' .. digits(one.stage)) > 0 then
+    local untold = one.entry:sub(1, 1) == 'e' and redis.call('ZCOUNT', key, 0, '(' .. digits(one.stage)) or 0
+    if untold > one.failed then
       redis.call('ZADD', K.links, now_ms, one.entry)
       left = left + 1
+    elseif untold > 0 then
+      -- it rests as take_links had it, or is due where it was noted anew
     elseif rest_until_ms == 0 or tonumber(redis.call('ZSCORE', K.links, one.entry) or '0') == rest_until_ms then
       redis.call('ZREM', K.links, one.entry)
     end
