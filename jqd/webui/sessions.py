@@ -15,7 +15,7 @@ from jqd.domain.clock import Clock
 from jqd.webui.api import Api
 from jqd.webui.config import CHECK_S, SESSION_S, SESSIONS_MAX
 
-SENT_MAX = 100  # marks of a session, some 100 bytes each
+MARKS_MAX = 100  # forms of a session that may yet be sent, some 100 bytes each
 
 
 class Me(NamedTuple):
@@ -50,14 +50,21 @@ class Session:
     session_id: str = field(default_factory=token_urlsafe)
     form_token: str = field(default_factory=token_urlsafe)
     """Stands in every form of its pages."""
-    sent: deque[str] = field(default_factory=partial(deque[str], maxlen=SENT_MAX))
-    """The marks of forms that must not be sent twice, as far as they were sent."""
+    _marks: deque[str] = field(default_factory=partial(deque[str], maxlen=MARKS_MAX))
+    """Those of forms that were shown and not sent, the oldest first."""
 
-    def takes_once(self, mark: str) -> bool:
-        """Return whether a form with that mark may do what it says: it was not sent before."""
-        is_new = bool(mark) and mark not in self.sent
-        self.sent.append(mark)
-        return is_new
+    def issue_mark(self) -> str:
+        """Return the mark of a form that must not be sent twice. It is good until MARKS_MAX others were shown."""
+        mark = token_urlsafe()
+        self._marks.append(mark)
+        return mark
+
+    def strike_mark(self, mark: str) -> bool:
+        """Return whether a form with that mark may do what it says: it was shown here, and this sends it first."""
+        if mark not in self._marks:
+            return False
+        self._marks.remove(mark)
+        return True
 
     def owns_form(self, token: str) -> bool:
         return hmac.compare_digest(self.form_token.encode(), token.encode())

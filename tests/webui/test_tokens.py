@@ -2,11 +2,13 @@
 
 import re
 from html import unescape
+from pathlib import Path
 
 import httpx2
 import pytest
 
 from jqd.client import Client, Forbidden
+from jqd.webui.sessions import MARKS_MAX
 from tests.webui.conftest import Guarded
 
 SECRET = re.compile(r"jqd_[0-9a-f]{16}_[A-Za-z0-9_-]{43}")
@@ -109,3 +111,43 @@ def test_who_is_no_master_makes_and_revokes_none(guarded: Guarded) -> None:
         assert answer.status_code in (403, 404), act
         assert SECRET.findall(answer.text) == []
     assert [row["token_id"] for row in guarded.master.tokens()] == [row["token_id"] for row in before]
+
+
+def test_a_form_is_refused_however_many_others_were_sent_since(guarded: Guarded) -> None:
+    browser = logged_in(guarded)
+    form = form_of(browser, role="viewer", note="long ago")
+    assert browser.post("/token/create", data=form).status_code == 200
+    for number in range(MARKS_MAX):
+        assert browser.post("/token/create", data=form | {"once": f"made up {number}"}).status_code == 403
+    for _ in range(MARKS_MAX):
+        browser.get("/token")
+    again = browser.post("/token/create", data=form)
+    assert (again.status_code, SECRET.findall(again.text)) == (403, [])
+    assert [row["note"] for row in guarded.master.tokens()].count("long ago") == 1
+
+
+def test_a_form_is_good_until_many_others_were_opened(guarded: Guarded) -> None:
+    browser = logged_in(guarded)
+    first, second = form_of(browser, role="viewer"), form_of(browser, role="viewer")
+    for _ in range(MARKS_MAX - 1):
+        browser.get("/token")
+    refused = browser.post("/token/create", data=first)
+    assert refused.status_code == 403
+    assert "opened too long ago" in refused.text
+    assert browser.post("/token/create", data=second).status_code == 200
+
+
+def test_forms_that_are_refused_leave_nothing_in_memory(guarded: Guarded) -> None:
+    viewer, master = guarded.log_in(guarded.master.create_token("viewer")["token"]), logged_in(guarded)
+    token = viewer.get("/types").text.partition('data-form-token="')[2].partition('"')[0]
+    for browser, form in ((viewer, {"form_token": token}), (master, form_of(master, "/token"))):
+        before = _memory_mb(guarded.ui.child.pid)
+        for number in range(MARKS_MAX):
+            long = {"role": "viewer", "once": f"{number}".ljust(1_000_000, "x")}
+            assert browser.post("/token/create", data=form | long).status_code == 403
+        assert _memory_mb(guarded.ui.child.pid) - before < 40
+
+
+def _memory_mb(pid: int) -> int:
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) // 1024

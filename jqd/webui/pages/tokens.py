@@ -1,6 +1,5 @@
 """Tokens: who may come in, as what, and until when; a new one, whose secret is shown once; revoke one."""
 
-from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any, cast
 
 from quart import Response
@@ -64,6 +63,7 @@ def register(ui: "Ui") -> None:
 
     @ui.act("/token/create")
     async def create(visit: Visit) -> Response:
+        visit.expect_right(MASTER)
         return await _create(visit, typed(visit.form, *FIELDS))
 
     @ui.act("/token/revoke")
@@ -94,10 +94,10 @@ async def _create(visit: Visit, said: dict[str, str]) -> Response:
     except ValueError as error:
         faults["expires"] = Fault(str(error))
     if not faults:
-        if not visit.session.takes_once(visit.form.get("once", "")):
+        if not visit.session.strike_mark(visit.form.get("once", "")):
             raise Refused(
-                "this form was sent already, and its token may be made: a secret is shown once",
-                "Look at the list: revoke that token if its secret is lost, and make another one.",
+                "this form was sent already, and its token may be made, or it was opened too long ago",
+                "Look at the list: a secret is shown once. Revoke that token if its secret is lost, and open a new form.",
             )
         try:
             made = await visit.api.client.create_token(
@@ -124,6 +124,6 @@ def _form(visit: Visit, said: dict[str, str], *, faults: dict[str, Fault] | None
         said=said,
         faults=faults or {},
         roles=[role.value for role in Role],
-        once=token_urlsafe(),
+        once=visit.session.issue_mark(),
         command=visit.command("jqd", "tokens", "create", said["role"], **flags),
     )
