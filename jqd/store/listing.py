@@ -19,8 +19,10 @@ LEAST = 5  # ids of each place in one call
 LIST_SOURCES = 64  # places looked through side by side; a store with more jobtypes is walked in groups
 LIST_TYPES = 10_000  # queues whose waiting jobs are listed
 LIST_ROWS = 2_000  # ids looked at in one call: 2 to 5 ms of the server, where rows or outcomes of them are read
+LATER_ROWS = 2_000  # jobs that wait for a date or others and are sorted by their ids: some 2 ms of the server a page
 LIST_SCAN = 50_000  # jobs looked at for one page: a filter with few matches gives a short page and a cursor
 ALL = "*"  # tenants: none is called so
+ANY = (ALL, "", "", "", 0)  # a filter that all jobs fit
 LIST_FREE = 500  # jobs looked at however long it takes: few jobs are one page on a busy machine, too
 LIST_S = 0.03  # no call for a page is begun later than this: with what else it takes, that is within 0.1 s
 
@@ -37,6 +39,7 @@ PLACES = {
     None: ("held", "ready", "later", "ended", "dead"),
 }
 
+TOLD = "told"  # in a cursor: no place is called so
 CURSOR_BYTES_MAX = 1 << 20  # unpacked: a place in each of some 15,000 jobtypes
 _cursors = msgspec.msgpack.Decoder(dict[str, tuple[float, str]])
 
@@ -52,6 +55,10 @@ class _Source:
         """Where the next page begins: all before it were told, or do not fit."""
         self.rows: list[tuple[str, float]] = []
         self.done = False
+        self.is_by_id = False
+        """It lies by date, and is read as a whole and sorted with each page, as long as it is small."""
+        self.told = ""
+        """The last that was told of one by id: what is told of it from here on is older."""
 
     @property
     def name(self) -> str:
@@ -60,6 +67,9 @@ class _Source:
     def take(self) -> str:
         """Take the newest."""
         job_id, score = self.rows.pop(0)
+        if self.is_by_id:
+            self.told = job_id
+            return job_id
         self.at = (score, job_id) if self.rows else self.before
         return job_id
 
@@ -92,8 +102,7 @@ class ListingMethods(QueryMethods):
         row_bytes: int = 0,
         tried: bool = False,
     ) -> Page:
-        """Return up to `limit` jobs that match, newest first; in exact order if all fit in one page and few lie in each
-        place.
+        """Return up to `limit` jobs that match: those of a page newest first, and each page as `docs/use/HTTP.md` says.
 
         `tenant`: None: of all tenants, with each one's jobtype of that name. `row_bytes`: jobs with larger rows come
         without their argument. `tried`: jobs of which no attempt ended may be left out. A page may be short or empty
@@ -107,10 +116,7 @@ class ListingMethods(QueryMethods):
         looking, are_any = _Looking(ALL if tenant is None else tenant, jobtype or "", how, tag or "", is_tried), False
         sources = await self._sources(state, jobtype, tenant)
         for at in range(0, len(sources), LIST_SOURCES):
-            group = [
-                _Source(*place, walked.get(":".join(place), _begin(state, place[0])))
-                for place in sources[at : at + LIST_SOURCES]
-            ]
+            group = [_source(*place, state, walked) for place in sources[at : at + LIST_SOURCES]]
             begins = [source.at for source in group]
             while len(found) < limit and not all(source.done and not source.rows for source in group):
                 if looking.is_over:
@@ -124,6 +130,8 @@ class ListingMethods(QueryMethods):
                 if not are_any:
                     return Page([], "", looking.looked)
             walked |= {s.name: s.at for s, began in zip(group, begins, strict=True) if s.at != began}
+            for told in filter(None, (source.told for source in group)):
+                walked[TOLD] = 0.0, told
             if any(source.rows or not source.done for source in group):
                 break
         else:
@@ -173,12 +181,19 @@ class ListingMethods(QueryMethods):
             while len(taken) < count and ready:
                 newest = max(ready, key=lambda source: source.rows[0][0])
                 taken.append(newest.take())
+                looking.looked += newest.is_by_id
                 if not newest.rows and not newest.done and not looking.is_over:
                     break
                 ready = [source for source in ready if source.rows]
         return taken
 
     async def _fill(self, empty: Sequence[_Source], count: int, looking: _Looking) -> None:
+        for source in empty:
+            if source.is_by_id:
+                await self._fill_by_id(source, looking)
+        empty = [source for source in empty if not source.is_by_id]
+        if not empty:
+            return
         flat = (v for s in empty for v in (s.place, s.suffix, f"{s.before[0]:.0f}", s.before[1]))
         answer = await self._caller.call("list_ids", count, LIST_ROWS, *looking.fits, *flat)
         for source, told in zip(empty, self._list("ended", answer), strict=True):
@@ -187,10 +202,26 @@ class ListingMethods(QueryMethods):
             source.rows = [
                 (self._text(source.place, job_id), float(self._whole(source.place, score)))
                 for job_id, score in self._rows(source.place, rows, 2)
+                if not source.told or self._text(source.place, job_id) < source.told
             ]
             source.done = bool(self._whole(source.place, is_all))
             source.at = source.at if source.rows else source.before
             looking.looked += self._whole(source.place, looked)
+
+    async def _fill_by_id(self, source: _Source, looking: _Looking) -> None:
+        """Read all of it and sort it; where that is too much, it is walked by date from now on."""
+        where = source.place, source.suffix, f"{source.before[0]:.0f}", source.before[1]
+        rows_max = LATER_ROWS if looking.fits == ANY else LIST_FREE  # a filter reads rows, of 25 µs each
+        answer = await self._caller.call("list_ids", rows_max, rows_max, *looking.fits, *where)
+        (told,) = self._list("ended", answer)
+        _, _, is_all, looked, rows = codec.fields(self._keys, source.place, told, 5)
+        source.is_by_id = source.done = bool(self._whole(source.place, is_all))
+        if source.is_by_id:
+            ids = [self._text(source.place, job_id) for job_id, _ in self._rows(source.place, rows, 2)]
+            older = [job_id for job_id in ids if not source.told or job_id < source.told]
+            source.rows = [(job_id, 0.0) for job_id in sorted(older, reverse=True)]
+            if not source.told:  # those that fit count as they are told
+                looking.looked += self._whole(source.place, looked) - len(ids)
 
 
 def _matches(view: JobView, state: State | None, jobtype: str | None, tag: str | None, tenant: str | None) -> bool:
@@ -203,6 +234,14 @@ def _is_of(its: str, jobtype: str | None, tenant: str | None) -> bool:
     if tenant is None:
         return jobtype is None or jobtype in (its, bare(its))
     return tenant_of(its) == tenant and (jobtype is None or its == jobtype)
+
+
+def _source(place: str, suffix: str, state: State | None, walked: dict[str, tuple[float, str]]) -> _Source:
+    source = _Source(place, suffix, walked.get(f"{place}:{suffix}", _begin(state, place)))
+    if place == "later":
+        source.is_by_id = state is not State.BLOCKED and source.name not in walked  # what is blocked lies by id
+        source.told = walked.get(TOLD, (0.0, ""))[1]
+    return source
 
 
 def _begin(state: State | None, place: str) -> tuple[float, str]:

@@ -109,3 +109,37 @@ async def test_large_rows_are_looked_at_a_few_with_each_call(
     assert [view.id for page in told for view in page.jobs] == jobs[::7][::-1]
     assert 2 <= len(told) <= 28
     assert sum(page.looked for page in told) == 28
+
+
+async def test_a_job_due_in_a_year_hides_no_scheduled_job_that_was_pushed_after_it(
+    store_bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "LATER_ROWS", 61)
+    now_ms, day_ms = store_bench.clock.wall_ms(), 86_400_000
+    jobs = list[str]()
+    for number in range(40):
+        jobs.append((await store_bench.push(eligible_at_ms=now_ms + (300 - number % 7) * day_ms)).id)
+        jobs.append((await store_bench.push("sms" if number % 2 else "mail")).id)
+        jobs.append((await store_bench.push(eligible_at_ms=now_ms + day_ms)).id if number % 2 else jobs[0])
+    newest = sorted({*jobs}, reverse=True)
+    for limit in (1, 13, 50, 1_000):
+        told = await pages(store_bench, None, None, None, limit)
+        assert [view.id for page in told for view in page.jobs] == newest, limit
+    assert sum(page.looked for page in told) == len(newest)
+
+
+async def test_scheduled_jobs_are_told_once_where_they_become_many_meanwhile(
+    store_bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "LATER_ROWS", 20)
+    due_ms = store_bench.clock.wall_ms() + 86_400_000
+    jobs = [(await store_bench.push(eligible_at_ms=due_ms + number * 7 % 5)).id for number in range(19)]
+    page = await store_bench.store.list_jobs(None, None, None, 5, "")
+    assert [view.id for view in page.jobs] == jobs[:-6:-1]
+    for number in range(10):
+        await store_bench.push(eligible_at_ms=due_ms + number * 3 % 5)
+    rest = list[str]()
+    while page.cursor:
+        page = await store_bench.store.list_jobs(None, None, None, 5, page.cursor)
+        rest += [view.id for view in page.jobs]
+    assert sorted(rest) == jobs[:-5]

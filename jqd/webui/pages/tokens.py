@@ -97,7 +97,7 @@ async def _create(visit: Visit, said: dict[str, str]) -> Response:
         if not visit.session.strike_mark(visit.form.get("once", "")):
             raise Refused(
                 "this form was sent already, and its token may be made, or it was opened too long ago",
-                "Look at the list: a secret is shown once. Revoke that token if its secret is lost, and open a new form.",
+                "A secret is shown once: if it is lost, revoke its token in the list, and open a new form.",
             )
         try:
             made = await visit.api.client.create_token(
