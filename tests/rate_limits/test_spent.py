@@ -32,7 +32,7 @@ SPEND = """register('spend_some', {}, function()
 end)
 """
 SWEEP = """register('sweep_some', {}, function()
-  return Limits.sweep(100, tonumber(ARGV[2]))
+  return Limits.sweep(tonumber(ARGV[2]))
 end)
 """
 LIBRARY = Library({**shipped().files, "spend_some": SPEND, "sweep_some": SWEEP})
@@ -42,11 +42,15 @@ class Bucket:
     """One, and all that was ever spent of it."""
 
     def __init__(self, limit: int, window_us: int, burst: int = 0) -> None:
-        self.limit, self.window_us, self.burst = limit, window_us, burst
         self.keyspace = Keyspace()
-        self.keyspace.hset(KEYS["limits"].encode(), b"r", f"{limit} {window_us} {burst} 0 0 1  7".encode())
+        self.edit(limit, window_us, burst)
         self.now_us = NOW_US
         self.spent: list[tuple[int, int]] = []
+
+    def edit(self, limit: int, window_us: int, burst: int = 0) -> None:
+        """Make it another rate."""
+        self.limit, self.window_us, self.burst = limit, window_us, burst
+        self.keyspace.hset(KEYS["limits"].encode(), b"r", f"{limit} {window_us} {burst} 0 0 1  7".encode())
 
     def claim(self, jobs: int, cost: int = 1) -> tuple[int, int]:
         """How many jobs more were allowed, and how many of these were started."""
@@ -56,7 +60,7 @@ class Bucket:
         return allowed, started
 
     def sweep(self) -> int:
-        """How many rows went."""
+        """How many rows went, where that was half of what was looked at."""
         gone: int = self._run("sweep_some", self.now_us)
         return gone
 
@@ -65,9 +69,14 @@ class Bucket:
         return sum(count for at_us, count in self.spent if at_us > self.now_us - us)
 
     @property
-    def row(self) -> bytes | None:
-        found: bytes | None = self.keyspace.keys.get(KEYS["spent"].encode(), {}).get(BUCKET)
+    def rows(self) -> dict[bytes, bytes]:
+        """Of this bucket, and of those that a test made like it."""
+        found: dict[bytes, bytes] = self.keyspace.keys.setdefault(KEYS["spent"].encode(), {})
         return found
+
+    @property
+    def row(self) -> bytes | None:
+        return self.rows.get(BUCKET)
 
     def _run(self, name: str, *words: Any) -> Any:
         return machine().run(LIBRARY, name, self.keyspace, KEYS.stem.encode(), (1, *words))
@@ -143,6 +152,58 @@ def test_a_burst_is_on_top_and_comes_back_at_the_rate(seed: int) -> None:
     assert bucket.claim(0)[0] == limit + burst
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_an_edited_rate_owes_no_more_than_its_own_burst(seed: int) -> None:
+    """Whatever was spent under which rules: a window later its limit is free, and as much more as it gave back."""
+    source = random.Random(seed)
+
+    def rule() -> tuple[int, int, int]:
+        limit, burst = source.choice((1, 10, 1_000)), source.choice((0, 0, 1, 50, 4_000_000))
+        return limit, source.choice((1_000_000, 86_400_000_000, 31 * 86_400_000_000)), burst
+
+    bucket = Bucket(*rule())
+    for _ in range(30):
+        for _ in range(source.choice((1, 5))):
+            bucket.claim(source.choice((1, 60)), source.choice((1, 1, min(bucket.limit, 5))))
+            bucket.now_us += round(source.random() * bucket.window_us / source.choice((1, 1_000)))
+        bucket.edit(*rule())
+        edited_us, size = bucket.now_us, bucket.limit + bucket.burst
+        back = [source.random() for _ in range(2)]
+        for part in sorted(back):
+            bucket.now_us = edited_us + round(bucket.window_us * (1 + part * bucket.burst / bucket.limit)) + 1
+            allowed, _ = bucket.claim(0)
+            assert allowed >= bucket.limit + int(part * bucket.burst), "starts again"
+            assert allowed <= size
+
+
+def test_a_burst_that_was_taken_away_and_is_given_again_owes_what_was_spent_since() -> None:
+    bucket = Bucket(1, 86_400_000_000, burst=50)
+    assert bucket.claim(51) == (51, 51)
+    bucket.now_us += 86_400_000_000
+    bucket.edit(100, 1_000_000)
+    assert bucket.claim(30) == (100, 30)
+    bucket.edit(100, 1_000_000, burst=10)
+    assert bucket.claim(0) == (80, 0), "of 110"
+
+
+def test_a_burst_that_takes_centuries_to_come_back_is_not_back_at_once() -> None:
+    month_us = 31 * 86_400_000_000
+    bucket = Bucket(1, month_us, burst=4_000_000)
+    assert bucket.claim(10, 400_000) == (10, 10)
+    assert bucket.claim(1) == (1, 1)
+    bucket.now_us += month_us
+    assert bucket.claim(9) == (1, 1), "of a month one came back"
+
+
+def test_starts_that_take_less_than_a_microsecond_each_are_owed() -> None:
+    limit = 1_000_000_000
+    bucket = Bucket(limit, 1_000, burst=limit)
+    for _ in range(3_333):
+        assert bucket.claim(1, 600_000)[1] == 1
+    bucket.now_us += 1_000
+    assert bucket.claim(0)[0] <= limit + 200_000, "but for what was not claimed"
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_clock_that_is_set_back_gives_nothing_twice_and_takes_no_more_than_a_window(seed: int) -> None:
     source = random.Random(seed)
@@ -173,3 +234,23 @@ def test_a_row_goes_with_its_constraint_or_its_rate(rule: dict[bytes, bytes]) ->
     bucket.claim(1)
     bucket.keyspace.keys[KEYS["limits"].encode()] = rule
     assert (bucket.sweep(), bucket.row) == (1, None)
+
+
+def test_a_look_for_rows_that_say_nothing_is_short_and_not_repeated_where_few_are() -> None:
+    bucket = Bucket(2, 10_000_000)
+    bucket.claim(1)
+    dead, bucket.now_us = bucket.row, NOW_US + 10_000_000
+    bucket.claim(1)
+    alive, of = bucket.row, bucket.rows
+    assert dead is not None
+    assert alive is not None
+    of |= {b"r\x1d=%d" % at: alive for at in range(900)} | {b"r\x1d=dead%d" % at: dead for at in range(30)}
+    looks = 0
+    while len(of) > 901:
+        assert bucket.sweep() == 0, "who repeats while it finds some stops here"
+        looks += 1
+    assert 931 / 100 < looks < 931 / 25, "a small page each"
+    of |= {b"r\x1d=dead%d" % at: dead for at in range(9_000)}
+    while (before := len(of)) and (gone := bucket.sweep()):
+        assert before - len(of) == gone < 100
+    assert len(of) < 4_000, "where most say nothing it goes on"

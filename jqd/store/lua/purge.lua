@@ -1,7 +1,7 @@
 -- Deletes what is past its keep time: results, what was spent of rates, pieces of large results that nobody refers to, ended jobs, notes of jobs that never came. Dead jobs stay.
 -- Results alone go while the store is told again what it forgot.
 -- ARGV     now_ms, identity of the store as the caller knows it, limit of each kind, ended_keep_ms, ended_keep_jobs, tombstone_keep_ms
--- Returns  number of rows deleted
+-- Returns  number of rows deleted; those of rates only where many of them are due
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(limit · log rows)
 register('purge', {'allow-oom'}, function()
@@ -116,7 +116,7 @@ register('purge', {'allow-oom'}, function()
     return #groups
   end
 
-  local rows = drop_due_results() + drop_spare() + drop_watched() + drop_groups() + Limits.sweep(limit, now_us)
+  local rows = drop_due_results() + drop_spare() + drop_watched() + drop_groups() + Limits.sweep(now_us)
   if Settled.is_told(identity, now_ms) then
     rows = rows + drop_ended() + drop_notes()
   end

@@ -5,14 +5,14 @@
 --
 --     limits           hash  constraint → "limit window_us burst concurrency until_ms said_ms lost lost_us digest"; 0 where it does not limit so.
 --                            `lost_us`: the window in which counts what the life that began at `lost` has forgotten
---     spent            hash  bucket → claims in the window, in pieces of at most a 64th of it: "begin_us end_us due_us count total", of the latest piece but for the
---                            total, then " end_us:count" of each earlier one, the oldest first. A piece counts until its end is out of the window: never less than
+--     spent            hash  bucket → claims in the window, in pieces of at most a 64th of it: "begin_us end_us owed count total", of the latest piece but for the
+--                            total and what was owed at its end: all that was spent, less what the rate gave back; then " end_us:count" of each earlier one, the oldest first. A piece counts until its end is out of the window: never less than
 --                            was spent, and for a claim a 64th too long at most
 --     busy:<bucket>    zset  id → fence of those in a hand; their records have the queue (about.lua)
 --     due              zset  bucket that queues wait for → when (ms) it is to be looked at again; `again`: those to be looked at once, for a constraint was changed
 --
 -- Gives version_of(queue); items(queue) → {name, bucket, cost}; allows(queue, now_us) → how many jobs, bucket that stops them;
--- state(bucket, name, cost, now_us); sweep(limit, now_us) → how many rows of `spent` went; row_spent(its);
+-- state(bucket, name, cost, now_us); sweep(now_us) → how many rows of `spent` went, 0 where few did; row_spent(its);
 -- bucket_of(queue) → bucket, {name, cost, version} or nothing; put_off(), read_rates(now_us): what `state` reads of rates in between is read together; may(state, cost) → how many; has(state, cost); use(allowed) → whether one job more may start.
 -- What is spent: spend.lua. What waits for a limit: parked.lua.
 starts.bucket_states, starts.limit_rules, starts.queue_items = empty, empty, empty
@@ -23,6 +23,7 @@ Limits.MANY = 100  -- queues looked at in one go
 Limits.AGAIN_MS = 100  -- until more are let go, while the limit has room
 Limits.RECOUNT_MS = 60000  -- between two counts of who is in a hand, which mend what was forgotten
 Limits.PIECES = 64  -- of a window
+Limits.SWEEP_ROWS = 50  -- rows looked at in one go: less than half a millisecond
 Limits.PRIORITIES = 1000  -- of one queue, moved at once
 function starts.let_go_left() return 2000 end  -- rows of queues that are let go, written by one function; the others soon after
 
@@ -99,19 +100,21 @@ function Limits.rule(name)
 end
 
 -- From a row of `spent`: what still counts of it, and since when (us) the oldest of that does; nothing: none, nor is its burst spent.
-function Limits.spent_in(row, bucket, window_us, now_us)
-  local begin_us, end_us, due_us, count, total, before = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+)(.*)$')
+-- What is owed is a number of starts, and never more than the rule has now: so an edit of it makes nobody wait for what another rule would have given back.
+function Limits.spent_in(row, bucket, rule, now_us)
+  local begin_us, end_us, owed, count, total, before = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+)(.*)$')
   local its = {
-    begin_us = tonumber(begin_us), end_us = tonumber(end_us), due_us = tonumber(due_us), count = tonumber(count), total = tonumber(total), before = before,
+    begin_us = tonumber(begin_us), end_us = tonumber(end_us), owed = tonumber(owed), count = tonumber(count), total = tonumber(total), before = before,
   }
   if its.end_us > now_us then  -- the server's clock was set back: all of it counts as spent now
-    its.begin_us, its.end_us, its.due_us = now_us, now_us, math.max(0, its.due_us - its.end_us) + now_us
-    its.count, its.before = its.total, ''
+    its.begin_us, its.end_us, its.count, its.before = now_us, now_us, its.total, ''
     redis.call('HSET', K.spent, bucket, Limits.row_spent(its))
   end
+  local window_us = rule.window_us
+  its.owed = math.max(0, math.min(its.owed, rule.limit + rule.burst) - (now_us - its.end_us) * rule.limit / window_us)
   if its.end_us <= now_us - window_us then  -- and so are all before it
     its.count, its.total, its.before = 0, 0, ''
-    return its.due_us > now_us and its or nil
+    return its.owed > 0 and its or nil
   end
   local at, first_us = 1, its.end_us
   while at <= #its.before do
@@ -127,7 +130,7 @@ function Limits.spent_in(row, bucket, window_us, now_us)
 end
 
 function Limits.row_spent(its)
-  return string.format('%d %d %d %d %d%s', its.begin_us, its.end_us, its.due_us, its.count, its.total, its.before)
+  return string.format('%d %d %.14g %d %d%s', its.begin_us, its.end_us, its.owed, its.count, its.total, its.before)
 end
 
 -- What was spent in the time that the store has forgotten nobody knows: until then it may have been all. 0: nothing was forgotten.
@@ -151,7 +154,7 @@ end
 function Limits.rate_of(rule, bucket, row, now_us)
   local its, first_us
   if row then
-    its, first_us = Limits.spent_in(row, bucket, rule.window_us, now_us)
+    its, first_us = Limits.spent_in(row, bucket, rule, now_us)
   end
   local clear_us = Limits.clear_us(rule)
   if now_us < clear_us then
@@ -161,33 +164,29 @@ function Limits.rate_of(rule, bucket, row, now_us)
   end
   local size = rule.limit + rule.burst
   local left, next_us = size - its.total, first_us and first_us + rule.window_us
-  if rule.burst > 0 then
-    local step_us = rule.window_us / rule.limit
-    local ahead = math.ceil(math.max(0, its.due_us - now_us) / step_us)
-    if size - ahead < left then
-      left, next_us = size - ahead, math.max(its.due_us - (size - 1) * step_us, now_us + 1000)
-    end
+  if rule.burst > 0 and size - math.ceil(its.owed) < left then
+    left, next_us = size - math.ceil(its.owed), now_us + math.max((its.owed - size + 1) * rule.window_us / rule.limit, 1000)
   end
   return math.max(0, left), next_us, its
 end
 
--- Rows that say nothing any more go, of some buckets with each call, one after the other.
-function Limits.sweep(limit, now_us)
+-- Rows that say nothing any more go, of some buckets with each call, one after the other. 0: fewer than half of these did, and to look for more is not worth it yet.
+function Limits.sweep(now_us)
   local from = redis.call('EXISTS', K.spent) == 1 and (redis.call('HGET', K.life, 'swept') or '0')
   if not from then
     return 0
   end
-  local place, rows = unpack(redis.call('HSCAN', K.spent, from, 'MATCH', '*', 'COUNT', limit))
+  local place, rows = unpack(redis.call('HSCAN', K.spent, from, 'MATCH', '*', 'COUNT', Limits.SWEEP_ROWS))
   local gone = {}
   for at = 1, #rows, 2 do
     local rule = Limits.rule(rows[at]:match('^[^\29]*'))
-    if not rule or rule.limit == 0 or not Limits.spent_in(rows[at + 1], rows[at], rule.window_us, now_us) then
+    if not rule or rule.limit == 0 or not Limits.spent_in(rows[at + 1], rows[at], rule, now_us) then
       gone[#gone + 1] = rows[at]
     end
   end
   redis.call('HSET', K.life, 'swept', place)
   Heads.call_with(gone, 'HDEL', K.spent)
-  return #gone
+  return 4 * #gone >= #rows and #gone or 0
 end
 
 -- What `state` is asked for from now on allows whatever one likes of rates until read_rates is called, in the same function.

@@ -30,16 +30,13 @@ end
 
 -- Adds to what was spent: to its latest piece, or a new one.
 local function added(its, rule, count, now_us)
-  if rule.burst > 0 then
-    its.due_us = math.floor(math.max(its.due_us, now_us) + count * rule.window_us / rule.limit)
-  end
   if now_us - its.begin_us >= rule.window_us / Limits.PIECES then
     if its.count > 0 then
       its.before = string.format('%s %d:%d', its.before, its.end_us, its.count)
     end
     its.begin_us, its.count = now_us, 0
   end
-  its.end_us, its.count, its.total = now_us, its.count + count, its.total + count
+  its.end_us, its.owed, its.count, its.total = now_us, its.owed + count, its.count + count, its.total + count
   return its
 end
 
@@ -51,7 +48,7 @@ local function write_rates(now_us)
       row = Limits.row_spent(added(state.last, rule, count, now_us))
     else  -- of one rule and count they are all alike, and spelled once
       alike[rule] = alike[rule] or {}
-      row = alike[rule][count] or Limits.row_spent(added({begin_us = 0, due_us = 0, count = 0, total = 0, before = ''}, rule, count, now_us))
+      row = alike[rule][count] or Limits.row_spent(added({begin_us = 0, owed = 0, count = 0, total = 0, before = ''}, rule, count, now_us))
       alike[rule][count] = row
     end
     rows[2 * at - 1], rows[2 * at] = state.bucket, row
