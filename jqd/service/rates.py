@@ -71,7 +71,7 @@ async def sample(services: Services, *, task_status: trio.TaskStatus[None] = tri
     task_status.started()
     while True:
         try:
-            stats, views = await services.store.stats(), await services.store.list_types()
+            stats, views = await services.store.stats(), await services.store.list_types(dated=False)
         except (StoreAway, StoreRefused) as error:
             log.debug("rates.store_away", error=str(error))
         else:

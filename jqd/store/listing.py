@@ -141,7 +141,7 @@ class ListingMethods(QueryMethods):
 
     async def _are_any(self, state: State | None, jobtype: str | None, tenant: str | None) -> bool:
         """Return whether the counts know of such jobs; else none is looked at, however many others there are."""
-        counts = (one.counts for one in await self.list_types() if _is_of(one.jobtype, jobtype, tenant))
+        counts = (one.counts for one in await self.list_types(dated=False) if _is_of(one.jobtype, jobtype, tenant))
         return any(state is None or getattr(each, state.value) or not each.jobs for each in counts)  # 0: unreadable
 
     async def _sources(self, state: State | None, jobtype: str | None, tenant: str | None) -> list[tuple[str, str]]:

@@ -176,11 +176,11 @@ class PartitionedStore:
             totals=Totals(*added(one.totals for one in answered.values())),
         )
 
-    async def list_types(self, partition: int | None = None) -> list[TypeView]:
+    async def list_types(self, partition: int | None = None, *, dated: bool = True) -> list[TypeView]:
         """See Store. Jobs under names of their own lie elsewhere than the rest of their type."""
         rows: dict[str, TypeView] = {}
         asked = range(len(self._stores)) if partition is None else (partition,)
-        answered = await self._each(asked, lambda store: store.list_types())
+        answered = await self._each(asked, lambda store: store.list_types(dated=dated))
         for its in answered:
             for row in its:
                 rows[row.jobtype] = _joined(rows[row.jobtype], row) if row.jobtype in rows else row

@@ -145,7 +145,7 @@ async def _ask(services: Services, number: int) -> None:
     applied = min(services.journal.read_point(lane, number) for lane in (Lane.JOBS, Lane.CHANGES))
     counts: dict[str, Numbers] = {}
     try:
-        views = await services.store.list_types(number)
+        views = await services.store.list_types(number, dated=False)
         for view in views:
             its, there = view.counts, counts.get(tenant := tenant_of(view.jobtype), NO_JOBS)
             waiting, alive = its.queued, its.queued + its.running

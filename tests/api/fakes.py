@@ -248,7 +248,7 @@ class FakeStore:
         self._check()
         return self.places.get(job_id)
 
-    async def list_types(self, partition: int | None = None) -> list[TypeView]:
+    async def list_types(self, partition: int | None = None, *, dated: bool = True) -> list[TypeView]:
         await trio.lowlevel.checkpoint()
         self._check()
         return sorted(self.types)

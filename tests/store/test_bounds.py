@@ -235,3 +235,20 @@ async def test_a_keyed_queue_that_somebody_else_wrote_over_is_told_by_name(
     with pytest.raises(StoreRefused, match="ready:… is not a zset"):
         await bench.claim(owner)
     assert client.get(key) == b"mine"
+
+
+async def test_jobtypes_are_told_few_at_a_time_whether_much_happened_to_them_or_little(
+    bench: StoreBench, count: Count
+) -> None:
+    """A jobtype has fields only where a number is not 0."""
+    jobs = [bench.make(f"t{number}") for number in range(20 * queries.TYPES_PART)]
+    for start in range(0, len(jobs), CALL_JOBS_MAX):
+        await bench.add(*jobs[start : start + CALL_JOBS_MAX])
+    bench.clock.advance(2)
+    for is_dated, commands in ((True, COMMANDS_PER_JOB), (False, 1)):
+        count.look()
+        views = await bench.store.list_types(dated=is_dated)
+        assert count.look().scripts >= 20
+        assert count.inside <= 20 * count.scripts + commands * len(jobs)
+        assert [view.jobtype for view in views] == sorted(job.jobtype for job in jobs)
+        assert all(bool(view.oldest_ms) is is_dated for view in views)

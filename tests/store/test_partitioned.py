@@ -197,7 +197,7 @@ async def test_an_error_is_told_as_what_it_is(fakes: Cluster, monkeypatch: pytes
 def _raises(error: Exception, *, turns: int) -> Callable[..., Awaitable[Any]]:
     """What fails so late that others have failed before."""
 
-    async def fail(*_: object) -> Any:
+    async def fail(*_: object, **__: object) -> Any:
         for _turn in range(turns):
             await trio.lowlevel.checkpoint()
         raise error

@@ -219,7 +219,7 @@ async def test_a_quota_that_is_deleted_while_it_is_looked_at_bounds_nothing(edge
         services.feature(Quotas).known.clear()
         return await real()
 
-    monkeypatch.setattr(type(store), "list_types", lambda *_: gone())
+    monkeypatch.setattr(type(store), "list_types", lambda *_, **__: gone())
     assert (await push(edge, 3)).status == 201
 
 
@@ -264,7 +264,7 @@ async def test_what_does_not_answer_in_time_keeps_no_tenant_from_pushing_whose_j
     services = edge.api._parts.services
     real = services.store.list_types
 
-    async def list_types(_: object, number: int) -> Any:
+    async def list_types(_: object, number: int, **__: object) -> Any:
         if why == "slow":
             await trio.sleep(0.6)
         elif number == 1:
@@ -300,7 +300,7 @@ async def test_a_mistake_in_a_look_ends_no_daemon_and_is_said(edge, monkeypatch)
     await put(edge, queued=10)
     services = edge.api._parts.services
 
-    async def list_types(*_: object) -> Any:
+    async def list_types(*_: object, **__: object) -> Any:
         await trio.lowlevel.checkpoint()
         raise LookupError("no such row")
 
