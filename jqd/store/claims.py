@@ -149,8 +149,9 @@ class ClaimMethods(ScriptMethods):
 
         `generations`: of changed contents; no success of an older one ends these jobs.
 
-        Ours again: what is ready, dated, or ours already. Not: what has ended, or another daemon holds. A job that has
-        not come yet is noted as held by us."""
+        Ours again: what is ready, dated, ours already, or held under an earlier claim: its daemon is told to stop
+        (`Renewed.cancels`), and so are we of what was cancelled. Not: what has ended, or is held under a later claim.
+        A job that has not come yet is noted as held by us."""
         lost: list[str] = []
         for part in in_steps(list(holds.items()), STEP_JOBS):
             flat = (value for job_id, fence in part for value in (job_id, fence, generations.get(job_id, 0)))

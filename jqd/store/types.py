@@ -97,7 +97,8 @@ class Renewed(NamedTuple):
     members: dict[str, Member]
     settled: bool
     cancels: list[tuple[str, int]]
-    """Claims (id, fence) of ours whose cancel was asked since the last renewal. A hint: reported once at most."""
+    """Claims (id, fence) of ours whose cancel was asked since the last renewal, or that a later claim, told again, took
+    from us. A hint: reported once at most."""
 
 
 class DurableReply(NamedTuple):

@@ -22,6 +22,7 @@ class Raw(Protocol):
     """The server, not by way of functions."""
 
     def hset(self, name: Any, key: Any, value: Any, /) -> object: ...
+    def hdel(self, name: Any, /, *keys: Any) -> object: ...
     def zadd(self, name: Any, /, *words: Any) -> object: ...
 
 
@@ -44,6 +45,11 @@ class Recount:
     def spoil(self, job_id: str, row: bytes = b"\xc1", name: str = "jobs") -> None:
         """Somebody wrote over a row of a job."""
         self._raw.hset(_key(name), job_id.encode(), row)
+        self.off = True
+
+    def lose(self, job_id: str, name: str = "jobs") -> None:
+        """Somebody deleted a row of a job."""
+        self._raw.hdel(_key(name), job_id.encode())
         self.off = True
 
     def row(self, job_id: str) -> bytes | None:

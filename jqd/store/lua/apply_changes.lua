@@ -50,6 +50,13 @@ register('apply_changes', {'allow-oom'}, function()
     Pages.expect_ready(queue)
   end
 
+  if call.early > 0 then
+    local ids = {}
+    for place, one in ipairs(changes) do
+      ids[place] = one.id
+    end
+    About.holds(ids)
+  end
   local left, added = Fresh.apply_fresh(changes, now_ms)
   for _, one in ipairs(left) do
     added = added + Exchange.apply_change(one, now_ms, history_max)

@@ -120,6 +120,9 @@ register('apply_jobs', {}, function()
     end
   end
   local known = met > 0 and redis.call('HMGET', K.jobs, unpack(ids)) or {}
+  if call.early > 0 then
+    About.holds(ids)
+  end
   local rows, filled = {}, 0
   met = 0
   Heads.gather()

@@ -47,7 +47,7 @@ register('find_silent', {'allow-oom'}, function()
     for _, id in ipairs(ids) do
       local row = redis.call('HGET', K.jobs, id)
       if row and Move.header(row) then
-        for _, value in ipairs({id, Move.header_of(row), redis.call('HGET', K.tries, id), holds[id] and Leases.generation_of(holds[id])}) do
+        for _, value in ipairs({id, Move.header_of(row), redis.call('HGET', K.tries, id), holds[id] and Leases.generation_of(holds[id]) or false}) do
           table.insert(flat, value)
         end
       else

@@ -122,7 +122,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
   local fence = Members.next_fence(now_us)
   local claim = digits(fence)
   local answer, taken, filled = {claim, more}, {}, 2
-  local first, again = {}, {}  -- that never failed, and that did
+  local first, again, changed = {}, {}, {}  -- that never failed, and that did; that may have begun anew while an attempt went on elsewhere
   for position, row in ipairs(rows) do
     local id = ids[position]
     answer[filled + 1], answer[filled + 2] = id, row
@@ -131,8 +131,17 @@ register('get_waiting_jobs', {'allow-oom'}, function()
     if row then
       local its = Counts.have_failed(tries[position]) and again or first
       its[#its + 1] = id
+      changed[#changed + 1] = generations[position] and id or nil
+    else
+      call.gone[id], call.has_gone = true, true
     end
     taken[position] = id
+  end
+  if call.has_keyed and #changed > 0 then
+    About.look(changed)
+    for _, id in ipairs(changed) do
+      Parked.take_out(id)
+    end
   end
   if #first + #again > 0 then
     About.claim(sysid, fence, first, again)
@@ -144,6 +153,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
   if forget_dates then
     forget_dates(taken)
   end
+  Parked.left(now_us)
   Pages.mend_type(jobtype)
   Counts.moved(jobtype, 'waiting', 'running', first)
   Counts.moved(jobtype, 'retrying', 'running', again)

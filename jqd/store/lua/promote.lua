@@ -69,8 +69,16 @@ register('promote', {'allow-oom'}, function()
     local key = K.busy .. bucket
     local ids = redis.call('ZRANGE', key, 0, Limits.MANY * 10 - 1)
     local in_hand = About.look(ids)
+    local function is_of(queue)
+      for _, item in ipairs(Limits.items(queue or '')) do
+        if item.bucket == bucket then
+          return true
+        end
+      end
+      return false
+    end
     for _, id in ipairs(ids) do
-      if not in_hand[id] then
+      if not (in_hand[id] and is_of(in_hand[id].queue)) then
         redis.call('ZREM', key, id)
         if call.counted[id] then
           redis.call('HDEL', K.about, id)

@@ -1,16 +1,16 @@
 -- Decides after a loss of the store, for each job that a daemon says it holds: it has the job again, or no longer.
 -- ARGV     now_ms, sysid, epoch, identity of the store as the caller knows it, then per job: id, fence, generation
 --          of its content or 0
--- Returns  ids that are out of its hand
+-- Returns  ids that are out of its hand. Whose hand a later claim takes a job from is told to stop, as by a cancel (renew_sysid); so is the caller, where one was asked
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · (members + log jobs)), and the bytes of those that are ready
 register('reassert', {'allow-oom'}, function()
-  local now_ms = clock(ARGV[1])
+  local now_ms, now_us = clock(ARGV[1])
   local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
   local identity = ARGV[4]
   local FIRST, FIELDS = 5, 3
 
-  expect('members', 'jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'tomb', 'about', 'life', 'generation')
+  expect('members', 'jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'tomb', 'about', 'life', 'generation', 'fence')
   Leases.expect_leases()
   Life.expect_life(identity)
   Members.own(sysid, epoch)
@@ -25,6 +25,16 @@ register('reassert', {'allow-oom'}, function()
   end
 
   local in_hand, lost, taken = About.holds(ids), {}, {}
+  call.owners[sysid] = true
+  for owner in pairs(call.owners) do
+    expect_kind(held_key(owner), 'held')
+    expect_kind(K.asked .. owner, 'asked')
+  end
+  local high, highest = tonumber(redis.call('HGET', K.life, 'high') or nil), 0
+  local has_notes = redis.call('EXISTS', K.tomb) == 1
+
+  -- Whether that hold is of this life, though its fence is lower: the clock was set back with the loss.
+  local function is_newer(hold, fence) return high and high < hold.fence and hold.fence < fence end
 
   -- Whether a job that no daemon holds may still be held. A job whose row cannot be read may not: it cannot be run.
   local function is_free(id, row)
@@ -35,8 +45,8 @@ register('reassert', {'allow-oom'}, function()
     return not (notes[1] or notes[2])
   end
 
-  -- Removes a job that was taken into the hand from where it waited. Returns its queue, where that is limited.
-  local function leave_places(id, row, fence)
+  -- Removes a job that was taken into the hand from where it waited. Returns its queue.
+  local function leave_places(id, row)
     local jobtype, priority = Move.header(row)
     local was_later = redis.call('ZSCORE', K.later, id)
     redis.call('ZREM', K.later, id)
@@ -44,7 +54,13 @@ register('reassert', {'allow-oom'}, function()
       Pages.drop_waiting(jobtype, priority, id)
     end
     Counts.moved(jobtype, Counts.waits(id, was_later and Counts.date_stands(was_later) or 'waiting'), 'running', id)
-    return Parked.take_hold(jobtype, id, fence)
+    return jobtype
+  end
+
+  local function tell_to_stop(owner, id, fence)
+    if owner ~= About.WORKERS then  -- a worker is told when it asks
+      redis.call('ZADD', K.asked .. owner, digits(fence), id)
+    end
   end
 
   for position, id in ipairs(ids) do
@@ -54,20 +70,27 @@ register('reassert', {'allow-oom'}, function()
     generation = generation > Change.began(id) and digits(generation) or nil
     local is_early = hold and hold.is_early or not hold and not row
     local told = About.of(fence, sysid, generation, is_early, hold and hold.queue)
-    if not hold and is_free(id, row) or hold and About.join(hold, told) == told then
-      if row then
-        told = About.of(fence, sysid, generation, false, leave_places(id, row, fence))
-      elseif hold and hold.sysid ~= sysid then
+    if not hold and is_free(id, row) or hold and About.join(hold, told) == told and not is_newer(hold, fence) then
+      if not hold then
+        local queue = Parked.take_hold(row and leave_places(id, row) or '', id, fence)
+        told = About.of(fence, sysid, generation, is_early, queue)
+      elseif hold.sysid ~= sysid then
         taken[#taken + 1] = id
+        tell_to_stop(hold.sysid, id, hold.fence)
       end
       About.take(id, told, hold)
-      in_hand[id] = told
+      in_hand[id], highest = told, math.max(highest, fence)
+      if has_notes and redis.call('ZSCORE', K.tomb, 'c' .. id) and Change.cancelled_to(id) >= tonumber(generation or 0) then
+        tell_to_stop(sysid, id, fence)
+      end
     elseif not hold or hold.sysid ~= sysid or hold.fence ~= fence then
       lost[#lost + 1] = id
     end
   end
   About.write()
+  Change.go_on_above(highest)  -- claims and epochs to come are later than these
   Move.forget_progress(taken)
+  Parked.left(now_us)
   Counts.write_counts(now_ms)
   return lost
 end)

@@ -2,7 +2,7 @@
 -- ARGV     now_ms, sysid, epoch, identity of the store as the caller knows it, 1 when it is through the barrier of that
 --          life, 1 to note that all are, if so; 1 when the answer to its last renewal came: what that told need not be told again
 -- Returns  1 when this life is settled; flat: id and fence of those in our hand whose cancel was asked since the last renewal
---          that was heard; then flat: sysid, "counter:epoch:identity"
+--          that was heard, or that a later claim, told again, took out of it; then flat: sysid, "counter:epoch:identity"
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + cancels asked)
 register('renew_sysid', {'allow-oom'}, function()
@@ -36,9 +36,11 @@ register('renew_sysid', {'allow-oom'}, function()
   end
   local holds = About.look(ids)
   for at, id in ipairs(ids) do
-    -- The answer may come when the job is here again under a later claim, which nobody asked to stop.
+    -- The answer may come when the job is here again under a later claim, which nobody asked to stop. One that another daemon has by now
+    -- is told: it may be ours to stop because of that.
     local hold, fence = holds[id], math.abs(tonumber(rows[2 * at]))
-    if hold and hold.sysid == sysid and hold.fence == fence then
+    local is_ours = hold and hold.sysid == sysid and hold.fence == fence
+    if is_ours or hold and hold.sysid ~= sysid and hold.fence > fence then
       asked[#asked + 1], asked[#asked + 2] = id, digits(fence)
       redis.call('ZADD', key, digits(-fence), id)
     else

@@ -31,8 +31,8 @@ function Hands.entrust(one, before, now_us, is_again)
     is_early = not row
     if row then
       Hands.stop_waiting(id)
-      queue = Parked.take_hold(Move.header(row) or '', id, fence)
     end
+    queue = Parked.take_hold(row and Move.header(row) or '', id, fence)
   end
   local hold = About.of(fence, About.WORKERS, one.generation, is_early, queue)
   About.take(id, hold, before)

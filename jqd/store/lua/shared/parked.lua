@@ -1,9 +1,10 @@
 -- Queues whose jobs may not start: where they wait, and when they are looked at again.
 -- Gives park(queue, bucket, heads, now_us): `heads` it has left, and between Heads.gather and Heads.write; look_at(bucket, version, now_us, recount) → number of queues that may run again;
 -- look_later(bucket, now_us, ...); let_go(queue); take_hold(queue, id, fence) → that queue where a limit counts it, or nil: of a job that is in a hand
--- without a claim here; left(now_us, goes_on): whoever is out of all hands (about.lua: freed) counts no more, but for the ids
+-- without a claim here; take_out(id): what an earlier hand counted of a job that comes into another now; left(now_us, goes_on): whoever is out of all hands (about.lua: freed) counts no more, but for the ids
 -- in goes_on, if given.
 function Parked.take_hold(queue, id, fence)
+  Parked.take_out(id)
   if not Queues.is_keyed(queue) then
     return nil
   end
@@ -17,6 +18,23 @@ function Parked.take_hold(queue, id, fence)
     end
   end
   return counts
+end
+
+-- A hand that it left in this call, or of which its record says no more than a queue (about.lua: counted). Before it counts anew, or `left` would take that
+-- out as well; the buckets are looked at then.
+function Parked.take_out(id)
+  local queue = call.counted[id]
+  if queue then
+    call.freed[#call.freed + 1], call.freed[#call.freed + 2], call.counted[id] = id, queue, nil
+  end
+  for at = 1, #call.freed, 2 do
+    if call.freed[at] == id then
+      for _, item in ipairs(Limits.items(call.freed[at + 1])) do
+        redis.call('ZREM', K.busy .. item.bucket, id)
+      end
+      call.freed[at] = ''  -- no job's
+    end
+  end
 end
 
 -- `heads`: flat, the first ones it has left; their rows go, and what it had before its caller has dropped.

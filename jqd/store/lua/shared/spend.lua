@@ -1,10 +1,22 @@
 -- What claims spend of limits, and how it is written.
--- Gives spend(queue, allowed, ids), then write_spent(fence, now_us).
-starts.spending, starts.spent_slots, starts.spent_ids = empty, empty, empty
+-- Gives spend(queue, allowed, ids), but for those in call.gone: their rows were lost, and they come into no hand; then write_spent(fence, now_us).
+starts.spending, starts.spent_slots, starts.spent_ids, starts.gone = empty, empty, empty, empty
+
+local function claimed(ids)
+  local found = {}
+  for _, id in ipairs(ids) do
+    found[#found + 1] = not call.gone[id] and id or nil
+  end
+  return found
+end
 
 -- What several queues spend of one bucket is one entry.
 function Spend.spend(queue, allowed, ids)
+  ids = call.has_gone and claimed(ids) or ids
   local is_busy, count = false, #ids
+  if count == 0 then
+    return
+  end
   for place = 1, #allowed, 2 do
     local state, cost = allowed[place], allowed[place + 1]
     local rule = state.rule

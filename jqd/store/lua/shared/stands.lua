@@ -1,6 +1,6 @@
 -- How a job stands, found by looking: what the counts are made of.
 -- Gives ended_as(kept) → how a job ended that has this in `outcome`, nil where it cannot be read, and the jobtype it ran as, where that is known;
--- how_stands(id, is_here) → jobtype, how; nil where it is not here. expect_held_keys was called, if any may be in a hand. is_here: it is, and only how
+-- how_stands(id, is_here) → jobtype, how; nil where it is not here. is_here: it is, and only how
 -- matters: its row is not read;
 -- watch(id, is_new): counts this job by how it stands now and how at the end, whatever happens in between. is_new: it is not here yet;
 -- count_watched(): the end.
