@@ -22,7 +22,7 @@ from tests.contract.bench import ALL, JOURNAL, holds, outcome
 from tests.contract.lent import handed
 from tests.contract.limited import DIGEST, KEYED, item
 from tests.contract.walk import TYPES, Walk
-from tests.store.counting import of_fake
+from tests.store.counting import KEYS, of_fake
 
 STEPS = 150
 SEEDS = 6
@@ -132,6 +132,18 @@ class HandsWalk(Walk):
         await self.both(lambda store: store.touch(claims))
 
 
+def check_places(fake: FakeStore, when: str) -> None:
+    """A record that names a queue is counted in one of its buckets at least; without one, and in others, nothing is."""
+    keys, prefix = fake.server.keyspace.keys, KEYS["busy"].encode() + b":"
+    busy = {name[len(prefix) :]: rows.scores for name, rows in keys.items() if name.startswith(prefix)}
+    records = [(job_id, text) for job_id, text in keys.get(KEYS["about"].encode(), {}).items() if job_id != b"?"]
+    queues = {job_id: (b" " + text).partition(b" q")[2] for job_id, text in records}
+    for job_id, queue in queues.items():
+        its = [bucket for bucket, ids in busy.items() if job_id in ids]
+        assert bool(its) == bool(queue), f"{when}: {job_id!r} {queue!r} {its}"
+        assert all(bucket in queue for bucket in its), f"{when}: {job_id!r} {queue!r} {its}"
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_who_has_a_job_and_what_limits_count_agree_with_a_recount(seed: int) -> None:
     clock = ManualClock()
@@ -141,5 +153,6 @@ async def test_who_has_a_job_and_what_limits_count_agree_with_a_recount(seed: in
     of_fake(fake).watch(fake)
     await walk.look()
     await walk.limit()
-    for _ in range(STEPS):
+    for step in range(STEPS):
         await walk.step()
+        check_places(fake, f"step {step}")
