@@ -178,7 +178,7 @@ def _steps(found: FlowInfo) -> Text:
         for job in jobs
     ]
     styles = {number: STYLES[job.state] for number, job in enumerate(jobs) if job.state in STYLES}
-    return table(("STEP", "ID", "STATE", "FAILED", "NAME", "AFTER", "WAITS FOR"), rows, styles)
+    return table(("STEP", "ID", "STATE", "ATTEMPTS", "NAME", "AFTER", "WAITS FOR"), rows, styles)
 
 
 def _some(ids: Sequence[str]) -> str:

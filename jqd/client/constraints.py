@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
-from jqd.client.http import Http, all_rows, encode, query
+from jqd.client.http import Http, all_rows, encode, path_of, query
 
 
 class Constraints:
@@ -67,4 +66,4 @@ class Constraints:
 
 
 def _path(name: str) -> str:
-    return f"/v1/constraints/{quote(name, safe='')}"
+    return path_of("constraints", name)

@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
 from jqd.client.errors import JqdClientError
-from jqd.client.http import Http, encode, job_path, query
+from jqd.client.http import Http, encode, job_path, path_of, query
 from jqd.client.job_info import Changed
 from jqd.domain.flow import OnFailure
 
@@ -24,7 +23,7 @@ class FlowJob(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     state: str
     attempts: int
-    """Those that failed."""
+    """With the one that goes on, as `JobInfo` has it."""
     parents: Sequence[str] = ()
     """Jobs that it waits for, or did, or the one whose outcome made it: the first hundred."""
     children: Sequence[str] = ()
@@ -168,7 +167,7 @@ def depths_of(jobs: Sequence[FlowJob]) -> dict[str, int]:
 
 
 def group_path(group: str) -> str:
-    return f"/v1/groups/{quote(group, safe='')}"
+    return path_of("groups", group)
 
 
 def converted(told: Any, kind: type[T]) -> T:

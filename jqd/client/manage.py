@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
-from urllib.parse import quote
 
 from jqd.client.constraints import Constraints
 from jqd.client.errors import JqdClientError
 from jqd.client.flows import Flows
-from jqd.client.http import Http, all_rows, encode, gone_rows, job_path, query
+from jqd.client.http import Http, all_rows, encode, gone_rows, job_path, path_of, query
 from jqd.client.job_info import Changed, JobInfo, job_info, job_map
 from jqd.client.schedules import Schedules
 from jqd.client.tokens import Tokens
@@ -181,11 +180,11 @@ class Manage(Constraints, Flows, Schedules, Tokens):
 
     def unregister(self, worker_id: str) -> None:
         """Forget a worker everywhere; what it has in flight is still waited for. Raises NotFound, Conflict."""
-        self._http.call("DELETE", f"/v1/workers/{quote(worker_id, safe='')}", repeatable=False)
+        self._http.call("DELETE", path_of("workers", worker_id), repeatable=False)
 
     def handler(self, name: str, *, version: int | None = None) -> dict[str, Any]:
         """Return the newest version of a handler, or that one, as the daemon shows it. Raises NotFound."""
-        path = f"/v1/handlers/{quote(name, safe='')}"
+        path = path_of("handlers", name)
         return self._http.call_for_map("a question for a handler", "GET", path, params=query(version=version))
 
     def handlers(self) -> list[dict[str, Any]]:
@@ -214,12 +213,12 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         fields = {"lang": lang, "body": body, "options": options, "server_only": server_only or None, **more}
         fields = {field: value for field, value in fields.items() if value is not None}
         return self._http.call_for_map(
-            "a handler", "PUT", f"/v1/handlers/{quote(name, safe='')}", body=encode(fields), repeatable=False
+            "a handler", "PUT", path_of("handlers", name), body=encode(fields), repeatable=False
         )
 
     def delete_handler(self, name: str) -> None:
         """Forget all versions of what runs a jobtype; what they have in flight is still waited for. Raises NotFound."""
-        self._http.call("DELETE", f"/v1/handlers/{quote(name, safe='')}", repeatable=False)
+        self._http.call("DELETE", path_of("handlers", name), repeatable=False)
 
     def stats(self) -> dict[str, Any]:
         """Return the daemon's counters."""
@@ -248,21 +247,21 @@ class Manage(Constraints, Flows, Schedules, Tokens):
 
     def drain(self, daemon: str = "this") -> dict[str, Any]:
         """Have a daemon begin no job, through restarts, until it is resumed; `in_flight` says what goes on there."""
-        return self._http.call_for_map("a drain", "POST", f"/v1/daemons/{quote(daemon, safe='')}/drain")
+        return self._http.call_for_map("a drain", "POST", f"{path_of('daemons', daemon)}/drain")
 
     def resume_daemon(self, daemon: str = "this") -> dict[str, Any]:
         """Have a daemon begin jobs again. `note` says if it was not drained."""
-        return self._http.call_for_map("a resumption", "POST", f"/v1/daemons/{quote(daemon, safe='')}/resume")
+        return self._http.call_for_map("a resumption", "POST", f"{path_of('daemons', daemon)}/resume")
 
     def pause_type(self, name: str, *, reason: str = "") -> dict[str, Any]:
         """Pause a jobtype at all daemons, until it is resumed; running jobs go on. `note`: what may be a mistake.
         `reason`: a line that is shown with it."""
         body = encode({"reason": reason}) if reason else None
-        return self._http.call_for_map("a pause", "POST", f"/v1/types/{quote(name, safe='')}/pause", body=body)
+        return self._http.call_for_map("a pause", "POST", f"{path_of('types', name)}/pause", body=body)
 
     def resume_type(self, name: str) -> dict[str, Any]:
         """Have jobs of that type begun again. `note` says if it was not paused."""
-        return self._http.call_for_map("a resumption", "POST", f"/v1/types/{quote(name, safe='')}/resume")
+        return self._http.call_for_map("a resumption", "POST", f"{path_of('types', name)}/resume")
 
     def pause_all(self) -> dict[str, Any]:
         """Have no job begun of the tenant that the client speaks for, at any daemon, until it is resumed."""

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
-from urllib.parse import quote
 
-from jqd.client.http import Http, all_rows, encode, odd
+from jqd.client.http import Http, all_rows, encode, odd, path_of
 from jqd.client.job_info import job_map
 from jqd.domain.units import Duration, duration_s
 
@@ -84,4 +83,4 @@ class Schedules:
 
 
 def _path(name: str) -> str:
-    return f"/v1/schedules/{quote(name, safe='')}"
+    return path_of("schedules", name)

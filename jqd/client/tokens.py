@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
-from urllib.parse import quote
 
 from jqd.client.errors import JqdClientError
-from jqd.client.http import Http, all_rows, encode, odd, query
+from jqd.client.http import Http, all_rows, encode, odd, path_of, query
 from jqd.domain.units import Duration, duration_s
 
 PAGE = 1_000  # notes in one answer
@@ -125,9 +124,7 @@ class Tokens:
         """
         limits = {"rate": rate, "bytes": bytes_per_s, "queued": queued, "in_flight": in_flight, "dead": dead}
         fields = {name: limit for name, limit in limits.items() if limit is not None}
-        return self._http.call_for_map(
-            "a call about tokens", "PUT", f"/v1/quotas/{quote(tenant, safe='')}", body=encode(fields)
-        )
+        return self._http.call_for_map("a call about tokens", "PUT", path_of("quotas", tenant), body=encode(fields))
 
     def quotas(self) -> list[dict[str, Any]]:
         """Return all quotas, by tenant."""
@@ -142,14 +139,14 @@ class Tokens:
 
     def delete_quota(self, tenant: str) -> None:
         """Delete a tenant's quota. Raises NotFound."""
-        self._http.call("DELETE", f"/v1/quotas/{quote(tenant, safe='')}", repeatable=False)
+        self._http.call("DELETE", path_of("quotas", tenant), repeatable=False)
 
     def revoke_token(self, token_id: str) -> list[str]:
         """Revoke a token, and tell each living daemon itself, for the store may be away.
 
         Returns the URLs of those that could not be told: they hear of it when they reach the store. Raises NotFound.
         """
-        path = f"/v1/tokens/{quote(token_id, safe='')}"
+        path = path_of("tokens", token_id)
         answer = self._http.call_for_map("a call about tokens", "DELETE", path)
         untold = []
         for url in map(str, answer.get("urls") or ()):

@@ -7,12 +7,12 @@ does.
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import NamedTuple
-from urllib.parse import quote
 
 import httpx2
 import msgspec
 import trio
 
+from jqd.client.http import path_of
 from jqd.code.context import BEFORE, Broken
 from jqd.code.definition import ContextKey, Definition, VersionRow
 from jqd.domain.clock import Clock
@@ -165,7 +165,7 @@ class Catalogue:
             self._known |= {(row.name, row.version): row for row in rows}
             # What a number stands for never changes: it is asked for once.
             for name, number in sorted(kept - self._known.keys())[:OLD_PER_LOOK]:
-                path = f"/v1/handlers/{quote(name, safe='')}"
+                path = path_of("handlers", name)
                 self._known[name, number] = _decode_one(await self._get(path, {"version": str(number)}))
         except (httpx2.HTTPError, msgspec.MsgspecError, trio.TooSlowError) as error:
             if repr(error) != self._trouble_told:

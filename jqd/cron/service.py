@@ -13,14 +13,14 @@ from jqd.cron.firing import note
 from jqd.cron.schedules import NAME_LENGTH_MAX, KnownSchedule, Plan, Schedule, Schedules, body_of, forgotten
 from jqd.domain.dates import instant_ms, iso
 from jqd.domain.errors import Fault, Invalid, NotFound
-from jqd.domain.job import is_name
+from jqd.domain.job import is_name, why_no_place
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.domain.settings import FIRED, NIL, SCHEDULE
 from jqd.domain.shares import Share
 from jqd.domain.tenant import tenant_of
 from jqd.service.batch import Batch
-from jqd.service.job_limits import expect_bare_ends
+from jqd.service.job_limits import expect_new_name
 from jqd.service.job_limits import faults as job_faults
 from jqd.service.push import expect_open, push
 from jqd.service.services import Services
@@ -51,7 +51,7 @@ async def put(services: Services, name: str, plan: Plan) -> bool:
         before = services.feature(Schedules).known.get(own)
         new.append(before is None)
         if before is None:
-            expect_bare_ends("schedule", name)
+            expect_new_name("schedule", name)
             expect_room(SCHEDULES, services.principal.tenant, map(tenant_of, services.feature(Schedules).known))
         schedule = _merged(plan, before.schedule if before else None, services.feature(Schedules).now_ms())
         return {(SCHEDULE, own): body_of(schedule)}  # unchanged, too: it may be deleted elsewhere, and this comes after
@@ -157,8 +157,8 @@ def _merged(plan: Plan, before: Schedule | None, now_ms: int) -> Schedule:
 
 
 def _name_faults(name: str) -> list[Fault]:
-    if is_name(name) and len(name) <= NAME_LENGTH_MAX and name not in (".", ".."):
-        return []
+    if is_name(name) and len(name) <= NAME_LENGTH_MAX:
+        return [Fault("/name", f"the name of a schedule {why}")] if (why := why_no_place(name)) else []
     why = f"the name of a schedule must be 1 to {NAME_LENGTH_MAX} printable characters, not {name[:64]!r}"
     return [Fault("/name", why)]
 

@@ -20,6 +20,7 @@ MAX_RETRY_MAX = 1_000_000
 BACKOFF_S_MAX = TIMEOUT_S_MAX  # a longer wait is a mistake: no job may take as long
 WAITS_MAX = 32  # waits that a job names one by one: beyond them the last one stays
 TAGS_MAX = 32
+DOTS = (".", "..")  # in a path of a URL: this place, and the one above it
 
 # Of what comes from outside. That the characters can be printed no type can say: see `is_name`.
 Name = Annotated[
@@ -52,6 +53,12 @@ def is_name(text: str) -> bool:
 def has_bare_ends(text: str) -> bool:
     """Return whether a name has no blank at its ends, where nobody would see it. Only new names must comply."""
     return text[:1] != " " != text[-1:]
+
+
+def why_no_place(name: str) -> str | None:
+    """Return why a name can be none that stands in URLs; None: it can. Clients and proxies resolve dots before they
+    send a path: `/v1/types/./pause` would be `/v1/types/pause`, which pauses all. Only new names must comply."""
+    return "stands in URLs, where . and .. mean something else" if name in DOTS else None
 
 
 class ChangeKind(enum.IntEnum):

@@ -28,7 +28,7 @@ from jqd.rate_limits.constraints import (
 )
 from jqd.rate_limits.exactness import counted_apart, why_not_exact
 from jqd.service.job_filter import JobFilter
-from jqd.service.job_limits import expect_bare_ends
+from jqd.service.job_limits import expect_new_name
 from jqd.service.listing import page_of
 from jqd.service.services import Services
 from jqd.service.settings import expect_room, get_or_refresh, save, wait_loaded
@@ -70,7 +70,7 @@ async def put(services: Services, name: str, wish: Limits) -> bool:
         before = services.feature(Constraints).known.get(own)
         new.append(before is None)
         if before is None:
-            expect_bare_ends("constraint", name)
+            expect_new_name("constraint", name)
             expect_room(
                 CONSTRAINTS, tenant_of(own), (one.tenant for one in services.feature(Constraints).known.values())
             )

@@ -13,6 +13,7 @@ import msgspec
 
 from jqd.domain.clock import Clock
 from jqd.domain.flow import CALLBACK
+from jqd.domain.job import why_no_place
 from jqd.domain.job_spec import TypeOptions
 from jqd.domain.settings import NIL, Setting, SettingTable
 from jqd.domain.shares import Share
@@ -86,6 +87,8 @@ class WorkerRegistry(Presence):
         for field, names in (("worker_id", (card.id,)), ("jobs", card.jobs or ())):
             if CALLBACK in names:
                 raise refused(field, f"{CALLBACK} is what jqd calls its own callbacks; choose another name")
+            if why := next(filter(None, map(why_no_place, filter(None, names))), None):
+                raise refused(field, f"{field} {why}")
         if card.url is not None:
             _refuse_unless(card.url, self._reach.judge_host(host_of(card.url), standing))
         self._expire()

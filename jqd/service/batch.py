@@ -15,6 +15,7 @@ from jqd.domain.array_split import MALFORMED, Steps, array_head, array_items, ar
 from jqd.domain.errors import Fault, TooLarge, Unreadable
 from jqd.domain.fields import DECODE_ERRORS, faults_of
 from jqd.domain.flow import CALLBACK
+from jqd.domain.job import DOTS
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.service.config import ServiceConfig
@@ -165,6 +166,7 @@ def _longest_if_good(jobs: Sequence[JobSpec], bytes_max: int) -> tuple[int, bool
         # One chain of comparisons, one call: this runs for every job that is ever pushed.
         if (
             job.name.isprintable()
+            and job.name not in DOTS
             and job.run_at is None
             and job.delay is None
             and job.job_id is None

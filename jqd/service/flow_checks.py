@@ -8,13 +8,12 @@ from msgspec import UNSET
 from jqd.domain.errors import Fault
 from jqd.domain.fields import DECODE_ERRORS, faults_of
 from jqd.domain.flow import THEN_MAX, as_array
-from jqd.domain.job import NIL, has_bare_ends
+from jqd.domain.job import DOTS, NIL, has_bare_ends
 from jqd.domain.job_spec import JobSpec
 from jqd.runner.endpoint import FORM, why_no_url
 
 PARENT = "parent is said by jqd alone, of jobs that follow an outcome"
 GROUP_LENGTH_MAX = 120  # the job that waits for it is called after it, and a name has 128
-DOTS = (".", "..")  # in a path of a URL: this place, and the one above it
 NO_MAP = "result_into names a field of the argument, which has to be a map, or left out"
 OWN_ID = "a job that follows another has an id of its own already, so it cannot be unique as well"
 REPLACE = "a job that follows another cannot replace one: pushed again after a loss it would undo what came since"

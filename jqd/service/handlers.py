@@ -14,7 +14,7 @@ from jqd.runner.handler import Definition, Handler, Version, id_of, is_version, 
 from jqd.runner.registry import HANDLER
 from jqd.runner.ssrf import machine, standing_of
 from jqd.service.code_handlers import expect_fit, expect_may_set
-from jqd.service.job_limits import expect_bare_ends
+from jqd.service.job_limits import expect_new_name
 from jqd.service.services import Services
 from jqd.service.settings import get_or_refresh, save, wait_loaded
 
@@ -54,7 +54,7 @@ async def put(services: Services, name: str, definition: Definition, *, peer: st
     def make() -> Mapping[tuple[str, str], bytes]:
         known = services.workers.handler(own) or Handler(0)
         if not known.versions:
-            expect_bare_ends("handler", name)
+            expect_new_name("handler", name)
         number, now_ms = known.last + 1, services.clock.wall_ms()
         version = Version(**fields, number=number, set_at_ms=now_ms, standing=standing_of(peer), machine=machine())
         _refuse_more(services, own, known, version)

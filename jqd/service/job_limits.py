@@ -7,7 +7,7 @@ from jqd.domain.dates import instant_ms
 from jqd.domain.errors import Fault, Invalid
 from jqd.domain.fields import FAULTS_MAX
 from jqd.domain.flow import CALLBACK
-from jqd.domain.job import has_bare_ends, is_name
+from jqd.domain.job import has_bare_ends, is_name, why_no_place
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import is_id, is_made
 from jqd.service.flow_checks import is_linked, link_faults
@@ -24,8 +24,10 @@ def faults(job: JobSpec, bytes_max: int) -> list[Fault]:
     return list(islice(_faults(job, bytes_max), FAULTS_MAX))
 
 
-def expect_bare_ends(what: str, name: str) -> None:
-    """Raise Invalid for a new name with blanks at its ends."""
+def expect_new_name(what: str, name: str) -> None:
+    """Raise Invalid for a new name with blanks at its ends, or of dots."""
+    if why := why_no_place(name):
+        raise Invalid.at("/name", f"the name of a {what} {why}")
     if not has_bare_ends(name):
         raise Invalid.at("/name", f"the name of a {what} {BARE_ENDS}, this one is {name[:64]!r}")
 
@@ -57,6 +59,8 @@ def _faults(job: JobSpec, bytes_max: int) -> Iterator[Fault]:
         yield Fault("/name", f"a name {PRINTABLE}, this one is {job.name!r}")
     elif not has_bare_ends(job.name):
         yield Fault("/name", f"a name {BARE_ENDS}, this one is {job.name!r}")
+    elif why := why_no_place(job.name):
+        yield Fault("/name", f"a name {why}")
     elif job.name == CALLBACK:
         yield Fault("/name", f"{CALLBACK} is jqd's own; give the job that is to be told of a callback")
     yield from date_faults(job.run_at, job.delay)
@@ -74,8 +78,8 @@ def _id_fault(job_id: str) -> str | None:
         return f"a job_id {PRINTABLE}, this one is {job_id!r}"
     if not has_bare_ends(job_id):
         return f"a job_id {BARE_ENDS}, this one is {job_id!r}"
-    if job_id in (".", ".."):
-        return "a job_id stands in URLs, where . and .. mean something else"
+    if why := why_no_place(job_id):
+        return f"a job_id {why}"
     # What stands there first stays: a job that is to follow another, or comes under a key, would never be made.
     if is_id(job_id) or is_made(job_id) or job_id.startswith((KEY_STEM, GROUP_STEM)):
         return "a job_id of this form is one that jqd gives itself; choose another"

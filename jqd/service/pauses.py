@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from jqd.domain.errors import Denied, Invalid, NotFound, NotYet
-from jqd.domain.job import is_name
+from jqd.domain.job import is_name, why_no_place
 from jqd.domain.pauses import BAN, DRAIN, HALT, PAUSE, Pauses, all_of, body_of
 from jqd.domain.settings import NIL
 from jqd.domain.shares import Share
@@ -27,6 +27,8 @@ async def pause(services: Services, jobtype: str, reason: str = "") -> int:
     Conflict, NotYet."""
     if not is_name(jobtype):
         raise Invalid.at("/name", f"the name of a jobtype must be 1 to 128 printable characters, not {jobtype[:64]!r}")
+    if why := why_no_place(jobtype):
+        raise Invalid.at("/name", f"the name of a jobtype {why}")
     if not reason.isprintable():
         raise Invalid.at("/reason", "a reason is one line of printable characters")
     await wait_loaded(services)

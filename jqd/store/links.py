@@ -114,7 +114,8 @@ class Linked(NamedTuple):
 
     job: Job
     state: str
-    failures: int
+    attempts: int
+    """With the one that goes on."""
     children: int
     listed: list[str]
     """Some of its children."""
@@ -274,12 +275,12 @@ class LinkMethods(ScriptMethods):
         return found
 
     def _linked(self, row: object) -> Linked:
-        job_id, header, how, failures, children, listed, began, ended = codec.fields(self._keys, "jobs", row, 8)
+        job_id, header, how, attempts, children, listed, began, ended = codec.fields(self._keys, "jobs", row, 8)
         job = self._readable(self._text("jobs", job_id), header)
         return Linked(
             job or Job(self._text("jobs", job_id), ""),
             self._text("outcome", how) if job is not None else State.FAILED,
-            self._whole("tries", failures),
+            self._whole("tries", attempts) if job is None else codec.attempt(job, self._whole("tries", attempts)),
             self._whole("children", children),
             self._texts("children", listed),
             self._whole("generation", began or b"0"),

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from jqd.domain.errors import Conflict, Denied, Fault, Invalid, NotFound
-from jqd.domain.job import Name
+from jqd.domain.job import Name, why_no_place
 from jqd.domain.shares import PART, Share
 from jqd.domain.tenant import IN_WORDS, NAME, annotate
 from jqd.domain.tokens import NOBODYS, TOKEN, Role, Token, body_of, draw, hash_of
@@ -107,6 +107,8 @@ def expect_sense(role: Role, note: str, scopes: Sequence[str]) -> None:
     if not note.isprintable() or not all(scope.isprintable() for scope in scopes):
         field = "note" if not note.isprintable() else "scopes"
         raise Invalid(f"{field} has printable characters only", [Fault(f"/{field}", "printable characters only")])
+    if why := next(filter(None, map(why_no_place, scopes)), None):
+        raise Invalid.at("/scopes", f"a jobtype {why}")
     if scopes and role not in SCOPED:
         why = f"scopes bound the roles {' and '.join(SCOPED)} only: a {role} sees all jobtypes; leave them out"
         raise Invalid.at("/scopes", why)

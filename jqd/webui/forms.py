@@ -6,9 +6,9 @@ What is no number is sent as it was typed: the API knows best what it wants, and
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from jqd.client import Invalid
+from jqd.domain.job import why_no_place
 from jqd.domain.units import duration_s
 from jqd.webui.visit import Visit
 
@@ -30,6 +30,13 @@ class Fault(NamedTuple):
 TAKEN = Fault("there is one of this name: open it in the list, to change it")
 
 
+def name_fault(what: str, name: str) -> Fault | None:
+    """Return what is wrong with the name of a new schedule or constraint before the API is asked."""
+    if not name:
+        return Fault(f"a {what} needs a name")
+    return Fault(f"a name {why}") if (why := why_no_place(name)) else None
+
+
 def number_of(text: str) -> Any:
     """Return a number; other text as it is."""
     if not _NUMBER.fullmatch(text):
@@ -48,10 +55,6 @@ def seconds_of(text: str) -> Any:
 def typed(form: Mapping[str, str], *names: str) -> dict[str, str]:
     """Return what was typed into these fields, with the newlines of programs."""
     return {name: form.get(name, "").replace("\r\n", "\n").strip() for name in names}
-
-
-def path_of(kind: str, name: str) -> str:
-    return f"/v1/{kind}/{quote(name, safe='')}"
 
 
 UNREAD = "unread"

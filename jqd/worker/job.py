@@ -10,7 +10,7 @@ import msgspec
 
 from jqd.client import Ack, Client
 from jqd.client.job_info import job_map
-from jqd.domain.job import NAME_LENGTH_MAX, is_name
+from jqd.domain.job import NAME_LENGTH_MAX, is_name, why_no_place
 from jqd.domain.job_spec import OnePush
 from jqd.domain.suggest import suggestion
 from jqd.worker.parameters import Parameters
@@ -101,6 +101,8 @@ class Job(Generic[P, C, R]):
         """
         if not is_name(name):
             raise ValueError(f"a job's name has 1 to {NAME_LENGTH_MAX} printable characters; got {name!r}")
+        if why := why_no_place(name):
+            raise ValueError(f"a job's name {why}; got {name!r}")
         self.name = name
         self.function = function
         self.declared = MappingProxyType(dict(options))

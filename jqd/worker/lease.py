@@ -7,12 +7,12 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Protocol, TypeVar
-from urllib.parse import quote
 
 import httpx2
 import msgspec
 import trio
 
+from jqd.client.http import job_path
 from jqd.domain.backoff import Backoff
 from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK
@@ -238,7 +238,7 @@ class Lease:
     async def _beat(self, job_id: str) -> None:
         try:
             with trio.fail_after(CALL_S):
-                path = f"/v1/jobs/{quote(job_id, safe='')}/heartbeat"
+                path = f"{job_path(job_id)}/heartbeat"
                 answer = await self._post(path, {"lease_id": self._lease_id} | self._lines(job_id), CALL_S)
             told = _decode_beat(answer.content) if answer.status_code == 200 else _Beat()
         except (httpx2.HTTPError, *UNREADABLE, trio.TooSlowError) as error:

@@ -1,4 +1,5 @@
-"""Names with a blank at an end, which nobody sees: none is given, and what has one from before is served as ever."""
+"""Names with a blank at an end, which nobody sees, and of dots, which lead elsewhere in a URL: none is given, and what
+has one from before is served as ever."""
 
 from typing import Any
 
@@ -23,23 +24,23 @@ def path_of(name: str) -> str:
     return name.replace(" ", "%20")
 
 
+NAMINGS: list[tuple[str, str, Any]] = [
+    ("POST", "/v1/jobs", {"name": "{}"}),
+    ("POST", "/v1/jobs", [{"name": "{}"}]),
+    ("POST", "/v1/jobs", {"name": "mail", "job_id": "{}"}),
+    ("PUT", "/v1/schedules/{}", SCHEDULE),
+    ("PUT", "/v1/schedules/nightly", SCHEDULE | {"job": {"name": "{}"}}),
+    ("PUT", "/v1/constraints/{}", {"match": "false", "concurrency": 1}),
+    ("PUT", "/v1/handlers/{}", HANDLER),
+    ("POST", "/job", {"name": "{}", "argument": {}}),
+]
+
+
 @pytest.mark.parametrize("name", BLANK)
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("POST", "/v1/jobs", {"name": "{}"}),
-        ("POST", "/v1/jobs", [{"name": "{}"}]),
-        ("POST", "/v1/jobs", {"name": "mail", "job_id": "{}"}),
-        ("PUT", "/v1/schedules/{}", SCHEDULE),
-        ("PUT", "/v1/schedules/nightly", SCHEDULE | {"job": {"name": "{}"}}),
-        ("PUT", "/v1/constraints/{}", {"match": "false", "concurrency": 1}),
-        ("PUT", "/v1/handlers/{}", HANDLER),
-        ("POST", "/job", {"name": "{}", "argument": {}}),
-    ],
-)
+@pytest.mark.parametrize(("method", "path", "body"), NAMINGS)
 async def test_no_new_name_begins_or_ends_with_a_blank(edge, name, method, path, body):
     async def ask(name: str) -> Any:
-        said = [put_in(body[0], name)] if isinstance(body, list) else put_in(body, name)
+        said = put_in(body, name)
         return await edge.call(method, path.format(path_of(name)), said, kind=JSON, accept=JSON)
 
     refused = await ask(name)
@@ -49,11 +50,35 @@ async def test_no_new_name_begins_or_ends_with_a_blank(edge, name, method, path,
     assert (await ask("ma il")).status in (200, 201), "one within it is seen"
 
 
-def put_in(said: dict[str, Any], name: str) -> dict[str, Any]:
-    return {
-        field: put_in(value, name) if isinstance(value, dict) else name if value == "{}" else value
-        for field, value in said.items()
-    }
+def put_in(said: Any, name: str) -> Any:
+    if isinstance(said, dict):
+        return {field: put_in(value, name) for field, value in said.items()}
+    if isinstance(said, list):
+        return [put_in(each, name) for each in said]
+    return name if said == "{}" else said
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        *NAMINGS,
+        ("POST", "/v1/jobs", [{"name": "mail"}, {"name": "{}"}]),
+        ("POST", "/v1/jobs", {"name": "mail", "then": {"name": "{}"}}),
+        ("POST", "/v1/jobs", {"name": "mail", "group": "{}"}),
+        ("POST", "/v1/types/{}/pause", None),
+        ("POST", "/v1/workers", {"name": "w", "worker_id": "{}", "jobs": ["mail"], "max_jobs": 1}),
+        ("POST", "/v1/workers", {"name": "w", "jobs": ["{}"], "max_jobs": 1}),
+    ],
+)
+async def test_no_new_name_leads_elsewhere_in_a_url(edge, name, method, path, body):
+    async def ask(name: str) -> Any:
+        at = path.format(name.replace(".", "%2E"))
+        return await edge.call(method, at, None if body is None else put_in(body, name), kind=JSON, accept=JSON)
+
+    refused = await ask(name)
+    assert "stand in URLs" in str(refused.body) or "stands in URLs" in str(refused.body), refused.body
+    assert refused.status in (207, 400, 422)
 
 
 async def test_what_is_called_so_from_before_is_said_anew_shown_and_deleted(edge, monkeypatch):

@@ -289,3 +289,32 @@ async def test_a_flow_is_looked_at_up_to_a_number_of_jobs_and_links(
 async def test_a_cursor_that_no_answer_gave_is_refused(edge: Whole, cursor: str) -> None:
     told = await edge.call("GET", f"/v1/jobs/{await edge.push()}/flow?cursor={quote(cursor)}")
     assert (told.status, "leave it out" in told.body.get("detail", "")) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("fates", "goes_on", "attempts"),
+    [
+        ([], False, 0),
+        ([], True, 1),
+        ([Fate.SUCCEEDED], False, 1),
+        ([Fate.DEAD], False, 1),
+        ([Fate.RETRY], False, 1),
+        ([Fate.RETRY], True, 2),
+        ([Fate.RETRY, Fate.SUCCEEDED], False, 2),
+        ([Fate.RETRY, Fate.DEAD], False, 2),
+    ],
+)
+async def test_a_flow_says_of_a_job_what_the_job_says(edge: Whole, fates: list[Fate], goes_on: bool, attempts: int):
+    """Also how often it was tried: the numbers of the two come from different places."""
+    job_id = await edge.push(max_retry=3)
+    for fate in fates:
+        (held,) = await edge.claim()
+        await edge.end(held, fate, delay_ms=0)
+    if goes_on:
+        (held,) = await edge.claim()
+    job = (await edge.call("GET", f"/v1/jobs/{job_id}")).body
+    (row,) = (await edge.call("GET", f"/v1/jobs/{job_id}/flow")).body["jobs"]
+    assert {field: job[field] for field in ("job_id", "name", "state", "attempts")} == {
+        field: row[field] for field in ("job_id", "name", "state", "attempts")
+    }
+    assert row["attempts"] == attempts

@@ -52,7 +52,7 @@ def test_a_job_waits_for_others_and_its_flow_is_shown(capsys: pytest.CaptureFixt
     child = pushed(capsys, "add", "--after", one, "--after", two, "--keep-result")
     last = pushed(capsys, "echo", "--after", child, "--one-result", "--keep-result")
     lines = said(capsys, "flow", two).splitlines()
-    assert lines[0].split() == ["STEP", "ID", "STATE", "FAILED", "NAME", "AFTER", "WAITS", "FOR"]
+    assert lines[0].split() == ["STEP", "ID", "STATE", "ATTEMPTS", "NAME", "AFTER", "WAITS", "FOR"]
     assert {tuple(line.split()[:2]) for line in lines[1:3]} == {("1", one), ("1", two)}
     assert lines[3].split() == ["2", child, "blocked", "0", "add", one, two, one, two]
     assert lines[4].split() == ["3", last, "blocked", "0", "echo", child, child]

@@ -48,7 +48,7 @@ class FlowJob(Struct, frozen=True):
     job_id: str
     name: str
     state: State
-    attempts: Annotated[int, Meta(description="that failed")]
+    attempts: Annotated[int, Meta(description="with the one that goes on")]
     parents: Annotated[Sequence[str], Meta(description=f"the first {NEAR_MAX}")]
     children: Annotated[Sequence[str], Meta(description=f"the first {NEAR_MAX}")]
     waits_for: Annotated[Sequence[str], Meta(description=f"parents that have not ended: the first {NEAR_MAX}")]
@@ -120,7 +120,7 @@ def _row_of(found: walk.Flow, row: Linked) -> FlowJob:
         _called(found, row.job.id),
         bare(row.job.jobtype),
         State(row.state),
-        row.failures,
+        row.attempts,
         [_called(found, each) for each in parents[:NEAR_MAX]],
         [_called(found, each) for each in row.listed[:NEAR_MAX]],
         [_called(found, each) for each in waits[:NEAR_MAX]] if blocked else [],

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from quart import Response
 
 from jqd.client import Conflict, Invalid, NotFound
-from jqd.client.http import job_path
+from jqd.client.http import job_path, path_of
 from jqd.webui.api import Api, together
 from jqd.webui.asking import Question, ask
-from jqd.webui.forms import TAKEN, Fault, faults_of, number_of, path_of, put, seconds_of, typed
+from jqd.webui.forms import TAKEN, Fault, faults_of, name_fault, number_of, put, seconds_of, typed
 from jqd.webui.values import lasting, link
 from jqd.webui.visit import Visit
 
@@ -90,14 +90,14 @@ def register(ui: "Ui") -> None:
 async def _set(visit: Visit, said: dict[str, str], *, is_trial: bool) -> Response:
     """Set what was typed, or try it; what the API says against it stands at its field, and nothing typed is lost."""
     name, faults = said["name"], dict[str, Fault]()
-    if not name:
-        faults["name"] = Fault("a constraint needs a name")
+    if wrong := name_fault("constraint", name):
+        faults["name"] = wrong
     elif not is_trial and not visit.form.get("known") and await _is_there(visit.api, name):
         faults["name"] = TAKEN
     if said["until"] and said["pause"] != "until":
         faults["until"] = Fault("it is for a pause until then: choose that, or leave it empty")
     try:
-        path = path_of("constraints", name or "…")
+        path = path_of("constraints", "…" if wrong else name)
         answer = await put(visit, path, _body(said), faults, dry_run=is_trial or None)
     except Invalid as error:
         faults = faults_of(error, POINTERS, said) | faults
@@ -135,7 +135,7 @@ def _editor(visit: Visit, said: dict[str, str], *, status: int = 200, **more: An
         status=status,
         said=said,
         is_known=bool(visit.query.get("name") or visit.form.get("known")),
-        call=path_of("constraints", name) if name else "/v1/constraints/NAME",
+        call="/v1/constraints/NAME" if name_fault("constraint", name) else path_of("constraints", name),
         command=visit.command("jqd", "constraints", "set", name or "NAME", said["match"], exact, **flags),
         **more,
     )

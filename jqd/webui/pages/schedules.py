@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 from quart import Response
 
 from jqd.client import Conflict, Invalid, NotFound
+from jqd.client.http import path_of
 from jqd.webui.asking import Question, ask
-from jqd.webui.forms import TAKEN, Fault, faults_of, number_of, path_of, put, seconds_of, typed
+from jqd.webui.forms import TAKEN, Fault, faults_of, name_fault, number_of, put, seconds_of, typed
 from jqd.webui.values import lasting, link, read_value, value
 from jqd.webui.visit import Visit
 
@@ -98,9 +99,10 @@ def _declare_acts(ui: "Ui") -> None:
 async def _set(visit: Visit, said: dict[str, str]) -> Response:
     """Set what was typed; what the API says against it stands at its field, and nothing typed is lost."""
     name, faults = said["name"], dict[str, Fault]()
-    before = await _before(visit, name) if name else None
-    if not name:
-        faults["name"] = Fault("a schedule needs a name")
+    wrong = name_fault("schedule", name)
+    before = None if wrong else await _before(visit, name)
+    if wrong:
+        faults["name"] = wrong
     elif before is not None and not visit.form.get("known"):
         faults["name"] = TAKEN
     job = dict((before or {}).get("job") or {}) | {"name": said["jobtype"], "tags": said["tags"].split()}
@@ -110,7 +112,7 @@ async def _set(visit: Visit, said: dict[str, str]) -> Response:
     except ValueError as error:
         faults["argument"] = Fault(str(error))
     try:
-        await put(visit, path_of("schedules", name or "…"), _body(said, job), faults)
+        await put(visit, path_of("schedules", "…" if wrong else name), _body(said, job), faults)
     except Invalid as error:
         faults = faults_of(error, POINTERS, said) | faults
         return _editor(visit, said, faults=faults, status=409 if faults.get("name") is TAKEN else error.status)
@@ -137,7 +139,7 @@ def _editor(visit: Visit, said: dict[str, str], *, status: int = 200, **more: An
         said=said,
         is_known=bool(visit.query.get("name") or visit.form.get("known")),
         has_argument="argument" in visit.form if visit.form else said["argument"] != TOO_LONG,
-        call=path_of("schedules", name) if name else "/v1/schedules/NAME",
+        call="/v1/schedules/NAME" if name_fault("schedule", name) else path_of("schedules", name),
         command=visit.command("jqd", "schedules", "set", *words, tz=said["tz"] if said["cron"] else "", **flags),
         **more,
     )

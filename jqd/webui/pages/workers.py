@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from quart import Response
 
+from jqd.client.http import path_of
 from jqd.webui.api import together
 from jqd.webui.asking import Question, ask
-from jqd.webui.forms import path_of
 from jqd.webui.rights import LOOK, SOURCE
 from jqd.webui.values import cut, link
 from jqd.webui.visit import Visit

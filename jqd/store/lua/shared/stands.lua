@@ -1,21 +1,39 @@
 -- How a job stands, found by looking: what the counts are made of.
 -- Gives ended_as(kept) → how a job ended that has this in `outcome`, nil where it cannot be read, and the jobtype it ran as, where that is known;
+-- attempt_in(kept) → the number of the attempt that ended it, 0 where none did or it cannot be read;
 -- how_stands(id, is_here) → jobtype, how; nil where it is not here. is_here: it is, and only how
 -- matters: its row is not read;
 -- watch(id, is_new): counts this job by how it stands now and how at the end, whatever happens in between. is_new: it is not here yet;
 -- count_watched(): the end.
-local FATE, JOBTYPE, SUCCEEDED = 3, 4, 1
+local FATE, JOBTYPE, ATTEMPT, SUCCEEDED = 3, 4, 6, 1
 
-function Stands.ended_as(kept)
+-- The packed outcome in what `outcome` has; nil where jqd itself ended the job.
+local function packed_in(kept)
   local mark = kept and kept:sub(1, 1) or Move.CRASHED
   if mark == Move.CRASHED or mark == Move.EXPIRED then
+    return nil
+  end
+  return mark == Move.CANCELLED and kept:sub(2) or kept:match('^' .. Move.MEANT .. '%d+:(.*)$') or kept, mark
+end
+
+function Stands.ended_as(kept)
+  local packed, mark = packed_in(kept)
+  if not packed then
     return 'failed'
   end
-  local packed = mark == Move.CANCELLED and kept:sub(2) or kept:match('^' .. Move.MEANT .. '%d+:(.*)$') or kept
   local values = {pcall(cmsgpack.unpack_limit, packed, JOBTYPE, packed:byte(1) == 0xdc and 3 or 1)}
   local good = values[1] and type(values[JOBTYPE + 2]) == 'string'
   local how = good and (values[FATE + 2] == SUCCEEDED and 'succeeded' or 'failed') or nil
   return mark == Move.CANCELLED and 'cancelled' or how, good and values[JOBTYPE + 2] or nil
+end
+
+function Stands.attempt_in(kept)
+  local packed = packed_in(kept)
+  if not packed or packed == '' then
+    return 0
+  end
+  local values = {pcall(cmsgpack.unpack_limit, packed, ATTEMPT, packed:byte(1) == 0xdc and 3 or 1)}
+  return values[1] and tonumber(values[ATTEMPT + 2]) or 0
 end
 
 function Stands.how_stands(id, is_here)
