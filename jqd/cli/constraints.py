@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 from rich.text import Text
 
-from jqd.cli.common import Common, Flag, duration
+from jqd.cli.common import Common, Flag
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import CONTROLS, lasting, show, table, tenants_of, whose
 from jqd.cli.show import deleted, rows_of
+from jqd.domain.units import seconds
 
 Name = Annotated[str, Parameter(help="Of the constraint.")]
 
@@ -96,7 +97,11 @@ def _rate(text: str, burst: int) -> dict[str, float]:
     limit, slash, per = text.partition("/")
     if not slash or not limit.isdecimal() or not per:
         raise Usage(f"--rate {text!r} is none: write 10/s, 100/m or 3/90s")
-    return {"limit": int(limit), "per_s": duration(per if per[0].isdecimal() else f"1{per}", "--rate"), "burst": burst}
+    try:
+        per_s = seconds(per if per[0].isdecimal() else f"1{per}")
+    except ValueError:
+        raise Usage(f"--rate {text!r} is none: write 10/s, 100/m or 3/90s") from None
+    return {"limit": int(limit), "per_s": per_s, "burst": burst}
 
 
 def _show(told: dict[str, Any], common: Common) -> None:

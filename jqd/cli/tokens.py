@@ -171,7 +171,8 @@ def _asking(common: Common, data_dir: Path | None) -> Common:
         raise Usage(f"{data_dir / root_token.FILE} cannot be read: {error}; run this as who runs the daemon") from error
     if left is None:
         raise Usage(
-            f"there is no {data_dir / root_token.FILE}: no daemon runs on that directory; start it with `jqd serve`"
+            f"there is no {data_dir / root_token.FILE}: no daemon runs on that directory, or it is still starting;"
+            " start it with `jqd serve`"
         )
     url = None if is_from_environment(common.url) else common.url
     return replace(common, url=url or left.url, token=left.token)
