@@ -32,9 +32,10 @@ from jqd.client.errors import (
     Unreachable,
 )
 from jqd.client.events import JobEvent, JobEvents, read_events
-from jqd.client.http import Http, encode, item_errors, job_path, odd, query
+from jqd.client.http import Http, encode, item_errors, odd, query
 from jqd.client.job_info import Ack, Cancel, JobInfo, PushedJob, job_info, job_map, listed_job
 from jqd.client.manage import Manage
+from jqd.client.path import job_path
 from jqd.client.send import cuts, how_safe, less, of_all, send_own, send_push, taken, unnamed
 from jqd.client.tracing import sending
 from jqd.domain.clock import Clock, SystemClock

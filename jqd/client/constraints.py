@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jqd.client.http import Http, all_rows, encode, path_of, query
+from jqd.client.http import Http, all_rows, encode, query
+from jqd.client.path import path_of
 
 
 class Constraints:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from jqd.client.errors import JqdClientError, TimedOut, Unavailable, Unreachable
-from jqd.client.http import TRIES_MAX, Http, job_path
+from jqd.client.http import TRIES_MAX, Http
+from jqd.client.path import job_path
 
 QUIET_S = 45.0  # a daemon says every 15 s that it is there: of one that is silent for longer another one is asked
 EVENT_CHARS_MAX = 1 << 20  # a log has 64 KiB, and a letter takes up to six characters: what has more is no event

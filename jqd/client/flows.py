@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from jqd.client.errors import JqdClientError
-from jqd.client.http import Http, encode, job_path, path_of, query
+from jqd.client.http import Http, encode, query
 from jqd.client.job_info import Changed
+from jqd.client.path import job_path, path_of
 from jqd.domain.flow import OnFailure
 
 T = TypeVar("T")

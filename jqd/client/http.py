@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 import httpx2
 import msgspec
@@ -35,7 +34,6 @@ from jqd.client.errors import (
 from jqd.client.trust import no_certificate, trouble_of_tls, trusted_at
 from jqd.domain.backoff import Backoff
 from jqd.domain.errors import Closed, IdsUnknown
-from jqd.domain.job import why_no_place
 from jqd.domain.media import MSGPACK, language_of
 
 TRIES_MAX = 4  # of a request that may be repeated: with the back-off below, a daemon's restart of about a second
@@ -351,26 +349,6 @@ def item_errors(told: Any) -> list[ItemError]:
 def encode(value: Any) -> bytes:
     """Encode a body. Raises what msgspec raises for what MessagePack cannot carry."""
     return msgspec.msgpack.encode(value)
-
-
-def job_path(job_id: str) -> str:
-    """Return the path of a job, by its id or its pusher's own."""
-    if not job_id:
-        raise ValueError("a job's id is never empty")
-    return path_of("jobs", job_id)
-
-
-def path_of(kind: str, name: str) -> str:
-    """Return the path of what has that name. Raises Invalid for a name that would lead elsewhere, or that no URL
-    carries."""
-    if why := "stands in URLs, and is never empty" if not name else why_no_place(name):
-        raise Invalid(f"{name!r} is none of the {kind}: a name {why}; nothing was sent", status=400)
-    try:
-        return f"/v1/{kind}/{quote(name, safe='')}"
-    except UnicodeEncodeError as error:
-        raise Invalid(
-            f"{name[:PATH_CHARS_MAX]!r} is none of the {kind}: {error}; nothing was sent", status=400
-        ) from error
 
 
 def query(**given: Any) -> dict[str, str]:

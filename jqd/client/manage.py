@@ -10,8 +10,9 @@ from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
 from jqd.client.constraints import Constraints
 from jqd.client.errors import JqdClientError
 from jqd.client.flows import Flows
-from jqd.client.http import Http, all_rows, encode, gone_rows, job_path, path_of, query
+from jqd.client.http import Http, all_rows, encode, gone_rows, query
 from jqd.client.job_info import Changed, JobInfo, job_info, job_map
+from jqd.client.path import job_path, path_of
 from jqd.client.schedules import Schedules
 from jqd.client.tokens import Tokens
 from jqd.domain.job import Code

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from jqd.client.http import Http, all_rows, encode, odd, path_of
+from jqd.client.http import Http, all_rows, encode, odd
 from jqd.client.job_info import job_map
+from jqd.client.path import path_of
 from jqd.domain.units import Duration, duration_s
 
 PAGE = 500  # schedules in one answer: within a second, also where their dates are years away

@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from jqd.client.errors import JqdClientError
-from jqd.client.http import Http, all_rows, encode, odd, path_of, query
+from jqd.client.http import Http, all_rows, encode, odd, query
+from jqd.client.path import path_of
 from jqd.domain.units import Duration, duration_s
 
 PAGE = 1_000  # notes in one answer

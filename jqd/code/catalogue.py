@@ -12,7 +12,7 @@ import httpx2
 import msgspec
 import trio
 
-from jqd.client.http import path_of
+from jqd.client.path import path_of
 from jqd.code.context import BEFORE, Broken
 from jqd.code.definition import ContextKey, Definition, VersionRow
 from jqd.domain.clock import Clock

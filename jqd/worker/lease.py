@@ -12,7 +12,7 @@ import httpx2
 import msgspec
 import trio
 
-from jqd.client.http import job_path
+from jqd.client.path import job_path
 from jqd.domain.backoff import Backoff
 from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK

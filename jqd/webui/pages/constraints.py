@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from quart import Response
 
 from jqd.client import Conflict, Invalid, NotFound
-from jqd.client.http import job_path, path_of
+from jqd.client.path import job_path, path_of
 from jqd.webui.api import Api, together
 from jqd.webui.asking import Question, ask
 from jqd.webui.forms import TAKEN, Fault, faults_of, name_fault, number_of, put, seconds_of, typed

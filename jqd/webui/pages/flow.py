@@ -9,8 +9,8 @@ from werkzeug.exceptions import BadRequest
 
 from jqd.client import Changed, FlowInfo, FlowJob, GroupInfo
 from jqd.client.flows import LOOK_S, converted, depths_of, group_path
-from jqd.client.http import job_path
 from jqd.client.job_info import FINAL_STATES
+from jqd.client.path import job_path
 from jqd.webui.pages.now import STATES
 from jqd.webui.picture import draw
 from jqd.webui.rights import OPERATE, READ

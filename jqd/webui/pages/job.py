@@ -8,8 +8,8 @@ from quart import Response
 from werkzeug.exceptions import BadRequest
 
 from jqd.client import Conflict, Invalid, NotFound
-from jqd.client.http import job_path
 from jqd.client.job_info import FINAL_STATES
+from jqd.client.path import job_path
 from jqd.webui.api import Api, together
 from jqd.webui.forms import number_of
 from jqd.webui.rights import READ

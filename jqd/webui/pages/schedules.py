@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from quart import Response
 
 from jqd.client import Conflict, Invalid, NotFound
-from jqd.client.http import path_of
+from jqd.client.path import path_of
 from jqd.webui.asking import Question, ask
 from jqd.webui.forms import TAKEN, Fault, faults_of, name_fault, number_of, put, seconds_of, typed
 from jqd.webui.values import lasting, link, read_value, value

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from quart import Response
 
-from jqd.client.http import path_of
+from jqd.client.path import path_of
 from jqd.webui.api import together
 from jqd.webui.asking import Question, ask
 from jqd.webui.rights import LOOK, SOURCE
