@@ -19,6 +19,7 @@ from jqd.cli import tokens as secrets
 from jqd.cli.exits import Exit, Usage, advice_of, exit_of
 from jqd.domain.errors import JqdError
 from jqd.domain.suggest import command as elsewhere
+from jqd.domain.visible import CONTROLS
 
 # Options that may also stand before the command, with the value that follows: jqd -o json status.
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what stdout says of its file or terminal
@@ -213,7 +214,7 @@ def _end_of_group(group: BaseExceptionGroup[BaseException]) -> int:
 
 
 def _end(error: JqdError) -> int:
-    print(f"jqd: {error}", file=sys.stderr)
+    print(f"jqd: {error}".translate(CONTROLS), file=sys.stderr)
     if advice := advice_of(error):
         print(f"jqd: {advice}", file=sys.stderr)
     return exit_of(error)

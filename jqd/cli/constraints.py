@@ -9,9 +9,10 @@ from rich.text import Text
 
 from jqd.cli.common import Common, Flag
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import CONTROLS, lasting, show, table, tenants_of, whose
+from jqd.cli.render import lasting, show, table, tenants_of, whose
 from jqd.cli.show import deleted, rows_of
 from jqd.domain.units import seconds
+from jqd.domain.visible import CONTROLS
 
 Name = Annotated[str, Parameter(help="Of the constraint.")]
 

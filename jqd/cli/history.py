@@ -8,7 +8,8 @@ from rich.text import Text
 
 from jqd.cli.common import Common, Flag, age
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import CONTROLS, console, show, table, tenants_of, whose
+from jqd.cli.render import console, show, table, tenants_of, whose
+from jqd.domain.visible import CONTROLS
 
 COLUMNS = 60  # of a line: an hour of minutes, and a terminal of 80 has room for the numbers
 TYPES_SHOWN = 30  # a screen

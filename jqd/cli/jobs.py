@@ -21,6 +21,7 @@ from jqd.cli.render import Output, plain, show, show_as
 from jqd.cli.rows import Table, rows
 from jqd.client import Client, Conflict, JobInfo, NotFound, TimedOut
 from jqd.domain.errors import JqdError
+from jqd.domain.visible import CONTROLS
 
 
 def why(job_id: str, /, *, common: Common = Common()) -> int:
@@ -246,9 +247,11 @@ def _show_result(client: Client, info: JobInfo, output: Output) -> Exit:
     code = _ended(info)
     if code is not Exit.DONE:
         why = info.message or info.error or "no reason was given"
-        print(f"jqd: job {info.job_id} ({info.name}) has no result, it is {info.state}: {plain(why)}", file=sys.stderr)
+        said = f"jqd: job {info.job_id} ({info.name}) has no result, it is {info.state}: {plain(why)}"
+        print(said.translate(CONTROLS), file=sys.stderr)
     elif info.result is None and info.message:  # of a success it says nothing else than that its result was dropped
-        print(f"jqd: job {info.job_id} ({info.name}) has succeeded; {info.message}", file=sys.stderr)
+        said = f"jqd: job {info.job_id} ({info.name}) has succeeded; {info.message}"
+        print(said.translate(CONTROLS), file=sys.stderr)
         return Exit.FAILED
     else:
         result = client.result(info.job_id) if info.result_bytes else info.result

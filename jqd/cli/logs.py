@@ -7,8 +7,9 @@ from cyclopts import Parameter
 
 from jqd.cli.common import Common, checked_id
 from jqd.cli.exits import Exit
-from jqd.cli.render import CONTROLS, show
+from jqd.cli.render import show
 from jqd.client import Client, JobEvent, NotFound
+from jqd.domain.visible import CONTROLS
 
 
 def logs(

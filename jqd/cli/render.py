@@ -16,6 +16,7 @@ from rich.text import Text
 from jqd.domain import json_ext
 from jqd.domain.dates import iso_of
 from jqd.domain.error_summary import readable, telling_line
+from jqd.domain.visible import CONTROLS
 
 GAP = "  "
 Table = tuple[Sequence[str], Sequence[Sequence[Any]]]
@@ -83,8 +84,6 @@ Output = Literal["table", "json", "jsonl"]
 
 USERS = ("argument", "result", "error")  # values that users made: shown as they are, as JSON
 VALUE_LENGTH_MAX = 2_000  # of such a value for people: half a screen
-# A worker's message must not command the terminal it is shown on: control characters but newline and tab.
-CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
 def show(value: Any, output: Output) -> None:

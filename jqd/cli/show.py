@@ -1,6 +1,5 @@
 """Commands that list jobs, errors, jobtypes, workers and daemons, once or continuously."""
 
-import shlex
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -13,10 +12,11 @@ from rich.text import Text
 
 from jqd.cli.common import Common, Flag, age
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import COLOURS, CONTROLS, ago, console, instant, lasting, plain, show, table, tenants_of, whose
+from jqd.cli.render import COLOURS, ago, console, instant, lasting, plain, show, table, tenants_of, whose
 from jqd.client import Client, JobInfo, Unreachable
 from jqd.client.send import AGAIN
 from jqd.domain.job_spec import KEPT
+from jqd.domain.visible import CONTROLS, quoted
 
 LIST_JOBS = 50  # shown when no number is given: a screen or two
 NAMES_SHOWN = 4  # jobtypes of one worker: a line
@@ -286,21 +286,6 @@ def _such(row: dict[str, Any]) -> dict[str, str]:
     """Return the flag that means just these jobs."""
     texts = row.get("texts") or ()
     return {"--error-is": row["error"]} if len(texts) <= 1 else {"--error-like": row["pattern"]}
-
-
-def quoted(text: str) -> str:
-    """Return a text quoted for the shell; unprintable characters are spelled out, as bash, zsh and ksh read them."""
-    if text.isprintable():
-        # In double quotes where single ones would have to be broken up, and nothing in it means anything to a shell.
-        return f'"{text}"' if "'" in text and not set(text) & set('"$`\\!') else shlex.quote(text)
-    spelled = (
-        each if each.isprintable() else _spelled(ord(each)) for each in text.replace("\\", r"\\").replace("'", r"\'")
-    )
-    return f"$'{''.join(spelled)}'"
-
-
-def _spelled(code: int) -> str:
-    return f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
 
 
 # Cancelled ones only -o json has.

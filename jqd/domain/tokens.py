@@ -24,6 +24,7 @@ from jqd.domain.clock import Clock
 from jqd.domain.settings import Setting, SettingTable
 
 TOKEN = "token"  # noqa: S105 - a kind of rule
+NOTE_LENGTH_MAX = 200  # characters
 ID_BYTES, SECRET_BYTES = 8, 32
 ID = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}")
 FORM = re.compile(rf"jqd_([0-9a-f]{{{2 * ID_BYTES}}})_([A-Za-z0-9_-]{{43}})")

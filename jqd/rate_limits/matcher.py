@@ -32,6 +32,7 @@ _COUNTED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _MEMBERS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
 _NAMED_CLASS = re.compile(r"\\[pP]|\(\?[a-zA-Z]*i")  # and what is alike but for capitals
 _PLACE = re.compile(r"<input>:(\d+):(\d+): (.*)")
+_ONE_EQUALS = re.compile(r"token recognition error at: '=")
 # Only jobs of some names are meant: the others need no look. Where there is an "or" that is not sure.
 _TEXT = r"""(?:"[^"\\\n]*"|'[^'\\\n]*')"""
 _NAME = re.compile(rf"\s*job\.name\s*(?:==\s*({_TEXT})|in\s*\[\s*({_TEXT}(?:\s*,\s*{_TEXT})*)\s*\])\s*(?:&&|$)")
@@ -188,4 +189,5 @@ def _not_understood(text: str, said: str) -> NotUnderstood:
         return NotUnderstood(said.split("\n")[0][:200], 0)
     line, column = int(found[1]), int(found[2])
     offset = sum(len(row) + 1 for row in text.split("\n")[: line - 1]) + column - 1
-    return NotUnderstood(found[3], min(offset, len(text)))
+    hint = "; did you mean ==?" if _ONE_EQUALS.search(found[3]) else ""
+    return NotUnderstood(found[3] + hint, min(offset, len(text)))

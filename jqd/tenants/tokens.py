@@ -12,7 +12,7 @@ from jqd.domain.errors import Conflict, Denied, Fault, Invalid, NotFound
 from jqd.domain.job import Name, why_no_place
 from jqd.domain.shares import PART, Share
 from jqd.domain.tenant import IN_WORDS, NAME, annotate
-from jqd.domain.tokens import NOBODYS, TOKEN, Role, Token, body_of, draw, hash_of
+from jqd.domain.tokens import NOBODYS, NOTE_LENGTH_MAX, TOKEN, Role, Token, body_of, draw, hash_of
 from jqd.service.services import Services
 from jqd.service.settings import MIB, expect_room, get_or_refresh, refresh, save
 
@@ -25,7 +25,6 @@ KEPT_BYTES_MAX, DERIVED_BYTES_MAX = 12 << 20, 4 << 20
 SURE_BYTES = 16 << 10  # guaranteed to a tenant, whatever the others have: some fifty
 SCOPES_MAX = 100
 SCOPED = (Role.PUSH, Role.WORKER)
-NOTE_LENGTH_MAX = 200
 DAYS_S_MAX = 10 * 366 * 86_400.0  # ten years: longer is a slip of units
 
 Scopes = Annotated[

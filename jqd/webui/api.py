@@ -105,6 +105,10 @@ class Api:
         """What a PUT answers, of what a form says, be it sense or not. Raises JqdClientError."""
         return await self.client.in_thread(partial(self.client.client.ask, path, method="PUT", body=body, **params))
 
+    async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The same of a POST, which is sent once. Raises JqdClientError."""
+        return await self.client.in_thread(partial(self.client.client.ask, path, method="POST", body=body))
+
     def speaking_for(self, tenant: str) -> "Api":
         """The same for one tenant: names and ids are that tenant's. The API refuses it to who may not."""
         return Api(self.client.speaking_for(tenant), self._answers, (self.identity, tenant))

@@ -296,6 +296,7 @@ def _templates(ui: Ui) -> jinja2.Environment:
     found = jinja2.Environment(
         loader=jinja2.PackageLoader("jqd.webui"),
         autoescape=True,
+        finalize=values.visible,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
@@ -306,7 +307,7 @@ def _templates(ui: Ui) -> jinja2.Environment:
         log_chars_max=values.LOG_CHARS_MAX,
     )
     shown = (values.ago, values.lasting, values.number, values.value, values.word, values.cut, values.last_line)
-    found.filters.update({each.__name__: each for each in shown})
+    found.filters.update({each.__name__: each for each in shown}, exact=values.exact)
     for name in found.list_templates():
         found.get_template(name)  # now: files that are replaced later belong to another process
     return found

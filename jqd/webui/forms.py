@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from jqd.client import Invalid
 from jqd.domain.job import why_no_place
 from jqd.domain.units import duration_s
+from jqd.webui.values import visible
 from jqd.webui.visit import Visit
 
 BEFORE, BEHIND = 60, 30  # characters of a line that are shown around a fault: a phone has room for some
@@ -66,7 +67,16 @@ async def put(
 ) -> dict[str, Any]:
     """What a PUT answers. Raises Invalid where the API has something against it, and always where the form has faults
     already: with those of the API, so that all are shown at once; JqdClientError."""
-    return await visit.api.put(path, {**body, UNREAD: [*faults]} if faults else body, **params)
+    return await visit.api.put(path, _with_unread(body, faults), **params)
+
+
+async def post(visit: Visit, path: str, body: dict[str, Any], faults: Mapping[str, Fault]) -> dict[str, Any]:
+    """The same of a POST."""
+    return await visit.api.post(path, _with_unread(body, faults))
+
+
+def _with_unread(body: dict[str, Any], faults: Mapping[str, Fault]) -> dict[str, Any]:
+    return {**body, UNREAD: [*faults]} if faults else body
 
 
 def faults_of(error: Invalid, fields: Mapping[str, str], said: Mapping[str, str]) -> dict[str, Fault]:
@@ -94,5 +104,5 @@ def _marked(detail: str, text: str) -> tuple[str, str]:
     begin = text.rfind("\n", 0, offset) + 1
     line = text[begin:].partition("\n")[0].replace("\t", " ")
     column = offset - begin
-    skipped = max(0, column - BEFORE)
-    return line[skipped : column + BEHIND], " " * (column - skipped) + "^"
+    before = visible(line[max(0, column - BEFORE) : column])  # as wide as the page shows it
+    return before + line[column : column + BEHIND], " " * len(before) + "^"

@@ -20,6 +20,12 @@ class Right(NamedTuple):
         """Return all roles that have it, the least first."""
         return [role.value for role in Role if not self.roles or MAY[role] & {*self.roles}]
 
+    @property
+    def whom(self) -> str:
+        """Return in words whom it is for."""
+        holders = self.holders
+        return f"the role{'s' if len(holders) > 1 else ''} {', '.join(holders)}"
+
 
 ANYBODY = Right()
 READ = Right((Role.PUSH, Role.VIEWER))

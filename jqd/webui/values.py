@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 import msgspec
+from markupsafe import Markup, escape
 
 from jqd.domain import json_ext
+from jqd.domain.visible import BIDI, quoted
 
 VALUE_CHARS_MAX = 16_384  # of one value on a page: some hundred lines
 LOG_CHARS_MAX = 65_536  # the API bounds a log to 64 KiB
@@ -33,6 +35,16 @@ class Shown(NamedTuple):
 
 def cut(text: str, chars_max: int = VALUE_CHARS_MAX) -> Shown:
     return Shown(text[:chars_max], max(0, len(text) - chars_max))
+
+
+def visible(given: Any) -> Any:
+    """Return what a page prints, with characters spelled out that turn the order of the text beside them."""
+    return given.translate(BIDI) if type(given) is str and not given.isascii() else given
+
+
+def exact(given: Any) -> Markup:
+    """Return what a field of a form holds, which is sent back as it is: `visible` leaves it alone."""
+    return escape(given)
 
 
 def last_line(text: Any) -> str:
@@ -141,4 +153,4 @@ def command(*words: str | None, **flags: Any) -> str:
     for name, each in flags.items():
         if each not in (None, ""):
             kept += [f"--{name.replace('_', '-')}", str(each)]
-    return shlex.join(kept)
+    return " ".join(shlex.quote(word) if word == visible(word) else quoted(word) for word in kept)

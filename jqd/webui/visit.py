@@ -79,7 +79,7 @@ class Visit:
         if right.is_of_all and me.tenant:
             why = f"this page is of all tenants together, and not of {me.tenant} alone"
         else:
-            why = f"this page is for the roles {', '.join(right.holders)}; you are logged in as {me.role}"
+            why = f"this page is for {right.whom}; you are logged in as {me.role}"
         raise Refused(why, rights.remedy(me.tenant, right))
 
     def expect_tenant(self) -> None:

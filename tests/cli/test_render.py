@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.cli.render import show
+from jqd.cli.render import show, table
 from jqd.client import JobInfo
 
+BIDI = (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+"""What turns the order of text around it, by its character's number."""
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
     lambda inner: (
@@ -113,6 +115,17 @@ def test_a_job_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -
         told = shown(value, "table", capsys)
         assert not set(told) & {"\x1b", "\x07", "\x9b", "\r", "\x08"}
         assert "red" in told
+
+
+def test_a_job_cannot_reorder_what_stands_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """A right-to-left override in a message had the terminal show `exe.gpj` as `jpg.exe`, and the rest of its line."""
+    for code in BIDI:
+        evil = f"a{chr(code)}b"
+        for value in (evil, {"message": evil}, {"error": [evil]}, {"history": [{"message": evil}]}, [evil], {evil: 1}):
+            told = shown(value, "table", capsys)
+            assert f"a\\u{code:04x}b" in told
+            assert chr(code) not in told
+        assert f"a\\u{code:04x}b" in str(table(["NAME"], [[evil]]))
 
 
 @given(VALUES)

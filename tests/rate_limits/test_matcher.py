@@ -197,6 +197,24 @@ def test_places_are_counted_as_often_as_they_are_repeated(pattern, places):
 
 
 @pytest.mark.parametrize(
+    ("text", "is_hinted"),
+    [
+        ('job.name = "y"', True),
+        ('job.name="y"', True),
+        ('job.name == "=" && job.priority = 3', True),
+        ("job.name =", True),
+        ("job.name === 'y'", True),
+        ("job.name & 'y'", False),
+        ("job.name == ", False),
+    ],
+)
+def test_one_equals_sign_is_told_of_two(text, is_hinted):
+    with pytest.raises(NotUnderstood) as raised:
+        Expression(text, ("BOOL",))
+    assert str(raised.value).endswith("; did you mean ==?") is is_hinted
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "job.nam == 'a'",

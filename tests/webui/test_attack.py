@@ -3,6 +3,7 @@
 import re
 import socket
 from collections.abc import Iterator
+from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import quote, urlsplit
 
@@ -20,6 +21,7 @@ from tests.webui.conftest import NOBODY, Guarded, Poisoned
 RULES = [(rule.rule, rule.methods or set()) for rule in create_app(UiConfig(urls=[NOBODY])).app.url_map.iter_rules()]
 ACTS = sorted(path for path, methods in RULES if "POST" in methods)
 """All of the application: a new page is attacked without a line here."""
+REORDERS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 EMPTY = {"area", "br", "hr", "img", "input", "link", "meta", "wbr"}
 
 
@@ -43,6 +45,12 @@ class Suspicious(HTMLParser):
             foreign = name in ("href", "src", "action", "data-hx-get") and not re.match(r"[/#?](?!/)", said or "")
             if name.startswith("on") or name in ("style", "autofocus", "srcdoc") or foreign:
                 self.found.append(f"{tag} {name}={said}")
+            if name != "value" and REORDERS.search(said or ""):
+                self.found.append(f"{tag} {name}={said!a}")
+
+    def handle_data(self, data: str) -> None:
+        if "textarea" not in self.open and REORDERS.search(data):  # what is typed there is sent as it is
+            self.found.append(ascii(data[:200]))
 
     def handle_endtag(self, tag: str) -> None:
         if not self.open or self.open.pop() != tag:
@@ -89,6 +97,12 @@ def test_what_pushers_and_workers_wrote_is_text_on_every_page(poisoned: Poisoned
             wrong[path] = found
         assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS, path
     assert wrong == {}
+
+
+def test_what_is_copied_or_sent_again_is_what_was_written(poisoned: Poisoned) -> None:
+    page = poisoned.browser.get("/jobs?error=" + quote("a\u202eb")).text
+    assert 'name="error" value="a\u202eb"' in page
+    assert r"--error $'a\U0000202eb'" in unescape(page)
 
 
 def test_a_refusal_repeats_nothing_as_code(poisoned: Poisoned) -> None:

@@ -16,7 +16,7 @@ from jqd.domain.tokens import MAY, Role
 from jqd.routes import ROUTES
 from jqd.webui.app import create_app
 from jqd.webui.config import BODY_BYTES_MAX, LOGIN_BYTES_MAX, UiConfig
-from jqd.webui.rights import ACTS, may
+from jqd.webui.rights import ACTS, LOOK, may
 from jqd.webui.visit import Visit
 from tests.live.harness import ingested
 from tests.webui.conftest import NOBODY, Guarded, Site
@@ -139,6 +139,12 @@ def test_every_page_shows_what_the_role_may_see_or_says_what_it_needs(login: Log
             assert said.startswith("Refused"), path
             assert login.role in said or "of all tenants" in said, (path, said)
             assert "jqd tokens create" in said or "tokens of no tenant" in said or "role master" in said, (path, said)
+
+
+def test_a_right_of_one_role_is_told_of_one(guarded: Guarded) -> None:
+    said = text_of(guarded.log_in(guarded.master.create_token("viewer")["token"]).get("/tokens").text)
+    assert "this page is for the role master; you are logged in as viewer" in said
+    assert LOOK.whom == "the roles viewer, operator, master"
 
 
 def test_the_head_names_the_pages_that_the_role_may_see(login: Login) -> None:

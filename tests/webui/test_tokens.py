@@ -73,6 +73,23 @@ def test_what_is_wrong_stands_at_its_field_and_makes_none(guarded: Guarded) -> N
     assert len(guarded.master.tokens()) == before
 
 
+def test_all_that_is_wrong_is_said_at_once_and_makes_no_command_to_copy(guarded: Guarded) -> None:
+    browser = logged_in(guarded)
+    before = len(guarded.master.tokens())
+    said = {"role": "king", "of": "a b", "expires": "soon", "note": "x" * 70_000}
+    for wrong in (said, said | {"expires": "99999d"}, said | {"expires": "1d"}):
+        form = form_of(browser, **wrong)
+        answer = browser.post("/token/create", data=form)
+        assert answer.status_code == 422
+        for field in ("role", "of", "note", *(("expires",) if wrong["expires"] != "1d" else ())):
+            assert f'id="fault-{field}"' in answer.text, (field, answer.text)
+        assert "jqd tokens create" not in answer.text
+        assert "x" * 200 in answer.text
+        assert "x" * 201 not in answer.text
+    assert "jqd tokens create" in browser.get("/token").text
+    assert len(guarded.master.tokens()) == before
+
+
 def test_a_revoked_token_lets_nobody_in_and_ends_its_logins(guarded: Guarded) -> None:
     browser = logged_in(guarded)
     made = guarded.master.create_token("viewer", note="to go")

@@ -45,7 +45,7 @@ def register(ui: "Ui") -> None:
         return visit.render(
             "now.html",
             sees=visit.has(LOOK),
-            needs=", ".join(LOOK.holders),
+            needs=LOOK.whom,
             remedy=remedy(visit.me.tenant, LOOK),
             counts=counts,
             unknown=found["totals"].get("unknown") or AWAY,

@@ -1,17 +1,16 @@
 """Tokens: who may come in, as what, and until when; a new one, whose secret is shown once; revoke one."""
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from quart import Response
 
 from jqd.client import Conflict, Invalid, NotFound
-from jqd.client.tokens import Role as RoleName
-from jqd.domain.tokens import Role
+from jqd.domain.tokens import NOTE_LENGTH_MAX, Role
 from jqd.domain.units import duration_s
 from jqd.webui.api import Api
 from jqd.webui.asking import Question, ask
 from jqd.webui.errors import Refused
-from jqd.webui.forms import Fault, faults_of, typed
+from jqd.webui.forms import Fault, faults_of, post, typed
 from jqd.webui.rights import MASTER
 from jqd.webui.values import link
 from jqd.webui.visit import Visit
@@ -88,42 +87,40 @@ async def _find(api: Api, token_id: str) -> dict[str, Any]:
 async def _create(visit: Visit, said: dict[str, str]) -> Response:
     """Make a token as it was typed, once for each form: a page that is loaded anew sends its form again."""
     faults = dict[str, Fault]()
-    expires_in = None
+    body: dict[str, Any] = {"role": said["role"], "note": said["note"]}
+    if said["of"]:
+        body["tenant"] = said["of"]
+    if said["scopes"]:
+        body["scopes"] = said["scopes"].splitlines()
     try:
-        expires_in = duration_s(said["expires"]) if said["expires"] else None
+        if said["expires"]:
+            body["expires_in"] = duration_s(said["expires"])
     except ValueError as error:
         faults["expires"] = Fault(str(error))
-    if not faults:
-        if not visit.session.strike_mark(visit.form.get("once", "")):
-            raise Refused(
-                "this form was sent already, and its token may be made, or it was opened too long ago",
-                "A secret is shown once: if it is lost, revoke its token in the list, and open a new form.",
-            )
-        try:
-            made = await visit.api.client.create_token(
-                cast("RoleName", said["role"]),
-                tenant=said["of"] or None,
-                scopes=said["scopes"].splitlines() or None,
-                note=said["note"],
-                expires_in=expires_in,
-            )
-        except Invalid as error:
-            faults = faults_of(error, POINTERS, said)
-        except Conflict as error:
-            faults = {"": Fault(str(error))}
-        else:
-            return visit.render("token_made.html", made=made)
-    return _form(visit, said, faults=faults, status=422)
+    if not faults and not visit.session.strike_mark(visit.form.get("once", "")):
+        raise Refused(
+            "this form was sent already, and its token may be made, or it was opened too long ago",
+            "A secret is shown once: if it is lost, revoke its token in the list, and open a new form.",
+        )
+    try:
+        made = await post(visit, "/v1/tokens", body, faults)
+    except Invalid as error:
+        return _form(visit, said, faults=faults_of(error, POINTERS, said) | faults, status=422)
+    except Conflict as error:
+        return _form(visit, said, faults={"": Fault(str(error))}, status=422)
+    return visit.render("token_made.html", made=made)
 
 
 def _form(visit: Visit, said: dict[str, str], *, faults: dict[str, Fault] | None = None, status: int = 200) -> Response:
+    """Show the form with what was typed, and the command that does the same where that is valid."""
     flags = {"of": said["of"], "note": said["note"], "expires": said["expires"]}
+    command = "" if faults else visit.command("jqd", "tokens", "create", said["role"], **flags)
     return visit.render(
         "token.html",
         status=status,
-        said=said,
+        said=said | {"note": said["note"][:NOTE_LENGTH_MAX]},
         faults=faults or {},
         roles=[role.value for role in Role],
         once=visit.session.issue_mark(),
-        command=visit.command("jqd", "tokens", "create", said["role"], **flags),
+        command=command,
     )

@@ -61,7 +61,7 @@ def register(ui: "Ui") -> None:
             workers=[(row, bool(VERSION.fullmatch(row["worker_id"]))) for row in workers],
             handlers=handlers,
             sees_workers=visit.has(LOOK),
-            needs=", ".join(LOOK.holders),
+            needs=LOOK.whom,
             states=STATES,
             daemons=_daemons(workers),
             broken=[each for each in found["ready"].get("warnings") or () if str(each).startswith("handler ")],
