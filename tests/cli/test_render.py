@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jqd.cli import app, jobs
 from jqd.cli.render import show, table
-from jqd.client import JobInfo
+from jqd.client import Client, Conflict, JobInfo
 
 BIDI = (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 """What turns the order of text around it, by its character's number."""
@@ -138,3 +139,22 @@ def test_a_value_that_fills_screens_is_cut_for_people_only(capsys: pytest.Captur
     told = {"argument": "x" * 9_000}
     assert shown(told, "table", capsys).endswith("xxx … (9000 characters; -o json has all)\n")
     assert json.loads(shown(told, "json", capsys)) == told
+
+
+def test_what_is_said_beside_a_result_commands_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with Client("http://127.0.0.1:9") as client:
+        for state in ("failed", "succeeded"):
+            info = JobInfo(
+                job_id="1",
+                name="t",
+                state=state,
+                created_at=datetime(2030, 1, 31, tzinfo=UTC),
+                message="a\u202eb\x1b]0;owned\x07",
+            )
+            jobs._show_result(client, info, "table")
+            assert r"a\u202eb\x1b]0;owned\x07" in capsys.readouterr().err
+
+
+def test_an_error_that_repeats_what_others_wrote_commands_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app._end(Conflict("no such a\u202eb\x1b]0;owned\x07", status=409)) == 1
+    assert r"a\u202eb\x1b]0;owned\x07" in capsys.readouterr().err
