@@ -14,6 +14,7 @@ not told of.
 import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import trio
@@ -33,6 +34,7 @@ GATHER_S = 0.01  # from one round to the next: ends that come together are told 
 ALONE_S = 0.002  # the same after a round of one: each step of a chain waits for it
 REST_S = 5.0  # until an entry that was not done is found again
 ENTRIES = 100  # taken at once
+WALKS = 1_000  # entries of which it is remembered how far their children were gone through: 60 kB of one call
 RELEASES = 64  # at once: each is a sync that they share, and some calls of the store
 OLD_MS = 600_000  # a job whose journal has told a new store of nothing for so long does not come any more
 FORGET_S = 60.0  # a child that was not asked for again in so long waits no more, or other daemons ask for it
@@ -88,6 +90,9 @@ class Flows:
         """Whether any job here has to do with others: then each end may concern one."""
         self._waits: dict[str, Wait] = {}
         """Children with parents that nobody knows yet."""
+        self._passed: dict[str, int] = {}
+        """Entry → how many children could not be told, while there are more behind them: each is tried once, and then
+        the entry rests."""
         self._begun = self._clear = 0
         """Numbers of the last round, and of the last after which nothing was due."""
         self._turn = trio.Event()
@@ -142,7 +147,10 @@ class Flows:
         """Do what is due. Returns the seconds until more is due, 0 where more may be. Raises as the loop survives."""
         self._begun += 1
         await self._ask_again()
-        due = await self._store.take_links(ENTRIES, REST_S)
+        passed = dict(islice(self._passed.items(), WALKS))
+        due = await self._store.take_links(ENTRIES, REST_S, passed=passed)
+        if due.wait_s != 0:  # what is left of the others was for another daemon to tell
+            self._passed.clear()
         self.is_awaited, self._is_alone = due.linked > 0, len(due.blocked) + len(due.ended) <= 1
         try:
             if due.blocked:
@@ -268,11 +276,16 @@ class Flows:
                 left.update(note.child for note in notes)
         done = {each.entry: [child for child in each.children if child not in left] for each in ended}
         stages = {each.entry: each.stage for each in ended}
-        rest = {each.entry: len(each.children) - len(done[each.entry]) for each in ended}
-        is_left = await self._store.drop_links(done, rest_until_ms, stages, rest) > 0
+        rest = {each.entry: each.passed + len(each.children) - len(done[each.entry]) for each in ended}
+        more = set(await self._store.drop_links(done, rest_until_ms, stages, rest))
+        for entry, passed in rest.items():
+            if passed and entry in more:
+                self._passed[entry] = passed
+            else:
+                self._passed.pop(entry, None)
         if failed is not None:
             raise failed
-        return is_left
+        return bool(more)
 
     async def _go_on(self, standing: Mapping[str, Standing]) -> set[str]:
         """Release those that wait for no parent any more. Returns those that are to be tried again."""

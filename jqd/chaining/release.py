@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from jqd.chaining.callbacks import told
 from jqd.domain.clock import Clock
-from jqd.domain.errors import Conflict, NotFound, NotYet, StoreError, StoreUnsettled
+from jqd.domain.errors import Conflict, Invalid, NotFound, NotYet, Overtaken, StoreError, StoreUnsettled
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.flow import CALLBACK, NO_FIELD, RESULTS_GONE, RESULTS_TOO_LARGE, Flow, put_into
 from jqd.domain.job import NIL, State
@@ -25,6 +25,7 @@ from jqd.store import JobView
 
 RELEASES = 32  # at once in the whole daemon: results, argument and frame of one are some 4 MiB (4 job_bytes_max)
 LOOKS = 32  # at once in the whole daemon for results of parents: a row and its result are some 3 MiB; so 224 MiB in all
+TRIES = 5  # at once, where somebody changes the job meanwhile; then it rests, so that a busy pusher costs no more
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -67,10 +68,16 @@ async def release(services: Services, job_id: str, failed: str, mark: str) -> bo
     changed meanwhile, or waits for other parents: ask again. Raises JournalRefused, StoreAway, StoreRefused.
     """
     async with services.feature(ReleaseRoom).limiter("release", RELEASES, services, job_id):
-        return await _release(services, job_id, failed, mark)
+        for _ in range(TRIES):
+            try:
+                return await _release(services, job_id, failed, mark)
+            except (Overtaken, Invalid):  # what it was to become was made of a content that is not the latest any more
+                continue
+        return False
 
 
 async def _release(services: Services, job_id: str, failed: str, mark: str) -> bool:
+    """Raises Overtaken and Invalid, where all of it is to be done anew; as `release`."""
     try:
         view = await services.store.get_job(job_id)
         if not isinstance(view, JobView) or view.state is not State.BLOCKED or view.flow is None:
@@ -88,6 +95,8 @@ async def _release(services: Services, job_id: str, failed: str, mark: str) -> b
         await change(services, view, Kind.RELEASE, **fields)
     except Conflict:
         return True  # it was cancelled, or deleted, in that moment
+    except Overtaken:
+        raise
     except (NotYet, StoreUnsettled):
         return False
     return True

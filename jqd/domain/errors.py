@@ -201,6 +201,10 @@ class NotYet(ServiceError):
     """The job is on its way, or the change is recorded and not confirmed. The client asks again in a moment."""
 
 
+class Overtaken(NotYet):
+    """Somebody else changed the job in that moment, and nothing is recorded. Who asked looks at it again."""
+
+
 class Closed(ServiceError):
     """No pushes are taken now: the daemon shuts down, or its disk fails or is full. Push to another daemon, or later.
 

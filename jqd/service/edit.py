@@ -15,7 +15,7 @@ import trio
 from msgspec import Raw
 
 from jqd.domain.charge import FREE, Charge
-from jqd.domain.errors import Conflict, Invalid, JournalRefused, NotYet, Overloaded, StoreError
+from jqd.domain.errors import Conflict, Invalid, JournalRefused, NotYet, Overloaded, Overtaken, StoreError
 from jqd.domain.flow import CALLBACK, Flow
 from jqd.domain.job import ChangeKind, Priority, State
 from jqd.domain.job_spec import KEPT, Date, Delay, JobRecord, links_of
@@ -149,8 +149,8 @@ async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -
 
     Raises Invalid for an argument that results cannot be put into; Conflict when its state does not allow it, or no
     more; NotYet when the store has not applied it in time, but will, when the store lost data meanwhile, or somebody
-    else changes it now; Pressed when a retry is more than a quota allows; JournalRefused, StoreUnsettled, StoreAway,
-    StoreRefused.
+    else changes it now, Overtaken where that made void what `fields` were made of; Pressed when a retry is more than a
+    quota allows; JournalRefused, StoreUnsettled, StoreAway, StoreRefused.
     """
     _expect_fitting(view, kind, fields)
     async with _with_key(services, view, kind):
@@ -200,7 +200,7 @@ async def _reserve(services: Services, view: JobView, kind: Kind, fields: dict[s
     """Return a revision for the change, and the job to change: the latest content, so that no change in between is
     lost. It has to fit what is wanted as the first one did; and where `fields` were made of that, it has to be that.
 
-    Raises Conflict, Denied, Invalid or NotYet; StoreUnsettled, StoreAway, StoreRefused.
+    Raises Conflict, Denied, Invalid, NotYet or Overtaken; StoreUnsettled, StoreAway, StoreRefused.
     """
     deadline_s = trio.current_time() + services.config.cancel_s
     while True:
@@ -217,9 +217,9 @@ async def _reserve(services: Services, view: JobView, kind: Kind, fields: dict[s
         if not isinstance(again, JobView):
             continue
         expect_allowed(services, [again.jobtype])  # it may have been replaced by one that is not for him
+        if again.revision != view.revision and _is_made_of(view, again, kind):  # first: it need not fit another one
+            raise Overtaken(f"job {_called(view)} was changed by somebody else; try again")
         _expect_fitting(again, kind, fields)
-        if again.revision != view.revision and _is_made_of(view, again, kind):
-            raise NotYet(f"job {_called(view)} was changed by somebody else; try again")
         view = again
 
 

@@ -11,8 +11,8 @@ from jqd.store.methods import STEP_JOBS, ScriptMethods, in_steps
 
 NEW = "new"  # as the number of parents: what was noted before is void, unless others asked since
 ENDED_FIRST: Mapping[str, int] = {}
-NONE_FAILED: Mapping[str, int] = {}
 """Stages of parents that never began anew."""
+NONE_FAILED: Mapping[str, int] = {}
 ENTRIES = 20  # done in one call, with up to CHILDREN children each: below what one call may take
 CHILDREN = 200  # told of one end at once
 KIN = 200  # parents and children of whom one call asks or tells: some seven commands each, 4 ms of the server
@@ -43,6 +43,8 @@ class Parent(NamedTuple):
     children: list[str]
     stage: int
     """Of two notes of a parent the one of the later stage counts (`lua/shared/links.lua`)."""
+    passed: int = 0
+    """How many such children stand before these."""
 
 
 class Due(NamedTuple):
@@ -159,11 +161,16 @@ class UniqueWanted(NamedTuple):
 
 
 class LinkMethods(ScriptMethods):
-    async def take_links(self, limit: int, rest_s: float, *, children_max: int = CHILDREN) -> Due:
+    async def take_links(
+        self, limit: int, rest_s: float, *, children_max: int = CHILDREN, passed: Mapping[str, int] = NONE_FAILED
+    ) -> Due:
         """Return up to `limit` due notes. They are due again after `rest_s`, unless `drop_links` removes them before.
+        `passed`: of an entry so many children are passed over, that could not be told; where that were all, none are.
 
         A blocked job whose row cannot be read fails, and is named in the answer; the others are returned."""
-        answer = await self._caller.call("take_links", self._caller.identity, limit, children_max, round(rest_s * 1000))
+        skips = [word for skip in passed.items() for word in skip]
+        numbers = limit, children_max, round(rest_s * 1000)
+        answer = await self._caller.call("take_links", self._caller.identity, *numbers, *skips)
         wait_ms, linked, until_ms, *rows = self._list("links", answer)
         wait_s = None if wait_ms == b"" else self._whole("links", wait_ms) / 1000
         due = Due(wait_s, self._whole("linked", linked), self._whole("links", until_ms), [], [])
@@ -175,9 +182,9 @@ class LinkMethods(ScriptMethods):
                 if (job := self._readable(name[1:], what, is_blocked=is_blocked)) is not None:
                     due.blocked.append(Blocked(name, job, is_blocked))
             else:
-                children = [self._text("children", one) for one in more[2:]]
-                stage = self._whole("children", more[1])
-                due.ended.append(Parent(name, name[1:], self._text("outcome", what), children, stage))
+                children = [self._text("children", one) for one in more[3:]]
+                stage, skip = self._whole("children", more[1]), self._whole("children", more[2])
+                due.ended.append(Parent(name, name[1:], self._text("outcome", what), children, stage, skip))
         await self.burial.bury()
         return due
 
@@ -233,17 +240,18 @@ class LinkMethods(ScriptMethods):
         rest_until_ms: int = 0,
         stages: Mapping[str, int] = ENDED_FIRST,
         failed: Mapping[str, int] = NONE_FAILED,
-    ) -> int:
+    ) -> list[str]:
         """Remove notes: entry → the children that know of it. One stays that has further children, or was noted anew
         since `take_links` set `rest_until_ms`. `stages`: the stage of the parent that the children know. `failed`: how
-        many of the children that were taken do not know of it; for these alone it rests. Returns how many have others.
+        many of the children that were taken, or passed over, do not know of it; for these alone it rests. Returns the
+        entries that have others.
         """
-        left = 0
+        left: list[str] = []
         for some in in_steps(list(done.items()), ENTRIES):
             flat: list[str | int] = []
             for entry, its in some:
                 flat += (entry, stages.get(entry, 1), failed.get(entry, 0), len(its), *its)
-            left += self._whole("links", await self._caller.call("drop_links", rest_until_ms, *flat))
+            left += self._texts("links", await self._caller.call("drop_links", rest_until_ms, *flat))
         return left
 
     async def list_links(

@@ -262,8 +262,8 @@ async def test_an_end_that_comes_alone_is_told_at_once_and_others_together(
     await trio.sleep(LOOK_S / 2)
     rounds, take_links = list[int](), running.stores[0].take_links
 
-    async def taken(limit: int, rest_s: float) -> Any:
-        due = await take_links(limit, rest_s)
+    async def taken(limit: int, rest_s: float, **named: Any) -> Any:
+        due = await take_links(limit, rest_s, **named)
         rounds.extend([len(due.blocked)] if due.blocked else [])
         return due
 

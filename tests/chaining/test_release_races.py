@@ -7,10 +7,15 @@ from typing import Any
 
 import msgspec
 import pytest
+import trio
 
+from jqd.chaining import release as release_module
 from jqd.chaining.flows import REST_S, Flows
-from jqd.chaining.release import release
+from jqd.chaining.release import TRIES, release
+from jqd.domain.errors import Invalid
 from jqd.domain.job import Fate
+from jqd.service.edit import change
+from jqd.store import JobView
 from tests.api.whole import Whole
 
 
@@ -88,6 +93,70 @@ async def test_what_a_parents_failure_does_to_a_job_is_what_its_replacement_says
     await settle(edge)
     (held,) = await edge.claim()
     assert msgspec.msgpack.decode(held.job.argument) == {"new": 2}
+
+
+async def test_a_release_looks_again_where_its_job_was_replaced_by_one_that_it_does_not_fit(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the daemon."""
+    parents = [await edge.ended(Fate.SUCCEEDED)]
+    await edge.push(argument="a string", after=parents, job_id="mine")
+    await edge.apply()
+    after_a_look(edge, monkeypatch, partial(replace, edge, after=parents, result_into="n"))
+    await settle(edge)
+    (held,) = await edge.claim()
+    assert msgspec.msgpack.decode(held.job.argument).keys() == {"new", "n"}
+
+
+async def test_a_release_that_is_refused_is_tried_again_and_ends_no_daemon(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await edge.push(argument={"old": 1}, after=[await edge.ended(Fate.SUCCEEDED)], job_id="mine")
+    await edge.apply()
+    refused = list[str]()
+
+    async def refuse(_: Any, view: JobView, *__: Any, **___: Any) -> JobView:
+        refused.append(view.id)
+        await trio.lowlevel.checkpoint()
+        raise Invalid("it does not fit")
+
+    monkeypatch.setattr(release_module, "change", refuse)
+    await settle(edge)
+    assert refused
+    assert await edge.claim() == []
+    monkeypatch.setattr(release_module, "change", change)
+    await settle(edge)
+    assert len(await edge.claim()) == 1
+
+
+@pytest.mark.parametrize(("edits", "rests"), [(TRIES - 1, 0), (TRIES, 1)])
+async def test_a_job_that_is_changed_while_it_is_released_waits_only_where_that_happens_often(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch, edits: int, rests: int
+) -> None:
+    await edge.push(argument={"a": 0}, after=[await edge.ended(Fate.SUCCEEDED)], job_id="mine")
+    await edge.apply()
+    real, done = edge.whole.reserve_edit, 0
+
+    async def reserve_edit(*args: Any) -> Any:
+        nonlocal done
+        if done < edits:
+            done += 1
+            monkeypatch.setattr(edge.whole, "reserve_edit", real)
+            told = await edge.call("PATCH", "/v1/jobs/mine", {"argument": {"a": done}})
+            assert told.status == 200, told.body
+            monkeypatch.setattr(edge.whole, "reserve_edit", reserve_edit)
+        return await real(*args)
+
+    monkeypatch.setattr(edge.whole, "reserve_edit", reserve_edit)
+    loop = flows(edge)
+    for left in range(rests, -1, -1):
+        while await loop.one_round() == 0.0:
+            await edge.apply()
+        await edge.apply()
+        held = await edge.claim()
+        assert len(held) == (left == 0)
+        edge.clock.advance(REST_S)
+    assert msgspec.msgpack.decode(held[0].job.argument) == {"a": edits}
 
 
 async def test_a_date_is_not_given_to_a_job_that_was_replaced_by_one_that_waits_for_others(

@@ -1,7 +1,7 @@
 -- What was done for jobs that wait for others, or that ended.
 -- ARGV     now_ms, until when (ms) they rest, as take_links told, or 0: what was noted or taken since then is due at another time, and stays; then per entry of
---          `links`: it, stage of which children were told, how many others were taken and could not be told now, number of those that were, these
--- Returns  number of entries with children that were not taken. One that has none but those that could not be told rests
+--          `links`: it, stage of which children were told, how many others were taken, or passed over, and could not be told now, number of those that were, these
+-- Returns  the entries with children that were not taken. One that has none but those that could not be told rests
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(children · log children)
 register('drop_links', {'allow-oom'}, function()
@@ -17,7 +17,7 @@ register('drop_links', {'allow-oom'}, function()
     entries[#entries + 1] = one
     at = one.first + one.count
   end
-  local left = 0
+  local left = {}
   for _, one in ipairs(entries) do
     local key = Links.children_key(one.entry:sub(2))
     for place = one.first, one.first + one.count - 1 do
@@ -26,7 +26,7 @@ register('drop_links', {'allow-oom'}, function()
     local untold = one.entry:sub(1, 1) == 'e' and redis.call('ZCOUNT', key, 0, '(' .. digits(one.stage)) or 0
     if untold > one.failed then
       redis.call('ZADD', K.links, now_ms, one.entry)
-      left = left + 1
+      left[#left + 1] = one.entry
     elseif untold > 0 then
       -- it rests as take_links had it, or is due where it was noted anew
     elseif rest_until_ms == 0 or tonumber(redis.call('ZSCORE', K.links, one.entry) or '0') == rest_until_ms then

@@ -1,13 +1,18 @@
 -- What is to be done next for jobs that wait for others. Others find it again only when `rest_ms` have passed.
--- ARGV     now_ms, identity of the store as the caller knows it, limit, children_max, rest_ms
+-- ARGV     now_ms, identity of the store as the caller knows it, limit, children_max, rest_ms; then per entry of which children could not be told: it, how many of those not told yet are passed over
 -- Returns  ms until more is due, or nothing; number of jobs that have to do with others; until when (ms) these entries rest; then per entry: the entry; of "w<id>": the row, and 1 where the job is blocked, 0 where it goes on or has ended without having waited here;
---          of "e<id>": how it ended, '' where it began anew, its jobtype, its stage (links), ids of children that were not told of that yet. No end is told that is not certain (watch_parents)
+--          of "e<id>": how it ended, '' where it began anew, its jobtype, its stage (links), how many children were passed over, 0 where that were all, ids of children that were not told of that yet. No end is told that is not certain (watch_parents)
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
--- Cost     O(limit · (members + children_max)), and the bytes of rows
+-- Cost     O(limit · (members + children_max + log children)), and the bytes of rows
 register('take_links', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local identity = ARGV[2]
   local limit, children_max, rest_ms = number(ARGV[3], 'limit'), number(ARGV[4], 'children_max'), number(ARGV[5], 'rest_ms')
+  local FIRST = 6
+  local passed = {}
+  for at = FIRST, #ARGV, 2 do
+    passed[ARGV[at]] = number(ARGV[at + 1], 'passed')
+  end
 
   expect('links', 'linked', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'life', 'members', 'generation', 'names')
   local is_whole = Settled.is_settled(identity)
@@ -30,7 +35,14 @@ register('take_links', {'allow-oom'}, function()
     local row = redis.call('HGET', K.jobs, id)
     local is_over = row and Move.has_ended(id)
     local stage = row and Links.stage_of(Change.began(id), is_over) or Links.STAGE_GONE
-    local children = redis.call('ZRANGE', Links.children_key(id), 0, '(' .. digits(stage), 'BYSCORE', 'LIMIT', 0, children_max)
+    local key = Links.children_key(id)
+    local untold = redis.call('ZCOUNT', key, 0, '(' .. digits(stage))
+    local skip = passed[entry] or 0
+    if skip >= untold then
+      skip = 0
+    end
+    local last = math.min(skip + children_max, untold) - 1
+    local children = untold > 0 and redis.call('ZRANGE', key, skip, last) or {}  -- they stand first: by stage
     if not is_blocked(id) then
       redis.call('UNLINK', Links.parents_key(id))
     end
@@ -43,7 +55,7 @@ register('take_links', {'allow-oom'}, function()
     if row then
       jobtype, how = Stands.how_stands(id)
     end
-    return {entry, (is_over or not row) and how or '', jobtype, digits(stage), unpack(children)}
+    return {entry, (is_over or not row) and how or '', jobtype, digits(stage), skip, unpack(children)}
   end
 
   local BYTES = 512000  -- of rows in one answer, but for the first: a job with 10,000 parents has a row of 300 kB
