@@ -66,6 +66,10 @@ class Session:
         self._marks.remove(mark)
         return True
 
+    def restore_mark(self, mark: str) -> None:
+        """Have a struck mark be good again: what its form says was not done."""
+        self._marks.append(mark)
+
     def owns_form(self, token: str) -> bool:
         return hmac.compare_digest(self.form_token.encode(), token.encode())
 

@@ -1,6 +1,8 @@
 """The page of tokens: a secret is shown once, a form makes one token, and who may not sees and does nothing."""
 
 import re
+import socket
+from contextlib import suppress
 from html import unescape
 from pathlib import Path
 
@@ -9,7 +11,10 @@ import pytest
 
 from jqd.client import Client, Forbidden
 from jqd.webui.sessions import MARKS_MAX
-from tests.webui.conftest import Guarded
+from tests.directories import short_directory
+from tests.live.harness import Daemon
+from tests.webui.conftest import Guarded, UiProcess
+from tests.webui.lossy import CHUNK_BYTES, Lossy
 
 SECRET = re.compile(r"jqd_[0-9a-f]{16}_[A-Za-z0-9_-]{43}")
 
@@ -58,6 +63,70 @@ def test_a_form_that_is_sent_twice_makes_one_token(guarded: Guarded) -> None:
     assert "this form was sent already" in again.text
     assert SECRET.findall(again.text) == []
     assert [row["note"] for row in guarded.master.tokens()].count("twice") == 1
+
+
+TYPED = {"role": "worker", "note": "typed at night", "expires": "12h", "scopes": "mail.*\nsms.*"}
+
+
+def shows_what_was_typed(page: str) -> bool:
+    return all(text in page for text in ("typed at night", "12h", "mail.*\nsms.*"))
+
+
+def test_a_form_that_meets_no_daemon_is_shown_as_it_was_typed_and_can_be_sent_again() -> None:
+    env = {"JQD_HTTP__TOKENS": "required", "JQD_API__MASTER_KEY": "m" * 32}
+    with (
+        short_directory() as base,
+        Daemon(base / "d", env=env) as daemon,
+        UiProcess(base / "ui.log", "--url", daemon.url) as ui,
+        httpx2.Client(base_url=ui.url, headers={"origin": ui.url}, timeout=60) as browser,
+    ):
+        browser.post("/login", data={"token": "m" * 32, "next": "/"})
+        form = form_of(browser, **TYPED)
+        daemon.kill()
+        away = browser.post("/token/create", data=form)
+        assert away.status_code == 503
+        assert "Not made." in away.text
+        assert shows_what_was_typed(away.text)
+        assert hidden(away.text)["once"] == form["once"], "to load the page anew sends the same form"
+        with Daemon(base / "d", env=env, bind=daemon.bind):
+            made = browser.post("/token/create", data=TYPED | hidden(away.text))
+            assert (made.status_code, len(SECRET.findall(made.text))) == (200, 1)
+            assert browser.post("/token/create", data=form).status_code == 403
+
+
+class Cutting(Lossy):
+    """Cuts each connection on which a token is asked for, once that was passed on."""
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):  # the one or the other is gone
+            while data := source.recv(CHUNK_BYTES):
+                if data.startswith(b"POST /v1/tokens "):
+                    source.shutdown(socket.SHUT_RDWR)
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+
+def test_a_form_that_gets_no_answer_says_that_its_token_may_be_made_and_keeps_what_was_typed(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    network = Cutting(guarded.daemon.url)
+    try:
+        with (
+            UiProcess(tmp_path / "ui.log", "--url", network.url) as ui,
+            httpx2.Client(base_url=ui.url, headers={"origin": ui.url}, timeout=60) as browser,
+        ):
+            browser.post("/login", data={"token": guarded.master.create_token("master")["token"], "next": "/"})
+            form = form_of(browser, **TYPED)
+            unknown = browser.post("/token/create", data=form)
+            assert unknown.status_code == 503
+            assert "It may be made" in unknown.text
+            assert "Not made" not in unknown.text
+            assert shows_what_was_typed(unknown.text)
+            assert hidden(unknown.text)["once"] != form["once"]
+            again = browser.post("/token/create", data=form)
+            assert again.status_code == 403, "to load the page anew makes no second one"
+    finally:
+        network.close()
 
 
 def test_what_is_wrong_stands_at_its_field_and_makes_none(guarded: Guarded) -> None:

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from quart import Response
 
-from jqd.client import Conflict, Invalid, NotFound
+from jqd.client import Conflict, Invalid, NotFound, TimedOut, Unavailable, Unreachable
+from jqd.client.errors import took_nothing
 from jqd.domain.tokens import NOTE_LENGTH_MAX, Role
 from jqd.domain.units import duration_s
 from jqd.webui.api import Api
@@ -97,22 +98,43 @@ async def _create(visit: Visit, said: dict[str, str]) -> Response:
             body["expires_in"] = duration_s(said["expires"])
     except ValueError as error:
         faults["expires"] = Fault(str(error))
-    if not faults and not visit.session.strike_mark(visit.form.get("once", "")):
+    mark = visit.form.get("once", "")
+    if not faults and not visit.session.strike_mark(mark):
         raise Refused(
             "this form was sent already, and its token may be made, or it was opened too long ago",
             "A secret is shown once: if it is lost, revoke its token in the list, and open a new form.",
         )
+    status, once, is_unknown = 422, "", False
     try:
         made = await post(visit, "/v1/tokens", body, faults)
     except Invalid as error:
-        return _form(visit, said, faults=faults_of(error, POINTERS, said) | faults, status=422)
+        faults = faults_of(error, POINTERS, said) | faults
     except Conflict as error:
-        return _form(visit, said, faults={"": Fault(str(error))}, status=422)
-    return visit.render("token_made.html", made=made)
+        faults = {"": Fault(str(error))}
+    except (Unreachable, TimedOut, Unavailable) as error:
+        was_sent = not faults  # a form with faults is asked about, and makes nothing
+        is_unknown = was_sent and not took_nothing(error)
+        if was_sent and not is_unknown:
+            visit.session.restore_mark(mark)
+            once = mark
+        status, faults = 503, faults | {"": Fault(str(error))}
+    else:
+        return visit.render("token_made.html", made=made)
+    return _form(visit, said, faults=faults, status=status, once=once, is_unknown=is_unknown)
 
 
-def _form(visit: Visit, said: dict[str, str], *, faults: dict[str, Fault] | None = None, status: int = 200) -> Response:
-    """Show the form with what was typed, and the command that does the same where that is valid."""
+def _form(
+    visit: Visit,
+    said: dict[str, str],
+    *,
+    faults: dict[str, Fault] | None = None,
+    status: int = 200,
+    once: str = "",
+    is_unknown: bool = False,
+) -> Response:
+    """Show the form as it was typed, and the command that does the same where that is valid.
+
+    `once`: its mark, else it gets a new one. `is_unknown`: a token may be made."""
     flags = {"of": said["of"], "note": said["note"], "expires": said["expires"]}
     command = "" if faults else visit.command("jqd", "tokens", "create", said["role"], **flags)
     return visit.render(
@@ -121,6 +143,7 @@ def _form(visit: Visit, said: dict[str, str], *, faults: dict[str, Fault] | None
         said=said | {"note": said["note"][:NOTE_LENGTH_MAX]},
         faults=faults or {},
         roles=[role.value for role in Role],
-        once=visit.session.issue_mark(),
+        once=once or visit.session.issue_mark(),
+        is_unknown=is_unknown,
         command=command,
     )
