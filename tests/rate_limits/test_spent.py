@@ -59,6 +59,9 @@ class Bucket:
             self.spent.append((self.now_us, started * cost))
         return allowed, started
 
+    def claim_one(self) -> tuple[int, int]:
+        return self.claim(1)
+
     def sweep(self) -> int:
         """How many rows went, where that was half of what was looked at."""
         gone: int = self._run("sweep_some", self.now_us)
@@ -174,6 +177,43 @@ def test_an_edited_rate_owes_no_more_than_its_own_burst(seed: int) -> None:
             allowed, _ = bucket.claim(0)
             assert allowed >= bucket.limit + int(part * bucket.burst), "starts again"
             assert allowed <= size
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_between_two_edits_no_window_has_more_than_the_rate_and_its_burst(seed: int) -> None:
+    """Also where rows are swept in between: what is owed begins anew with an edit, at worst."""
+    source, widths = random.Random(seed), (1_000_000, 60_000_000, 86_400_000_000)
+    bucket = Bucket(1, 86_400_000_000, burst=50)
+    for _ in range(20):
+        bucket.spent.clear()
+        size, wait = bucket.limit + bucket.burst, arrivals(source, bucket.window_us)
+        began_us = bucket.now_us
+        for _ in range(30):
+            bucket.claim(source.choice((1, 5, size)))
+            assert bucket.within(bucket.window_us) <= size
+            spent = sum(count for _, count in bucket.spent)
+            back = (bucket.now_us - began_us) * bucket.limit / bucket.window_us
+            assert not bucket.burst or spent <= size + back + 1, "what is above the limit comes back slowly"
+            bucket.now_us += wait()
+            if source.random() < 0.3:
+                bucket.sweep()
+        bucket.edit(source.choice((1, 10, 100)), source.choice(widths), source.choice((0, 5, 50)))
+
+
+@pytest.mark.parametrize(("between", "left"), [(Bucket.sweep, 51), (Bucket.claim_one, 50)], ids=["a sweep", "a start"])
+def test_a_faster_rate_gives_back_what_a_slower_one_is_owed(between: Callable[[Bucket], object], left: int) -> None:
+    """So docs/use/SCHEDULING.md says; an edit that is taken back at once gives nothing back."""
+    bucket = Bucket(1, 86_400_000_000, burst=50)
+    assert bucket.claim(51) == (51, 51)
+    bucket.edit(100, 1_000_000)
+    between(bucket)
+    bucket.edit(1, 86_400_000_000, burst=50)
+    assert bucket.claim(0) == (0, 0)
+    bucket.edit(100, 1_000_000)
+    bucket.now_us += 1_000_001
+    between(bucket)
+    bucket.edit(1, 86_400_000_000, burst=50)
+    assert bucket.claim(0) == (left, 0)
 
 
 def test_a_burst_that_was_taken_away_and_is_given_again_owes_what_was_spent_since() -> None:

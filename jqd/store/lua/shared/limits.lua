@@ -100,7 +100,8 @@ function Limits.rule(name)
 end
 
 -- From a row of `spent`: what still counts of it, and since when (us) the oldest of that does; nothing: none, nor is its burst spent.
--- What is owed is a number of starts, and never more than the rule has now: so an edit of it makes nobody wait for what another rule would have given back.
+-- What is owed is a number of starts, and never more than the rule has now: so an edit of it makes nobody wait for what another rule would have given back,
+-- and what a faster rule has given back stays so when a slower one is said again (docs/use/SCHEDULING.md).
 function Limits.spent_in(row, bucket, rule, now_us)
   local begin_us, end_us, owed, count, total, before = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+)(.*)$')
   local its = {
