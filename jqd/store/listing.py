@@ -103,6 +103,8 @@ class ListingMethods(QueryMethods):
         tried: bool = False,
     ) -> Page:
         """Return up to `limit` jobs that match: those of a page newest first, and each page as `docs/use/HTTP.md` says.
+        What moves between two pages may be told twice or not at all: it may leave a place that is not walked yet for
+        one that is walked already.
 
         `tenant`: None: of all tenants, with each one's jobtype of that name. `row_bytes`: jobs with larger rows come
         without their argument. `tried`: jobs of which no attempt ended may be left out. A page may be short or empty

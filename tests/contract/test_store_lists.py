@@ -1,5 +1,6 @@
 """Lists by any filter: page by page they tell each job that fits once, however little one page looks at."""
 
+import random
 from itertools import product
 from typing import Any
 
@@ -143,3 +144,40 @@ async def test_scheduled_jobs_are_told_once_where_they_become_many_meanwhile(
         page = await store_bench.store.list_jobs(None, None, None, 5, page.cursor)
         rest += [view.id for view in page.jobs]
     assert sorted(rest) == jobs[:-5]
+
+
+@pytest.mark.parametrize("state", [None, State.WAITING, State.RETRYING, State.RUNNING])
+async def test_what_stays_as_it_is_is_told_once_whatever_else_moves_between_pages(
+    store_bench: StoreBench, state: State | None
+) -> None:
+    """What moves may be told twice, or not at all: as docs/use/HTTP.md says."""
+    owner, source, day = await store_bench.join(), random.Random(7), 86_400_000
+    now_ms = store_bench.clock.wall_ms()
+    for number in range(60):
+        later_ms = now_ms + source.randrange(1, 9) * day if number % 3 == 0 else 0
+        await store_bench.push(("mail", "sms")[number % 2], eligible_at_ms=later_ms, priority=number % 2)
+    held = [*await store_bench.claim(owner, "mail", 9), *await store_bench.claim(owner, "sms", 9)]
+    for each in held[::2]:
+        await store_bench.settle(outcome(each, Fate.RETRY, status=500, delay_ms=source.randrange(1, 9) * day))
+    held = held[1::2]
+    before = {view.id: view.state for page in await pages(store_bench, None, None, None, 100) for view in page.jobs}
+    assert len(before) == 60
+    moved, told, cursor = set[str](), list[str](), ""
+    for _ in range(len(before)):
+        page = await store_bench.store.list_jobs(state, None, None, 4, cursor)
+        told += [view.id for view in page.jobs]
+        if not (cursor := page.cursor):
+            break
+        if len(held) > 3:
+            each = held.pop(source.randrange(len(held)))
+            fate = source.choice((Fate.RETRY, Fate.SUCCEEDED, Fate.DEAD))
+            await store_bench.settle(outcome(each, fate, status=500, delay_ms=source.choice((0, day))))
+            moved.add(each.job.id)
+        if len(moved) < 12:
+            (each,) = await store_bench.claim(owner, source.choice(("mail", "sms")), 1)
+            moved.add(each.job.id)
+    assert not cursor, "it comes to an end"
+    stayed = sorted(job_id for job_id, its in before.items() if job_id not in moved and state in (None, its))
+    assert len(stayed) >= 5
+    assert sorted(job_id for job_id in told if job_id not in moved) == stayed
+    assert {*told} <= {*before}
