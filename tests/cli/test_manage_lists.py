@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jqd.cli import run
-from jqd.cli.show import quoted
+from jqd.domain.visible import quoted
 from tests.cli.scripted import JOB, Script, out, script
 
 __all__ = ["script"]
