@@ -144,7 +144,8 @@ def row(data: bytes) -> None:
     with suppress(codec.Unreadable):
         codec.decode_members(KEYS, [data[:4], data[4:]], "x")
     pieces = [*data.split(b"|", 2), b"", b""]
-    codec.decode_held(KEYS, FIRST_ID, 5, pieces[0], pieces[1] or None, pieces[2] or None)
+    with suppress(StoreRefused):
+        codec.decode_held(KEYS, FIRST_ID, 5, pieces[0], pieces[1] or None, pieces[2] or None)
 
 
 def head(data: bytes) -> None:

@@ -1,7 +1,7 @@
 """What a store forgets it is told again, and no job starts before that."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from jqd.domain.job import Fate, Held, Outcome, State
 from jqd.domain.record import Lane, encode_cancels, encode_outcomes
 from jqd.journal import JournalConfig, open_journal
 from jqd.recovery.recovery import RESIGN_S
+from jqd.store import Owner
 from tests.harness.files import MemoryFiles
 from tests.loops.barred import claim, end, eventually, push, state
 from tests.loops.house import House, house, offer, until
@@ -76,6 +77,12 @@ async def lost_after_its_end(here: House) -> AsyncIterator[tuple[str, Held]]:
         (held,) = await claim(here, await here.wait_claimable())
         here.runner.over.add(job_id)
         here.store.restart(image)
+
+        async def other_has_them(owner: Owner, holds: Mapping[str, int], generations: Mapping[str, int]) -> list[str]:
+            """As the store answers where the other's claim is the later one."""
+            return list(holds)
+
+        here.store.reassert = other_has_them  # type: ignore[method-assign, assignment]
         yield job_id, held
         nursery.cancel_scope.cancel()
 

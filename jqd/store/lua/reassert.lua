@@ -80,7 +80,8 @@ register('reassert', {'allow-oom'}, function()
       end
       About.take(id, told, hold)
       in_hand[id], highest = told, math.max(highest, fence)
-      if has_notes and redis.call('ZSCORE', K.tomb, 'c' .. id) and Change.cancelled_to(id) >= tonumber(generation or 0) then
+      local has_it = hold and hold.sysid == sysid and hold.fence == fence  -- then it was asked when the cancel came
+      if has_notes and not has_it and redis.call('ZSCORE', K.tomb, 'c' .. id) and Change.cancelled_to(id) >= tonumber(generation or 0) then
         tell_to_stop(sysid, id, fence)
       end
     elseif not hold or hold.sysid ~= sysid or hold.fence ~= fence then
