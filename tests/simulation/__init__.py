@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import trio
 
 from tests.simulation import loop
+from tests.simulation.hints import bounds_of
 from tests.simulation.node import without_edge
 from tests.simulation.plan import Plan, make_plan
 from tests.simulation.world import World
@@ -51,7 +52,7 @@ def simulate(
             outside.cancel_scope.cancel()
         return world
 
-    with without_edge(seed):
+    with without_edge(seed), bounds_of(seed):
         world: World = loop.run(main, seed, log=log)
     history = world.history
     return Report(chosen, history.violations, history.events, history.digest(), history.starts)

@@ -36,23 +36,18 @@ end
 local function place_all(fresh, now_ms)
   local groups, order = {}, {}
   for _, one in ipairs(fresh) do
-    local key = one.priority .. ' ' .. one.jobtype
+    local since = Ages.since(one.id, one.eligible_at_ms, one.generation)
+    local key = since .. ' ' .. one.priority .. ' ' .. one.jobtype
     if not groups[key] then
-      groups[key] = {jobtype = one.jobtype, priority = one.priority}
+      groups[key] = {jobtype = one.jobtype, priority = one.priority, since = since}
       order[#order + 1] = groups[key]
     end
     table.insert(groups[key], one.id)
   end
-  Heads.gather()
   for _, group in ipairs(order) do
-    Pages.add_waiting(group.jobtype, group.priority, group)
+    Lines.push(group.jobtype, group.priority, group, group.since)
   end
-  Heads.write()
   for _, one in ipairs(fresh) do
-    local since_ms = Move.since_of(one.id, one.eligible_at_ms, one.generation)
-    if since_ms > 0 then
-      Move.note_since({one.id}, since_ms)
-    end
     Expire.forget_expiry(one.id)
     Expire.note_expiry({one.id}, one.expires_at_ms)
   end
