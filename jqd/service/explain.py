@@ -111,7 +111,7 @@ def _in_turn(services: Services, view: JobView, place: QueuePlace | None, not_re
     if not place.ahead and not better:
         text = "it is the next of its type: a worker takes it as soon as one has a free hand"
         return WaitReason(Cause.NEXT, text, ahead=0)
-    most, jobs = "" if place.exact else "about ", "job" if place.ahead == 1 else "jobs"
+    most, jobs = "" if place.exact else "at most ", "job" if place.ahead == 1 else "jobs"
     before = [f"{most}{place.ahead} {jobs} of {bare(view.jobtype)!r}"] if place.ahead else []
     before += [f"better ones of {name!r} ({ready} ready)" for name, ready in better]
     before += [f"of {more} more types"] if more else []

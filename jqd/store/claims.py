@@ -34,28 +34,30 @@ class ClaimMethods(ScriptMethods):
         Others cost nothing and hide nothing, however many jobs wait. `period_ms`: in which jobs gain a step of
         priority."""
         found: list[WaitingType] = []
+        name = "get_aged_jobtypes" if period_ms else "get_waiting_jobtypes"
+        ages = (period_ms,) if period_ms else ()
         for part in in_steps(wanted, TYPES_PER_CALL) if limit > 0 else ():
             wishes: list[object] = []
             for one in part:
                 jobtype = one.jobtype or any_of(one.tenant)
                 wishes += (jobtype, one.priority_min, one.priority_max, len(one.besides), *one.besides)
-            answer = await self._caller.call("get_waiting_jobtypes", limit, period_ms, *wishes)
-            found += (self._waiting_type(*row) for row in self._rows("heads", answer, 6))
+            answer = await self._caller.call(name, limit, *ages, *wishes)
+            found += (self._waiting_type(*row) for row in self._rows("types", answer, 6 if period_ms else 5))
         found.sort(key=lambda row: (row.priority if row.rank is None else row.rank, row.head_id))
         # Several calls may have found the same jobtype: its best row counts.
         first = {row.jobtype: row for row in reversed(found)}
         return [row for row in found if first[row.jobtype] is row][:limit]
 
     def _waiting_type(
-        self, jobtype: object, priority: object, head_id: object, waiting: object, suspect: object, rank: object
+        self, jobtype: object, priority: object, head_id: object, waiting: object, suspect: object, *rank: object
     ) -> WaitingType:
         return WaitingType(
-            self._text("heads", jobtype),
-            self._whole("heads", priority),
-            self._text("heads", head_id),
-            self._whole("counts", waiting),
+            self._text("types", jobtype),
+            self._whole("ready", priority),
+            self._text("ready", head_id),
+            self._whole("ready", waiting),
             suspect == 1,
-            self._whole("heads", rank) if rank else None,
+            *(self._whole("heads", one) for one in rank),
         )
 
     async def get_waiting_jobs(
@@ -103,10 +105,10 @@ class ClaimMethods(ScriptMethods):
             "" if rules_at is None else rules_at,
             ages.words if ages else "",
         )
-        first, word, *flat = self._list("line", answer)
+        first, word, *flat = self._list("ready", answer)
         fence = self._whole("fence", first)
         rows = [
-            (self._text("line", job_id), fence, row, tries, generation)
+            (self._text("ready", job_id), fence, row, tries, generation)
             for job_id, row, tries, generation in in_rows(flat, 4)
         ]
         claimed = Claimed(one for row in rows if (one := self.burial.held(*row, jobtype=jobtype)) is not None)
@@ -116,8 +118,8 @@ class ClaimMethods(ScriptMethods):
 
     async def tell_ageing(self, sysid: str, period_ms: int) -> dict[str, int]:
         """Save how fast jobs age here; 0: not at all. Returns other periods of living daemons, by sysid."""
-        rows = self._rows("life", await self._caller.call("tell_ageing", sysid, period_ms), 2)
-        return {self._text("life", one): self._whole("life", its) for one, its in rows}
+        rows = self._rows("aged", await self._caller.call("tell_ageing", sysid, period_ms), 2)
+        return {self._text("aged", one): self._whole("aged", its) for one, its in rows}
 
     async def requeue(self, owner: Owner, held: Sequence[tuple[Held, str]]) -> None:
         """Put held jobs into other queues (`Job.queue`), where their constraints make them wait. Raises StaleOwner.

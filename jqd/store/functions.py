@@ -1,7 +1,7 @@
 """The store's Lua: one library of functions for all of `lua/`, named by its digest and loaded into the server once.
 
-`lua/*.lua` has a function in each file, `lua/shared/*.lua` what they share, in a table for each file: of `lines.lua`
-others use `Lines.…`. Two versions of jqd have two libraries, and their functions have different names. Whoever calls
+`lua/*.lua` has a function in each file, `lua/shared/*.lua` what they share, in a table for each file: of `heads.lua`
+others use `Heads.…`. Two versions of jqd have two libraries, and their functions have different names. Whoever calls
 one that the server does not have loads the library (pipeline.py), so any library may be deleted at any time. A full
 server takes no library: there the functions that may run on it are sent with all of the text, as one script each.
 """

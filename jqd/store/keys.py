@@ -1,7 +1,7 @@
 """Spells every key, and nobody else does. One hash tag for all keys of a partition keeps them together in a cluster.
 
 Functions in Lua get what stands before all keys, and `lua/shared/base.lua` puts the names behind it. Those of STEMS end
-in a colon, and a function appends the jobtype, the sysid, or what `lines.lua`, `leases.lua` and `limits.lua` say.
+in a colon, and a function appends the jobtype, the sysid, or what `pages.lua`, `leases.lua` and `limits.lua` say.
 """
 
 import re
@@ -11,17 +11,19 @@ from jqd.domain.record import Lane
 
 # name:type; docs/build/STORE.md says what each holds.
 _SPELLED = """
-    jobs:hash line:list turns:zset levels:zset heads:zset stale:hash later:zset held:zset fence:string tries:hash
-    ended:zset dead:zset outcome:hash result:hash results:zset tomb:zset applied:hash members:hash life:hash about:hash
-    names:hash generation:hash asked:zset deaths:hash rules:hash leases:hash beats:zset ruled:zset
-    alive:zset logs:hash logged:zset counts:hash outbox:zset parked:hash aside:zset
-    limits:hash due:zset again:zset spent:hash busy:zset expiring:zset
-    shelf:zset shelves:zset kept:hash watched:zset pieces:hash large:hash spare:zset
+    jobs:hash ready:zset types:zset later:zset held:zset fence:string tries:hash ended:zset dead:zset outcome:hash
+    result:hash results:zset tomb:zset applied:hash members:hash life:hash about:hash names:hash generation:hash
+    asked:zset deaths:hash rules:hash backlog:zset page:list paged:hash heads:zset leases:hash beats:zset ruled:zset
+    alive:zset logs:hash logged:zset counts:hash outbox:zset keyed:hash queues:zset parked:hash aside:zset
+    limits:hash due:zset again:zset spent:hash busy:zset expiring:zset aged:zset
+    shelf:zset shelves:zset loose:zset kept:hash watched:zset pieces:hash large:hash spare:zset
     links:zset linked:zset children:zset parents:hash groups:zset
     grouped:zset unique:hash notices:string history:hash historic:zset
 """
 KINDS = dict(pair.split(":") for pair in _SPELLED.split())
-_STEMS = "line turns levels heads held asked beats aside busy shelf pieces children parents grouped history historic"
+_STEMS = (
+    "ready held asked backlog page beats queues aside busy shelf loose pieces children parents grouped history historic"
+)
 STEMS = frozenset(_STEMS.split())
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -41,6 +43,10 @@ class Keys:
         if name not in KINDS:
             raise KeyError(name)
         return self.stem + name
+
+    def ready(self, jobtype: str) -> str:
+        """Return the key of a type's ready jobs."""
+        return f"{self['ready']}:{jobtype}"
 
     def held(self, sysid: str) -> str:
         """Return the key of jobs in flight at a daemon."""

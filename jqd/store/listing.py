@@ -9,6 +9,7 @@ import trio
 
 from jqd.domain.flow import BLOCKED_MS
 from jqd.domain.job import State
+from jqd.domain.queue_name import BETWEEN
 from jqd.domain.tenant import bare, tenant_of
 from jqd.store import codec
 from jqd.store.queries import VIEWS, QueryMethods
@@ -16,11 +17,10 @@ from jqd.store.types import JobView, Page
 
 LEAST = 5  # ids of each place in one call
 LIST_SOURCES = 64  # places looked through side by side; a store with more jobtypes is walked in groups
-LIST_LINES = 10_000  # places of waiting jobs that are listed: a priority of a jobtype, or what a limit keeps waiting
+LIST_TYPES = 10_000  # queues whose waiting jobs are listed
 LIST_ROWS = 2_000  # ids looked at in one call: 2 to 5 ms of the server, where rows or outcomes of them are read
 LATER_ROWS = 2_000  # jobs that wait for a date or others and are sorted by their ids: some 2 ms of the server a page
 LIST_SCAN = 50_000  # jobs looked at for one page: a filter with few matches gives a short page and a cursor
-LINES = ("line", "aside")  # where a score says alone how far a list has come
 ALL = "*"  # tenants: none is called so
 ANY = (ALL, "", "", "", 0)  # a filter that all jobs fit
 LIST_FREE = 500  # jobs looked at however long it takes: few jobs are one page on a busy machine, too
@@ -28,32 +28,32 @@ LIST_S = 0.03  # no call for a page is begun later than this: with what else it 
 
 # In which places the jobs of a state lie.
 PLACES = {
-    State.WAITING: ("line",),
+    State.WAITING: ("ready",),
     State.SCHEDULED: ("later",),
     State.BLOCKED: ("later",),
-    State.RETRYING: ("later", "line"),
+    State.RETRYING: ("later", "ready"),
     State.RUNNING: ("held",),
     State.SUCCEEDED: ("ended",),
     State.CANCELLED: ("ended",),
     State.FAILED: ("dead",),
-    None: ("held", "line", "later", "ended", "dead"),
+    None: ("held", "ready", "later", "ended", "dead"),
 }
 
 TOLD = "told"  # in a cursor: no place is called so
 CURSOR_BYTES_MAX = 1 << 20  # unpacked: a place in each of some 15,000 jobtypes
-_cursors = msgspec.msgpack.Decoder(dict[str, tuple[str, str]])
+_cursors = msgspec.msgpack.Decoder(dict[str, tuple[float, str]])
 
 
 class _Source:
     """One place that is walked from its newest job back."""
 
-    def __init__(self, place: str, suffix: str, before: tuple[str, str]) -> None:
+    def __init__(self, place: str, suffix: str, before: tuple[float, str]) -> None:
         self.place, self.suffix = place, suffix
         self.before = before
         """Where the next call begins."""
         self.at = before
         """Where the next page begins: all before it were told, or do not fit."""
-        self.rows: list[tuple[str, str]] = []
+        self.rows: list[tuple[str, float]] = []
         self.done = False
         self.is_by_id = False
         """It lies by date, and is read as a whole and sorted with each page, as long as it is small."""
@@ -70,7 +70,7 @@ class _Source:
         if self.is_by_id:
             self.told = job_id
             return job_id
-        self.at = (score, "" if self.place in LINES else job_id) if self.rows else self.before
+        self.at = (score, job_id) if self.rows else self.before
         return job_id
 
 
@@ -133,7 +133,7 @@ class ListingMethods(QueryMethods):
                     return Page([], "", looking.looked)
             walked |= {s.name: s.at for s, began in zip(group, begins, strict=True) if s.at != began}
             for told in filter(None, (source.told for source in group)):
-                walked[TOLD] = "0", told
+                walked[TOLD] = 0.0, told
             if any(source.rows or not source.done for source in group):
                 break
         else:
@@ -152,16 +152,14 @@ class ListingMethods(QueryMethods):
             if place == "held":
                 members = await self._caller.call("list_members")
                 sources += (("held", sysid) for sysid in self._texts("members", members))
-            elif place == "line":
-                found: set[tuple[str, str]] = set()
+            elif place == "ready":
+                names: set[str] = set()
                 # Which other tenants have such a jobtype is unknown: theirs are found among all.
                 for asked in dict.fromkeys((jobtype or "", "" if tenant is None else jobtype or "")):
-                    answer = await self._caller.call("list_lines", LIST_LINES, asked)
-                    for row in self._rows("turns", answer, 3):
-                        name, of, its = (self._text("turns", one) for one in row)
-                        if name == "aside" or _is_of(its, jobtype, tenant):
-                            found.add((name, of))
-                sources += sorted(found)
+                    answer = await self._caller.call("list_ready", LIST_TYPES, asked)
+                    names.update(self._texts("types", answer))
+                own = sorted(name for name in names if _is_of(name.partition(BETWEEN)[0], jobtype, tenant))
+                sources += (("loose", name[:-1]) if name.endswith(BETWEEN) else ("ready", name) for name in own)
             else:
                 sources.append((place, ""))
         return sources
@@ -198,15 +196,13 @@ class ListingMethods(QueryMethods):
         empty = [source for source in empty if not source.is_by_id]
         if not empty:
             return
-        flat = (v for s in empty for v in (s.place, s.suffix, *s.before))
+        flat = (v for s in empty for v in (s.place, s.suffix, f"{s.before[0]:.0f}", s.before[1]))
         answer = await self._caller.call("list_ids", count, LIST_ROWS, *looking.fits, *flat)
         for source, told in zip(empty, self._list("ended", answer), strict=True):
             score, job_id, is_all, looked, rows = codec.fields(self._keys, source.place, told, 5)
-            source.before = self._text(source.place, score), self._text(source.place, job_id)
-            if source.place in LINES:
-                source.before = source.before[0], ""  # half of a long cursor
+            source.before = float(self._whole(source.place, score)), self._text(source.place, job_id)
             source.rows = [
-                (self._text(source.place, job_id), self._text(source.place, score))
+                (self._text(source.place, job_id), float(self._whole(source.place, score)))
                 for job_id, score in self._rows(source.place, rows, 2)
                 if not source.told or self._text(source.place, job_id) < source.told
             ]
@@ -216,7 +212,7 @@ class ListingMethods(QueryMethods):
 
     async def _fill_by_id(self, source: _Source, looking: _Looking) -> None:
         """Read all of it and sort it; where that is too much, it is walked by date from now on."""
-        where = source.place, source.suffix, *source.before
+        where = source.place, source.suffix, f"{source.before[0]:.0f}", source.before[1]
         rows_max = LATER_ROWS if looking.fits == ANY else LIST_FREE  # a filter reads rows, of 25 µs each
         answer = await self._caller.call("list_ids", rows_max, rows_max, *looking.fits, *where)
         (told,) = self._list("ended", answer)
@@ -225,7 +221,7 @@ class ListingMethods(QueryMethods):
         if source.is_by_id:
             ids = [self._text(source.place, job_id) for job_id, _ in self._rows(source.place, rows, 2)]
             older = [job_id for job_id in ids if not source.told or job_id < source.told]
-            source.rows = [(job_id, "0") for job_id in sorted(older, reverse=True)]
+            source.rows = [(job_id, 0.0) for job_id in sorted(older, reverse=True)]
             if not source.told:  # those that fit count as they are told
                 looking.looked += self._whole(source.place, looked) - len(ids)
 
@@ -242,25 +238,25 @@ def _is_of(its: str, jobtype: str | None, tenant: str | None) -> bool:
     return tenant_of(its) == tenant and (jobtype is None or its == jobtype)
 
 
-def _source(place: str, suffix: str, state: State | None, walked: dict[str, tuple[str, str]]) -> _Source:
+def _source(place: str, suffix: str, state: State | None, walked: dict[str, tuple[float, str]]) -> _Source:
     source = _Source(place, suffix, walked.get(f"{place}:{suffix}", _begin(state, place)))
     if place == "later":
         source.is_by_id = state is not State.BLOCKED and source.name not in walked  # what is blocked lies by id
-        source.told = walked.get(TOLD, ("0", ""))[1]
+        source.told = walked.get(TOLD, (0.0, ""))[1]
     return source
 
 
-def _begin(state: State | None, place: str) -> tuple[str, str]:
-    """Score and id, as the store has them, before which to look: what has a date lies before all that is blocked."""
-    return (str(BLOCKED_MS), "!") if place == "later" and state in (State.SCHEDULED, State.RETRYING) else ("0", "")
+def _begin(state: State | None, place: str) -> tuple[float, str]:
+    """Score and id before which to look: those that wait for a date lie before all that are blocked."""
+    return (BLOCKED_MS, "!") if place == "later" and state in (State.SCHEDULED, State.RETRYING) else (0.0, "")
 
 
-def _encode_cursor(walked: dict[str, tuple[str, str]]) -> str:
+def _encode_cursor(walked: dict[str, tuple[float, str]]) -> str:
     # It travels in a URL and has a row for each jobtype with jobs: packed, these are a tenth.
     return base64.urlsafe_b64encode(zlib.compress(msgspec.msgpack.encode(walked))).decode()
 
 
-def _decode_cursor(cursor: str) -> dict[str, tuple[str, str]]:
+def _decode_cursor(cursor: str) -> dict[str, tuple[float, str]]:
     if not cursor:
         return {}
     try:

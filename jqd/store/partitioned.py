@@ -167,9 +167,9 @@ class PartitionedStore:
         memory: dict[int, int] = {}  # of a server, which several partitions may share
         for number, one in answered.items():
             memory[number % self._servers] = max(one.used_memory, memory.get(number % self._servers, 0))
-        waiting, scheduled, running, ended, dead = added(one[:5] for one in answered.values())
+        waiting, scheduled, running, ended, dead, types = added(one[:6] for one in answered.values())
         return StoreStats(
-            *(waiting, scheduled, running, ended, dead),
+            *(waiting, scheduled, running, ended, dead, types),
             used_memory=sum(memory.values()),
             unreachable=tuple(lost),
             counts=Counts(*added(one.counts for one in answered.values())),

@@ -91,11 +91,6 @@ def _named(name: str, detail: str, call: str, keys: Keys) -> StoreError:
         return SysidTaken(f"another living daemon uses this sysid (epoch {detail}): a copied data directory?")
     if name == "JQD_PARTITION":
         return StoreMisplaced(f"the store was begun as partition {detail}; `jqd doctor` says what to do")
-    if name == "JQD_LAYOUT":
-        return StoreRefused(
-            f"the jobs of this store lie as another version of jqd lays them (layout {detail}): "
-            "this one would find none of those that wait; nothing was changed. Start with an empty store"
-        )
     if name == "JQD_WRONG_TYPE" and detail in KINDS:
         key = keys[detail] + (":…" if detail in STEMS else "")
         return StoreRefused(f"{call}: the key {key} is not a {KINDS[detail]}; something else wrote it: move it away")

@@ -65,7 +65,7 @@ class Promoted(NamedTuple):
 
 
 class StoreStats(NamedTuple):
-    """Numbers of jobs by where they lie, and the server's memory in bytes."""
+    """Numbers of jobs by where they lie, and the server's memory in bytes. A jobtype counts in each partition."""
 
     waiting: int
     """Ready to run, also if they failed before."""
@@ -74,6 +74,7 @@ class StoreStats(NamedTuple):
     running: int
     ended: int
     dead: int
+    types: int
     used_memory: int
     unreachable: tuple[int, ...] = ()
     """Partitions that are not counted, for they did not answer."""
@@ -265,7 +266,7 @@ class QueuePlace(NamedTuple):
     ahead: int
     """Jobs of its type."""
     exact: bool
-    """False: there may be more, or fewer where some of them were cancelled."""
+    """False: so many at most."""
     deaths: int
     """Of daemons that had it in flight."""
     suspect: bool

@@ -21,13 +21,18 @@ CRASHED = b"X"  # in place of an outcome: at how many deaths of daemons it was a
 EXPIRED = b"E"  # in place of an outcome: the instant (ms) when it was too late to begin
 ROW_BYTES_MAX = 1024  # of an unreadable row, for whoever looks what wrote it
 MEANT = re.compile(rb"G\d{1,16}:")  # before an outcome: the generation of the content that ran, which functions read
-WAITS = frozenset({"line", "later", "nowhere"})
+WAITS = frozenset({"ready", "later", "nowhere"})
 
 
 def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], *, last: bool = False) -> JobView:
     """Build the view of a job; `last`: with no more history than its last attempt. Raises Unreadable."""
     _, score, sysid, row, tries, outcome, result, asked, _, generation, worker, progress, log = fields
     job = codec.decode_job(keys, job_id, row)
+    if place == "nowhere":
+        raise codec.Unreadable(
+            f"the key {keys['jobs']} holds job {job_id!r}, but no set of {keys['ready']}:…, "
+            "later, held, ended or dead does: keys were deleted by hand"
+        )
     failed, history = codec.decode_tries(keys, job_id, tries, last=last)
     ended, cancelled = decode_end(keys, job_id, outcome)
     if ended is not None and ended.reason == "expired" and job.flow is not None and job.flow.failed:
@@ -54,12 +59,15 @@ def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], *, 
 def damaged_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], why: str) -> tuple[JobView, bool]:
     """Build what can be read of a damaged job: its state by where it lies, and its outcome. Also returns whether it is
     to be buried.
-    """
+
+    Raises Unreadable where all can be read, and no set has it."""
     ended, cancelled, job = None, False, None
     with suppress(codec.Unreadable):
         ended, cancelled = decode_end(keys, job_id, fields[5])
     with suppress(codec.Unreadable):
         job = codec.decode_job(keys, job_id, fields[3])
+    if job and place == "nowhere":
+        raise codec.Unreadable(why)
     jobtype = job.jobtype if job else ended.jobtype if ended else ""
     view = job_view(
         job or Job(job_id, jobtype),
@@ -90,7 +98,7 @@ def job_view(
 
     `more`: further fields of the view."""
     waits, dated = (State.RETRYING,) * 2 if failed else (State.WAITING, State.SCHEDULED)
-    state = {"line": waits, "later": dated, "held": State.RUNNING}.get(place, State.FAILED)
+    state = {"ready": waits, "later": dated, "held": State.RUNNING}.get(place, State.FAILED)
     if place == "ended":
         state = State.CANCELLED if cancelled else State.SUCCEEDED
     if outcome is not None and state is State.FAILED:

@@ -77,7 +77,7 @@ class Keyspace:
 
     def __init__(self) -> None:
         self.keys: dict[bytes, Value] = {}
-        self._random = random.Random(0)  # of ZRANDMEMBER and HRANDFIELD; the same every time
+        self._random = random.Random(0)  # of ZRANDMEMBER; the same every time
 
     def image(self) -> dict[bytes, Value]:
         """Return all keys and values, as a dump would hold them."""
@@ -173,11 +173,6 @@ class Keyspace:
         """HGETALL."""
         return tuple([part for pair in self._hash(key).items() for part in pair])
 
-    def hrandfield(self, key: bytes, count: Text) -> tuple[bytes, ...]:
-        """HRANDFIELD of some, each once."""
-        fields = [*self._hash(key)]
-        return tuple(self._random.sample(fields, min(int(count), len(fields))))
-
     def hscan(
         self, key: bytes, cursor: bytes, match: bytes, like: bytes, option: bytes, count: Text
     ) -> tuple[bytes, ...]:
@@ -234,13 +229,10 @@ class Keyspace:
         rows, at = self._list(key), int(at)
         return rows[at] if -len(rows) <= at < len(rows) else False
 
-    def lpos(self, key: bytes, value: bytes, *options: Text) -> int | bool:
-        """LPOS with RANK 1 or -1 and MAXLEN; False: nil."""
-        rows, most = self._list(key), len(self._list(key))
-        if b"MAXLEN" in options:
-            most = min(most, int(options[options.index(b"MAXLEN") + 1]))
-        places = range(len(rows) - 1, len(rows) - 1 - most, -1) if b"RANK" in options else range(most)
-        return next((at for at in places if rows[at] == value), False)
+    def lpos(self, key: bytes, value: bytes) -> int | bool:
+        """LPOS without options; False: nil."""
+        rows = self._list(key)
+        return rows.index(value) if value in rows else False
 
     def lrange(self, key: bytes, first: Text, last: Text) -> tuple[bytes, ...]:
         """LRANGE."""
@@ -253,12 +245,6 @@ class Keyspace:
         rows += map(text, values)
         return len(rows)
 
-    def lpush(self, key: bytes, value: Text) -> int:
-        """LPUSH of one."""
-        rows: list[bytes] = self._new(key, list)
-        rows.insert(0, text(value))
-        return len(rows)
-
     def ltrim(self, key: bytes, first: Text, last: Text) -> None:
         """LTRIM."""
         rows = self._list(key)
@@ -266,12 +252,12 @@ class Keyspace:
         self._drop_empty(key, rows)
 
     def lrem(self, key: bytes, count: Text, value: bytes) -> int:
-        """LREM of the first one, or the last."""
-        assert abs(int(count)) == 1, "our functions remove one"
+        """LREM of the first one."""
+        assert int(count) == 1, "our functions remove one"
         rows = self._list(key)
         if value not in rows:
             return 0
-        del rows[rows.index(value) if int(count) > 0 else len(rows) - 1 - rows[::-1].index(value)]
+        rows.remove(value)
         self._drop_empty(key, rows)
         return 1
 
@@ -349,19 +335,45 @@ class Keyspace:
         return tuple([member for _, member in found])
 
 
-_READS = """
-    EXISTS GET HGET HMGET HEXISTS HSTRLEN HLEN HKEYS HVALS HGETALL HSCAN HRANDFIELD LLEN LINDEX LPOS
-    LRANGE ZCARD ZSCORE ZMSCORE ZCOUNT ZRANGE ZRANDMEMBER
-"""
-_WRITES = """
-    SET UNLINK RENAME HSET HSETNX HINCRBY HDEL RPUSH LPUSH LTRIM LREM ZADD ZREM
-"""
-READS: dict[str, Callable[..., Any]] = {"TYPE": Keyspace.kind}
-READS |= {name: getattr(Keyspace, name.lower()) for name in _READS.split()}
-WRITES: dict[str, Callable[..., Any]] = {name: getattr(Keyspace, name.lower()) for name in _WRITES.split()}
-ARRAYS = frozenset(
-    {"HMGET", "HKEYS", "HVALS", "HGETALL", "HSCAN", "HRANDFIELD", "LRANGE", "ZMSCORE", "ZRANGE", "ZRANDMEMBER"}
-)
+READS: dict[str, Callable[..., Any]] = {
+    "TYPE": Keyspace.kind,
+    "EXISTS": Keyspace.exists,
+    "GET": Keyspace.get,
+    "HGET": Keyspace.hget,
+    "HMGET": Keyspace.hmget,
+    "HEXISTS": Keyspace.hexists,
+    "HSTRLEN": Keyspace.hstrlen,
+    "HLEN": Keyspace.hlen,
+    "HKEYS": Keyspace.hkeys,
+    "HVALS": Keyspace.hvals,
+    "HGETALL": Keyspace.hgetall,
+    "HSCAN": Keyspace.hscan,
+    "LLEN": Keyspace.llen,
+    "LINDEX": Keyspace.lindex,
+    "LPOS": Keyspace.lpos,
+    "LRANGE": Keyspace.lrange,
+    "ZCARD": Keyspace.zcard,
+    "ZSCORE": Keyspace.zscore,
+    "ZMSCORE": Keyspace.zmscore,
+    "ZCOUNT": Keyspace.zcount,
+    "ZRANGE": Keyspace.zrange,
+    "ZRANDMEMBER": Keyspace.zrandmember,
+}
+WRITES: dict[str, Callable[..., Any]] = {
+    "SET": Keyspace.set,
+    "UNLINK": Keyspace.unlink,
+    "RENAME": Keyspace.rename,
+    "HSET": Keyspace.hset,
+    "HSETNX": Keyspace.hsetnx,
+    "HINCRBY": Keyspace.hincrby,
+    "HDEL": Keyspace.hdel,
+    "RPUSH": Keyspace.rpush,
+    "LTRIM": Keyspace.ltrim,
+    "LREM": Keyspace.lrem,
+    "ZADD": Keyspace.zadd,
+    "ZREM": Keyspace.zrem,
+}
+ARRAYS = frozenset({"HMGET", "HKEYS", "HVALS", "HGETALL", "HSCAN", "LRANGE", "ZMSCORE", "ZRANGE", "ZRANDMEMBER"})
 """Commands that answer with an array, which may be an empty one."""
 
 

@@ -13,7 +13,7 @@ class Place(NamedTuple):
     """Where a job lies: in the set `name`, and at which daemon or worker, if one holds it."""
 
     name: str
-    """line, later, held, ended or dead."""
+    """ready, later, held, ended or dead."""
     sysid: str = ""
 
     @property
@@ -40,7 +40,7 @@ class Places:
         for sysid in (*self.members(), WORKERS):
             if given in self._set(self._keys.held(sysid)).scores:
                 return Place("held", sysid)
-        return Place("line")
+        return Place("ready")
 
     def members(self) -> dict[str, tuple[int, int, str]]:
         """Sysid → counter, epoch, identity of the life that it is through the barrier of."""
@@ -64,20 +64,18 @@ class Places:
         until_ms, job_id = note.decode().split(" ")
         return job_id if int(until_ms) > now_ms and job_id in self.hand(sysid) else None
 
-    def waiting(self, jobtype: str) -> list[tuple[str, int, str]]:
-        """Ids and priorities of those of a jobtype that may run now and have no constraint, and since when their lines
-        say that they wait: the beginning of a period (ms), or "-"."""
-        found: list[tuple[str, int, str]] = []
-        begin = f"{self._keys['line']}:".encode()
-        for key, ids in self._keyspace.keys.items():
-            name = key[len(begin) :].decode() if key.startswith(begin) else ""
-            level, _, queue = name.replace("!", ":", 1).partition(":")[2].partition(":")
-            if queue == jobtype:
-                since = name.replace("!", ":", 1).partition(":")[0]
-                found += (
-                    (one, int(level), since) for job_id in ids if self.place(one := job_id.decode()) == Place("line")
-                )
-        return found
+    def waiting(self, jobtype: str) -> list[tuple[str, int]]:
+        """Ids and priorities of those of a jobtype that may run now and have no constraint."""
+        rows = [*self._set(self._keys.ready(jobtype)).scores.items()]
+        for first, priority in self._set(f"{self._keys['backlog']}:{jobtype}").scores.items():
+            page: list[bytes] = self._keyspace.keys[f"{self._keys['page']}:{first.decode()}:{jobtype}".encode()]
+            rows += [(job_id, priority) for job_id in page]
+        return [(job_id.decode(), int(priority)) for job_id, priority in rows]
+
+    def dates(self) -> dict[str, int]:
+        """Id → since when (ms) it waits, of those whose date has come, where jobs age."""
+        rows = self._set(self._keys["aged"]).scores.items()
+        return {job_id.decode(): int(at_ms) for job_id, at_ms in rows if at_ms >= 0}
 
     def named(self, name: str) -> str | None:
         """The id that a pusher's own id stands for."""

@@ -180,10 +180,7 @@ local function load(source)
     call = function(name, ...) return commands[name](...) end,
     pcall = function(name, ...)
       local good, answer = pcall(commands[name], ...)
-      if not good then
-        return {err = tostring(answer)}
-      end
-      return answer
+      return good and answer or {err = tostring(answer)}
     end,
     register_function = function(given)
       local flags = table.concat(given.flags, ' ')

@@ -284,7 +284,7 @@ class FakeStore:
     async def stats(self) -> StoreStats:
         await trio.lowlevel.checkpoint()
         self._check()
-        return StoreStats(1, 2, 3, 4, 5, 7, counts=self.counts)
+        return StoreStats(1, 2, 3, 4, 5, 6, 7, counts=self.counts)
 
 
 def outcome(job_id: str, **fields: Any) -> Outcome:

@@ -138,7 +138,7 @@ async def test_no_worker_none_of_its_priority_or_all_down(edge: Edge) -> None:
         (None, "no seat", "not_ready", "its date has come, and it becomes ready in a moment: no seat"),
         (READY, "another daemon is waited for", "not_ready", "another daemon is waited for"),
         (READY._replace(ahead=1), None, "behind", "it waits behind 1 job of 'mail'"),
-        (READY._replace(ahead=300, exact=False), None, "behind", "it waits behind about 300 jobs of 'mail'"),
+        (READY._replace(ahead=300, exact=False), None, "behind", "it waits behind at most 300 jobs of 'mail'"),
         (
             READY._replace(ahead=2, better_types=3, better=[("bill", 7), ("a\x1fb", 1)]),
             None,

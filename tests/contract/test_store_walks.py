@@ -1,7 +1,7 @@
 """Random walks done on the fake and on a real server side by side: every answer must be the same.
 
 On the way the real store is looked at from outside: every job lies in exactly one place. Every other walk is done with
-so small bounds that hints stay behind.
+pages of three jobs.
 Long form: pytest tests/contract -k agree --store-walks 1000 (half a second each).
 """
 
@@ -16,14 +16,14 @@ from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
 from tests.contract.walk import Walk, check
 from tests.store.counting import of_fake, of_server
-from tests.store.places import short_lines
+from tests.store.places import short_pages
 from tests.valkey import Valkey
 
 STEPS = 120
 
 
 async def test_fake_and_real_agree(real_server: Valkey, seed: int, tmp_path: Path) -> None:
-    with short_lines(tmp_path) if seed % 2 else nullcontext():
+    with short_pages(tmp_path) if seed % 2 else nullcontext():
         await walk(real_server, seed)
 
 

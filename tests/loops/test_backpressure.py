@@ -32,7 +32,7 @@ class Counting:
         await trio.lowlevel.checkpoint()
         if self.away:
             raise StoreAway("away")
-        return StoreStats(self.waiting, 0, 0, 0, 0, 0)
+        return StoreStats(self.waiting, 0, 0, 0, 0, 0, 0)
 
 
 class House:

@@ -18,7 +18,7 @@ NOBODY: Any = None
 
 
 def stats(totals: Totals, unreachable: tuple[int, ...] = ()) -> StoreStats:
-    return StoreStats(0, 0, 0, 0, 0, 0, unreachable, totals=totals)
+    return StoreStats(0, 0, 0, 0, 0, 0, 0, unreachable, totals=totals)
 
 
 class Watched:

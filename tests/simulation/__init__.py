@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import trio
 
 from tests.simulation import loop
-from tests.simulation.hints import bounds_of
 from tests.simulation.node import without_edge
 from tests.simulation.plan import Plan, make_plan
 from tests.simulation.world import World
@@ -52,7 +51,7 @@ def simulate(
             outside.cancel_scope.cancel()
         return world
 
-    with without_edge(seed), bounds_of(seed):
+    with without_edge(seed):
         world: World = loop.run(main, seed, log=log)
     history = world.history
     return Report(chosen, history.violations, history.events, history.digest(), history.starts)

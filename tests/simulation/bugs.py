@@ -29,7 +29,6 @@ from tests.simulation import simulate
 from tests.simulation.aged import AGED
 from tests.simulation.apart import APART
 from tests.simulation.followed import FOLLOWED
-from tests.simulation.hints import HINTS
 from tests.simulation.lent import LENT
 from tests.simulation.mistake import Mistake, Real, in_scripts, mistake
 from tests.simulation.node import WorldClock
@@ -270,7 +269,6 @@ MISTAKES: dict[str, Mistake] = {
         in_scripts("math.max(size, Deaths.hand_noted(sysid)) == 1", "size == 1"),
     ),
     **AGED,
-    **HINTS,
     **APART,
     **FOLLOWED,
     **LENT,

@@ -17,12 +17,12 @@ from jqd.store.codec import decode_result
 from jqd.store.keys import Keys
 from jqd.store.links import NEW, ParentNote, UniqueWanted, WatchPair
 from tests.contract.bench import JOURNAL, StoreBench, outcome, setting
+from tests.store.places import PAGE_MAX
 from tests.store.test_faults import field
 
 KEYS = Keys("jqd")
 LARGE = msgspec.msgpack.encode(bytes(PIECE_BYTES))
 LATE_AT = 1 << 40  # a position of no other outcome
-LEVEL = "-:0"  # of what was pushed before jobs aged
 
 
 class Furnished:
@@ -38,10 +38,12 @@ class Furnished:
         self.other = Member(0, 0, False)
         self.ended = self.named = self.parent = self.child = Job("", "")
         self._rows: dict[bytes, bytes] = {}
+        self._pages: list[bytes] = []
 
     async def fill(self) -> None:
         """Something of everything, and note it."""
         await self.furnish()
+        self._pages = list(self.client.scan_iter(f"{KEYS['page']}:*:mail"))
         self._rows = {key: dump(self.client, key) for key in self.client.scan_iter()}
 
     async def furnish(self) -> None:
@@ -87,8 +89,7 @@ class Furnished:
         await bench.push("large", keep_result=True)
         await self._put(await bench.claim(self.owner, "large", version="7"))
         bench.clock.advance(1)
-        await bench.add(*(jobs := [bench.make() for _ in range(5)]))
-        await bench.cancel(jobs[2].id)  # its hint stays
+        await bench.add(*(bench.make() for _ in range(PAGE_MAX - 1)))
 
     async def _put(self, held: Sequence[Held]) -> None:
         """A large result that is kept, and another whose outcome is on its way."""
@@ -110,7 +111,7 @@ class Furnished:
             if not at_:
                 await self.bench.add(*(self.bench.make("slow", queue="\x1e7\x1eone\x1d1\x1d") for _ in range(2)))
                 assert len(await self.bench.claim(self.owner, "slow", version="7")) == 1
-        await self.bench.push(queue="\x1e7")  # from now on they age
+        await self.bench.push(queue="\x1e7")  # loose; from now on they age, and none is it
         await self.bench.store.tell_ageing("one", 1_000)
         await self.bench.push(queue="\x1e7")
         for count in (1, 0):  # the latter waits
@@ -162,14 +163,16 @@ class Furnished:
 
     def key_of(self, name: str) -> str:
         """A key of that name that the calls below use."""
+        (page,) = self._pages
         return {
-            "line": f"{KEYS['line']}:{LEVEL}:mail",
-            "turns": f"{KEYS['turns']}:{LEVEL}:mail",
-            "levels": f"{KEYS['levels']}:mail",
-            "heads": f"{KEYS['heads']}:",
+            "ready": KEYS.ready("mail"),
             "held": KEYS.held("one"),
             "asked": f"{KEYS['asked']}:one",
             "beats": f"{KEYS['beats']}:10",
+            "backlog": f"{KEYS['backlog']}:mail",
+            "page": page.decode(),
+            "queues": f"{KEYS['queues']}:mail",
+            "loose": f"{KEYS['loose']}:mail",
             "shelf": f"{KEYS['shelf']}:acme",
             "pieces": f"{KEYS['pieces']}:{self.pieces.named}",
             "children": f"{KEYS['children']}:{self.parent.id}",

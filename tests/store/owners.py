@@ -10,10 +10,9 @@ from tests.harness.recount import without_jobs
 
 Rows = dict[bytes, Any]
 LETTERS = b"sdcrzonp"
-LIFE = (  # and of daemons: `sat:`, `ages:`
-    b"id settled settled_at run history partition backed_off low high began marks version again seen back turn period "
-    b"aged layout swept"
-).split()
+LIFE = (
+    b"id settled settled_at run history partition backed_off low high began marks version again seen back swept".split()
+)  # and of daemons: `sat:`
 
 
 class Found:
@@ -41,7 +40,8 @@ class Found:
         self.early = {job_id for job_id, (hold, _) in told.items() if hold.endswith(b" ?")}
         self.counted = {job_id for job_id, (_, queue) in told.items() if queue}
         self.gone_on = {job_id for job_id, (hold, _) in told.items() if not hold}
-        self.waits = self.ids("line") | self.ids("later")
+        self.waits = self.ids("ready") | self.ids("page") | self.ids("later") | ids_of(self.ids("loose"))
+        self.queues = self.of("ready").keys() | self.of("backlog").keys() | self.of("loose").keys()
         self.noted = {letter: set[bytes]() for letter in LETTERS}
         for note in self.ids("tomb"):
             self.noted[note[0]].add(note[1:])
@@ -64,6 +64,11 @@ class Found:
     def note(self, letters: bytes) -> set[bytes]:
         """Whose notes of these letters there are."""
         return set[bytes]().union(*(self.noted[letter] for letter in letters))
+
+
+def ids_of(rows: Iterable[bytes]) -> set[bytes]:
+    """Of rows `<id>:<queue>`."""
+    return {row.partition(b":")[0] for row in rows}
 
 
 def _marked(fields: Iterable[bytes], **owners: set[bytes]) -> set[bytes]:
@@ -104,15 +109,20 @@ LINK = "jobs that have to do with others"
 # Name of the key → what bounds it, and which of its fields have no owner.
 OWNERS: dict[str, tuple[str, Unowned]] = {
     "jobs": (ARCHIVE, lambda of: of.here - of.over - of.waits - of.held),
-    "line": (LIVING, lambda of: ()),  # indexes.py looks at each hint
-    "turns": (LIVING, lambda of: ()),
-    "levels": (LIVING, lambda of: ()),
-    "heads": (LIVING, lambda of: ()),
-    "stale": (LIVING, lambda of: {each for each, count in of.rows("stale").items() if int(count) <= 0}),
-    "parked": (LIVING, lambda of: of.rows("parked").keys() - of.of("line").keys()),
-    "aside": (LIVING, lambda of: {row.partition(b" ")[2] for row in of.ids("aside")} ^ of.rows("parked").keys()),
+    "ready": (LIVING, lambda of: of.ids("ready") - of.here | of.ids("ready") & of.over),
+    "backlog": (LIVING, lambda of: of.of("backlog").keys() - of.rows("paged").keys()),
+    "page": (LIVING, lambda of: of.ids("page") - of.here | of.ids("page") & of.over),
+    "paged": (LIVING, lambda of: of.rows("paged").keys() - of.of("backlog").keys()),
+    "types": (LIVING, lambda of: of.rows("types").keys() - {queue.partition(b"\x1e")[0] for queue in of.queues}),
+    "keyed": (LIVING, lambda of: {each for each, count in of.rows("keyed").items() if each and int(count) <= 0}),
+    "queues": (LIVING, lambda of: ids_of(of.ids("queues")) - of.waits),
+    "loose": (LIVING, lambda of: ids_of(of.ids("loose")) - of.here),
+    "heads": (LIVING, lambda of: ids_of(of.ids("heads")) - of.waits),
+    "parked": (LIVING, lambda of: of.rows("parked").keys() - of.queues),
+    "aside": (LIVING, lambda of: ids_of(of.ids("aside")) - of.waits),
     "later": (LIVING, lambda of: of.ids("later") - of.here | of.ids("later") & of.over),
     "expiring": (LIVING, lambda of: of.ids("expiring") - of.here | of.ids("expiring") & of.over),
+    "aged": (LIVING, lambda of: _of_daemons(of.ids("aged"), b"@", of, of.ids("aged"))),  # others go by chance
     "held": (LIVING, lambda of: of.held ^ of.rows("about").keys() - of.gone_on - {b"?"}),
     "about": (LIVING, lambda of: of.held - of.here - of.early | of.held & of.over | of.early & of.here),
     "asked": (SEAT, lambda of: of.of("asked").keys() - of.ids("members")),  # a renewal drops those that left
@@ -172,9 +182,7 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "fence": (SEAT, lambda of: ()),
     "life": (
         SEAT,
-        lambda of: {
-            each for each in of.ids("life") if each not in LIFE and not each.startswith((b"sat:", b"asked:", b"ages:"))
-        },
+        lambda of: {each for each in of.ids("life") if each not in LIFE and not each.startswith((b"sat:", b"asked:"))},
     ),
     "members": (SEAT, lambda of: ()),
     "applied": (JOURNAL, lambda of: ()),

@@ -191,7 +191,7 @@ class Cluster:
             assert whole.cursor == ""
         assert numbers(await self.spread.list_types()) == numbers(await self.one.list_types())
         one, parts = await self.one.stats(), await self.spread.stats()
-        neither: Any = {"used_memory": 0}
+        neither: Any = {"types": 0, "used_memory": 0}
         assert parts._replace(**neither) == one._replace(**neither)
         for job_id in [*self.random.sample(self.pushed, min(3, len(self.pushed))), self.make("mail").id, "", "x"]:
             a, b = await self.one.get_job(job_id), await self.spread.get_job(job_id)

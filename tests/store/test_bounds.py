@@ -4,10 +4,12 @@ Nothing is timed here. The server counts the commands that it was given, those i
 """
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 import redis
 
+from jqd.domain.errors import StoreRefused
 from jqd.domain.job import Fate, State, Wanted
 from jqd.store import CALL_JOBS_MAX, queries
 from jqd.store.keys import Keys
@@ -100,27 +102,39 @@ async def test_a_look_costs_the_same_however_much_waits_that_nobody_can_run(benc
     assert costs[1][2] <= 64 * COMMANDS_PER_JOB, "all of it can be run: as many as were asked for"
 
 
-PLACE_IDS = 150
+async def test_notes_of_dates_go_with_their_jobs_however_these_went(bench: StoreBench, client: "redis.Redis") -> None:
+    """A claim drops its own. One of a job that was cancelled would make each look and claim ask for dates, for ever."""
+    await bench.join("one", 1_000)
+    waits, *gone = [await bench.push(eligible_at_ms=bench.clock.wall_ms() - 10) for _ in range(4)]
+    await bench.cancel(*(job.id for job in gone))
+    for _ in range(1_000):
+        await bench.store.get_waiting_jobtypes([Wanted()], 64, period_ms=1_000)
+        noted: Any = client.zrange(Keys("jqd")["aged"], 0, "+inf", byscore=True)
+        if len(noted) == 1:
+            break
+    assert noted == [waits.id.encode()]
+
+
+PLACE_PAGES, PAGE = 12, 100
 
 
 @pytest.mark.parametrize("period_ms", [0, 1_000])
-async def test_what_waits_before_a_job_is_counted_over_all_levels_and_so_many_ids_of_its_line(
+async def test_what_waits_before_a_job_is_counted_in_so_many_pages_of_all_priorities(
     bench: StoreBench, count: Count, monkeypatch: pytest.MonkeyPatch, period_ms: int
 ) -> None:
-    monkeypatch.setattr(queries, "PLACE_IDS", PLACE_IDS)
-    levels, each = 4, 100
+    monkeypatch.setattr(queries, "PLACE_PAGES", PLACE_PAGES)
+    levels, each = 4, 10 * PAGE
     for priority in range(levels):
         await bench.add(*(bench.make(priority=priority) for _ in range(each)))
-    for priority, more, exact in ((0, 0, True), (levels, 0, True), (levels + 1, 2 * PLACE_IDS, False)):
-        await bench.add(*(bench.make(priority=priority) for _ in range(more)))
+    for priority, exact in ((0, True), (levels, False)):
         last = await bench.push(priority=priority)
         await bench.store.queue_place(last.id, period_ms)  # loads the script
         count.look()
         place = await bench.store.queue_place(last.id, period_ms)
-        assert count.look().inside <= 90
+        assert count.look().inside <= 2 * PLACE_PAGES + 120, "the rest looks for the first job behind in each level"
         assert place is not None
-        before = each if priority == 0 else levels * each + 1
-        assert (place.exact, place.ahead) == (exact, before if exact else before + 1 + PLACE_IDS)
+        least, most = (each, each) if exact else (levels * each + 1, levels * each + PAGE)
+        assert (place.exact, least <= place.ahead <= most) == (exact, True)
 
 
 @pytest.mark.parametrize("period_ms", [0, 1_000])
@@ -128,7 +142,7 @@ async def test_rows_that_somebody_else_put_among_the_heads_hide_nothing(
     bench: StoreBench, client: "redis.Redis", period_ms: int
 ) -> None:
     jobs = [await bench.push(f"t{number}") for number in range(9)]
-    client.zadd(f"{Keys('jqd')['heads']}:", {"01GONE:t3": 0, "01GONE:gone": 0, "no row at all": 0})
+    client.zadd(Keys("jqd")["heads"], {"01GONE:t3": 0, "01GONE:gone": 0, "no row at all": 0})
     found = await bench.store.get_waiting_jobtypes([Wanted()], 64, period_ms=period_ms)
     assert sorted(row.head_id for row in found) == [job.id for job in jobs]
 
@@ -195,3 +209,46 @@ async def test_few_of_a_name_are_found_among_many_that_ended_and_none_costs_the_
         if not (cursor := page.cursor):
             break
     assert len(found) == len(set(found)) == MANY
+
+
+async def test_jobs_of_a_call_that_was_cut_short_are_found_when_it_is_repeated(
+    bench: StoreBench, client: "redis.Redis"
+) -> None:
+    """They wait already, in no index, and without rows."""
+    owner, keys = await bench.join(), Keys("jqd")
+    jobs = [bench.make("mail"), bench.make("mail", queue="\x1e7\x1er\x1d1\x1d=a")]
+    await bench.add(*jobs)
+    client.delete(keys["heads"], keys["jobs"], keys["types"], f"{keys['queues']}:mail")
+    await bench.add(*jobs)
+    assert [row.head_id for row in await bench.store.get_waiting_jobtypes([Wanted()], 64)] == [jobs[0].id]
+    assert sorted(holds(await bench.claim(owner))) == [job.id for job in jobs]
+
+
+async def test_a_keyed_queue_that_somebody_else_wrote_over_is_told_by_name(
+    bench: StoreBench, client: "redis.Redis"
+) -> None:
+    """Its type is learned by reading it, not asked for."""
+    owner = await bench.join()
+    await fill(bench, FEW, queue=(queue := "\x1e7\x1er\x1d1\x1d=a"))  # few would be loose
+    client.delete(key := Keys("jqd").ready(f"mail{queue}"))
+    client.set(key, "mine")
+    with pytest.raises(StoreRefused, match="ready:… is not a zset"):
+        await bench.claim(owner)
+    assert client.get(key) == b"mine"
+
+
+async def test_jobtypes_are_told_few_at_a_time_whether_much_happened_to_them_or_little(
+    bench: StoreBench, count: Count
+) -> None:
+    """A jobtype has fields only where a number is not 0."""
+    jobs = [bench.make(f"t{number}") for number in range(20 * queries.TYPES_PART)]
+    for start in range(0, len(jobs), CALL_JOBS_MAX):
+        await bench.add(*jobs[start : start + CALL_JOBS_MAX])
+    bench.clock.advance(2)
+    for is_dated, commands in ((True, COMMANDS_PER_JOB), (False, 1)):
+        count.look()
+        views = await bench.store.list_types(dated=is_dated)
+        assert count.look().scripts >= 20
+        assert count.inside <= 20 * count.scripts + commands * len(jobs)
+        assert [view.jobtype for view in views] == sorted(job.jobtype for job in jobs)
+        assert all(bool(view.oldest_ms) is is_dated for view in views)

@@ -83,9 +83,9 @@ def test_numbers_are_read(value: object, number: int) -> None:
 
 def test_texts_are_checked() -> None:
     with pytest.raises(Unreadable, match="UTF-8"):
-        codec.text(KEYS, "heads", b"\xff")
+        codec.text(KEYS, "types", b"\xff")
     with pytest.raises(Unreadable, match="list"):
-        codec.list_of(KEYS, "heads", b"OK")
+        codec.list_of(KEYS, "types", b"OK")
 
 
 def test_a_row_of_another_version_is_refused() -> None:

@@ -10,7 +10,9 @@ from jqd.store.listing import CURSOR_BYTES_MAX, _decode_cursor, _encode_cursor
 
 
 def test_a_place_in_each_of_a_thousand_queues_fits_into_a_url() -> None:
-    walked = {f"line:-:0:billing.send_mail.{n}": (f"{n * 31} {10**12 + n}", "") for n in range(1_000)}
+    walked = {
+        f"ready:billing.send_mail.{n}": (float(n % 7), f"01M80EX{n * 7_919:08X}4X4FVJW4KD7") for n in range(1_000)
+    }
     cursor = _encode_cursor(walked)
     assert len(cursor) < TARGET_LENGTH_MAX * 3 // 4, "the rest is for other query parameters"
     assert _decode_cursor(cursor) == walked

@@ -28,7 +28,7 @@ from jqd.testing.clock import ManualClock
 from tests.contract.bench import StoreBench
 from tests.directories import short_directory
 from tests.store.furnished import Furnished
-from tests.store.places import short_lines
+from tests.store.places import short_pages
 from tests.store.test_planted import CALLS
 from tests.valkey import NO_REDIS, REDIS, Valkey, valkey
 
@@ -246,7 +246,7 @@ async def test_the_rights_that_are_named_are_enough(request: pytest.FixtureReque
     with user(server, "~other:*", "+@all") as url:
         (finding,) = await examine(StoreConfig(url=url))
     rights = [word for word in finding.mend.split() if word[0] in "+~"]
-    with short_lines(tmp_path), user(server, *rights) as url, redis.Redis.from_url(server.url) as client:
+    with short_pages(tmp_path), user(server, *rights) as url, redis.Redis.from_url(server.url) as client:
         assert not refusals(await examine(StoreConfig(url=url)))
         clock = ManualClock()
         async with open_store(StoreConfig(url=url), now_ms=clock.wall_ms) as store:

@@ -310,14 +310,12 @@ async def test_a_cut_history_row_hides_no_more_than_the_history(bench: StoreBenc
 async def test_a_claim_takes_what_is_planted_nowhere(bench: StoreBench, client: "redis.Redis") -> None:
     """An id without a row is dropped; a jobtype without jobs is forgotten."""
     owner = await bench.join()
-    client.rpush(f"{KEYS['line']}:-:0:mail", "ghost")
-    client.zadd(f"{KEYS['turns']}:-:0:mail", {"mail": 1, "mail\x1e7": 2})
-    for jobtype in ("mail", "empty"):
-        client.zadd(f"{KEYS['levels']}:{jobtype}", {"-:0": 0})
+    client.zadd(KEYS.ready("mail"), {"ghost": 0})
+    client.zadd(KEYS["types"], {"mail": 0, "empty": 0})
     assert await bench.claim(owner) == []
     assert await bench.store.get_held(owner) == {}
     assert await bench.store.get_waiting_jobs(owner, "empty", 5, **ALL) == []
-    assert [*client.scan_iter(f"{KEYS['levels']}:*"), *client.scan_iter(f"{KEYS['turns']}:*")] == []
+    assert client.zcard(KEYS["types"]) == 0
 
 
 async def test_rubbish_in_another_seat_is_refused_by_name(bench: StoreBench, client: "redis.Redis") -> None:

@@ -21,7 +21,7 @@ from jqd.testing.clock import ManualClock
 from jqd.testing.lua import machine
 from tests.contract.bench import JOURNAL, StoreBench, outcome
 from tests.store.furnished import KEYS, Furnished
-from tests.store.places import check_places, short_lines
+from tests.store.places import check_places, short_pages
 from tests.store.test_doctor import user
 from tests.store.test_planted import CALLS
 from tests.valkey import Valkey
@@ -132,7 +132,7 @@ NOT_MET = {"allowed", "bury", "drop_pieces", "mark"}
 
 async def test_nothing_of_a_call_is_left_for_the_next_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of whichever call; a variable that one forgets to make anew loses jobs of another daemon, sooner or later."""
-    with short_lines(tmp_path):
+    with short_pages(tmp_path):
         assert await changed_by(monkeypatch, iter(CALLS)) == {"": NOT_MET}
 
 

@@ -175,7 +175,7 @@ async def test_memory_counts_once_for_each_server(fakes: Cluster, monkeypatch: p
 
 
 async def _memory(used: int) -> StoreStats:
-    return StoreStats(0, 0, 0, 0, 0, used)
+    return StoreStats(0, 0, 0, 0, 0, 0, used)
 
 
 async def test_an_error_is_told_as_what_it_is(fakes: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from jqd.store.links import ParentNote, UniqueWanted, WatchPair
 from jqd.testing.clock import ManualClock
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome, setting
 from tests.store.furnished import KEYS, LATE_AT, Furnished, at, dump, handed
-from tests.store.places import short_lines
+from tests.store.places import short_pages
 from tests.valkey import Valkey
 
 NO_KEYS = {"wait_durable", "durability_rule", "at", "identity"}  # they ask the server, not the data, or nobody
@@ -162,7 +162,7 @@ def plant(client: "redis.Redis", name: str, key: str) -> bytes:
 async def here(fresh_valkey: Valkey, client: "redis.Redis", tmp_path: Path) -> AsyncIterator[Furnished]:
     """A store in which every key holds something, on a clock that stands still."""
     clock = ManualClock()
-    with short_lines(tmp_path):
+    with short_pages(tmp_path):
         async with open_store(StoreConfig(url=fresh_valkey.url), now_ms=clock.wall_ms) as store:
             furnished = Furnished(StoreBench(store, clock), client)
             await furnished.fill()
@@ -177,13 +177,14 @@ def test_every_method_is_here() -> None:
 async def test_every_key_holds_something(here: Furnished) -> None:
     assert [name for name in PLANTED if not here.client.exists(here.key_of(name))] == []
     assert {
-        "line",
-        "turns",
-        "levels",
-        "heads",
+        "ready",
         "held",
         "asked",
+        "backlog",
+        "page",
         "beats",
+        "queues",
+        "loose",
         "shelf",
         "pieces",
         "children",

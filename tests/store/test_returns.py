@@ -12,7 +12,7 @@ from tests.store.owners import OWNERS
 from tests.store.returns import begin, compare, grown
 from tests.valkey import Valkey
 
-NO_JOBS = {"notices", "history", "historic", "stale"}
+NO_JOBS = {"notices", "history", "historic"}
 
 
 def test_each_key_has_an_owner() -> None:
@@ -28,7 +28,7 @@ async def test_jobs_of_every_kind_reach_every_key_and_leave_no_field_without_an_
     await store.look(fresh=True)
     round_ = await begin(StoreBench(store, clock))
     await round_.all(4)
-    assert KINDS.keys() - recount.met == NO_JOBS, "what no job is in; a hint stays in a line of a thousand"
+    assert KINDS.keys() - recount.met == NO_JOBS, "of several partitions; what no job is in"
 
 
 async def test_when_jobs_of_every_kind_are_over_and_deleted_the_store_holds_what_it_held(fresh_valkey: Valkey) -> None:

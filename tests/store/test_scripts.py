@@ -58,7 +58,7 @@ def test_functions_that_free_memory_run_on_a_full_server() -> None:
         "list_ids",
         "list_links",
         "list_members",
-        "list_lines",
+        "list_ready",
         "list_shelves",
         "list_types",
         "queue_place",
@@ -72,11 +72,12 @@ def test_every_function_has_a_method_or_helps_one() -> None:
         "allowed",
         "bury",
         "drop_pieces",
+        "get_aged_jobtypes",
         "get_jobs",
         "give_back",
         "list_ids",
         "list_members",
-        "list_lines",
+        "list_ready",
         "mark",
         "put_piece",
     }
@@ -84,15 +85,15 @@ def test_every_function_has_a_method_or_helps_one() -> None:
 
 
 def test_keys_are_spelled_alike_in_python_and_lua() -> None:
-    assert KEYS.held("a:b") == "{jqd:0}:held:a:b"
+    assert KEYS.ready("a:b") == "{jqd:0}:ready:a:b"
     with pytest.raises(KeyError):
         KEYS["job"]
     library = shipped()
-    probe = "register('probe', {}, function() return {K.jobs, K.line, K.historic} end)\n"
+    probe = "register('probe', {}, function() return {K.jobs, K.ready, K.historic} end)\n"
     files = {name: text for name, text in library.files.items() if "/" in name}
     told = machine().run(Library({**files, "probe": probe}), "probe", Keyspace(), KEYS.stem.encode(), ())
-    assert told == [KEYS[name].encode() for name in ("jobs", "line", "historic")][:1] + [
-        f"{KEYS[name]}:".encode() for name in ("line", "historic")
+    assert told == [KEYS[name].encode() for name in ("jobs", "ready", "historic")][:1] + [
+        f"{KEYS[name]}:".encode() for name in ("ready", "historic")
     ]
 
 

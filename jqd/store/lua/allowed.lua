@@ -16,15 +16,14 @@ register('allowed', {'no-writes'}, function()
   for _, command in ipairs({'hset', 'hsetnx', 'hincrby'}) do check(command, K.jobs, 'x', '1') end
   for _, command in ipairs({'zscore', 'zmscore', 'zrem'}) do check(command, K.later, 'x') end
   check('hscan', K.jobs, '0')
-  check('zrange', K.later, '0', '1')
+  check('zrange', ready_key('x'), '0', '1')
   check('zadd', held_key('x'), '1', 'x')
   check('zcard', K.later)
-  check('zrandmember', K.levels, '1')
-  check('hrandfield', K.stale, '1')
+  check('zrandmember', K.types, '1')
   check('zcount', K.later, '0', '1')
-  for _, command in ipairs({'rpush', 'lpush', 'lpos', 'lindex'}) do check(command, K.line, '0') end
-  for _, command in ipairs({'lrange', 'ltrim', 'lrem'}) do check(command, K.line, '0', '1') end
-  check('llen', K.line)
+  for _, command in ipairs({'rpush', 'lpos', 'lindex'}) do check(command, K.page, '0') end
+  for _, command in ipairs({'lrange', 'ltrim', 'lrem'}) do check(command, K.page, '0', '1') end
+  check('llen', K.page)
   check('get', K.fence)
   check('set', K.fence, '1')
   check('rename', K.due, K.again)

@@ -8,7 +8,7 @@ register('apply_cancels', {'allow-oom'}, function()
   local field, from, to = ARGV[2], ARGV[3], ARGV[4]
   local FIRST = 5
 
-  expect('jobs', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'life', 'generation', 'about', 'fence')
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'life', 'generation', 'about', 'fence')
   if not Position.at_position(field, from, to) then
     return false
   end
@@ -56,7 +56,7 @@ register('apply_cancels', {'allow-oom'}, function()
     end
     -- A job whose row cannot be read stays where it waits: the next claim finds out and takes it away.
     if jobtype then
-      Lines.drop(jobtype, priority, id)
+      Pages.drop_waiting(jobtype, priority, id)
     end
   end
 

@@ -13,7 +13,7 @@ register('apply_changes', {'allow-oom'}, function()
   local FIRST, GROUP, FIELDS = 6, 7, 6
 
   Results.expect()
-  expect('jobs', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'about', 'names', 'generation', 'life', 'fence')
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'about', 'names', 'generation', 'life', 'fence')
   if not Position.at_position(field, from, to) then
     return 0
   end
@@ -45,8 +45,9 @@ register('apply_changes', {'allow-oom'}, function()
   if at ~= #ARGV + 1 then
     fail('JQD_ARGUMENT', 'changes')
   end
+  Queues.learn_paged(queues)
   for _, queue in ipairs(queues) do
-    Lines.expect_turns(queue)
+    Pages.expect_ready(queue)
   end
 
   if call.early > 0 then

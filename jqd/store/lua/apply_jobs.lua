@@ -12,12 +12,12 @@ register('apply_jobs', {}, function()
   local COPIES, FIRST, COPY, GROUP, FIELDS = 7, 8, 3, 5, 2
 
   Results.expect()
-  expect('jobs', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'about', 'names', 'generation', 'life')
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'about', 'names', 'generation', 'life')
   local copy_count = number(ARGV[COPIES], 'copies')
   if not Position.at_position(field, from, to) then
     return 0
   end
-  local groups, at, arguments = {}, FIRST, #ARGV
+  local groups, queues, at, arguments = {}, {}, FIRST, #ARGV
   local known_copies = {}
   for _ = 1, copy_count do
     known_copies[ARGV[at]] = Gone.was_here(field, ARGV[at + 1], ARGV[at + 2])
@@ -32,14 +32,15 @@ register('apply_jobs', {}, function()
     if group.count < 1 then
       fail('JQD_ARGUMENT', 'count')
     end
-    groups[#groups + 1] = group
+    groups[#groups + 1], queues[#queues + 1] = group, group.jobtype
     at = at + GROUP + group.count * FIELDS
   end
   if at ~= arguments + 1 then
     fail('JQD_ARGUMENT', 'jobs')
   end
-  for _, group in ipairs(groups) do
-    Lines.expect_line(group.jobtype, group.priority, Ages.since(ARGV[group.first], group.eligible_at_ms))
+  Queues.learn_paged(queues)
+  for _, queue in ipairs(queues) do
+    Pages.expect_ready(queue)
   end
 
   local has_notes = redis.call('ZCARD', K.tomb) > 0
@@ -76,25 +77,6 @@ register('apply_jobs', {}, function()
     About.come(id, hold, Parked.take_hold(group.jobtype, id, hold.fence))
     redis.call('ZREM', K.tomb, 'r' .. id, 'o' .. id)
     return true
-  end
-
-  -- Where jobs age those of each period go to a line of their own.
-  local function push(group, ids)
-    if not call.period_ms then
-      Lines.push(group.jobtype, group.priority, ids, '-')
-      return
-    end
-    local by_since, order = {}, {}
-    for _, id in ipairs(ids) do
-      local since = Ages.since(id, group.eligible_at_ms)
-      if not by_since[since] then
-        by_since[since], order[#order + 1] = {}, since
-      end
-      table.insert(by_since[since], id)
-    end
-    for _, since in ipairs(order) do
-      Lines.push(group.jobtype, group.priority, by_since[since], since)
-    end
   end
 
   -- Where a job that is new goes: an id for `ready`, arguments of ZADD for `later`; `new`: those of which no note was left. Whether
@@ -143,7 +125,7 @@ register('apply_jobs', {}, function()
   end
   local rows, filled = {}, 0
   met = 0
-  local seen = {}  -- a job and its copy may come together
+  Heads.gather()
   for _, group in ipairs(groups) do
     local ready, later, new = {}, {}, {waiting = {}, scheduled = {}, blocked = {}}
     local is_plain = call.early == 0 and not has_notes and group.eligible_at_ms <= now_ms  -- as nearly all are
@@ -153,14 +135,11 @@ register('apply_jobs', {}, function()
     for position = 1, group.count do
       met = met + 1
       local id = ids[met]
-      local is_new = not known[met] and not known_copies[id] and not seen[id]
+      local is_new = not known[met] and not known_copies[id]
       if is_new and is_plain then
         ready[#ready + 1] = id
       elseif is_new then
         is_new = place(group, id, ready, later, new)
-      end
-      if copy_count > 0 then
-        seen[id] = true
       end
       if is_new then
         rows[filled + 1], rows[filled + 2] = id, ARGV[group.first + (position - 1) * FIELDS + 1]
@@ -171,19 +150,23 @@ register('apply_jobs', {}, function()
       redis.call('ZADD', K.later, unpack(later))
     end
     if #ready > 0 then
-      push(group, ready)
+      Pages.add_waiting(group.jobtype, group.priority, ready)
     end
     group.new = new
   end
+  Heads.write()
   if filled > 0 then
     redis.call('HSET', K.jobs, unpack(rows))
   end
   local added, came = filled / 2, {}  -- jobtype → how → ids: counted at once, of all its queues
   for _, group in ipairs(groups) do
-    local jobtype = Lines.type_of(group.jobtype)
+    local jobtype = Queues.type_of(group.jobtype)
     local its_type = came[jobtype] or {}
     came[jobtype] = its_type
     for how, its in pairs(group.new) do
+      if how == 'waiting' and group.eligible_at_ms > 0 then
+        Move.note_since(its, group.eligible_at_ms)
+      end
       Expire.note_expiry(its, group.expires_at_ms)
       local all = its_type[how]
       for _, id in ipairs(all and its or {}) do

@@ -12,7 +12,7 @@ register('apply_outcomes', {'allow-oom'}, function()
   local field, to = ARGV[2], ARGV[4]
   local history_max = number(ARGV[6], 'history_max')
 
-  expect('jobs', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'about', 'life', 'generation', 'leases', 'logs', 'logged')
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'about', 'life', 'generation', 'leases', 'logs', 'logged')
   Results.expect()
   if not Position.at_position(field, ARGV[3], to) then
     return false
@@ -113,6 +113,7 @@ register('apply_outcomes', {'allow-oom'}, function()
           jobtype, priority = now_jobtype or jobtype, now_priority or priority
           date_ms = eligible_at_ms or 0
           due_ms = math.max(due_ms, date_ms)
+          expect_kind(ready_key(jobtype), 'ready')
         end
         if due_ms > now_ms then
           redis.call('ZADD', K.later, due_ms, one.id)
@@ -185,9 +186,7 @@ register('apply_outcomes', {'allow-oom'}, function()
     function finish_late(one, hold)
       finish(one, hold)
       write_collected()
-      if not hold then
-        Hands.stop_waiting(one.id)
-      end
+      Hands.stop_waiting(one.id)
     end
 
     -- A success of a job that lies among the ended otherwise. Returns whether the job is such a one.

@@ -8,17 +8,23 @@ register('bury', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local FIRST, FIELDS, TYPES_MAX = 2, 4, 10000
 
-  expect('jobs', 'later', 'tries', 'ended', 'dead', 'outcome', 'about', 'life', 'counts')
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'about', 'life')
   Leases.expect_leases()
 
-  -- Where a job waits whose own row does not say so, near to an end of a line of a plain queue: that queue. nil elsewhere, where a claim finds it.
+  -- Where a job waits whose own row does not say so: queue, priority; nil where it is loose or limited, which a claim finds.
   local function waits_in(id)
-    for at, jobtype in ipairs(Counts.waiting_types()) do
-      expect_kind(K.levels .. jobtype, 'levels')
-      for _, level in ipairs(at <= TYPES_MAX and redis.call('ZRANGE', K.levels .. jobtype, 0, Lines.LEVELS - 1) or {}) do
-        if Lines.is_near(level, jobtype, id) then
-          return jobtype, level
+    for _, queue in ipairs(redis.call('ZRANGE', K.types, 0, TYPES_MAX - 1)) do
+      Pages.expect_ready(queue)
+      local score, from = redis.call('ZSCORE', ready_key(queue), id), '-inf'
+      while not score and Queues.paged_of(queue) > 0 do
+        local priority = redis.call('ZRANGE', Queues.backlog_key(queue), from, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]
+        if not priority then
+          break
         end
+        score, from = Pages.place_of(queue, tonumber(priority), id), '(' .. priority
+      end
+      if score then
+        return queue, tonumber(score)
       end
     end
     return nil
@@ -36,7 +42,7 @@ register('bury', {'allow-oom'}, function()
       local is_later = redis.call('ZSCORE', K.later, id)
       one.how = Counts.waits(id, is_later and Counts.date_stands(is_later) or 'waiting')
       if not is_later then
-        one.queue, one.level = waits_in(id)
+        one.queue, one.priority = waits_in(id)
       end
     end
     local is_same = not row or row == seen or Move.header_of(row) == seen
@@ -52,8 +58,8 @@ register('bury', {'allow-oom'}, function()
       redis.call('ZADD', K.dead, now_ms, id)
       redis.call('HSET', K.outcome, id, one.outcome)
       redis.call('ZREM', K.later, id)
-      if one.level then
-        Lines.drop_near(one.level, one.queue, id)
+      if one.priority then
+        Pages.drop_waiting(one.queue, one.priority, id)
       end
       Counts.moved(one.jobtype, one.how, 'failed', id, one.queue)
       buried[#buried + 1] = id

@@ -12,7 +12,7 @@ register('find_silent', {'allow-oom'}, function()
   local limit = number(ARGV[3], 'limit')
   local FIRST, FIELDS = 4, 2
 
-  expect('jobs', 'later', 'ended', 'dead', 'outcome', 'tomb', 'about', 'tries', 'generation', 'life')
+  expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'about', 'tries', 'generation', 'life')
   Leases.expect_leases()
   Life.expect_life(ARGV[2])
   if (#ARGV - FIRST + 1) % FIELDS ~= 0 then

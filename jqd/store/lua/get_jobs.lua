@@ -2,7 +2,7 @@
 -- ARGV     now_ms, identity of the store as the caller knows it: "never was" is no answer in a store that was emptied just
 --          now; 0 for all, or else results are left out, and arguments of rows with more bytes than this; 1: of failed attempts
 --          no more than the last; then per job: id, last field of the journal that made it, or nothing
--- Returns  per job: place (line, later, held, ended, dead, nowhere, early, unseen; awaited: it, or a later content, was
+-- Returns  per job: place (ready, later, held, ended, dead, nowhere, early, unseen; awaited: it, or a later content, was
 --          promised under its name and is on its way, of which only a full answer tells the latter), its score, sysid that holds it, row,
 --          tries row, outcome, result, 1 when its cancel was asked, last id applied of that journal, its row of
 --          `generation`, worker that holds it, how far it is, what its last failed attempt printed; nil for
@@ -16,7 +16,7 @@ register('get_jobs', {'no-writes'}, function()
   local FIRST, FIELDS = 5, 2
   local BYTES_MAX = 2 * 1024 * 1024  -- read in one call: a millisecond or two
 
-  expect('jobs', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'about', 'life', 'generation', 'names', 'logs')
+  expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'about', 'life', 'generation', 'names', 'logs')
   Leases.expect_leases()
   Life.expect_life(ARGV[2])
 
@@ -36,8 +36,15 @@ register('get_jobs', {'no-writes'}, function()
     if hold then
       return 'held', digits(hold.fence), hold.sysid
     end
-    local queue, priority = Move.header(row)
-    return queue and 'line' or 'nowhere', digits(priority or 0), false
+    local jobtype, priority = Move.header(row)
+    if jobtype then
+      Pages.expect_ready(jobtype)
+      local score = Pages.place_of(jobtype, priority, id)
+      if score then
+        return 'ready', score, false
+      end
+    end
+    return 'nowhere', '0', false
   end
 
   local bytes = 0

@@ -1,85 +1,116 @@
 -- Which jobtypes have ready jobs that the caller wants, and the best of these jobs of each.
--- ARGV     now_ms, limit, period_ms where jobs age or 0, then per wish: jobtype; or for any what stands before those of a tenant, nothing for those of
---          the tenant ""; priority_min, priority_max, number of jobtypes that are not meant by "any", those
--- Returns  flat: jobtype, priority and id of its first job that is wanted, number that may wait, 1 when that job may only run alone, its rank where jobs
---          age, else nothing; in no order. Of "any" the best `limit`
+-- ARGV     now_ms, limit, then per wish: jobtype; or for any what stands before those of a tenant, nothing for those of the
+--          tenant ""; priority_min, priority_max, number of jobtypes that are not meant by "any", those
+-- Returns  flat: jobtype, priority and id of its first job that is wanted, number waiting, 1 when that job may only run alone;
+--          in no order. Of "any" the best `limit`
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
--- Cost     O(jobtypes named + limit + those not meant), however many unwanted jobs and lines wait. A jobtype with jobs of many priorities costs up to ROWS
---          rows of the index; where jobs age, the priorities in use, too
+-- Cost     O(jobtypes named + limit + those not meant), however many unwanted jobs wait. A jobtype with jobs of many
+--          priorities costs up to HEADS rows
 register('get_waiting_jobtypes', {'no-writes'}, function()
-  local limit, period_ms = number(ARGV[2], 'limit'), number(ARGV[3], 'period_ms')
-  local FIRST = 4
-  local ROWS = 1024  -- of an index, for each wish, and one more for each jobtype that is not meant
-  local TYPES = 1000  -- looked at by name where so many rows are of others
+  local limit = number(ARGV[2], 'limit')
+  local FIRST = 3
+  local CHUNK, HEADS = 128, 1024  -- rows read at once, and at most: more than one claim takes
 
-  expect('counts', 'life')
-  local found, jobtypes = {}, {}
+  expect('types', 'heads', 'deaths')
+  local jobtypes, best = {}, {}
 
-  local function note(jobtype, level, priority, rank, id)
-    local known = found[jobtype]
-    local its = {level = level, priority = tonumber(priority), rank = rank, id = id}
+  local function note(jobtype, id, priority)
+    local known = best[jobtype]
     if not known then
-      jobtypes[#jobtypes + 1] = jobtype
+      table.insert(jobtypes, jobtype)
     end
-    if not known or Order.precedes(rank, level .. id, known.rank, known.level .. known.id) then
-      found[jobtype] = its
+    if not known or Order.precedes(tonumber(priority), id, tonumber(known.priority), known.id) then
+      best[jobtype] = {id = id, priority = priority}
     end
+  end
+
+  -- Of a jobtype's keyed queues the best. Whether there is one.
+  local function look_at_queues(jobtype, priority_min, priority_max)
+    local loose, its = unpack(redis.call('ZRANGE', Queues.loose_key(jobtype), priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
+    if loose then
+      note(jobtype, loose:match('^[^:]*'), its)
+    end
+    local rows = redis.call('ZRANGE', K.queues .. jobtype, priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, CHUNK, 'WITHSCORES')
+    for at = 1, #rows, 2 do
+      local id, queue = rows[at]:match('^([^:]*):(.*)$')
+      Pages.expect_ready(queue)
+      if Queues.head_of(queue, rows[at + 1]) == id then
+        note(jobtype, id, rows[at + 1])
+        return true
+      end
+    end
+    return loose ~= nil
   end
 
   -- Whether it has a job that may run: all that wait for a constraint do not count, or they would hide other jobtypes.
-  local function look_at(jobtype, least, most)
-    Lines.expect_type(jobtype)
-    local level, priority, rank = Ages.walk(K.levels .. jobtype, least, most, period_ms)()
-    local id = level and Lines.first_of(level, jobtype)
+  local function look_at(jobtype, priority_min, priority_max)
+    Pages.expect_ready(jobtype)
+    local id, priority = Queues.first_between(jobtype, priority_min, priority_max)
     if id then
-      note(jobtype, level, priority, rank, id)
+      note(jobtype, id, priority)
     end
-    return id ~= nil
+    local is_keyed = Queues.some() and look_at_queues(jobtype, priority_min, priority_max)
+    return id ~= nil or is_keyed
   end
 
-  -- How many were found, and whether there may be more.
-  local function look_at_all(tenant, least, most, besides, count)
-    local seen, number, index = {}, 0, K.heads .. tenant
-    expect_kind(index, 'heads')
-    local following = Ages.walk(index, least, most, period_ms)
-    for _ = 1, ROWS + count do
-      local row, priority, rank = following()
-      if not row or number >= limit then
-        return seen, number, false
-      end
-      local level, id, jobtype = row:match('^([^:!]+[:!][^:]+):([^:]*):(.*)$')
-      if jobtype and not seen[jobtype] and not besides[jobtype] then
-        seen[jobtype], number = true, number + 1
-        note(jobtype, level, priority, rank, id)
-      end
+  local function look_at_all(tenant, priority_min, priority_max, besides)
+    local seen, number, offset, index = {}, 0, 0, Queues.all_of(tenant)
+    if tenant ~= '' then
+      expect_kind(index, 'queues')
     end
-    return seen, number, true
+    while number < limit and offset < HEADS do
+      local rows = redis.call('ZRANGE', index, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, CHUNK, 'WITHSCORES')
+      for at = 1, #rows, 2 do
+        local id, queue = rows[at]:match('^([^:]*):(.*)$')
+        local jobtype = queue and Queues.type_of(queue)
+        if jobtype and not seen[jobtype] and number < limit and Wishes.is_of(tenant, jobtype) and not besides[jobtype] then
+          Pages.expect_ready(queue)
+          local first = Heads.is_loose(queue, id) and id or Queues.head_of(queue, rows[at + 1])
+          if first then
+            seen[jobtype], number = true, number + 1
+            note(jobtype, first, rows[at + 1])
+          end
+        end
+      end
+      offset = #rows < 2 * CHUNK and HEADS or offset + CHUNK
+    end
+    return seen, number, offset
   end
 
-  -- So many rows of others stand before them.
-  local function look_at_others(tenant, least, most, besides, seen, number)
-    local looked = 0
-    for _, jobtype in ipairs(Counts.waiting_types()) do
-      if looked < TYPES and number < limit and not seen[jobtype] and not besides[jobtype] and Wishes.is_of(tenant, jobtype) then
-        looked, number = looked + 1, number + (look_at(jobtype, least, most) and 1 or 0)
+  -- One row for each jobtype, however many priorities those have that are not meant. Those of other tenants are passed over.
+  local function look_at_others(tenant, priority_min, priority_max, besides, number)
+    local found, offset, size = 0, 0, limit + number
+    while found < limit and offset < size + HEADS do
+      local rows = redis.call('ZRANGE', K.types, '-inf', priority_max, 'BYSCORE', 'LIMIT', offset, size)
+      for _, jobtype in ipairs(rows) do
+        if found < limit and not besides[jobtype] and Wishes.is_of(tenant, jobtype) then
+          found = found + (look_at(jobtype, priority_min, priority_max) and 1 or 0)
+        end
       end
+      offset = #rows < size and size + HEADS or offset + size
+    end
+    if found == 0 then  -- so many better types of others: its own index has none of theirs
+      look_at_all(tenant, priority_min, priority_max, besides)
     end
   end
 
   Wishes.each(FIRST, look_at, function(tenant, least, most, besides, count)
-    local seen, number, is_more = look_at_all(tenant, least, most, besides, count)
-    if is_more then
-      look_at_others(tenant, least, most, besides, seen, number)
+    if count > 0 then
+      look_at_others(tenant, least, most, besides, count)
+    else
+      local seen, found, looked = look_at_all(tenant, least, most, besides)
+      if Queues.some() and found < limit and looked >= HEADS then  -- the queues of one may have had all rows
+        look_at_others(tenant, least, most, seen, found)
+      end
     end
   end)
 
-  local answer, waiting = {}, Counts.may_wait(jobtypes)
-  for at, jobtype in ipairs(jobtypes) do
-    local its = found[jobtype]
-    local _, mark = Lines.split(its.level)
-    for _, value in ipairs({jobtype, its.priority, its.id, waiting[at], mark == '!' and 1 or 0, period_ms > 0 and string.format('%.0f', its.rank) or ''}) do
-      answer[#answer + 1] = value
+  local found = {}
+  for _, jobtype in ipairs(jobtypes) do
+    local head = best[jobtype]
+    for _, value in ipairs({jobtype, head.priority, head.id, Pages.all_waiting_of(jobtype), Deaths.is_suspect(head.id) and 1 or 0}) do
+      table.insert(found, value)
     end
   end
-  return answer
+  return found
 end)

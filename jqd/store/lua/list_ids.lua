@@ -1,9 +1,8 @@
--- Ids that lie in some places, from the highest score down: of equal scores the newest first; of a line from its end. Of a filter what is told without a view:
+-- Ids that lie in some places, from the highest score down: of equal scores the newest first. Of a filter what is told without a view:
 -- who is left out does not fit, who is told may not fit either.
 -- ARGV     now_ms, ids per place, ids to be looked at in all places together; then the filter: tenant, or * for all, jobtype or nothing (of all
 --          tenants: that name of each), how they ended or nothing, tag or nothing, 1: an attempt of theirs ended or may have; then per place: name
---          (line, aside, later, held, ended, dead), what it is of (list_lines) or sysid or nothing, score and id before which to begin, or nothing twice: a score
---          is what this answers, and of lines no number
+--          (ready, loose, later, held, ended, dead), jobtype or sysid or nothing, score and id before which to begin, or nothing twice
 -- Returns  per place: score and id of the last that was looked at, or as it was asked for; 1: that was all there is; how many were looked at; flat: id, score
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(places · (log rows)² + ids looked at), and where a filter needs them the bytes of outcomes and rows: some BYTES_MAX
@@ -14,7 +13,6 @@ register('list_ids', {'no-writes'}, function()
   local FIRST, FIELDS = 9, 4
   local CHUNK = 250  -- read at once
   local BYTES_MAX = 2 * 1024 * 1024  -- of outcomes and rows in one call, and some more than fit: a millisecond or two
-  local LINES = 16  -- of a level, read at once
   local OUTCOMES = 25  -- read at once, of some 80 KB at most
   local JOBTYPE, TAGS = 2, 10  -- places in a row's header
 
@@ -22,76 +20,71 @@ register('list_ids', {'no-writes'}, function()
   local has_changes = redis.call('EXISTS', K.generation) == 1
 
   local function key_of(name, suffix)
-    local key = name == 'held' and held_key(suffix) or name == 'line' and K.turns .. suffix or name == 'aside' and K.aside .. suffix or K[name]
+    local key = name == 'ready' and ready_key(suffix) or name == 'held' and held_key(suffix) or name == 'loose' and K.loose .. suffix or K[name]
     if not key then
       fail('JQD_ARGUMENT', 'place')
     end
-    expect_kind(key, name == 'line' and 'turns' or name)
+    expect_kind(key, name)
     return key
   end
 
   -- At most `count` that come before (score, id) in a set, or last when that is nothing.
   local function set_before(key, score, id, count)
-    local found, stop = {}, id == '' and redis.call('ZCARD', key) or Order.rank_of(key, number(score, 'score'), id)
+    local found, stop = {}, id == '' and redis.call('ZCARD', key) or Order.rank_of(key, score, id)
     local start = math.max(0, stop - count)
     if stop > start then
       local rows = redis.call('ZRANGE', key, start, stop - 1, 'WITHSCORES')
       for position = #rows - 1, 1, -2 do
-        found[#found + 1], found[#found + 2] = rows[position], rows[position + 1]
+        table.insert(found, (rows[position]:match('^[^:]*')))
+        table.insert(found, rows[position + 1])
       end
     end
     return found
   end
 
-  -- Adds those of a line before that index, from its end on. `place`: in which line that is.
-  local function add_line(found, line, index, place, count)
-    expect_kind(K.line .. line, 'line')
-    local stop = math.min(redis.call('LLEN', K.line .. line), index or math.huge)
-    local start = math.max(0, stop - count + #found / 2)
-    local ids = stop > start and redis.call('LRANGE', K.line .. line, start, stop - 1) or {}
-    for at = #ids, 1, -1 do
-      found[#found + 1], found[#found + 2] = ids[at], string.format('%.0f %s', start + at - 1, place)
-    end
-  end
-
-  -- Of the lines of a level, from the last turn on: a score is an index and the turn of a line.
-  local function lines_before(key, suffix, score, count)
-    local found, level = {}, suffix:match('^[^:!]+[:!][^:]+')
-    local index, turn = score:match('^(%d+) (%S+)$')
-    local from = turn or '+inf'
-    repeat
-      local rows = redis.call('ZRANGE', key, from, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, LINES, 'WITHSCORES')
-      for at = 1, #found < 2 * count and #rows or 0, 2 do
-        if #found < 2 * count then
-          add_line(found, level .. ':' .. rows[at], rows[at + 1] == turn and tonumber(index) or nil, rows[at + 1], count)
+  local function paged_before(jobtype, score, id, count)
+    local found, backlog = {}, Queues.backlog_key(jobtype)
+    local rank = id == '' and redis.call('ZCARD', backlog) or Order.rank_of(backlog, score, id)
+    while rank > 0 and #found / 2 < count do
+      rank = rank - 1
+      local first, priority = unpack(redis.call('ZRANGE', backlog, rank, rank, 'WITHSCORES'))
+      expect_kind(Queues.page_key(first, jobtype), 'page')
+      local ids = redis.call('LRANGE', Queues.page_key(first, jobtype), 0, -1)
+      for at = #ids, 1, -1 do
+        if #found / 2 < count and (id == '' or Order.precedes(tonumber(priority), ids[at], score, id)) then
+          table.insert(found, ids[at])
+          table.insert(found, priority)
         end
       end
-      from = '(' .. (rows[#rows] or '')
-    until #found >= 2 * count or #rows < 2 * LINES
+    end
     return found
   end
 
-  -- Of those that wait for a bucket: a score is an index and a line.
-  local function aside_before(key, score, count)
-    local found, index, line = {}, score:match('^(%d+) (.*)$')
-    local _, _, priority = Lines.split((Lines.split_line(line and Parked.line_of(line) or '')) or '')
-    local stop = priority and Order.rank_of(key, tonumber(priority), line, true) or redis.call('ZCARD', key)
-    while stop > 0 and #found < 2 * count do
-      local its = redis.call('ZRANGE', key, stop - 1, stop - 1)[1]
-      add_line(found, Parked.line_of(its), its == line and tonumber(index) or nil, its, count)
-      stop = stop - 1
+  -- Two such lists as one.
+  local function merged(ones, others, count)
+    local found, one, other = {}, 1, 1
+    while #found / 2 < count and (ones[one] or others[other]) do
+      if not others[other]
+          or ones[one] and Order.precedes(tonumber(others[other + 1]), others[other], tonumber(ones[one + 1]), ones[one]) then
+        table.insert(found, ones[one])
+        table.insert(found, ones[one + 1])
+        one = one + 2
+      else
+        table.insert(found, others[other])
+        table.insert(found, others[other + 1])
+        other = other + 2
+      end
     end
     return found
   end
 
   local function ids_before(name, suffix, score, id, count)
-    local key = key_of(name, suffix)
-    if name == 'line' then
-      return lines_before(key, suffix, score, count)
-    elseif name == 'aside' then
-      return aside_before(key, score, count)
+    local found = set_before(key_of(name, suffix), score, id, count)
+    if name == 'ready' and Queues.paged_of(suffix) > 0 then
+      Pages.expect_ready(suffix)
+      found = merged(found, paged_before(suffix, score, id, count), count)
     end
-    return set_before(key, score, id, count)
+    return found
   end
 
   local function is_wanted(its)
@@ -146,16 +139,15 @@ register('list_ids', {'no-writes'}, function()
   local function note_fitting(name, ids, first, last, fit, bytes)
     local known, asked, places = {}, {}, {}
     local has_ended = (name == 'ended' or name == 'dead') and (of_some or how ~= '')
-    local elsewhere = call.has_stale and (name == 'line' or name == 'aside') and Hints.elsewhere({unpack(ids, first, last)}) or {}
     local outcomes = has_ended and redis.call('HMGET', K.outcome, unpack(ids, first, last)) or {}
     for at = first, last do
       local id, kept = ids[at], outcomes[at - first + 1]
       bytes = bytes - (kept and #kept or 0)
-      fit[at], known[at] = true, not of_some or name == 'line'
+      fit[at], known[at] = true, not of_some or name == 'ready' or name == 'loose'
       if has_ended then
         fit[at], known[at] = may_have_ended_so(id, kept)
       end
-      fit[at] = fit[at] and not elsewhere[id] and (not is_tried or has_tried(id))
+      fit[at] = fit[at] and (not is_tried or has_tried(id))
       if fit[at] and (tag ~= '' or not known[at]) then
         asked[#asked + 1], places[#places + 1] = id, at
       end
@@ -187,11 +179,11 @@ register('list_ids', {'no-writes'}, function()
     local name, suffix, score, id = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
     local found, is_all, looked = {}, false, 0
     local share = math.max(1, math.floor(rows_left / (places - place + 1)))  -- so that each comes on
-    local is_sparse = call.has_stale and (name == 'line' or name == 'aside') or tag ~= '' or is_tried or how ~= '' or of_some and name ~= 'line'
+    local is_sparse = tag ~= '' or is_tried or how ~= '' or of_some and name ~= 'ready' and name ~= 'loose'
     key_of(name, suffix)
     while not is_all and #found / 2 < limit and looked < share and bytes > 0 do
       local count = math.min(is_sparse and CHUNK or limit, share - looked)
-      local some, ids = ids_before(name, suffix, score, id, count), {}
+      local some, ids = ids_before(name, suffix, id ~= '' and number(score, 'score') or 0, id, count), {}
       for position = 1, #some, 2 do
         ids[#ids + 1] = some[position]
       end

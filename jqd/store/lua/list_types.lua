@@ -10,7 +10,7 @@ register('list_types', {'no-writes'}, function()
   local now_ms = clock(ARGV[1])
   local place, limit, is_dated = ARGV[2], number(ARGV[3], 'limit'), ARGV[4] == '1'
 
-  expect('jobs', 'counts', 'tries', 'generation')
+  expect('types', 'jobs', 'counts', 'tries', 'generation')
   -- Each jobtype that has jobs has this one; the others are read together, so that they are of one moment.
   local MARK, NUMBERS = Counts.TOTALS[1] .. ':', #Counts.STATES + #Counts.TOTALS
 
@@ -40,8 +40,7 @@ register('list_types', {'no-writes'}, function()
   -- Of a job that waited for parents nobody knows when the last one ended: that of its push. So it is where its row is not read.
   local function due_of(jobtype)
     local ID_LENGTH = 26
-    local level = redis.call('ZRANGE', K.levels .. jobtype, 0, 0)[1]
-    local id = level and Lines.first_of(level, jobtype) or ''
+    local id = (Pages.first_waiting(jobtype) or call.has_keyed and Heads.best_keyed(jobtype) or ''):match('^[^:]*')
     if #id ~= ID_LENGTH then
       return ''
     end
@@ -63,7 +62,7 @@ register('list_types', {'no-writes'}, function()
       local numbers = Counts.read(jobtype)
       local may_wait = is_dated and (numbers[1] or numbers[4])  -- waiting, retrying
       if may_wait then
-        Lines.expect_type(jobtype)
+        Pages.expect_ready(jobtype)
       end
       found[#found + 1], found[#found + 2], found[#found + 3] = jobtype, numbers, may_wait and due_of(jobtype) or ''
     end

@@ -4,19 +4,16 @@
 -- ARGV     now_ms, id for a new life, run id of the server, id of its replication history, 1 when the
 --          caller never saw this store nor any other, which partition of how many this is to be ("0/1")
 -- Returns  id of this life, identity under which all came through the barrier, or nil; the last fence or epoch given, or nil
--- Errors   JQD_PARTITION with the one it is, JQD_LAYOUT of a store whose jobs lie as another version of jqd lays them, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
+-- Errors   JQD_PARTITION with the one it is, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(1)
 register('look', {'allow-oom'}, function()
   local _, now_us = clock(ARGV[1])
   local new_id, run_id, history, fresh, place = ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1', ARGV[6]
 
   expect('life', 'members', 'fence', 'limits')
-  local LAYOUT = '2'  -- of the keys: 2 has lines
-  local id, known_run, known_history, noted, layout = unpack(redis.call('HMGET', K.life, 'id', 'run', 'history', 'partition', 'layout'))
+  local id, known_run, known_history, noted = unpack(redis.call('HMGET', K.life, 'id', 'run', 'history', 'partition'))
   if id and noted ~= place then
     fail('JQD_PARTITION', noted or '')
-  elseif id and layout ~= LAYOUT then
-    fail('JQD_LAYOUT', layout or '1')
   end
   if not id or known_run ~= run_id or known_history ~= history then
     Forgotten.begin_life(new_id, now_us)
@@ -24,7 +21,7 @@ register('look', {'allow-oom'}, function()
   if not id and redis.call('EXISTS', K.limits) == 1 then
     Version.note_version()
   end
-  redis.call('HSET', K.life, 'run', run_id, 'history', history, 'partition', place, 'layout', LAYOUT)
+  redis.call('HSET', K.life, 'run', run_id, 'history', history, 'partition', place)
   -- The note that all are through names an identity: under another identity it is void.
   if fresh and not id and redis.call('EXISTS', K.members) == 0 then
     redis.call('HSET', K.life, 'settled', run_id .. '.' .. new_id)

@@ -8,8 +8,8 @@ register('promote', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local limit, bytes_max = number(ARGV[2], 'limit'), number(ARGV[3], 'bytes_max')
 
-  expect('jobs', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'life', 'generation')
-  if call.has_limits then
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'life')
+  if Queues.some() then
     expect('about')
   end
   local RETRIES = 5000  -- whose dates are mended at once, the next ones first: some 10 ms
@@ -50,7 +50,6 @@ register('promote', {'allow-oom'}, function()
     end
   end
   local expired = Expire.expire_due(now_ms, limit)
-  Hints.sweep()
   local seen_ms = tonumber(redis.call('HGET', K.life, 'seen') or nil) or 0
   if seen_ms - now_ms > BACK_MS then
     note_back(seen_ms - now_ms)
@@ -100,12 +99,12 @@ register('promote', {'allow-oom'}, function()
     return gone
   end
 
-  local waits = call.has_limits and redis.call('ZRANGE', K.due, 0, 0, 'WITHSCORES')[2]
+  local waits = Queues.some() and redis.call('ZRANGE', K.due, 0, 0, 'WITHSCORES')[2]
   local gone = 0
-  if call.has_limits and redis.call('EXISTS', K.again) == 1 then
+  if Queues.some() and redis.call('EXISTS', K.again) == 1 then
     gone = look_at_all(K.again, redis.call('ZRANGE', K.again, 0, BUCKETS - 1))
     waits = now_ms
-  elseif call.has_limits and redis.call('HDEL', K.life, 'again') == 1 and waits then
+  elseif Queues.some() and redis.call('HDEL', K.life, 'again') == 1 and waits then
     redis.call('RENAME', K.due, K.again)  -- another one was changed meanwhile
     waits = now_ms
   elseif waits and tonumber(waits) <= now_ms then

@@ -1,91 +1,119 @@
 -- What waits before a job that is ready.
--- ARGV     now_ms, id, ids of its line that are looked at most, jobtypes that are named at most, the period (ms) where jobs age, else 0
--- Returns  nothing when it is not ready; else number of jobs of its queue before it; 1 when that is exact, else there may be more; deaths of daemons it
---          was in hand at; 1 when it may only run alone; number of other jobtypes whose best job is better, of ROWS; flat: some of those, number ready of each;
---          the bucket of a constraint that its line waits for or nothing, when (ms) that is looked at again or 0, some ids that it has in a hand
+-- ARGV     now_ms, id, pages that are counted at most, jobtypes that are named at most, the period (ms) where jobs age, else 0
+-- Returns  nothing when it is not ready; else number of jobs of its queue before it; 1 when that is exact, else there may be fewer; deaths of daemons it
+--          was in hand at; 1 when it may only run alone; number of other jobtypes whose best job is better; flat: some of those, number ready of each;
+--          the bucket of a constraint that its queue waits for or nothing, when (ms) that is looked at again or 0, some ids that it has in a hand
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
--- Cost     O(ids looked at + levels + jobtypes with better jobs)
+-- Cost     O(pages + jobtypes + (log waiting)²); where jobs age the last for each priority in use
 register('queue_place', {'no-writes'}, function()
-  local id, ids_max, types_max, period_ms = ARGV[2], number(ARGV[3], 'ids'), number(ARGV[4], 'types'), number(ARGV[5], 'period_ms')
-  local ROWS, WORST, BEST = 1024, 2147483647, -2147483648  -- of an index, and of all priorities
-  local HELD = 5  -- ids in a hand that are named
+  local id, pages_max, types_max, period_ms = ARGV[2], number(ARGV[3], 'pages'), number(ARGV[4], 'types'), number(ARGV[5], 'period_ms')
+  local PAGE = 100  -- ids of a page at most
 
-  expect('jobs', 'deaths', 'about', 'later', 'ended', 'dead', 'counts', 'life')
-  local queue, priority = Move.header(redis.call('HGET', K.jobs, id) or '')
-  if not queue or Move.has_ended(id) or redis.call('ZSCORE', K.later, id) or About.hold(id) then
+  expect('jobs', 'types', 'heads', 'deaths', 'parked', 'due')
+  local row = redis.call('HGET', K.jobs, id)
+  local jobtype, priority = Move.header(row or '')
+  if not jobtype then
     return {}
   end
-  local jobtype = Lines.type_of(queue)
-  Lines.expect_type(jobtype)
-
-  local function size_of(level)
-    expect_kind(K.line .. level .. ':' .. queue, 'line')
-    return redis.call('LLEN', K.line .. level .. ':' .. queue)
+  Pages.expect_ready(jobtype)
+  if not Pages.place_of(jobtype, priority, id) then
+    return {}
   end
 
-  -- The level where it waits, how many are before it there, and whether it was found.
-  local function find()
-    local levels = Lines.lines_of(queue, priority)
-    for _, level in ipairs(levels) do
-      local at = size_of(level) > 0 and redis.call('LPOS', K.line .. level .. ':' .. queue, id, 'MAXLEN', ids_max)
-      if at then
-        return level, at, true
+  -- Of those up to which `rank` members of the backlog begin, counted from the first on; how many of its ids are before that one, which only those of the
+  -- last of them may be behind: `pages_max` of all that are asked for are counted, the others taken for full.
+  local ahead, exact = 0, 1
+  local function count_pages(backlog, first, rank, before_id)
+    local counted = math.max(0, math.min(rank - first, pages_max))
+    pages_max = pages_max - counted
+    local pages = counted > 0 and redis.call('ZRANGE', backlog, rank - counted, rank - 1) or {}
+    for at, page_id in ipairs(pages) do
+      local page = Queues.page_key(page_id, jobtype)
+      expect_kind(page, 'page')
+      if at < counted then
+        ahead = ahead + redis.call('LLEN', page)
+      else
+        for _, one in ipairs(redis.call('LRANGE', page, 0, -1)) do
+          ahead = ahead + (Order.before(one, before_id) and 1 or 0)
+        end
       end
     end
-    for _, level in ipairs(levels) do
-      local size = size_of(level)
-      if size > ids_max then
-        return level, ids_max, false
-      end
-    end
-    return levels[1], 0, false
-  end
-
-  local own, ahead, is_exact = find()
-  local since = Lines.split(own)
-  local rank = period_ms > 0 and Ages.rank(since, priority, period_ms, id) or priority
-  local line, seen = own .. ':' .. queue, {[own] = true}
-  local bucket = (call.has_limits and redis.call('HGET', K.parked, line) or ''):match('^%S+ (.*)$')
-  is_exact = is_exact and not Lines.is_marked(priority, queue) and not (Lines.is_keyed(queue) and redis.call('EXISTS', K.parked) == 1)
-
-  local following = Ages.walk(K.levels .. jobtype, BEST, WORST, period_ms, priority)
-  for _ = 1, ROWS do
-    local level, _, its_rank = following()
-    if not level or level == own or its_rank > rank then
-      break
-    end
-    seen[level], ahead = true, ahead + size_of(level)
-  end
-  local aside = bucket and redis.call('ZRANGE', K.aside .. bucket, '-inf', priority, 'BYSCORE', 'LIMIT', 0, ROWS) or {}
-  for _, other in ipairs(aside) do  -- in the order of priorities alone
-    local level, its = Lines.split_line(Parked.line_of(other))
-    if its == queue and not seen[level] then
-      ahead = ahead + size_of(level)
+    if rank - first > counted then
+      ahead, exact = ahead + (rank - first - counted) * PAGE, 0
     end
   end
 
-  local better, named, met = 0, {}, {[jobtype] = true}
-  expect_kind(Lines.heads_key(jobtype), 'heads')
-  following = Ages.walk(Lines.heads_key(jobtype), BEST, WORST, period_ms, priority)
-  for _ = 1, ROWS do
-    local row, _, its_rank = following()
-    if not row or its_rank >= rank then
-      break
+  -- Those that are loose may be of other queues.
+  local function count_loose(number)
+    if Queues.is_keyed(jobtype) and number > 0 then
+      ahead, exact = ahead + number, 0
     end
-    local other = row:match('^[^:!]+[:!][^:]+:[^:]*:(.*)$')
-    if other and not met[other] then
-      met[other], better = true, better + 1
-      if #named < 2 * types_max then
-        named[#named + 1], named[#named + 2] = other, Counts.may_wait({other})[1]
+  end
+
+  local better, named, own_type = 0, {}, Queues.type_of(jobtype)
+  local function name_type(other)
+    if #named < 2 * types_max then
+      Pages.expect_ready(other)
+      named[#named + 1], named[#named + 2] = other, Pages.waiting_of(other)
+    end
+  end
+
+  local function look_by_priority()
+    ahead = Order.rank_of(ready_key(jobtype), priority, id)
+    count_loose(Order.rank_of(Queues.loose_key(jobtype), priority, Queues.head_row(id, jobtype)))
+    if Queues.paged_of(jobtype) > 0 then
+      count_pages(Queues.backlog_key(jobtype), 0, Order.rank_of(Queues.backlog_key(jobtype), priority, id, true), id)
+    end
+    better = redis.call('ZCOUNT', K.types, '-inf', '(' .. priority)
+    local own = tonumber(redis.call('ZSCORE', K.types, own_type) or nil)
+    if own and own < priority then
+      better = better - 1
+    end
+    for _, other in ipairs(redis.call('ZRANGE', K.types, '-inf', '(' .. priority, 'BYSCORE', 'LIMIT', 0, types_max + 1)) do
+      if other ~= own_type then
+        name_type(other)
       end
     end
   end
 
+  -- Of each level those before the id that a job of its priority and our rank would have; of other jobtypes of the tenant those in whose first rows one is better.
+  local function look_by_age()
+    count_loose(redis.call('ZCARD', Queues.loose_key(jobtype)) - (Heads.is_loose(jobtype, id) and 1 or 0))
+    local ROWS, WORST, BEST = 1024, 2147483647, -2147483648
+    Ageing.begin(period_ms)
+    local rank = Ageing.ranks(priority, {id})[1]
+    for _, level in ipairs(Ageing.levels(jobtype, BEST, WORST, priority)) do
+      local its, until_id = level.priority, Ageing.before_rank(rank - level.priority, id)
+      local ready, backlog = ready_key(jobtype), Queues.backlog_key(jobtype)
+      ahead = ahead + math.max(0, Order.rank_of(ready, its, until_id) - redis.call('ZCOUNT', ready, '-inf', '(' .. its))
+      if Queues.paged_of(jobtype) > 0 then
+        count_pages(backlog, redis.call('ZCOUNT', backlog, '-inf', '(' .. its), Order.rank_of(backlog, its, until_id, true), until_id)
+      end
+    end
+    exact = Ageing.deep() == 1 and exact or 0
+    local rows, seen = Ageing.walk(Queues.all_of(jobtype), BEST, WORST, priority), {[own_type] = true}
+    while rows.peek() and rows.peek().rank < rank and Ageing.passed() < ROWS do
+      local other = Queues.type_of(rows.take():match('^[^:]*:(.*)$') or '')
+      if not seen[other] then
+        seen[other], better = true, better + 1
+        name_type(other)
+      end
+    end
+  end
+
+  if period_ms > 0 then
+    expect('aged')
+    look_by_age()
+  else
+    look_by_priority()
+  end
+  local HELD = 5  -- ids in a hand that are named
+  local bucket = Queues.is_keyed(jobtype) and (redis.call('HGET', K.parked, jobtype) or ''):match('^%S+ (.*)$')
   local looked_at, holds = '0', {}
   if bucket then
     expect_kind(K.busy .. bucket, 'busy')
     holds = redis.call('ZRANGE', K.busy .. bucket, 0, HELD - 1)
     looked_at = #holds == 0 and redis.call('ZSCORE', K.due, bucket) or '0'  -- else when one of these leaves
   end
-  return {ahead, is_exact and 1 or 0, (Deaths.deaths_of(id)), Deaths.is_suspect(id) and 1 or 0, better, named, bucket or '', looked_at, holds}
+  return {ahead, exact, (Deaths.deaths_of(id)), Deaths.is_suspect(id) and 1 or 0, better, named, bucket or '', looked_at, holds}
 end)

@@ -10,7 +10,7 @@ register('reassert', {'allow-oom'}, function()
   local identity = ARGV[4]
   local FIRST, FIELDS = 5, 3
 
-  expect('members', 'jobs', 'later', 'tries', 'ended', 'dead', 'tomb', 'about', 'life', 'generation', 'fence')
+  expect('members', 'jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'tomb', 'about', 'life', 'generation', 'fence')
   Leases.expect_leases()
   Life.expect_life(identity)
   Members.own(sysid, epoch)
@@ -51,7 +51,7 @@ register('reassert', {'allow-oom'}, function()
     local was_later = redis.call('ZSCORE', K.later, id)
     redis.call('ZREM', K.later, id)
     if not was_later then
-      Lines.drop(jobtype, priority, id)
+      Pages.drop_waiting(jobtype, priority, id)
     end
     Counts.moved(jobtype, Counts.waits(id, was_later and Counts.date_stands(was_later) or 'waiting'), 'running', id)
     return jobtype

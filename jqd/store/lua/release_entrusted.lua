@@ -8,7 +8,7 @@ register('release_entrusted', {'allow-oom'}, function()
   local how = ARGV[3]
   local FIRST, FIELDS = 4, 2
 
-  expect('jobs', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'about', 'life', 'generation')
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'about', 'life', 'generation')
   Leases.expect_leases()
   Life.expect_life(ARGV[2])
   if how ~= 'unget' and how ~= 'unsent' then

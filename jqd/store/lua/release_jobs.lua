@@ -11,7 +11,7 @@ register('release_jobs', {'allow-oom'}, function()
   local FIRST, FIELDS = 6, 2
 
   local held = held_key(sysid)
-  expect('jobs', 'ended', 'dead', 'outcome', 'tomb', 'members', 'about', 'later', 'tries', 'leases', 'generation')
+  expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'about', 'later', 'tries', 'leases', 'generation')
   expect_kind(held, 'held')
   Members.own(sysid, epoch)
   if how ~= 'unget' and how ~= 'unsent' and how ~= 'retry' and how ~= 'archive' then
@@ -19,9 +19,7 @@ register('release_jobs', {'allow-oom'}, function()
   end
 
   local released, has_leases = {}, redis.call('EXISTS', K.leases) == 1
-  local claims = About.held_so(sysid, FIRST, FIELDS)
-  for at = #claims, 1, -1 do  -- the last one first, for each goes to the front
-    local one = claims[at]
+  for _, one in ipairs(About.held_so(sysid, FIRST, FIELDS)) do
     local id, fence = one.id, one.hold.fence
     local here = redis.call('HEXISTS', K.jobs, id) == 1 and not Move.has_ended(id)
     if here and how == 'archive' then

@@ -9,17 +9,18 @@ register('requeue', {'allow-oom'}, function()
   local FIRST, FIELDS = 4, 4
 
   local held = held_key(sysid)
-  expect('jobs', 'ended', 'dead', 'outcome', 'tomb', 'members', 'about', 'later', 'tries', 'leases', 'generation')
+  expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'about', 'later', 'tries', 'leases', 'keyed', 'parked', 'generation')
   expect_kind(held, 'held')
   Members.own(sysid, epoch)
 
   local claims, left = About.held_so(sysid, FIRST, FIELDS), {}
   for at = FIRST, #ARGV, FIELDS do
     local queue = Move.header(ARGV[at + 3]) or fail('JQD_ARGUMENT', 'header')
-    Lines.expect_turns(queue)
+    expect_kind(ready_key(queue), 'ready')
+    expect_kind(Queues.heads_key(queue), 'queues')
+    expect_kind(Queues.loose_key(queue), 'loose')
   end
-  for place = #claims, 1, -1 do  -- the last one first, for each goes to the front
-    local one = claims[place]
+  for _, one in ipairs(claims) do
     local id, before, after = one.id, ARGV[one.at + 2], ARGV[one.at + 3]
     local row = redis.call('HGET', K.jobs, id)
     local good, behind = pcall(cmsgpack.unpack_limit, row or '', 1, 0)

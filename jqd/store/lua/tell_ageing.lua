@@ -4,6 +4,6 @@
 -- Errors   JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(members)
 register('tell_ageing', {'allow-oom'}, function()
-  expect('life', 'members')
-  return Ages.say_period(ARGV[2], number(ARGV[3], 'period_ms'))
+  expect('aged', 'members')
+  return Period.say_period(ARGV[2], number(ARGV[3], 'period_ms'))
 end)

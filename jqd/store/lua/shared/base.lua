@@ -1,19 +1,18 @@
 -- What all other files use: keys, arguments, time, failing by name, and what a call has found out. This file comes first.
--- Each of the others has a table of its name (lines.lua: Lines) for what others use of it; all else in it is local to it. `functions.py` joins them.
+-- Each of the others has a table of its name (heads.lua: Heads) for what others use of it; all else in it is local to it. `functions.py` joins them.
 --
 --     register(name, flags, work)  work() is the function of that name; flags: 'no-writes'; 'allow-oom': also on a full server
 --     K                            name → key, in the partition that is called; of a stem what stands before the rest of the key
 --     ARGV                         the arguments of this call
 --     call                         what this call has found out or left to be written. Nothing else may change while it runs: the next call would meet it.
 --                                  `starts` has functions: what a field is when it is first read; without one it is nil
---     finish                       functions that write at the end of each call what it noted, however it ends
 --
 -- Gives empty() → {}; fail(name, detail): scripts.py maps the name to an exception; number(text, what): a number or JQD_ARGUMENT; clock(text) → ms, µs: what the caller sent
--- (tests), or Redis TIME when that is 0; digits(n): a whole number as text, exact up to 2^53; held_key(sysid), shelf_key(tenant);
+-- (tests), or Redis TIME when that is 0; digits(n): a whole number as text, exact up to 2^53; ready_key(jobtype), held_key(sysid), shelf_key(tenant);
 -- expect(name …): fails with JQD_WRONG_TYPE unless each of these keys is absent or of its type, before anything is written; expect_kind(key, name) → its type or 'none', unless
 -- that was known: the same of one key of a family; expect_rare(name, …): whether that key is here, which nearly never is; then it and the others are expected.
 local K, ARGV, call
-local starts, finish = {}, {}
+local starts = {}
 local function empty() return {} end
 
 local register
@@ -43,18 +42,12 @@ do
   function register(name, flags, work)
     redis.register_function{function_name = name .. '_' .. DIGEST, flags = flags, callback = function(keys, arguments)
       K, ARGV, call = keys_of(keys[1]), arguments, setmetatable({}, FACTS)
-      local good, answer = pcall(work)
-      for _, write in ipairs(finish) do
-        write()  -- also where it failed: what it wrote before stays
-      end
-      if not good then
-        error(type(answer) == 'string' and {err = answer} or answer)  -- the server's own pcall makes a text of it
-      end
-      return answer
+      return work()
     end}
   end
 end
 
+local function ready_key(jobtype) return K.ready .. jobtype end
 local function held_key(sysid) return K.held .. sysid end
 local function shelf_key(tenant) return K.shelf .. tenant end
 
@@ -105,9 +98,9 @@ local function expect(...)
   end
 end
 
--- One command says that there are no limits, stale hints, jobs that expire, nor any that have to do with others.
-local RARE = {'has_limits', 'has_stale', 'has_linked', 'has_expiring'}
-function starts.has_rare() return redis.call('EXISTS', K.parked, K.limits, K.due, K.again, K.stale, K.linked, K.links, K.expiring) > 0 end
+-- One command says that there are no pages, keyed queues, jobs that expire, nor any that have to do with others.
+local RARE = {'has_pages', 'has_keyed', 'has_linked', 'has_expiring'}
+function starts.has_rare() return redis.call('EXISTS', K.paged, K.keyed, K.linked, K.links, K.expiring) > 0 end
 
 local function expect_rare(name, ...)
   local is_here = call.has_rare and redis.call('EXISTS', K[name]) == 1

@@ -1,266 +1,301 @@
--- Which jobs of a jobtype may start now, of all its lines: the best level first, and of one level lines in turn.
--- Gives choose(wish) → {ids, of (the line of each), lines, alone, is_short}: `wish` has jobtype, limit, least and most (priorities), version, now_us, period_ms (0: they do not age), bound (no
--- rank behind it), wanted (priority or nothing), may (a suspect may be taken: then by itself). is_short: there may be more that was not looked at.
--- verify(chosen, rows, changed) → which of the first of them wait there, by place: no hint is trusted. settle(chosen, number, waits, fence, wish): of the first so many those were given, the
--- others' hints go; what may not go on is parked (parked.lua).
---
--- A line is read, and trimmed when all is decided: nothing is out of its line that is in no hand.
-Choose.VISITS = 250  -- lines that give nothing, looked at in one claim; the next one meets the others
-Choose.LEVELS = 500  -- looked at in one claim
-Choose.STALE = 1000  -- stale hints met in one claim, beyond as many as it may take
-Choose.LINES = 500  -- of one level, read at once
-local UNLIMITED = {}
+-- Which jobs of a jobtype may start now, of all its queues: smallest priority first, then oldest.
+-- Gives choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us): `passed` more are looked at, for `refuse(id)` is true of
+-- some. Returns ids; their queues, in order; queue → what `settle_queues` wants (settle.lua); whether there may be more that was not looked at.
+-- Queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue (at least), read at once; rows of queues whose limits are used
+-- up, passed over in one claim; priorities of such queues that are asked for, for one call each. What is left of both the next claim meets.
+Choose.VISITS, Choose.ROWS, Choose.FIRST, Choose.PASSED, Choose.ASKED, Choose.LOOSE = 100, 64, 8, 500, 500, 100
+Choose.NOWHERE = {}  -- of jobs that are in no page
 
--- What limits a queue: flat, state and cost of each constraint. A queue that was found by other matchers its caller looks at.
-local function allowed_of(queue, wish)
-  if not Lines.is_keyed(queue) then
-    return UNLIMITED
-  end
-  local items = Limits.items(queue)
-  if items.version ~= wish.version then
-    return UNLIMITED
-  end
-  local allowed = {}
-  for place, item in ipairs(items) do
-    allowed[2 * place - 1], allowed[2 * place] = Limits.state(item.bucket, item.name, item.cost, wish.now_us), item.cost or false
-  end
-  return allowed
-end
-
-local function most_of(allowed, limit)
-  for place = 1, #allowed, 2 do
-    limit = math.min(limit, Limits.may(allowed[place], allowed[place + 1]))
-  end
-  return limit
-end
-
--- Whether it may start; then it is one of the chosen.
-local function take(chosen, line, id)
-  local ids, its = chosen.ids, line.ids
-  if line.allowed ~= UNLIMITED and not Limits.use(line.allowed) then
-    return false
-  end
-  its[#its + 1], ids[#ids + 1], line.read = id, id, line.read + 1
-  chosen.of[#ids] = line
-  if line.ends then
-    line.ends[#its] = line.read
-  end
-  return true
-end
-
--- Reads on in a line, `limit` jobs at most. Of a line that may have stale hints each is looked at.
-local function read(chosen, line, limit, wish)
-  local most = most_of(line.allowed, limit)
-  while most >= 1 and line.has_more do
-    local number = line.ends and math.max(most, 100) or most
-    local first, last = '0', '1'  -- of one of many lines; the server takes its time to spell numbers
-    if line.read > 0 or number > 1 then
-      first, last = line.read, line.read + number
+-- The next jobs of one queue, with their priorities, in order: at first its share, for other queues may have all the better ones.
+local function read_on(one)
+  local queue, least, most = one.queue, one.priority_min, one.priority_max
+  one.asked = math.min(one.most, math.max(one.share, 4 * one.asked))
+  if Queues.paged_of(queue) > 0 then
+    local ids, where, heads = Pages.first_of(queue, one.asked, least, most)
+    local rows, at = {}, -1
+    for place, id in ipairs(where.all and ids or Choose.NOWHERE) do
+      rows[2 * place - 1], rows[2 * place] = id, heads[1]
     end
-    local ids = redis.pcall('LRANGE', line.key, first, last)
-    if ids.err then
-      fail('JQD_WRONG_TYPE', 'line')
+    for place, id in ipairs(where.all and Choose.NOWHERE or ids) do
+      at = heads[at + 3] == id and at + 2 or at
+      rows[2 * place - 1], rows[2 * place] = id, heads[at]
     end
-    local waits = line.ends and Hints.waiting(ids, line.priority, line.queue)
-    line.has_more = #ids > number
-    for at = 1, math.min(#ids, number) do
-      local id = ids[at]
-      if waits and not waits[id] then
-        line.read, chosen.stale = line.read + 1, chosen.stale + 1
-      elseif most < 1 or not take(chosen, line, id) then
-        line.has_more, most = true, 0
-        break
+    one.rows, one.where = rows, where
+    return
+  end
+  one.rows, one.where = Queues.read_between('ready', ready_key(queue), least, most, 0, one.asked), Choose.NOWHERE
+end
+
+-- Goes on to the next job of a queue. Whether there is one.
+local function go_on(one)
+  local at = one.at + 2
+  if not one.rows[at] and #one.rows == 2 * one.asked and one.asked < one.most then
+    read_on(one)
+  end
+  local rows = one.rows
+  local id, spelled = rows[at], rows[at + 1]
+  one.at, one.next_id = at, id
+  if spelled ~= one.spelled then
+    one.spelled, one.next_priority = spelled, tonumber(spelled)
+  end
+  return id ~= nil
+end
+
+local function is_ahead(one, other)
+  local mine, its = one.next_priority, other.next_priority
+  if mine == its and Order.has_no_locale then  -- what is asked most
+    return one.next_id < other.next_id
+  end
+  return Order.precedes(mine, one.next_id, its, other.next_id)
+end
+
+-- Queues in the order of their next jobs, at the places from `first` to `last`. One comes where it belongs: behind all others nearly always, or
+-- before them, for their jobs came in turns, or together.
+local function put(pool, one)
+  local first, last = pool.first, pool.last
+  if first > last or not is_ahead(one, pool[last]) then
+    pool[last + 1], pool.last = one, last + 1
+  elseif first > 1 and is_ahead(one, pool[first]) then
+    pool[first - 1], pool.first = one, first - 1
+  else
+    local low, high = first, last
+    while low < high do
+      local middle = math.floor((low + high) / 2)
+      if is_ahead(one, pool[middle]) then
+        high = middle
       else
-        most = most - 1
-        if waits then
-          waits[id] = nil  -- it may have two hints
+        low = middle + 1
+      end
+    end
+    for at = last, low, -1 do
+      pool[at + 1] = pool[at]
+    end
+    pool[low], pool.last = one, last + 1
+  end
+end
+
+-- Jobs that are loose. What was read, flat with priorities, its ids and queues, `at` being the place of the next one, and which of them are of parked
+-- queues; rows that were accepted, their priorities (keys), and what the queues of those that were read allow. accept(id, queue, row, is_parked) → whether it may start;
+-- read_on() → what comes next, or nil. All of this runs for each job of a claim: each call of a function costs as much as ten steps without.
+function Choose.loosely(jobtype, priority_min, priority_max, limit, passed, version, now_us)
+  local key, offset, groups, all_groups, begun, rows, filled = Queues.loose_key(jobtype), 0, {}, {}, 0, {}, 0
+  local loose = {at = 1, read = {}, ids = {}, queues = {}, parked = false, rows = rows, priorities = {}, groups = all_groups}
+  local count, find, sub = math.min(limit + passed, Choose.LOOSE), string.find, string.sub
+
+  -- A group is what was accepted of a queue: a list of ids, with room for one, for most have one.
+  local function begin(queue)
+    local bucket, shape = Limits.bucket_of(queue)
+    local items = shape or Limits.items(queue)
+    local allowed = Choose.NOWHERE  -- of one that was found by other matchers: its caller knows what limits it
+    if bucket and items.version == version then
+      allowed = {Limits.state(bucket, shape.name, shape.cost, now_us), shape.cost or false}
+    elseif items.version == version then
+      allowed = {}
+      for place, item in ipairs(items) do
+        allowed[2 * place - 1], allowed[2 * place] = Limits.state(item.bucket, item.name, item.cost, now_us), item.cost or false
+      end
+    end
+    local group = {false, queue = queue, allowed = allowed, count = 0}
+    groups[queue], begun = group, begun + 1
+    all_groups[begun] = group
+    return group
+  end
+
+  function loose.accept(id, queue, row, is_parked)
+    local group = groups[queue] or begin(queue)
+    if is_parked or not Limits.use(group.allowed) then
+      return false
+    end
+    local number = group.count + 1
+    filled = filled + 1
+    rows[filled], group.count, group[number] = row, number, id
+    return true
+  end
+
+  function loose.read_on()
+    while offset do
+      local read = Queues.read_between('loose', key, priority_min, priority_max, offset, count)
+      offset = #read == 2 * count and offset + count or nil
+      if #read > 0 then
+        local ids, queues = {}, {}
+        Limits.put_off()
+        for place = 1, #read / 2 do
+          local row = read[2 * place - 1]
+          local mark = find(row, ':', 1, true) or #row + 1
+          local queue = sub(row, mark + 1)
+          ids[place], queues[place] = sub(row, 1, mark - 1), queue
+          if not groups[queue] and place <= limit then
+            begin(queue)
+          end
         end
+        Limits.read_rates(now_us)
+        loose.at, loose.read, loose.ids, loose.queues = 1, read, ids, queues
+        loose.parked = redis.call('EXISTS', K.parked) == 1 and redis.call('HMGET', K.parked, unpack(queues))
+        return read
       end
     end
-    if chosen.stale > Choose.STALE + wish.limit then
-      chosen.is_short = true
-      return
-    elseif not waits then
-      return
-    end
+    return nil
   end
+
+  return loose
 end
 
-local function open(level, priority, queue, turn, wish)
-  local name = level .. ':' .. queue
-  return {
-    level = level, priority = priority, queue = queue, turn = turn, key = K.line .. name, allowed = allowed_of(queue, wish), ids = {}, given = 0, taken = {},
-    read = 0, has_more = true, ends = call.has_stale and Lines.is_marked(priority, queue) and {},  -- hints read up to each that was taken
-  }
+-- A job that is loose and may not start goes to its queue, when all were chosen.
+function Choose.leave(one, id, priority, row)
+  one.left = one.left == Choose.NOWHERE and {} or one.left
+  one.left[#one.left + 1] = {id = id, priority = priority, row = row}
 end
 
--- Some lines of one level: their share of each first, then what is left of those that have more.
-local function look_at_lines(chosen, level, priority, rows, limit, wish)
-  local first, begun = #chosen.lines + 1, #chosen.ids
-  Limits.put_off()
-  for at = 1, #rows, 2 do
-    chosen.lines[#chosen.lines + 1] = open(level, priority, rows[at], rows[at + 1], wish)
-  end
-  Limits.read_rates(wish.now_us)
-  for at = first, #chosen.lines do
-    local line, left = chosen.lines[at], limit - (#chosen.ids - begun)
-    if left < 1 or chosen.visits >= Choose.VISITS or chosen.stale > Choose.STALE + wish.limit then
-      for place = #chosen.lines, at, -1 do
-        chosen.lines[place] = nil
-      end
-      break
-    end
-    local before = #chosen.ids
-    read(chosen, line, math.ceil(left / (#chosen.lines - at + 1)), wish)
-    if #chosen.ids == before then
-      chosen.visits = chosen.visits + 1
-    end
-  end
-  for at = first, #chosen.lines do
-    local left = limit - (#chosen.ids - begun)
-    if left < 1 then
-      break
-    elseif chosen.lines[at].has_more and #chosen.lines[at].ids > 0 then
-      read(chosen, chosen.lines[at], left, wish)
-    end
-  end
-end
-
-local function look_at_level(chosen, level, priority, limit, wish)
-  local key, offset = Lines.turns_key(level, wish.jobtype), 0
-  expect_kind(key, 'turns')
-  while offset and #chosen.ids < limit and chosen.visits < Choose.VISITS and not chosen.is_short do
-    local count = math.min(Choose.LINES, limit - #chosen.ids)
-    local rows = redis.call('ZRANGE', key, offset, offset + count, 'WITHSCORES')  -- one more: then there are others
-    chosen.has_others = chosen.has_others or #rows > 2 or offset > 0
-    if #rows == 0 and offset == 0 then
-      chosen.gone_levels[#chosen.gone_levels + 1] = level
-    end
-    offset = #rows > 2 * count and offset + count or nil
-    rows[2 * count + 1], rows[2 * count + 2] = nil, nil
-    look_at_lines(chosen, level, priority, rows, limit - #chosen.ids, wish)
-  end
-end
-
-function Choose.choose(wish)
-  local chosen = {ids = {}, of = {}, lines = {}, gone_levels = {}, alone = false, is_short = false, visits = 0, stale = 0, has_others = false}
-  Limits.read_rules()
-  local following = Ages.walk(K.levels .. wish.jobtype, wish.least, wish.most, wish.period_ms, wish.wanted)
-  for _ = 1, Choose.LEVELS do
-    local level, priority, rank = following()
-    if not level or rank > wish.bound then
-      return chosen
-    end
-    local _, mark = Lines.split(level)
-    if mark == ':' then
-      look_at_level(chosen, level, priority, wish.limit, wish)
-    elseif wish.may and #chosen.ids == 0 then
-      look_at_level(chosen, level, priority, 1, wish)
-      chosen.alone = #chosen.ids > 0
-    end
-    if chosen.alone or #chosen.ids >= wish.limit then
-      return chosen
-    elseif chosen.visits >= Choose.VISITS or chosen.is_short then
-      break
-    end
-  end
-  chosen.is_short = true
-  return chosen
-end
-
--- ------------------------------------------------------------ when some of them were given
-
--- Takes out of its line what was given. Whether nothing is left of it: then its caller does.
-local function trim(line, given, is_whole)
-  local number = is_whole and line.read or line.ends and line.ends[given] or not line.ends and given or 0
-  local is_gone = is_whole and not line.has_more
-  if not is_gone and number > 0 then
-    redis.call('LTRIM', line.key, number, -1)
-  end
-  if number > #line.taken then
-    Hints.met(line.priority, line.queue, number - #line.taken)
-  end
-  return is_gone
-end
-
-local function is_used_up(line)
-  for place = 1, #line.allowed, 2 do
-    if not Limits.has(line.allowed[place], line.allowed[place + 1]) then
+-- Notes a row of a queue that is about to be parked: it goes with that queue. Whether it is one.
+function Choose.pass_over(one, priority, id)
+  for place = 1, #one.allowed, 2 do
+    local state, cost = one.allowed[place], one.allowed[place + 1]
+    if not Limits.has(state, cost) then
+      one.met = one.met == Choose.NOWHERE and {} or one.met
+      one.met[#one.met + 1], one.met[#one.met + 2] = priority, id
       return true
     end
   end
   return false
 end
 
--- Parks those of the lines that nothing more may start of. Buckets are asked anew, for they have spent since.
-local function park(lines, now_us)
-  local fresh, its = {}, {}
-  for _, line in ipairs(lines) do
-    for _, item in ipairs(Limits.items(line.queue)) do
-      if not fresh[item.bucket] then
-        call.bucket_states[item.bucket], fresh[item.bucket] = nil, true
+function Choose.choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us)
+  local index, rows, at, offset, pool = K.queues .. jobtype, {}, 1, 0, {first = 1, last = 0}
+  local ids, order, opened, empty, met = {}, {}, {}, 0, 0
+  Limits.read_rules()
+  local loose = Choose.loosely(jobtype, priority_min, priority_max, limit, passed, version, now_us)
+  order.loose = loose
+  local plain_id, plain_priority = Queues.first_between(jobtype, priority_min, priority_max)
+  plain_priority = tonumber(plain_priority)
+  local function next_row()
+    if at > #rows and offset >= 0 then
+      rows = Queues.read_between('queues', index, priority_min, priority_max, offset, Choose.ROWS)
+      at, offset = 1, #rows == 2 * Choose.ROWS and offset + Choose.ROWS or -1
+      if call.has_pages then
+        local queues = {}
+        for place = 1, #rows, 2 do
+          queues[#queues + 1] = rows[place]:match(':(.*)$')
+        end
+        Queues.learn_paged(queues)
       end
     end
-    local most, bucket = Limits.allows(line.queue, now_us)
-    if most < 1 then
-      its[bucket] = its[bucket] or {}
-      table.insert(its[bucket], line)
+    local row, priority = rows[at], tonumber(rows[at + 1])
+    local mark = row and row:find(':', 1, true)
+    local id = mark and row:sub(1, mark - 1)
+    if plain_id and not (id and Order.precedes(priority, id, plain_priority, plain_id)) then
+      return plain_priority, plain_id, jobtype
+    elseif id then
+      return priority, id, row:sub(mark + 1)
+    end
+    return nil
+  end
+  -- Whether its queue may have more.
+  local function accept(one)
+    local id = one.next_id
+    if call.has_deaths and refuse(id) then
+      return true
+    end
+    if not Limits.use(one.allowed) then
+      return false
+    end
+    local taken = one.taken
+    ids[#ids + 1], taken[#taken + 1] = id, id
+    return true
+  end
+  local function open(queue)
+    local items, most, allowed = Limits.items(queue), limit - #ids, {}
+    local is_old = items.version ~= version
+    for place, item in ipairs(is_old and {} or items) do
+      local state = Limits.state(item.bucket, item.name, item.cost, now_us)
+      allowed[2 * place - 1], allowed[2 * place] = state, item.cost or false
+      most = math.min(most, Limits.may(state, item.cost))
+    end
+    opened[queue] = {
+      queue = queue, priority = false, id = false, priority_min = priority_min, priority_max = priority_max, is_old = is_old, allowed = allowed,
+      most = most >= 1 and most + passed or 0, share = math.max(Choose.FIRST, math.ceil(2 * limit / math.max(1, #rows))), asked = 0, at = -1,
+      taken = {}, left = Choose.NOWHERE, rows = Choose.NOWHERE, where = Choose.NOWHERE, next_id = false, next_priority = false, spelled = false, met = Choose.NOWHERE,
+    }
+    order[#order + 1] = queue
+    return opened[queue]
+  end
+  -- Those that are loose and before some other job, or all.
+  local function accept_loose(priority, id)
+    local filled, read, at, parked, accept, spelled, its_priority = #ids, loose.read, loose.at, loose.parked, loose.accept, nil, nil
+    local its_ids, queues = loose.ids, loose.queues
+    local met_most, visits, marked = Choose.PASSED, Choose.VISITS, nil
+    while filled < limit and met < met_most and empty < visits do
+      local its = its_ids[at]
+      if not its then
+        read = loose.read_on()
+        if not read then
+          break
+        end
+        its_ids, queues, at, parked = loose.ids, loose.queues, 1, loose.parked
+        its = its_ids[1]
+      end
+      local queue, row, its_spelled = queues[at], read[2 * at - 1], read[2 * at]
+      if its_spelled ~= spelled then
+        spelled, its_priority = its_spelled, tonumber(its_spelled)
+      end
+      if id and Order.precedes(priority, id, its_priority, its) then
+        break
+      end
+      at = at + 1
+      if not call.has_deaths or not refuse(its) then
+        if accept(its, queue, row, parked and parked[at - 1]) then
+          filled = filled + 1
+          ids[filled] = its
+          if its_priority ~= marked then
+            marked = its_priority
+            loose.priorities[marked] = true
+          end
+        else
+          met, empty = met + 1, empty + (opened[queue] and 0 or 1)
+          Choose.leave(opened[queue] or open(queue), its, its_priority, row)
+        end
+      end
+    end
+    loose.at = at
+  end
+  while #ids < limit and empty < Choose.VISITS and met < Choose.PASSED do
+    local priority, id, queue = next_row()
+    local one = pool[pool.first]
+    while one and #ids < limit and not (priority and Order.precedes(priority, id, one.next_priority, one.next_id)) do
+      accept_loose(one.next_priority, one.next_id)
+      if #ids == limit or met >= Choose.PASSED or empty >= Choose.VISITS then
+        break
+      end
+      pool.first = pool.first + 1
+      if accept(one) and go_on(one) then
+        put(pool, one)
+      end
+      one = pool[pool.first]
+    end
+    accept_loose(priority, id)
+    if #ids == limit or met >= Choose.PASSED or empty >= Choose.VISITS then
+      break
+    elseif not priority then
+      return ids, order, opened, false
+    elseif queue == jobtype and id == plain_id then
+      plain_id = nil
+    else
+      at = at + 2
+    end
+    one = opened[queue]
+    if one and one.id then
+      met = met + (Choose.pass_over(one, priority, id) and 1 or 0)
+    else  -- some of its jobs may have been loose
+      one = one or open(queue)
+      one.priority, one.id = priority, id
+      local has_next = go_on(one)
+      empty = empty + (has_next and 0 or 1)
+      if has_next and one.next_id == id and one.next_priority == priority then  -- it is the first of all
+        has_next = accept(one) and go_on(one)
+      end
+      if has_next then
+        put(pool, one)
+      end
     end
   end
-  for bucket, parked in pairs(its) do
-    Parked.park(bucket, parked, now_us)
-  end
-end
-
--- Which of those whose rows were read wait where their hints say: by place. What is not one of them had a hint that was stale, or a second one, or no row.
--- `changed`: of each its row of `generation`, or false: without one it waits in one line as long as it waits.
-function Choose.verify(chosen, rows, changed)
-  local ids, waits, seen = {unpack(chosen.ids, 1, #rows)}, {}, {}
-  local elsewhere = Hints.elsewhere(ids)
-  local function is_its(line, row)
-    local queue, priority = Move.header(row)
-    return not queue or queue == line.queue and priority == tonumber(line.priority)  -- whose row cannot be read is given, and so found
-  end
-  for at = 1, #rows do
-    local id, row = ids[at], rows[at]
-    waits[at] = row and not elsewhere[id] and not seen[id] and (not changed[at] or is_its(chosen.of[at], row)) or false
-    seen[id] = seen[id] or waits[at]
-  end
-  return waits
-end
-
-function Choose.settle(chosen, number, waits, fence, wish)
-  local are_all, gone, stopped, noted = number == #chosen.ids, {}, {}, nil
-  for at = 1, number do
-    local line = chosen.of[at]
-    line.given = line.given + 1
-    line.taken[#line.taken + 1] = waits[at] and chosen.ids[at] or nil
-  end
-  for _, line in ipairs(chosen.lines) do
-    local given, is_served = line.given, #line.taken > 0
-    if line.priority ~= noted and (line.read > 0 or not line.has_more) then
-      noted = line.priority
-      Lines.note_head(wish.jobtype, noted)
-    end
-    if trim(line, given, are_all or given > 0 and given == #line.ids) then
-      gone[#gone + 1] = line.key
-      Lines.hide(line.level, line.queue, wish.jobtype)
-    elseif are_all and is_used_up(line) then
-      stopped[#stopped + 1] = line
-      line.turn = is_served and Lines.next_turn() or line.turn
-    elseif is_served and chosen.has_others then
-      Lines.show(line.level, line.queue, true, wish.jobtype)
-    end
-    if is_served and line.allowed ~= UNLIMITED then
-      Spend.spend(line.queue, line.allowed, line.taken)
-    end
-  end
-  for _, level in ipairs(chosen.gone_levels) do  -- somebody deleted its turns
-    redis.call('ZREM', K.levels .. wish.jobtype, level)
-  end
-  for at = 1, #gone, 1000 do
-    redis.call('UNLINK', unpack(gone, at, math.min(at + 999, #gone)))
-  end
-  Spend.write_spent(fence, wish.now_us)
-  park(stopped, wish.now_us)
+  return ids, order, opened, #ids < limit
 end

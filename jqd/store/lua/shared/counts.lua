@@ -8,7 +8,7 @@
 -- Gives moved(jobtype, from, to, ids, jobtype_before): jobs that stood so stand so now; nil: they were not here, or are deleted;
 -- `ids`: a list, or one; jobtype_before: of their rows, if that was another. have_failed(row of `tries`): whether that job did;
 -- waits(id, otherwise): how a job stands that waits. write_counts(now_ms): all of it, once, at the end of the function; what ended expires no more.
--- may_wait(jobtypes) → how many of each may be ready; waiting_types() → those that have some. read(jobtype): its numbers, or those of all; of STATES, then TOTALS; false for 0.
+-- read(jobtype): its numbers, or those of all; of STATES, then TOTALS; false for 0.
 -- Cost: nothing while nothing moves; a call for each number that changes. Who wrote something else under the key stops no job: looks tell it.
 Counts.STATES = {'waiting', 'scheduled', 'running', 'retrying', 'succeeded', 'failed', 'cancelled', 'blocked'}
 Counts.TOTALS = {'pushed', 'started', 'ended', 'failures'}
@@ -153,29 +153,4 @@ function Counts.write_counts(now_ms)
   if #call.moves > 0 then
     write_sums()
   end
-end
-
--- How many jobs of each jobtype may be ready: of those that were tried some have a date yet.
-function Counts.may_wait(jobtypes)
-  local fields, found = {}, {}
-  for at, jobtype in ipairs(jobtypes) do
-    fields[2 * at - 1], fields[2 * at] = 'waiting:' .. jobtype, 'retrying:' .. jobtype
-  end
-  local numbers = #fields > 0 and redis.call('HMGET', K.counts, unpack(fields)) or {}
-  for at = 1, #jobtypes do
-    found[at] = math.max(1, (tonumber(numbers[2 * at - 1] or nil) or 0) + (tonumber(numbers[2 * at] or nil) or 0))
-  end
-  return found
-end
-
--- Jobtypes of which some jobs may be ready, in no order.
-function Counts.waiting_types()
-  local found, seen = {}, {}
-  for _, field in ipairs(redis.call('HKEYS', K.counts)) do
-    local jobtype = field:match('^waiting:(.*)$') or field:match('^retrying:(.*)$')
-    if jobtype and not seen[jobtype] then
-      seen[jobtype], found[#found + 1] = true, jobtype
-    end
-  end
-  return found
 end

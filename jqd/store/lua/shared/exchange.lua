@@ -1,8 +1,7 @@
 -- Bringing another content of a job: a push under its pusher's id, an edit, a retry.
 -- Gives apply_change(one, now_ms, history_max) → 1 when the job was not here before. It counts what it moves.
 -- Where the job lies now; the caller empties the place that it left. `retry_ms`: until when its last attempt has it wait, if it was told of before.
--- `is_there`: it waits already where it is to wait, and stays, unless it begins anew.
-local function place_change(one, now_ms, retry_ms, is_there)
+local function place_change(one, now_ms, retry_ms)
   local cancelled = Change.cancelled_to(one.id)
   if cancelled > 0 and cancelled >= one.generation then
     Move.end_cancelled(one.id, now_ms)
@@ -13,9 +12,6 @@ local function place_change(one, now_ms, retry_ms, is_there)
     redis.call('ZADD', K.later, due_ms, one.id)
     Counts.note_blocked(one.id, due_ms, now_ms)
     return 'later'
-  end
-  if is_there then
-    return 'as it was'
   end
   Move.add_ready(one.jobtype, one.priority, one.id, one.eligible_at_ms, one.generation)
   return 'ready'
@@ -149,13 +145,19 @@ local function place_again(one, row, now_ms, history_max)
     end
   elseif not About.hold(id) then
     local jobtype, priority = Move.header(row)
-    local was_later = redis.call('ZSCORE', K.later, id)
-    local place = place_change(one, now_ms, nil, not was_later and jobtype == one.jobtype and priority == tonumber(one.priority))
+    local known = jobtype and Queues.head_of(jobtype, priority)
+    local place = place_change(one, now_ms)
     if place ~= 'later' then
       redis.call('ZREM', K.later, id)
     end
-    if not was_later and jobtype and place ~= 'as it was' then
-      Lines.drop(jobtype, priority, id)
+    if jobtype and (place ~= 'ready' or jobtype ~= one.jobtype) then
+      Pages.drop_waiting(jobtype, priority, id)
+    else
+      Pages.drop_paged(jobtype or one.jobtype, priority or tonumber(one.priority), id)
+      if known == id then
+        Heads.mend_head(jobtype, priority, known)
+      end
+      Pages.mend_type(one.jobtype)
     end
     return place ~= 'ended'
   end
@@ -168,8 +170,9 @@ local function supersede(id, now_ms)
   if redis.call('HEXISTS', K.jobs, id) == 1 and not Move.has_ended(id) and not About.hold(id) then
     local jobtype, priority = Move.header(redis.call('HGET', K.jobs, id))
     Move.end_cancelled(id, now_ms)
-    if redis.call('ZREM', K.later, id) == 0 and jobtype then
-      Lines.drop(jobtype, priority, id)
+    redis.call('ZREM', K.later, id)
+    if jobtype then
+      Pages.drop_waiting(jobtype, priority, id)
     end
   end
 end

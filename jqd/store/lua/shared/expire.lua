@@ -4,7 +4,7 @@
 --
 -- Gives note_expiry(ids, at_ms): of jobs that came, 0 for none; forget_expiry(id); expire_due(now_ms, limit) → how many instants have come that were
 -- looked at: who waits and never failed is dead. Whoever is in a hand, or was tried, began in time. expire_of(ids, now_ms) → how many of these are dead now.
-function starts.has_expiring() return expect_rare('expiring', 'about', 'later', 'ended', 'dead', 'outcome', 'tries') end
+function starts.has_expiring() return expect_rare('expiring', 'later', 'ended', 'dead', 'outcome', 'tries') end
 
 function Expire.note_expiry(ids, at_ms)
   local rows = {}
@@ -31,15 +31,18 @@ local function expire(id, at_ms, now_ms)
     return false
   end
   local is_later = redis.call('ZSCORE', K.later, id)
-  if not is_later and About.hold(id) then
-    return false
+  if not is_later then
+    Pages.expect_ready(queue)
+    if not Pages.place_of(queue, priority, id) then
+      return false
+    end
   end
   redis.call('ZADD', K.dead, now_ms, id)
   redis.call('HSET', K.outcome, id, Move.EXPIRED .. at_ms)
   if is_later then
     redis.call('ZREM', K.later, id)
   else
-    Lines.drop(queue, priority, id)
+    Pages.drop_waiting(queue, priority, id)
   end
   Counts.moved(queue, is_later and Counts.date_stands(is_later) or 'waiting', 'failed', id)
   return true

@@ -36,18 +36,23 @@ end
 local function place_all(fresh, now_ms)
   local groups, order = {}, {}
   for _, one in ipairs(fresh) do
-    local since = Ages.since(one.id, one.eligible_at_ms, one.generation)
-    local key = since .. ' ' .. one.priority .. ' ' .. one.jobtype
+    local key = one.priority .. ' ' .. one.jobtype
     if not groups[key] then
-      groups[key] = {jobtype = one.jobtype, priority = one.priority, since = since}
+      groups[key] = {jobtype = one.jobtype, priority = one.priority}
       order[#order + 1] = groups[key]
     end
     table.insert(groups[key], one.id)
   end
+  Heads.gather()
   for _, group in ipairs(order) do
-    Lines.push(group.jobtype, group.priority, group, group.since)
+    Pages.add_waiting(group.jobtype, group.priority, group)
   end
+  Heads.write()
   for _, one in ipairs(fresh) do
+    local since_ms = Move.since_of(one.id, one.eligible_at_ms, one.generation)
+    if since_ms > 0 then
+      Move.note_since({one.id}, since_ms)
+    end
     Expire.forget_expiry(one.id)
     Expire.note_expiry({one.id}, one.expires_at_ms)
   end

@@ -5,7 +5,7 @@
 -- each job, and a job that was alone in hand at so many goes to the dead set. A hand counts as large as it was when its
 -- emptying began: the last job of many, left to a step of its own, was not alone.
 function Giveback.expect_hand(sysid)
-  expect('jobs', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'members', 'about', 'deaths', 'leases', 'generation')
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'members', 'about', 'deaths', 'leases', 'generation')
   expect_kind(held_key(sysid), 'held')
   expect_kind(K.asked .. sysid, 'asked')
 end
@@ -20,17 +20,14 @@ function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   local held = held_key(sysid)
   local size = redis.call('ZCARD', held)
   local alone = math.max(size, Deaths.hand_noted(sysid)) == 1
-  local ids = redis.call('ZRANGE', held, '(' .. below, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, limit)  -- each goes before those that were claimed after it
+  local ids = redis.call('ZRANGE', held, '-inf', '(' .. below, 'BYSCORE', 'LIMIT', 0, limit)
   local rows, holds = Move.rows_within(ids, bytes_max), About.holds(ids)
-  for _, row in ipairs(rows) do
-    local queue = row and Move.header(row)
-    if queue then
-      Lines.expect_turns(queue)
-    end
-  end
   for position, row in ipairs(rows) do
     local id, jobtype = ids[position], row and Move.header(row)
     local hold = holds[id] or About.of(0, sysid)  -- somebody deleted its record
+    if jobtype then
+      expect_kind(ready_key(jobtype), 'ready')
+    end
     local crashes = crash_limit > 0 and row and not Move.has_ended(id) and Deaths.count_death(id, alone and Deaths.is_laid_to(sysid, id)) or 0
     if crashes > 0 and crashes >= crash_limit and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
       redis.call('ZADD', K.dead, now_ms, id)

@@ -4,7 +4,7 @@
 function Hands.stop_waiting(id)
   local jobtype, priority = Move.header(redis.call('HGET', K.jobs, id) or '')
   if redis.call('ZREM', K.later, id) == 0 and jobtype then
-    Lines.drop(jobtype, priority, id)
+    Pages.drop_waiting(jobtype, priority, id)
   end
 end
 

@@ -186,7 +186,7 @@ function Limits.sweep(now_us)
     end
   end
   redis.call('HSET', K.life, 'swept', place)
-  Lines.chunked(gone, 'HDEL', K.spent)
+  Heads.call_with(gone, 'HDEL', K.spent)
   return 4 * #gone >= #rows and #gone or 0
 end
 

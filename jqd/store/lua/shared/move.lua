@@ -73,14 +73,57 @@ function Move.has_ended(id)
   return redis.call('ZSCORE', K.ended, id) or redis.call('ZSCORE', K.dead, id)
 end
 
--- `date_ms`: 0 for a job that has none. `generation`: of a content that is about to come. To the front goes what was given back.
-function Move.add_ready(queue, priority, id, date_ms, generation, to_front)
-  Lines.expect_turns(queue)
-  local since = Ages.since(id, date_ms, generation)
-  if to_front then
-    Lines.give_back(queue, priority, id, since)
-  else
-    Lines.push(queue, priority, {id}, since)
+-- Where jobs age: these are ready since that date, and not since their push (ageing.lua). Who claims them drops the note; of those that went otherwise
+-- some are met here, so that no more than half of all notes are of jobs that are gone, and by looks.
+-- since_of(id, date_ms, generation or nil: as it is here): since when a job is that becomes ready now, 0 for since its push. One that began anew (it had ended, or
+-- was replaced) ages from then on, also after an attempt that failed: else a month of dead jobs, tried again, went before all that is fresh.
+do
+  local MICROS, SOON_MS = 1000, 1000  -- the first content under a pusher's id has a generation, too: of when it was pushed
+  local function do_age()
+    if call.ages == nil then
+      call.ages = redis.call('TYPE', K.aged)['ok'] == 'zset'
+      call.has_generations = call.ages and redis.call('TYPE', K.generation)['ok'] == 'hash'
+    end
+    return call.ages
+  end
+
+  function Move.since_of(id, date_ms, generation)
+    if not do_age() then
+      return 0
+    end
+    local row = not generation and call.has_generations and redis.call('HGET', K.generation, id) or ''
+    local anew_ms = math.floor((generation or tonumber(row:match(':(%d+)') or nil) or 0) / MICROS)
+    return anew_ms - Order.pushed_ms(id) > SOON_MS and math.max(anew_ms, date_ms) or date_ms
+  end
+
+  function Move.note_since(ids, since_ms)
+    local MET, rows = 2, {}  -- of older notes, for each new one
+    if #ids == 0 or not do_age() then
+      return
+    end
+    for _, id in ipairs(redis.call('ZRANDMEMBER', K.aged, MET * #ids)) do
+      if id:sub(1, 1) ~= '@' and (redis.call('HEXISTS', K.jobs, id) == 0 or Move.has_ended(id)) then
+        redis.call('ZREM', K.aged, id)
+      end
+    end
+    for at, id in ipairs(ids) do
+      rows[2 * at - 1], rows[2 * at] = string.format('%.0f', since_ms), id
+    end
+    redis.call('ZADD', K.aged, unpack(rows))
+  end
+end
+
+-- `date_ms`: 0 for a job that has none. `generation`: of a content that is about to come.
+function Move.add_ready(jobtype, priority, id, date_ms, generation)
+  local leads, known = Queues.may_lead(jobtype, priority, id)
+  Heads.count_keyed(jobtype, redis.call('ZADD', ready_key(jobtype), priority, id))
+  if leads then
+    Heads.add_head(jobtype, priority, known, id)
+  end
+  Heads.offer(jobtype, priority)
+  local since_ms = Move.since_of(id, date_ms, generation)
+  if since_ms > 0 then
+    Move.note_since({id}, since_ms)
   end
 end
 

@@ -1,4 +1,4 @@
--- In which order ids stand: by a score, then by id.
+-- In which order jobs wait: by priority, then by id.
 -- Gives precedes(priority, id, other priority, other id); before(id, other id); rank_of(key, score, id, too) → how many
 -- members of a set come before that one, itself counted or not. Cost of the latter: O((log members)²); pushed_ms(id): when an id was given.
 -- As the server sorts: by bytes. `<` follows the locale of the server instead.

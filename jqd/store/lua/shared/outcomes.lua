@@ -24,7 +24,7 @@ local function read_group(at)
     if not attempt then
       fail('JQD_ARGUMENT', 'retry')
     end
-    Lines.expect_turns(group.jobtype)
+    expect_kind(ready_key(group.jobtype), 'ready')
     group.attempt, group.priority, group.delay_ms = tonumber(attempt), priority, tonumber(delay_ms)
     read_log(group, group.result:match('\n(.*)$'))
   elseif group.fate == Outcomes.ENTRUSTED then

@@ -1,29 +1,18 @@
--- Lines whose jobs may not start: where they wait, and when they are looked at again.
---
---     parked           hash  line → "<turn> <bucket>": what it waits for. It has no turn meanwhile
---     aside:<bucket>   zset  "<turn> <line>" → priority: those that wait for it, which go on in turn
---
--- Gives park(bucket, lines, now_us): {level, queue, priority, turn} of each; has(line); line_of(row of `aside`); forget(line) → whether it was parked; let_go(line); look_at(bucket, version, now_us, recount) → number of lines that
--- may run again; look_later(bucket, now_us, ...); take_hold(queue, id, fence) → that queue where a limit counts it, or nil: of a job that is in a hand
--- without a claim here; take_out(id): what an earlier hand counted of a job that comes into another now; left(now_us, goes_on): whoever is out of all hands (about.lua: freed) counts no more, but for the ids in goes_on, if given.
-function starts.has_limits()
-  local is_here = call.has_rare and redis.call('EXISTS', K.parked, K.limits, K.due, K.again) > 0
-  if is_here then
-    expect('parked', 'limits', 'due', 'again', 'spent', 'life', 'about')
-  end
-  return is_here
-end
-
+-- Queues whose jobs may not start: where they wait, and when they are looked at again.
+-- Gives park(queue, bucket, heads, now_us): `heads` it has left, and between Heads.gather and Heads.write; look_at(bucket, version, now_us, recount) → number of queues that may run again;
+-- look_later(bucket, now_us, ...); let_go(queue); take_hold(queue, id, fence) → that queue where a limit counts it, or nil: of a job that is in a hand
+-- without a claim here; take_out(id): what an earlier hand counted of a job that comes into another now; left(now_us, goes_on): whoever is out of all hands (about.lua: freed) counts no more, but for the ids
+-- in goes_on, if given.
 function Parked.take_hold(queue, id, fence)
   Parked.take_out(id)
-  if not Lines.is_keyed(queue) then
+  if not Queues.is_keyed(queue) then
     return nil
   end
   local counts
   for _, item in ipairs(Limits.items(queue)) do
     local rule = Limits.rule(item.name)
     if not rule or rule.concurrency > 0 then  -- an emptied store may be told of the job before its rule
-      call.has_limits = true
+      Queues.begin_keyed()  -- else nobody would say when it leaves that hand
       redis.call('ZADD', K.busy .. item.bucket, digits(fence), id)
       counts = queue
     end
@@ -48,32 +37,16 @@ function Parked.take_out(id)
   end
 end
 
--- `lines`: that wait for it, with turns; they go back under these.
-function Parked.park(bucket, lines, now_us)
-  local rows, aside = {}, {}
-  for at, line in ipairs(lines) do
-    local name = line.level .. ':' .. line.queue
-    Lines.hide(line.level, line.queue)
-    rows[2 * at - 1], rows[2 * at] = name, line.turn .. ' ' .. bucket
-    aside[2 * at - 1], aside[2 * at] = line.priority, line.turn .. ' ' .. name
+-- `heads`: flat, the first ones it has left; their rows go, and what it had before its caller has dropped.
+function Parked.park(queue, bucket, heads, now_us)
+  for at = 1, #heads, 2 do
+    Heads.note_gone(heads[at], heads[at + 1], queue)
   end
-  Lines.chunked(rows, 'HSET', K.parked)
-  Lines.chunked(aside, 'ZADD', K.aside .. bucket)
-  call.has_limits = true
-  Parked.look_later(bucket, now_us, 'LT')
-end
-
-function Parked.has(line) return call.has_limits and redis.call('HEXISTS', K.parked, line) == 1 end
-function Parked.line_of(row) return row:match('^%S+ (.*)$') end
-
--- Of a line that has no job any more. Whether it was parked.
-function Parked.forget(line)
-  local turn, bucket = (call.has_limits and redis.call('HGET', K.parked, line) or ''):match('^(%S+) (.*)$')
-  if bucket then
-    redis.call('HDEL', K.parked, line)
-    redis.call('ZREM', K.aside .. bucket, turn .. ' ' .. line)
+  if #heads > 0 then
+    redis.call('HSET', K.parked, queue, heads[2] .. ' ' .. bucket)
+    redis.call('ZADD', K.aside .. bucket, heads[1], Queues.head_row(heads[2], queue))
+    Parked.look_later(bucket, now_us, 'LT')
   end
-  return bucket ~= nil
 end
 
 -- When that bucket is to be looked at again.
@@ -90,13 +63,24 @@ function Parked.look_later(bucket, now_us, ...)
   redis.call('ZADD', K.due, unpack(words))
 end
 
-function Parked.let_go(line)
-  local turn = (redis.call('HGET', K.parked, line) or ''):match('^%S+')
-  if turn then
+function Parked.let_go(queue)
+  local known, bucket = (redis.call('HGET', K.parked, queue) or ''):match('^(%S+) (.*)$')
+  if not known then
+    return
+  end
+  redis.call('HDEL', K.parked, queue)
+  redis.call('ZREM', K.aside .. bucket, Queues.head_row(known, queue))
+  local from = '-inf'
+  for _ = 1, Limits.PRIORITIES do
     call.let_go_left = call.let_go_left - 1
-    Parked.forget(line)
-    local level, queue = Lines.split_line(line)
-    Lines.show(level, queue, turn)
+    local id, priority = Queues.first_between(queue, from, '+inf')
+    if not id then
+      break
+    elseif from == '-inf' then
+      Heads.offer(queue, priority)
+    end
+    Heads.add_row(priority, id, queue)
+    from = '(' .. priority
   end
 end
 
@@ -114,9 +98,9 @@ function Parked.look_at(bucket, version, now_us, recount)
     if call.let_go_left < 1 then
       break
     end
-    local _, queue = Lines.split_line(Parked.line_of(row))
+    local queue = row:match('^[^:]*:(.*)$')
     if free >= 1 and at <= math.max(Limits.FEW, free) or Limits.version_of(queue) ~= version then
-      Parked.let_go(Parked.line_of(row))
+      Parked.let_go(queue)
       gone = gone + 1
     end
   end

@@ -1,9 +1,18 @@
 -- What claims spend of limits, and how it is written.
--- Gives spend(queue, allowed, ids), then write_spent(fence, now_us).
-starts.spending, starts.spent_slots, starts.spent_ids = empty, empty, empty
+-- Gives spend(queue, allowed, ids), but for those in call.gone: their rows were lost, and they come into no hand; then write_spent(fence, now_us).
+starts.spending, starts.spent_slots, starts.spent_ids, starts.gone = empty, empty, empty, empty
+
+local function claimed(ids)
+  local found = {}
+  for _, id in ipairs(ids) do
+    found[#found + 1] = not call.gone[id] and id or nil
+  end
+  return found
+end
 
 -- What several queues spend of one bucket is one entry.
 function Spend.spend(queue, allowed, ids)
+  ids = call.has_gone and claimed(ids) or ids
   local is_busy, count = false, #ids
   if count == 0 then
     return
@@ -56,7 +65,7 @@ local function write_rates(now_us)
     end
     rows[2 * at - 1], rows[2 * at] = state.bucket, row
   end
-  Lines.chunked(rows, 'HSET', K.spent)
+  Heads.call_with(rows, 'HSET', K.spent)
 end
 
 function Spend.write_spent(fence, now_us)
@@ -69,11 +78,11 @@ function Spend.write_spent(fence, now_us)
         rows[filled + 1], rows[filled + 2], filled = score, ids[place], filled + 2
       end
     end
-    Lines.chunked(rows, 'ZADD', K.busy .. bucket)
+    Heads.call_with(rows, 'ZADD', K.busy .. bucket)
   end
   for place = 2, #call.spent_ids, 2 do
     call.spent_ids[place] = About.counts(call.spent_ids[place])
   end
-  Lines.chunked(call.spent_ids, 'HSET', K.about)
+  Heads.call_with(call.spent_ids, 'HSET', K.about)
   call.spending, call.spent_slots, call.spent_ids = {}, {}, {}
 end

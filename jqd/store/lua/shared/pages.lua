@@ -1,0 +1,355 @@
+-- Where ready jobs wait. Few of one jobtype and priority lie in `ready:` and nowhere else. What is pushed behind many of
+-- them lies in pages of few ids each, which the server keeps packed: a third of the memory.
+--
+-- Of keyed queues some lie loose (heads.lua).
+--
+--     ready:<jobtype>       zset  id → priority: any of them, in any number
+--     backlog:<jobtype>     zset  first id of a page → priority of all that are in it. A page has nothing before that id,
+--                                 nor from the first id of the next page of its priority on
+--     page:<id>:<jobtype>   list  ids, ascending
+--     paged                 hash  jobtype → number of ids in its pages; no row when it has none
+--
+-- A job waits in `ready`, in one page or loose; its row says under which priority. `ready` is always right: a job that comes
+-- back, or finds no good page, goes there.
+-- Gives expect_ready(jobtype): by name, before the first write; add_waiting(jobtype, priority, ids): ascending and in no
+-- place yet; first_of(jobtype, limit, priority_min, priority_max) → ids, where they are, heads; remove(jobtype, ids, where): some of
+-- those; take(jobtype, ids, where, heads): and mends the rows of what is next; drop_waiting(jobtype, priority, id) and, if it is not in `ready`, or comes there now, drop_paged of the same: remove one;
+-- first_waiting(jobtype) → id, priority or nil: of those that are not loose; waiting_of(queue), all_waiting_of(jobtype) → number; place_of(jobtype, priority, id) → priority
+-- it waits under, or nil; tied(jobtype, priority, id): the same unless it is loose; mend_type(jobtype): after jobs left.
+-- `has_some`: it is known to have pages.
+local function add_paged(jobtype, number, has_some)
+  local sum = 0
+  if has_some or redis.call('EXISTS', Queues.backlog_key(jobtype)) == 1 then
+    sum = math.max(1, Queues.paged_of(jobtype) + number)
+    call.has_pages = true
+  end
+  if call.has_pages then
+    Heads.note_paged(jobtype, sum)
+  end
+  call.in_pages[jobtype] = sum
+  Heads.count_keyed(jobtype, number)
+end
+
+-- The page in which such a job belongs, and the next one of its priority: by their first ids, nil where there is none.
+local function find_page(jobtype, priority, id)
+  local backlog = Queues.backlog_key(jobtype)
+  local last = redis.call('ZRANGE', backlog, priority, priority, 'BYSCORE', 'REV', 'LIMIT', 0, 1)[1]
+  if not last or not Order.before(id, last) then
+    return last  -- nearly always: what is pushed is the newest
+  end
+  local rank = Order.rank_of(backlog, priority, id, true)
+  local rows = redis.call('ZRANGE', backlog, math.max(0, rank - 1), rank, 'WITHSCORES')
+  if rank == 0 or tonumber(rows[2]) ~= priority then
+    return nil, rank == 0 and rows[1] or rows[3]
+  end
+  return rows[1], rows[3]
+end
+
+starts.expected_types = empty  -- jobtype → whether its keyed queues were looked at, too
+function Pages.expect_ready(queue)
+  expect_kind(ready_key(queue), 'ready')
+  local jobtype, are_keyed = Queues.type_of(queue), call.has_keyed or Queues.is_keyed(queue)
+  local known = call.expected_types[jobtype]
+  if known == nil and Queues.all_of(jobtype) ~= K.heads then
+    expect_kind(Queues.all_of(jobtype), 'queues')
+  end
+  if not known and are_keyed then
+    expect('keyed', 'parked')
+    expect_kind(Queues.heads_key(jobtype), 'queues')
+    expect_kind(Queues.loose_key(jobtype), 'loose')
+  end
+  call.expected_types[jobtype] = known or are_keyed
+  if Queues.paged_of(queue) > 0 then
+    expect_kind(Queues.backlog_key(queue), 'backlog')
+    call.checked_queues[queue] = true
+    local first = redis.call('ZRANGE', Queues.backlog_key(queue), 0, 0)[1]
+    if first then
+      expect_kind(Queues.page_key(first, queue), 'page')
+    end
+  end
+end
+
+-- In a block of its own, for a function has 200 names at most.
+do
+  local READY_MAX = 100  -- ids of one priority in `ready` from which on pages are used: the server packs up to 128 itself
+  local LOOSE_MAX = 50  -- of one queue that come at once: more of them are packed, and cost a claim less each
+  local PAGE_MAX = 100  -- ids, less than 4 KiB: packed by all servers, and cheap to rewrite
+  local function add_here(jobtype, priority, ids, first, last)
+    local rows = {}
+    for at = first, last do
+      rows[#rows + 1], rows[#rows + 2] = priority, ids[at]
+    end
+    Heads.count_keyed(jobtype, redis.call('ZADD', ready_key(jobtype), unpack(rows)))
+  end
+
+  -- Whether a page may begin with that id: it begins another one when it waited under another priority once.
+  local function may_begin(jobtype, id)
+    return redis.call('EXISTS', Queues.page_key(id, jobtype)) == 0
+  end
+
+  local function begin_page(jobtype, priority, ids, first, last)
+    redis.call('ZADD', Queues.backlog_key(jobtype), priority, ids[first])
+    redis.call('RPUSH', Queues.page_key(ids[first], jobtype), unpack(ids, first, last))
+  end
+
+  -- Writes a page anew with ids[first .. last] among those it has; in two halves when that is too long. Returns how many came.
+  local function rewrite_page(jobtype, priority, page, ids, first, last)
+    local known, all, at = redis.call('LRANGE', page, 0, -1), {}, first
+    for _, id in ipairs(known) do
+      while at <= last and Order.before(ids[at], id) do
+        all[#all + 1], at = ids[at], at + 1
+      end
+      all[#all + 1] = id
+      at = ids[at] == id and at + 1 or at
+    end
+    for rest = at, last do
+      all[#all + 1] = ids[rest]
+    end
+    local middle = math.floor(#all / 2) + 1
+    local halves = #all > PAGE_MAX and may_begin(jobtype, all[middle])
+    redis.call('LTRIM', page, 1, 0)
+    redis.call('RPUSH', page, unpack(all, 1, halves and middle - 1 or #all))
+    if halves then
+      begin_page(jobtype, priority, all, middle, #all)
+    end
+    return #all - #known
+  end
+
+  -- Adds ids[at] and the ids behind it that belong to the same page. Returns the last of them, and how many more are in pages now.
+  local function add_some(jobtype, priority, ids, at)
+    local first, next_first = find_page(jobtype, priority, ids[at])
+    local last = math.min(#ids, at + PAGE_MAX - 1)
+    while next_first and last > at and not Order.before(ids[last], next_first) do
+      last = last - 1
+    end
+    if first then
+      local page = Queues.page_key(first, jobtype)
+      if not Queues.is_kind(page, 'list') then
+        add_here(jobtype, priority, ids, at, last)
+        return last, 0
+      elseif not Order.before(redis.call('LINDEX', page, -1), ids[at]) then
+        return last, rewrite_page(jobtype, priority, page, ids, at, last)
+      end
+      local room = PAGE_MAX - redis.call('LLEN', page)
+      if room > 0 then
+        last = math.min(last, at + room - 1)
+        redis.call('RPUSH', page, unpack(ids, at, last))
+        return last, last - at + 1
+      end
+    end
+    -- Jobs that come late do not get a page each.
+    if not may_begin(jobtype, ids[at]) or next_first and not first and last - at < PAGE_MAX / 4 then
+      add_here(jobtype, priority, ids, at, last)
+      return last, 0
+    end
+    begin_page(jobtype, priority, ids, at, last)
+    return last, last - at + 1
+  end
+
+  function Pages.add_waiting(jobtype, priority, ids)
+    if #ids <= LOOSE_MAX and Heads.may_loosen(jobtype) then
+      Heads.loosen(jobtype, priority, ids)
+      Heads.offer(jobtype, priority)
+      return
+    end
+    local number = tonumber(priority)
+    local leads, known, here = Queues.may_lead(jobtype, priority, ids[1])
+    local few = #ids <= READY_MAX and (not here or #ids + redis.call('ZCOUNT', ready_key(jobtype), priority, priority) <= READY_MAX)
+    if few and (not known or Queues.paged_of(jobtype) == 0 or redis.call('ZCOUNT', Queues.backlog_key(jobtype), priority, priority) == 0) then
+      add_here(jobtype, priority, ids, 1, #ids)
+    else
+      local at, paged = 1, 0
+      while at <= #ids do
+        local last, added = add_some(jobtype, number, ids, at)
+        at, paged = last + 1, paged + added
+      end
+      add_paged(jobtype, paged)
+    end
+    if leads then
+      Heads.add_head(jobtype, priority, known, ids[1])
+    end
+    Heads.offer(jobtype, priority)
+  end
+end
+
+-- The jobs in `ready` and those in pages, as one queue. `where` says for an id in which page it is, `where.all` of all that are
+-- not named; `heads` says, flat, for each priority that was met which job is its first.
+function Pages.first_of(jobtype, limit, priority_min, priority_max)
+  local here = Queues.read_between('ready', ready_key(jobtype), priority_min, priority_max, 0, limit)
+  local ids, filled, where, heads, at, offset, last = {}, 0, {}, {}, 1, 0, nil
+  -- Those in `ready` that come before a job, or all; nothing is called for each job of many.
+  local function put_here(priority, id)
+    local all = not id or #here > 0 and Order.precedes(tonumber(here[#here]), here[#here - 1], priority, id)
+    while filled < limit and here[at] and (all or Order.precedes(tonumber(here[at + 1]), here[at], priority, id)) do
+      filled = filled + 1
+      ids[filled] = here[at]
+      if here[at + 1] ~= last then
+        last = here[at + 1]
+        heads[#heads + 1], heads[#heads + 2] = last, here[at]
+      end
+      at = at + 2
+    end
+  end
+  local has_backlog = Queues.paged_of(jobtype) > 0
+  while filled < limit do
+    local row = has_backlog and Queues.read_between('backlog', Queues.backlog_key(jobtype), priority_min, priority_max, offset, 1) or {}
+    call.checked_queues[jobtype] = has_backlog or nil
+    local first, priority = row[1], tonumber(row[2])
+    put_here(priority, first)
+    if not first or filled == limit then
+      break
+    end
+    local page = {first = first, ids = Queues.read_as('page', 'LRANGE', Queues.page_key(first, jobtype), 0, limit - filled - 1)}
+    if #here == 0 and #page.ids == limit then
+      return page.ids, {all = page}, {row[2], page.ids[1]}
+    end
+    for _, id in ipairs(page.ids) do
+      if here[at] then
+        put_here(priority, id)
+      end
+      if filled == limit then
+        break
+      end
+      filled = filled + 1
+      ids[filled], where[id] = id, page
+      if row[2] ~= last then
+        last = row[2]
+        heads[#heads + 1], heads[#heads + 2] = last, id
+      end
+    end
+    offset = offset + 1
+  end
+  return ids, where, heads
+end
+
+-- Removes some of what `first_of` gave, in that order.
+function Pages.remove(jobtype, ids, where)
+  local here, pages, taken, has_some = {}, {}, 0, false
+  if where.all then
+    pages[where.all.first], taken = ids, #ids
+  end
+  for _, id in ipairs(where.all and {} or ids) do
+    local page = where[id]
+    local from = here
+    if page then
+      pages[page.first] = pages[page.first] or {}
+      from, taken = pages[page.first], taken + 1
+    end
+    from[#from + 1] = id
+  end
+  if #here > 0 then
+    Heads.count_keyed(jobtype, -redis.call('ZREM', ready_key(jobtype), unpack(here)))
+  end
+  for first, gone in pairs(pages) do
+    local page, last = Queues.page_key(first, jobtype), gone[#gone]
+    local its = (where[last] or where.all).ids
+    if its[#gone] == last then
+      redis.call('LTRIM', page, #gone, -1)
+    else  -- some in between were left out
+      for _, id in ipairs(gone) do
+        redis.call('LREM', page, 1, id)
+      end
+    end
+    if #its > #gone then
+      has_some = true
+    elseif redis.call('EXISTS', page) == 0 then
+      redis.call('ZREM', Queues.backlog_key(jobtype), first)
+    end
+  end
+  if taken > 0 then
+    add_paged(jobtype, -taken, has_some)
+  end
+end
+
+function Pages.take(jobtype, ids, where, heads)
+  Pages.remove(jobtype, ids, where)
+  local gone = {}
+  for _, id in ipairs(ids) do
+    gone[id] = true
+  end
+  for first = 1, #heads, 2 do
+    if gone[heads[first + 1]] then
+      Heads.mend_head(jobtype, heads[first], heads[first + 1])
+    end
+  end
+end
+
+function Pages.drop_paged(jobtype, priority, id)
+  if Heads.drop_loose(jobtype, id) then
+    return
+  end
+  if Queues.paged_of(jobtype) == 0 or not Queues.is_kind(Queues.backlog_key(jobtype), 'zset') then
+    return
+  end
+  local first = find_page(jobtype, priority, id)
+  local page = first and Queues.page_key(first, jobtype)
+  if page and Queues.is_kind(page, 'list') and redis.call('LREM', page, 1, id) == 1 then
+    if redis.call('EXISTS', page) == 0 then
+      redis.call('ZREM', Queues.backlog_key(jobtype), first)
+    end
+    add_paged(jobtype, -1)
+  end
+end
+
+function Pages.first_waiting(jobtype)
+  return Queues.first_between(jobtype, '-inf', '+inf')
+end
+
+function Pages.waiting_of(jobtype)
+  return redis.call('ZCARD', ready_key(jobtype)) + Queues.paged_of(jobtype)
+end
+
+-- Of all queues of a jobtype.
+function Pages.all_waiting_of(jobtype)
+  local more = Queues.some() and redis.call('HGET', K.keyed, jobtype) or 0
+  return Pages.waiting_of(jobtype) + (tonumber(more) or 0)
+end
+
+function Pages.tied(jobtype, priority, id)
+  local score = redis.call('ZSCORE', ready_key(jobtype), id)
+  local first = not score and Queues.paged_of(jobtype) > 0 and find_page(jobtype, priority, id)
+  if first then
+    expect_kind(Queues.page_key(first, jobtype), 'page')
+    score = redis.call('LPOS', Queues.page_key(first, jobtype), id) and tostring(priority)
+  end
+  return score
+end
+
+function Pages.place_of(jobtype, priority, id)
+  return Pages.tied(jobtype, priority, id) or Heads.is_loose(jobtype, id)
+end
+
+-- After jobs left: sets in `types` the best priority that still waits, or drops the row.
+function Pages.mend_type(queue)
+  local jobtype = Queues.type_of(queue)
+  local _, priority = Pages.first_waiting(jobtype)
+  local waits = Queues.some() and redis.call('HEXISTS', K.keyed, jobtype) == 1
+  if waits then  -- of those that are parked nobody is to be offered the best
+    local _, best = Heads.best_keyed(jobtype)
+    best = tonumber(best)
+    priority = math.min(tonumber(priority) or best or tonumber(redis.call('ZSCORE', K.types, jobtype) or nil) or 0, best or math.huge)
+  end
+  if priority then
+    redis.call('ZADD', K.types, priority, jobtype)
+  else
+    redis.call('ZREM', K.types, jobtype)
+  end
+end
+
+-- Removes an id. If something else wrote the key there is nothing to remove.
+function Pages.drop_waiting(jobtype, priority, id)
+  local kind = redis.call('TYPE', ready_key(jobtype))['ok']
+  if kind ~= 'zset' and kind ~= 'none' then
+    return
+  end
+  local known = Queues.head_of(jobtype, priority)
+  if redis.call('ZREM', ready_key(jobtype), id) == 0 then
+    Pages.drop_paged(jobtype, priority, id)
+  else
+    Heads.count_keyed(jobtype, -1)
+  end
+  if known == id then
+    Heads.mend_head(jobtype, priority, known)
+  end
+  Pages.mend_type(jobtype)
+end
