@@ -129,7 +129,7 @@ async def test_in_any_order_of_ends_and_steps_all_are_known_in_the_end(store_ben
 
     steps: dict[str, Callable[[Job], Awaitable[Standing]]] = {"end": ends, "ask": asks, "tell": tells}
     orders = sorted(set(itertools.permutations(2 * list(steps))))
-    step = 6 if isinstance(store_bench.store, FakeStore) else 6 * ORDERS_PART  # all are in chaining/test_flows.py
+    step = 6 if isinstance(store_bench.store, FakeStore) else 6 * ORDERS_PART  # all are in chaining/test_flow_walks.py
     for order in orders[::step]:
         _, child = await parents_and_child(store_bench, 2)
         stood = OPEN

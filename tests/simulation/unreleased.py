@@ -1,6 +1,6 @@
 """Mistakes about jobs that wait for others, planted as those of `bugs.py`.
 
-Some need two daemons in one moment so narrow that hardly any seed has it: `tests/chaining/test_flows.py` plants those.
+Some need two daemons in a moment so narrow that hardly a seed has it: `tests/chaining/test_flow_walks.py` plants those.
 """
 
 from collections.abc import Callable, Collection, Sequence
