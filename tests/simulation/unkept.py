@@ -55,11 +55,12 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "numbers-behind": mistake(
         "clock,wipe",
-        102,
+        13,
         "older",
         "a store that was emptied gives numbers below those that journals tell",
         in_scripts("if revision > call.highest then", "if false then"),
         changes=True,
+        dense=3,
     ),
     "late-endings-dropped": mistake(
         "backlog,wipe",
