@@ -17,6 +17,7 @@ from jqd.code.context import BEFORE, Broken
 from jqd.code.definition import ContextKey, Definition, VersionRow
 from jqd.domain.clock import Clock
 from jqd.domain.dates import iso
+from jqd.domain.error_summary import telling_line
 from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK
 from jqd.domain.scopes import in_scope
@@ -27,8 +28,11 @@ CALL_S = 5.0  # of one call: a small message to a daemon near by
 BROKEN_S = 30.0  # until a handler that is broken is tried again: what it needs may have come
 JOBTYPES_MAX = 1_000  # that one worker may name
 OLD_PER_LOOK = 50  # other versions than the newest that are asked for in one look
-TROUBLE_CHARS_MAX = 300  # of why one handler is broken, its end
-TROUBLES_CHARS_MAX = 1_000  # as a registration may have it
+TROUBLE_CHARS_MAX = 300  # of one broken handler: its name, since when, and the line that tells why
+TROUBLE_CHARS_MIN = 100  # of each where many are broken; so 80 are named, and how many more there are
+TROUBLES_CHARS_MAX = 8_000  # as a registration may have it
+
+BETWEEN = "; "  # one broken handler and the next
 
 _decode_one = msgspec.msgpack.Decoder(Definition).decode
 
@@ -129,10 +133,17 @@ class Catalogue:
     def trouble(self) -> str:
         """Return the broken handlers, in words; empty: none."""
         lines = [
-            f"handler {fault.called} is broken since {iso(fault.since_ms)}, {fault.of}: {_end(fault.why)}"
-            for fault in self._faults.values()
+            f"handler {each.called} is broken since {iso(fault.since_ms)}, {fault.of}: {_telling(fault.why)}"
+            for each in self._known.values()
+            if each.is_code
+            for fault in self._faults_of(each)[:1]
         ]
-        return "; ".join(lines)[:TROUBLES_CHARS_MAX]
+        of_all = TROUBLES_CHARS_MAX - TROUBLE_CHARS_MIN  # the rest is for how many more there are
+        each_max = min(TROUBLE_CHARS_MAX, max(TROUBLE_CHARS_MIN, of_all // max(1, len(lines))))
+        shown = [line[: each_max - len(BETWEEN)] for line in lines[: of_all // each_max]]
+        if len(shown) < len(lines):
+            shown.append(f"and {len(lines) - len(shown)} more: see this worker's log")
+        return BETWEEN.join(shown)
 
     def name_jobtypes(self) -> None:
         """Compute anew which jobtypes are taken."""
@@ -189,7 +200,7 @@ class Catalogue:
         return answer.content
 
 
-def _end(why: str) -> str:
-    """Return the end of an error on one line."""
-    text = "".join(one if one.isprintable() else " " for one in why)
-    return " ".join(text.split())[-TROUBLE_CHARS_MAX:]
+def _telling(why: str) -> str:
+    """Return the line of an error that tells most, printable."""
+    text = "".join(one if one.isprintable() else " " for one in telling_line(why))
+    return " ".join(text.split())

@@ -21,6 +21,7 @@ from jqd.code.definition import ContextKey, Definition
 from jqd.code.outcome import LeasedJob, failed, result_of, succeeded
 from jqd.code.output import JobOutput
 from jqd.code.process import Process
+from jqd.domain.error_summary import telling_line
 from jqd.domain.log import get_logger
 from jqd.worker.lease import INVALID_RESPONSE, Outcome
 
@@ -50,6 +51,12 @@ class Broken(Exception):
         """`of`: what of it is broken."""
         super().__init__(why)
         self.of = of
+
+
+def dying(how: str, printed: str) -> str:
+    """Return how a process ended, with the line of what it printed that tells most."""
+    line = telling_line(printed[-TOLD_CHARS:])
+    return f"{how}; it printed: {line}" if line else how
 
 
 class _Dead(Exception):
@@ -107,6 +114,7 @@ class Context:
         except _Dead:
             killed = self.process.why_killed
             why = f"it took more than {BEFORE_S:g} s" if killed == LATE else killed or self.process.how
+            why = dying(why, self._output.log.text)
         if why:
             self.process.kill("before failed")
             await self.process.wait_dead()

@@ -11,7 +11,7 @@ from jqd.code import launch
 from jqd.code.answer_lines import LineAnswer, read_batch, read_one
 from jqd.code.batch import LATE, Batch
 from jqd.code.config import CodeConfig
-from jqd.code.context import BEFORE, BEFORE_S, CODE, TOLD_CHARS, Broken
+from jqd.code.context import BEFORE, BEFORE_S, CODE, TOLD_CHARS, Broken, dying
 from jqd.code.outcome import NO_RESPONSE, LeasedJob, failed, succeeded
 from jqd.code.output import JobOutput, Log
 from jqd.code.process import Process
@@ -64,7 +64,7 @@ async def run(
         os.close(ready)
     output.end()
     if answer != READY and process.why_killed in ("", LATE):
-        why = (output.log.text[-TOLD_CHARS:], process.why_killed or process.how)
+        why = (output.log.text[-TOLD_CHARS:], dying(process.why_killed or process.how, output.log.text))
         raise Broken("\n".join(filter(None, why)), CODE if answer == BROKEN else BEFORE)
     answers = await trio.to_thread.run_sync(_answers, definition.batch, bytes(printed), len(jobs), process)
     _settle(batch, jobs, answers, process, output.log)

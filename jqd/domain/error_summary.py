@@ -5,6 +5,7 @@ import re
 
 # Each goes through a text once, however it was written: what is begun and never ended goes to the end of it.
 _FRAME = re.compile(r"\s+at \S.*|\s*\.\.\. \d+ more")  # of a stack below the line that tells
+_NAMED = re.compile(r"(?:Caused by: |Uncaught )?[\w.$]*(?:Error|Exception)\b")  # begins a message of several lines
 _PAGE = re.compile(r"<!doctype html|<html[\s>]", re.IGNORECASE)
 _TITLE = re.compile(r"<(title|h1)[^<>]*>([^<]+)<", re.IGNORECASE)
 _SILENT = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
@@ -12,11 +13,18 @@ _TAG = re.compile(r"<[^<>]*>")
 
 
 def telling_line(text: str) -> str:
+    """Return the line above the last stack, or the error's name that stands further above it; else the last line."""
     lines = [line for line in readable(text).split("\n") if line.strip()]
-    for above, below in zip(reversed(lines[:-1]), reversed(lines[1:]), strict=True):
-        if _FRAME.fullmatch(below) and not _FRAME.fullmatch(above):
-            return above.strip()
-    return lines[-1].strip() if lines else ""
+    above: str | None = None
+    for line, below in zip(reversed(lines[:-1]), reversed(lines[1:]), strict=True):
+        is_frame = _FRAME.fullmatch(line) is not None
+        if above is not None and is_frame:
+            break
+        if above is None and not is_frame and _FRAME.fullmatch(below):
+            above = line
+        if above is not None and _NAMED.match(line):
+            return line.strip()
+    return (above or lines[-1]).strip() if lines else ""
 
 
 def readable(text: str) -> str:

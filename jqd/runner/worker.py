@@ -26,7 +26,7 @@ JOBS_MAX = 100_000  # at once by one worker
 BATCH_MAX = 10_000  # jobs in one request
 JOBTYPES_MAX = 1_000  # named by one worker; one that takes more should take any
 LINGER_MS_MAX = 10_000  # longer gains nothing: ten times as many jobs in a request cost hardly less each
-TROUBLE_MAX = 1_000  # characters: it stands in a list of workers
+TROUBLE_MAX = 8_000  # characters: some 80 broken handlers of a code worker, each with its error
 TTL_S_MAX = 86_400.0  # a day: a longer ttl notices nothing
 
 Jobtypes = Annotated[

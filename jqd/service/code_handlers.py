@@ -4,6 +4,8 @@ Whoever sets code runs it, as the user that the code worker is started as: so on
 where `runner.allow_code` is on; for other tenants only where code workers run it in a sandbox.
 """
 
+import re
+
 from jqd.domain.errors import Denied, Invalid
 from jqd.domain.tenant import bare, tenant_of
 from jqd.domain.tokens import Role
@@ -55,5 +57,6 @@ def why_unserved(workers: WorkerRegistry, jobtype: str) -> str | None:
         return None
     broken = f"{BROKEN} {bare(jobtype).rpartition('@')[0] or bare(jobtype)}@{version.number} "
     troubles = [one.trouble for one in workers.list() if one.tenant == tenant_of(jobtype) and one.trouble]
-    said = next((f", and one says: {trouble}" for trouble in troubles if broken in trouble), "")
-    return f"handler is {LANGS[version.lang]} code: waits for a code worker (`jqd worker --code`){said}"
+    said = (one for trouble in troubles for one in re.split(rf"; (?={BROKEN} )", trouble) if one.startswith(broken))
+    waits = f"handler is {LANGS[version.lang]} code: waits for a code worker (`jqd worker --code`)"
+    return next((f"a code worker says: {one}" for one in said), waits)

@@ -20,13 +20,16 @@ from jqd.store import JobView
 
 
 async def refuse_unset(services: Services, batch: Batch) -> Batch:
-    """Return the batch without jobs for versions that were never set: they would wait for ever. Jobs for a deleted
-    version are taken and wait; so are jobs whose name only looks like a version."""
-    pinned = {services.qualified_name(job.name) for job in batch.jobs if "@" in job.name and is_version(job.name)}
+    """Return the batch without jobs for versions that were never set, or that such jobs are to follow: these would wait
+    for ever. Jobs for a deleted version are taken and wait; so are jobs whose name only looks like a version."""
+    pinned = {services.qualified_name(name) for name in names_of(batch.jobs) if "@" in name and is_version(name)}
     # The store is asked once for all of them: a look takes up to a second.
     if not pinned or await get_or_refresh(services, lambda: not _unset(services, pinned) or None):
         return batch
-    return _without(batch, {bare(name): _why_unset(services, name) for name in _unset(services, pinned)})
+    why = {bare(name): _why_unset(services, name) for name in _unset(services, pinned)}
+    batch = _without(batch, why)
+    following = [next((why[name] for name in names_of([job]) if name in why), "") for job in batch.jobs]
+    return batch.without({place: Fault("/then", each) for place, each in enumerate(following) if each})
 
 
 def refuse_foreign(services: Services, batch: Batch) -> Batch:

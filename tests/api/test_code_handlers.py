@@ -168,10 +168,15 @@ async def test_jobs_wait_for_a_code_worker_and_say_so(edge):
     assert await why(edge, "mail@1") == f"handler is python {waits}"
     (row, *_) = (await edge.call("GET", "/v1/types", accept=JSON)).body["types"]
     assert (row["handler"], waits in row["note"]) == ("mail@2", True)
-    trouble = "handler mail@2 is broken since 2027: no module"
-    card = {"name": "code", "jobs": ["pay"], "max_jobs": 4, "trouble": trouble}
+    trouble = "handler mail@2 is broken since 2027: no module; or: handler"
+    card = {
+        "name": "code",
+        "jobs": ["pay"],
+        "max_jobs": 4,
+        "trouble": f"handler pay@1 is broken; {trouble}; handler fax@1 is",
+    }
     assert (await edge.call("POST", "/v1/workers", card)).status == 201
-    assert await why(edge, "mail") == f"handler is node.js {waits}, and one says: {trouble}"
+    assert await why(edge, "mail") == f"a code worker says: {trouble}", "of other handlers nothing"
     assert await why(edge, "mail@1") == f"handler is python {waits}", "another version"
     card = {"name": "code", "jobs": ["mail"], "max_jobs": 4}
     assert (await edge.call("POST", "/v1/workers", card)).status == 201

@@ -117,6 +117,10 @@ async def test_jobs_for_a_version_that_was_never_set_are_refused_and_others_are_
         told = await edge.call("POST", path, body, accept=JSON)
         assert told.status in (400, 422)
         assert "never had a version 3" in str(told.body)
+    for then in ({"name": "mail@3"}, [{"name": "x", "then": {"name": "y"}}, {"name": "x", "then": {"name": "mail@3"}}]):
+        told = await edge.call("POST", "/v1/jobs", {"name": "mail", "then": then}, accept=JSON)
+        fault = told.body["errors"][0]
+        assert (told.status, fault["pointer"], "never had" in fault["detail"]) == (422, "/then", True), "it would wait"
     told = await edge.call("POST", "/v1/jobs?atomic=1", jobs[:2], accept=JSON)
     assert (told.status, len(edge.journal.jobs())) == (400, 4)
     card = {"name": "w", "max_jobs": 1, "jobs": ["mail@3"]}

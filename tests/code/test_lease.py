@@ -15,6 +15,7 @@ from jqd.code.context import CODE, Broken
 from jqd.code.outcome import failed, succeeded
 from jqd.code.output import NO_LOG, Log
 from jqd.code.worker import STRUCK_MAX, CodeLease, Home
+from jqd.runner.worker import TROUBLE_MAX
 from jqd.testing.clock import ManualClock
 from jqd.worker.lease import REPORT_BYTES_MAX
 from jqd.worker.register import Slots
@@ -308,6 +309,34 @@ async def test_what_is_broken_rests_says_so_and_is_tried_again(daemon: FakeDaemo
         known.put("mail", 2, before="import json")
         await trio.sleep(LOOK_S * 1.5)
         assert "mail" in known.catalogue.jobtypes, "the new version is not broken"
+        nursery.cancel_scope.cancel()
+
+
+async def test_each_broken_handler_has_its_share_of_what_the_worker_says(
+    daemon: FakeDaemon, autojump_clock: None
+) -> None:
+    known = Known(daemon)
+    for number in range(100):
+        known.put(f"h{number}", 1, before=f"import no{number}")
+    known.put("twin", 1, before="import no0", eid="e")
+    known.put("pair", 1, before="import no0", eid="e")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(known.catalogue.run)
+        await trio.sleep(LOOK_S * 4)
+        twin = known.catalogue.find("twin")
+        assert twin is not None
+        known.catalogue.broke(twin, Broken("Error: away\n    at one (before:1:2)\n    at two (before:1:2)"))
+        said = known.catalogue.trouble.split("; ")
+        assert [one.split()[1] for one in said] == ["twin@1", "pair@1"], "both have that `before`"
+        assert all(one.endswith("its before failed: Error: away") for one in said), said
+        for number in range(100):
+            each = known.catalogue.find(f"h{number}")
+            assert each is not None
+            known.catalogue.broke(each, Broken(f"no module no{number} " + "x" * 500))
+        said = known.catalogue.trouble.split("; ")
+        assert len(known.catalogue.trouble) <= TROUBLE_MAX
+        assert len(said) > 70
+        assert said[-1] == f"and {102 - len(said) + 1} more: see this worker's log"
         nursery.cancel_scope.cancel()
 
 

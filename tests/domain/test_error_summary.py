@@ -22,6 +22,13 @@ Caused by: java.io.IOException: disk full
 \tat a.B.d(B.java:2)
 \t... 12 more
 """
+MODULE = """starting
+Error: Cannot find module 'nothing'
+Require stack:
+- /srv/home-1/noop.js
+    at Function._resolveFilename (node:internal/modules/cjs/loader:1207:15)
+    at require (node:internal/modules/helpers:177:18)
+"""
 PAGE = """HTTP 502: <!DOCTYPE html><html><head><style>h1 { color: red }</style><title>502 Bad Gateway</title></head>
 <body><center><h1>502 Bad Gateway</h1></center><hr>nginx &amp; co</body></html>"""
 PYTHON = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: no\n'
@@ -43,6 +50,7 @@ ZeroDivisionError: division by zero
         (MARKED, "ZeroDivisionError: division by zero"),
         (NODE, "Error: no such order: 17"),
         (JAVA, "Caused by: java.io.IOException: disk full"),
+        (MODULE, "Error: Cannot find module 'nothing'"),
         (PAGE, "502 Bad Gateway"),
         ("<html>only words</html>", "only words"),
         ("one line\n\n", "one line"),
