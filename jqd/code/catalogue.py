@@ -24,6 +24,7 @@ from jqd.domain.scopes import in_scope
 
 LOOK_S = 1.0  # between looks
 LOOK_SHARE = 10  # a look may take a tenth of the time: a thousand handlers are some MiB
+REST_S_MAX = 20.0  # but a stall of a minute is no reason to learn of no new handler for ten
 CALL_S = 5.0  # of one call: a small message to a daemon near by
 BROKEN_S = 30.0  # until a handler that is broken is tried again: what it needs may have come
 JOBTYPES_MAX = 1_000  # that one worker may name
@@ -89,7 +90,8 @@ class Catalogue:
             began_s = trio.current_time()
             await self._look()
             self.name_jobtypes()
-            await trio.sleep(max(LOOK_S, LOOK_SHARE * (trio.current_time() - began_s)))
+            took_s = trio.current_time() - began_s
+            await trio.sleep(min(max(LOOK_S, LOOK_SHARE * took_s), REST_S_MAX))
 
     async def wait_changed(self) -> None:
         await self._more.wait()

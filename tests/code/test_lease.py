@@ -7,9 +7,10 @@ import httpx2
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from jqd.code.batch import Batch
-from jqd.code.catalogue import BROKEN_S, LOOK_S, Catalogue
+from jqd.code.catalogue import BROKEN_S, LOOK_S, REST_S_MAX, Catalogue
 from jqd.code.config import CodeConfig, Sandbox
 from jqd.code.context import CODE, Broken
 from jqd.code.outcome import failed, succeeded
@@ -310,6 +311,24 @@ async def test_what_is_broken_rests_says_so_and_is_tried_again(daemon: FakeDaemo
         await trio.sleep(LOOK_S * 1.5)
         assert "mail" in known.catalogue.jobtypes, "the new version is not broken"
         nursery.cancel_scope.cancel()
+
+
+async def test_a_stall_delays_the_next_look_by_seconds(daemon: FakeDaemon, autojump_clock: MockClock) -> None:
+    known = Known(daemon)
+    looks, page = [trio.current_time()], daemon.answers["/v1/handlers"]
+
+    def stalled(query: Any) -> tuple[int, Any]:
+        looks.append(trio.current_time())
+        if len(looks) == 2:
+            autojump_clock.jump(60)  # the machine stands still
+        return page(query)
+
+    daemon.answers["/v1/handlers"] = stalled
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(known.catalogue.run)
+        await trio.sleep(60 + 2 * REST_S_MAX)
+        nursery.cancel_scope.cancel()
+    assert looks[2] - looks[1] == 60 + REST_S_MAX
 
 
 async def test_each_broken_handler_has_its_share_of_what_the_worker_says(
