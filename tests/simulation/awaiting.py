@@ -120,8 +120,9 @@ class Awaiting:
         return state is wanted and any(self._may_have_failed(parent) for parent in parents)
 
     def wants_what_is_gone(self, child: Any) -> bool:
-        """Whether it may have failed because the result of a parent had been dropped."""
-        return bool(child.results_gone and self._history.plan.kinds & DROPPING)
+        """Whether it may have failed because the result of a parent had been dropped, or was forgotten with it."""
+        is_gone = self._history.plan.kinds & DROPPING or any(map(self.is_forgotten, self.parents.get(child.number, ())))
+        return bool(child.results_gone and is_gone)
 
     def _members(self, number: int) -> list[Any]:
         """Of the group that it waits for: whoever was pushed into it, acknowledged or not."""

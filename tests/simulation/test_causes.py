@@ -1,9 +1,13 @@
 """What the checker excuses is excused by its cause, and no further."""
 
+import pytest
 import trio
 from trio.testing import MockClock
 
+from jqd.domain.job import State
+from tests.simulation import make_plan
 from tests.simulation.causes import Causes, Loss
+from tests.simulation.check import History
 from tests.simulation.plan import LEASE
 
 
@@ -39,3 +43,28 @@ async def test_of_who_has_not_noticed_yet_the_store_may_not_have_heard(autojump_
     assert causes.unheard(0, "d0")
     causes.renewed("d0", 0)
     assert not causes.unheard(0, "d0")
+
+
+@pytest.mark.parametrize("away_s", [None, LEASE.lease_s * 0.9, LEASE.lease_s * 1.1])
+async def test_a_child_may_fail_for_a_result_that_the_store_forgot_while_its_daemon_was_away(
+    autojump_clock: MockClock, away_s: float | None
+) -> None:
+    """Seed 39990: nobody else knew the parent, whose daemon stood still, so there was none to take a result of."""
+    plan = make_plan(39990, frozenset({"wipe", "pause"}), flows=True)
+    history = History(plan)
+    child = next(number for number, work in enumerate(plan.works) if work.takes and work.on_parent_failure == "cancel")
+    parents = list(plan.works[child].after)
+    for number in (child, *parents):
+        history.acked(number, f"id-{number}", "d0")
+    history.awaiting.pushed(child, parents)
+    history.stories[child].results_gone = True
+    history.renewed("d0", 0)
+    await trio.sleep(1.0)
+    if away_s is not None:
+        history.losses.append(Loss(1.0, 0, 0))
+        await trio.sleep(away_s)
+    history.renewed("d0", 0)
+    await trio.sleep(60.0)
+    assert history.awaiting.excuses(child, State.FAILED) == (away_s is not None and away_s > LEASE.lease_s)
+    history.stories[child].results_gone = False
+    assert not history.awaiting.excuses(child, State.FAILED)
