@@ -159,6 +159,8 @@ def test_jobs_are_managed_by_their_own_ids(url: str, capsys: pytest.CaptureFixtu
 
 
 def test_status_names_both_halves_and_counts(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["push", "echo", "1", "--wait", "--url", url]) == 0
+    capsys.readouterr()
     assert run(["status", "--url", url, "-o", "json"]) == 0
     told = json.loads(out(capsys))
     assert told["push"] == told["run"] == {"ready": True, "reason": None}

@@ -20,6 +20,8 @@ TOLD = "curl() { command curl -w '\\n%{http_code}' \"$@\"; }; J='content-type: a
 JOB_ID = re.compile(r"01MCC5RM\d{18}")
 ANY = re.compile(r"01MCC5RM\w*|\b8f14e45fc\w*|\d{4}-\d\d-\d\dT[\d:.]+Z|…")  # of what the page shows
 WAIT_S = 40.0
+OWN = re.compile(r"```python\n# texts\.py\n(.*?)```", re.DOTALL)
+"""The jobs of a page that has its own; the others use these:"""
 PRELUDE = "import jqd\napp = jqd.App()\n@app.job\ndef mail(argument: object, /) -> str:\n"
 SENT = "    return f\"sent to {argument['to'] if isinstance(argument, dict) and 'to' in argument else argument}\"\n"
 
@@ -116,10 +118,12 @@ def test_each_request_of_the_pages_is_answered_as_they_say(elsewhere: str, name:
     blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     env = {"JQD_API__MASTER_KEY": "secret"}
     with short_directory() as base, Daemon(base / "d", env=env) as daemon:
-        (base / "mailing.py").write_text(PRELUDE + SENT)
-        worker = Process(["worker", "mailing:app", "--daemon", daemon.url], base / "w.log", cwd=base)
+        own = OWN.search(page)
+        code = own[1] if own else PRELUDE + SENT
+        (base / "texts.py").write_text(code)
+        worker = Process(["worker", "texts:app", "--daemon", daemon.url], base / "w.log", cwd=base)
         with worker:
-            daemon.wait_worker("mail")
+            daemon.wait_worker(re.findall(r"^def (\w+)", code, re.MULTILINE)[-1])
             reader, asked = Reader(daemon, elsewhere), 0
             for block in blocks:
                 pusher = threading.Timer(1.5, httpx2.post, [f"{daemon.url}/v1/jobs"], {"json": {"name": "mail"}})
