@@ -25,7 +25,11 @@ from tests.contract.walk import TYPES, Walk
 from tests.store.counting import KEYS, of_fake
 
 STEPS = 150
-SEEDS = (*range(6), 12)  # the last finds a slot that a claim forgot to free
+SEEDS = (
+    *range(6),
+    12,
+    14,
+)  # the last but one finds a slot that a claim forgot to free, the last a name that nobody has
 EARLIER = (77, 78, 99)  # claims of before all lives
 NAMES = ("a", "b")
 

@@ -189,7 +189,11 @@ class Walk:
         wanted = NameWanted(name, job.id, digest, replace)
         given = await self.both(lambda store: store.reserve_names([wanted]))
         await self.both(lambda store: store.resolve(name))
-        if not isinstance(given, list) or not given[0].revision or self.random.random() < 0.2:
+        if not isinstance(given, list) or not given[0].revision:
+            return
+        # Whatever else becomes of a job, it keeps the name it was pushed under: no content comes without.
+        self.jobs = [structs.replace(one, name=name) if one.id == given[0].job_id else one for one in self.jobs]
+        if self.random.random() < 0.2:
             return
         kind = ChangeKind.REPLACE if given[0].verdict is NameVerdict.REPLACE else ChangeKind.NEW
         change = Change(given[0].revision, given[0].revision, kind, digest)

@@ -65,16 +65,6 @@ LENT: dict[str, Mistake] = {
         in_scripts("elseif not is_forgotten(one.fence) or Move.has_ended", "elseif true or Move.has_ended"),
         lends=True,
     ),
-    "older-lease-stays": mistake(
-        "kill,wipe",
-        135,
-        "again",
-        "an old hand-over that is told again hides how a later claim ended",
-        in_scripts(
-            "return hold.fence == one.fence or hold.sysid == About.WORKERS", "return hold.fence == one.fence or false"
-        ),
-        lends=True,
-    ),
     "newest-content": mistake(
         "lost",
         43,
