@@ -22,6 +22,7 @@ from tests.simulation.plan import PURGE
 DROPPING = frozenset({PURGE, "clock"})
 """With these a result may be dropped before a child wants it: early, or when the store's clock is set forward."""
 OVER = frozenset({Fate.SUCCEEDED, Fate.FAILED, Fate.DEAD})
+TELL_S = 0.1  # until a child in another partition is told that a parent is tried anew: docs/adr/0047-flows.md
 
 
 class Awaiting:
@@ -71,7 +72,7 @@ class Awaiting:
         """A worker has one."""
         for parent in self.parents.get(story.number, ()):
             anew = self.anew.get((story.number, parent.number))
-            if anew is not None and self._history.forgotten(self._home(parent), *anew[:2], trio.current_time()):
+            if anew is not None and (self._is_untold(parent, anew) or self._is_in_that_moment(story, parent, anew[0])):
                 anew = None
             since = 0 if anew is None or self._history.fences_go_back else anew[2]
             if not (story.hurried or self._has_ended(parent, since) or self.is_forgotten(parent)):
@@ -79,6 +80,18 @@ class Awaiting:
                 self._history.wrong(
                     f"{what}: job {story.number} started by {life}, and job {parent.number} has not ended"
                 )
+
+    def _is_untold(self, parent: Any, anew: tuple[float, str, int]) -> bool:
+        return bool(self._history.forgotten(self._home(parent), *anew[:2], trio.current_time()))
+
+    def _is_in_that_moment(self, child: Any, parent: Any, anew_s: float) -> bool:
+        """Whether the child's other parents may all have ended before it was told that this one is tried anew."""
+        others = [each for each in self.parents[child.number] if each is not parent]
+        return bool(others) and all(self._may_count_by(each, anew_s + TELL_S) for each in others)
+
+    def _may_count_by(self, parent: Any, at_s: float) -> bool:
+        ends_s = [attempt.fate_at_s for attempt in parent.attempts if attempt.fate in OVER]
+        return min(ends_s) <= at_s if ends_s else self._may_count(parent)
 
     def _home(self, parent: Any) -> int:
         return partition_of(parent.job_id, self._history.plan.partitions)

@@ -4,9 +4,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from jqd.domain.job import State
+from jqd.domain.job import Fate, Outcome, State
 from tests.simulation import make_plan
-from tests.simulation.causes import Causes, Loss
+from tests.simulation.awaiting import TELL_S
+from tests.simulation.causes import Attempt, Causes, Loss
 from tests.simulation.check import History
 from tests.simulation.plan import LEASE
 
@@ -68,3 +69,29 @@ async def test_a_child_may_fail_for_a_result_that_the_store_forgot_while_its_dae
     assert history.awaiting.excuses(child, State.FAILED) == (away_s is not None and away_s > LEASE.lease_s)
     history.stories[child].results_gone = False
     assert not history.awaiting.excuses(child, State.FAILED)
+
+
+@pytest.mark.parametrize("after_s", [TELL_S / 2, TELL_S * 2])
+async def test_a_child_may_begin_whose_other_parent_ends_as_one_is_tried_anew(
+    autojump_clock: MockClock, after_s: float
+) -> None:
+    """Seed 41040, with limits: the parents lie in two partitions, and the end was told 3 ms after the retry."""
+    plan = make_plan(41040, frozenset(), flows=True, limits=True)
+    history = History(plan)
+    child = next(number for number, work in enumerate(plan.works) if len(work.after) == 2)
+    anew, other = plan.works[child].after
+    for number in (child, anew, other):
+        history.acked(number, f"id-{number}", "d0")
+    history.awaiting.pushed(child, [anew, other])
+    stories = history.stories
+
+    def end(number: int, fence: int, fate: Fate) -> None:
+        stories[number].attempts.append(Attempt("d0.1", "d0", fence, 0.0, fate, trio.current_time()))
+        history.awaiting.settled([Outcome(f"id-{number}", fence, fate, "a", 0, 1)])
+
+    end(anew, 1, Fate.FAILED)
+    history.awaiting.retried(stories[anew], "d0", 1)
+    await trio.sleep(after_s)
+    end(other, 2, Fate.SUCCEEDED)
+    history.awaiting.started(stories[child], "d0.1")
+    assert bool(history.violations) == (after_s > TELL_S)
