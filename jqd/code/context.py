@@ -35,6 +35,7 @@ TOLD_CHARS = 2_000  # of what a `before` printed that failed, its end
 
 BEFORE = "its before failed"  # what all handlers share that may run in the same process
 CODE = "its code does not compile"
+NO_PROCESS = "no process of it starts here"
 BEGIN = "its process ends before a job begins"
 
 COMMANDS: dict[str, Callable[[CodeConfig, int, int], list[str]]] = {

@@ -23,7 +23,7 @@ from jqd.client.trust import trusted
 from jqd.code.batch import STOPPING, Batch
 from jqd.code.catalogue import Catalogue
 from jqd.code.config import CodeConfig
-from jqd.code.context import Broken
+from jqd.code.context import NO_PROCESS, Broken
 from jqd.code.launch import NotStarted
 from jqd.code.outcome import LeasedJob, refused
 from jqd.code.pool import Pool
@@ -212,7 +212,6 @@ class Slot:
         self, number: int, config: CodeConfig, homes: Sequence[Home], pool: Pool, stopping: trio.Event
     ) -> None:
         self._turn, self._config, self._homes, self._pool, self._stopping = number, config, homes, pool, stopping
-        self._log = get_logger("code")
 
     async def run(self) -> None:
         """Run until told to stop. A poll is never abandoned: jobs may be on their way to it."""
@@ -260,8 +259,8 @@ class Slot:
             except Broken as error:
                 home.catalogue.broke(definition, error)
                 return self._give_back(lease, [*batch.left, *waiting], "its handler is broken")
-            except NotStarted as error:
-                self._log.error("code.not_started", handler=definition.called, why=str(error))
+            except NotStarted as error:  # it rests here, so that workers of other machines take its jobs
+                home.catalogue.broke(definition, Broken(str(error), NO_PROCESS))
                 return self._give_back(lease, [*batch.left, *waiting], str(error))
             finally:
                 lease.batch = None

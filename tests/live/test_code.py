@@ -84,9 +84,9 @@ HANDLERS: dict[str, dict[str, Any]] = {
 
 
 class CodeWorker(Process):
-    def __init__(self, base: Path, url: str, *flags: str) -> None:
+    def __init__(self, base: Path, url: str, *flags: str, env: dict[str, str] | None = None) -> None:
         said = ("--file-mib", "4", "--drain", "5s", "--silence", "3s", *AS_ROOT, *flags)
-        super().__init__(["worker", "--code", "--daemon", url, *said], base / "code.log")
+        super().__init__(["worker", "--code", "--daemon", url, *said], base / "code.log", env)
 
 
 @pytest.fixture(scope="module")
@@ -228,6 +228,26 @@ def test_a_worker_that_is_killed_leaves_nothing_and_its_job_runs_again() -> None
 
 
 @pytest.mark.long
+def test_a_machine_without_a_language_leaves_its_jobs_to_others_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    with valkey() as server, short_directory() as base, Daemon(base / "one", "--store", server.url, env=ALLOWED) as one:
+        put(one, "echo", lang="sh", body="echo 200 fine")
+        put(one, "double-node", **HANDLERS["double-node"])
+        with CodeWorker(base, one.url, env={"PATH": str(tmp_path)}) as poor, Client(one.url) as client:
+            (base / "other").mkdir()
+            job_id = client.push("double-node", {"n": 21}, keep_result=True)
+
+            def why() -> str:
+                return str(httpx2.get(f"{one.url}/v1/jobs/{job_id}/why").json()["text"])
+
+            wait_for(lambda: "no process of it starts here: node cannot be started" in why(), "nobody says why")
+            assert run(client, "echo").result == "fine"
+            with CodeWorker(base / "other", one.url) as rich:
+                assert ended(client, job_id).result == 42
+                assert (rich.stop(), poor.stop()) == (0, 0)
+
+
+@pytest.mark.long
 def test_the_page_is_true() -> None:
     """Its first commands, typed as they stand, beside a `jqd dev` on a port that is free."""
     dev, first, batch = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
@@ -237,7 +257,7 @@ def test_the_page_is_true() -> None:
         with Process(said, base / "log", {"JQD_RUNNER__ALLOW_CODE": "true"}) as process:
             url = process.wait_line("is ready at").split()[-1]
             if os.geteuid() == 0:
-                process.wait_line("code runs as root here: no limit of processes holds")
+                assert "code runs as root here: no limit of processes holds" in process.log.read_text()
             env = os.environ | {"JQD_URL": url, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
             for command in (first + batch).splitlines():
                 told = subprocess.run(
