@@ -157,7 +157,7 @@ class Flows:
                 await self._ask(due.blocked, due.rest_until_ms)
         finally:
             is_left = await self._note_ends(due.ended, due.rest_until_ms) if due.ended else False
-        if due.wait_s != 0 and self._clock.mono_s() >= self._rest_until_s and self._is_whole():
+        if due.wait_s != 0 and not is_left and self._clock.mono_s() >= self._rest_until_s and self._is_whole():
             self._clear = self._begun
         self._turn.set()
         self._turn = trio.Event()

@@ -212,6 +212,28 @@ async def test_who_asks_waits_until_parents_know_their_children(autojump_clock: 
     assert waiting.cancelled_caught
 
 
+async def test_who_asks_waits_until_all_children_of_an_end_were_told(
+    autojump_clock: None, room: Room, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A retry of the flow left out those that failed for the parent after it: all was said to be told with the first."""
+    parent = await room.parent()
+    children = [await room.child(parent) for _ in range(7)]
+    await room.flows.one_round()
+    monkeypatch.setattr(room.stores[1], "take_links", partial(room.stores[1].take_links, children_max=2))
+    await room.end(Fate.FAILED)
+    telling, turn = room.loop(1), trio.Lock()
+
+    async def release(job_id: str, failed: str, mark: str) -> bool:
+        async with turn:  # the bench applies one at a time
+            return await room.release(job_id, failed, mark)
+
+    monkeypatch.setattr(telling, "_release", release)
+    await nursery.start(telling.run)
+    await telling.wait_told()
+    assert sorted(room.released) == sorted(child.id for child in children)
+    assert set(room.failed) == {parent.id}
+
+
 @pytest.mark.parametrize("told", ["before", "after"])
 @pytest.mark.parametrize("end", ["first", "then", "own", "failed"])
 async def test_a_parent_knows_of_a_child_that_had_ended_before_it_was_asked(
