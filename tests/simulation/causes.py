@@ -43,6 +43,8 @@ class Attempt:
     """From which moment on the store knew of the success of a worker that held the job by itself; 0: it does not."""
     number: int = 0
     """Which attempt its worker was told this is, from 1; 0: it was not told."""
+    is_counted: bool = True
+    """It was not interrupted by the end of its daemon: the next has its number."""
     found_silent: bool = False
     """Another daemon said so, although a success was in a journal that the store had not been told."""
 

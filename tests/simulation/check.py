@@ -153,7 +153,8 @@ class History(Notes):
         if attempt > len(before) + 1:
             self.wrong(f"number: job {number} began as attempt {attempt}, and was begun {len(before)} times before")
         for other in before:
-            if other.fate is Fate.RETRY and other.number >= attempt and not self.again(home, other, now_s):
+            is_next = attempt > other.number - (not other.is_counted)
+            if other.fate is Fate.RETRY and not is_next and not self.again(home, other, now_s):
                 self.wrong(
                     f"number: job {number} began as attempt {attempt}, and {other.number} had failed at {other.life}"
                 )
@@ -176,12 +177,12 @@ class History(Notes):
         for life in self.runs(story.job_id, ""):
             self.wrong(f"cancel: job {number} was answered 204 by {node} while {life} runs it")
 
-    def ended(self, life: str, number: int, fence: int, fate: Fate) -> None:
+    def ended(self, life: str, number: int, fence: int, fate: Fate, *, is_counted: bool = True) -> None:
         """A daemon heard how an attempt ended, and will say so."""
         self.note("end", life, number, fence, fate.name)
         for attempt in reversed(self.stories[number].attempts):
             if attempt.life == life and attempt.fence == fence:
-                attempt.fate, attempt.fate_at_s = fate, trio.current_time()
+                attempt.fate, attempt.fate_at_s, attempt.is_counted = fate, trio.current_time(), is_counted
                 return
 
     def given(self, job_id: str, fence: int) -> None:

@@ -95,3 +95,17 @@ async def test_a_child_may_begin_whose_other_parent_ends_as_one_is_tried_anew(
     end(other, 2, Fate.SUCCEEDED)
     history.awaiting.started(stories[child], "d0.1")
     assert bool(history.violations) == (after_s > TELL_S)
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+async def test_an_attempt_that_its_daemon_interrupted_as_it_ended_has_its_number_again(
+    autojump_clock: MockClock, is_counted: bool
+) -> None:
+    """Seed 42132: the worker was silent while its daemon drained, and another began the job at once."""
+    history = History(make_plan(1, frozenset()))
+    story = history.stories[0]
+    for fence, node in ((1, "d0"), (2, "d1")):
+        story.attempts.append(Attempt(f"{node}.1", node, fence, 0.0))
+        history.numbered(0, fence, 1)
+        history.ended(f"{node}.1", 0, fence, Fate.RETRY, is_counted=is_counted)
+    assert bool(history.violations) == is_counted

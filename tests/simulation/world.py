@@ -11,7 +11,7 @@ import msgspec
 import trio
 
 from jqd.domain.flow import RESULTS_GONE
-from jqd.domain.job import Fate, Outcome, State
+from jqd.domain.job import INTERRUPTED, Fate, Outcome, State
 from jqd.domain.jobid import partition_of
 from jqd.journal import Journal
 from jqd.loops import dispatch
@@ -204,7 +204,8 @@ class World(Stage):
             return
         for story in self.history.stories.values():
             if story.job_id == outcome.job_id:
-                self.history.ended(life.label, story.number, outcome.fence, outcome.fate)
+                is_counted = outcome.reason != INTERRUPTED
+                self.history.ended(life.label, story.number, outcome.fence, outcome.fate, is_counted=is_counted)
         for tale in self.history.tales.values():
             tale.ended(life.label, outcome.job_id, outcome.fence, outcome.fate)
         self.history.almanac.ended(life.label, outcome.job_id, outcome.fence, outcome.fate)
