@@ -144,7 +144,10 @@ class Awaiting:
         return [story for of, story in self._stories.items() if names and plan.works[of].group == names[0]]
 
     def _may_have_failed(self, parent: Any) -> bool:
-        return bool(parent.cancels or parent.retries) or parent.state in (State.FAILED, State.CANCELLED, None)
+        """Also once, and another attempt succeeded after a store had forgotten that while its daemon was away."""
+        once = bool({attempt.fate for attempt in parent.attempts} & {Fate.FAILED, Fate.DEAD})
+        once = once or may_be_over(parent.attempts, self._history.plan.works[parent.number].max_retry)
+        return once or bool(parent.cancels or parent.retries) or parent.state in (State.FAILED, State.CANCELLED, None)
 
     def check(self) -> None:
         """At the end, once the states of all are known."""

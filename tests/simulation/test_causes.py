@@ -109,3 +109,19 @@ async def test_an_attempt_that_its_daemon_interrupted_as_it_ended_has_its_number
         history.numbered(0, fence, 1)
         history.ended(f"{node}.1", 0, fence, Fate.RETRY, is_counted=is_counted)
     assert bool(history.violations) == is_counted
+
+
+async def test_a_child_may_be_cancelled_for_a_failure_that_the_store_forgot(autojump_clock: MockClock) -> None:
+    """Seed 40212: the parent succeeded elsewhere, while the daemon stood still that had written both."""
+    plan = make_plan(40212, frozenset(), flows=True)
+    history = History(plan)
+    child = next(number for number, work in enumerate(plan.works) if work.on_parent_failure == "cancel" and work.after)
+    history.awaiting.pushed(child, list(plan.works[child].after))
+    parents = [history.stories[number] for number in plan.works[child].after]
+    for fence, parent in enumerate(parents):
+        parent.state = State.SUCCEEDED
+        parent.attempts.append(Attempt("d1.1", "d1", fence, 0.0, Fate.SUCCEEDED))
+    assert not history.awaiting.excuses(child, State.CANCELLED)
+    parents[0].attempts.append(Attempt("d0.1", "d0", len(parents), 0.0, Fate.DEAD))
+    assert history.awaiting.excuses(child, State.CANCELLED)
+    assert not history.awaiting.excuses(child, State.FAILED)
