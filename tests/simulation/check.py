@@ -44,6 +44,10 @@ class Story:
     """It must not start before."""
     expires_s: float = math.inf
     """It must have been claimed by then once, or never."""
+    expiring: int = 0
+    """The greatest revision whose content says so."""
+    is_unbound: bool = False
+    """A later content may begin whenever it likes."""
     reason: str = ""
     """Why it is dead, says the store."""
     results_gone: bool = False
@@ -106,12 +110,15 @@ class History(Notes):
             self.wrong(f"ghost: job {number} was acknowledged as {job_id}, but ran as {story.job_id}")
         story.job_id, story.acked_at_s, story.taker = job_id, trio.current_time(), node
 
-    def applied(self, content: int, expires_at_ms: int) -> None:
+    def applied(self, content: int, expires_at_ms: int, revision: int = 0) -> None:
         """The store has that content of a job, which must begin by then; 0: whenever it likes."""
         if content in self.of_content:
             self.of_content[content].applied(content)
-        if content in self.stories and expires_at_ms:
-            self.stories[content].expires_s = (expires_at_ms - EPOCH_MS) / 1000
+        story = self.stories.get(content)
+        if story is not None and revision >= story.expiring:
+            story.is_unbound = not expires_at_ms
+        if story is not None and expires_at_ms:
+            story.expires_s, story.expiring = (expires_at_ms - EPOCH_MS) / 1000, max(revision, story.expiring)
 
     def in_flight(self, job_ids: Iterable[str]) -> None:
         """The store gave these to somebody."""
@@ -257,7 +264,7 @@ class History(Notes):
             self.wrong(f"date: {name} started by {life} {story.due_s - now_s:.3f} s too early")
         claimed_s = self.claimed_s.get((self._home(story), fence), -math.inf)
         first_s = min(self._claims_s.get(story.job_id, ()), default=claimed_s)
-        if first_s > story.expires_s + CLOCK_S + self.wrong_s(now_s):
+        if not story.is_unbound and first_s > story.expires_s + CLOCK_S + self.wrong_s(now_s):
             self.wrong(f"expired: {name} claimed at {claimed_s:.3f} s by {life}, no good since {story.expires_s:.3f} s")
 
     def _raced(self, story: Story, attempt: Attempt, life: str, fence: int) -> bool:

@@ -9,6 +9,7 @@ from tests.simulation import make_plan
 from tests.simulation.awaiting import TELL_S
 from tests.simulation.causes import Attempt, Causes, Loss
 from tests.simulation.check import History
+from tests.simulation.loop import EPOCH_MS
 from tests.simulation.plan import LEASE
 
 
@@ -125,3 +126,18 @@ async def test_a_child_may_be_cancelled_for_a_failure_that_the_store_forgot(auto
     parents[0].attempts.append(Attempt("d0.1", "d0", len(parents), 0.0, Fate.DEAD))
     assert history.awaiting.excuses(child, State.CANCELLED)
     assert not history.awaiting.excuses(child, State.FAILED)
+
+
+@pytest.mark.parametrize("revisions", [(0, 1, 2), (0, 2, 1), (0, 2, 0)])
+async def test_what_failed_for_a_parent_may_begin_if_a_later_release_says_so(
+    autojump_clock: MockClock, revisions: tuple[int, ...]
+) -> None:
+    """Seed 40114: the parent was tried anew while the failure was on its way, and both releases came together."""
+    history = History(make_plan(1, frozenset()))
+    history.acked(0, "id-0", "d0")
+    for expires_at_ms, revision in zip((0, EPOCH_MS, 0), revisions, strict=True):
+        history.applied(0, expires_at_ms, revision)
+    await trio.sleep(60.0)
+    history.in_flight(["id-0"])
+    history._check_start(history.stories[0], "d0.1", 1, trio.current_time())
+    assert any("no good since" in what for what in history.violations) == (revisions[-1] < 2)

@@ -129,7 +129,8 @@ class World(Stage):
                 self.history.in_flight(held.job.id for held in answer)
             case "apply_jobs" | "apply_changes":
                 for job in args[-1]:
-                    self.history.applied(number_of(msgspec.msgpack.decode(job.argument)), job.expires_at_ms)
+                    revision = job.change.revision if job.change is not None else 0
+                    self.history.applied(number_of(msgspec.msgpack.decode(job.argument)), job.expires_at_ms, revision)
                     self.history.kin.applied(node.name, job)
                     self.history.almanac.applied(node.name, job)
                     self.history.following.applied(node.name, job)
