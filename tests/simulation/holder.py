@@ -5,6 +5,7 @@ daemon is there, dies now and then, loses answers, and stops when it is told tha
 known here as the store knows it: when a lease was last heard of.
 """
 
+import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -323,12 +324,21 @@ class Holders:
         lease, ended_s = self._succeeded.get(held.job_id, (held.fence, 0.0))
         if lease != held.fence and ended_s >= self._claimed[home, held.fence].at_s:
             return False  # the attempt before it succeeded after all: it has ended
+        if self._was_cancelled_unheld(held, home):
+            return False
         return self._in_time(held) or any(
             entry is not None
             and entry.held.fence == held.fence
             and (entry.phase is Phase.RUNNING or entry.is_entrusted)
             for entry in (node.in_flight(home, held.job_id) for node in self._nodes)
         )
+
+    def _was_cancelled_unheld(self, held: Held, home: int) -> bool:
+        """Whether it was cancelled when the store may not have known who holds it (seed 40065): so it ended."""
+        story = self._history.stories.get(held.number)
+        losses_s = [loss.at_s for loss in self._history.losses_of(home)]
+        since_s = min((at_s for at_s in losses_s if at_s >= self._claimed[home, held.fence].at_s), default=math.inf)
+        return story is not None and any(at_s >= since_s for at_s, _ in story.cancels)
 
 
 async def _noticed(services: Any, lease: leases.Lease) -> None:
