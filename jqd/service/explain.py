@@ -12,7 +12,7 @@ from jqd.domain.job import INTERRUPTED, State
 from jqd.domain.tenant import bare, tenant_of
 from jqd.service.find import Coming, look_up, worker_of
 from jqd.service.health import why_waiting
-from jqd.service.parents import awaited
+from jqd.service.parents import awaited, cancelled_for
 from jqd.service.services import Services
 from jqd.service.wait_reason import Cause, WaitReason
 from jqd.store import JobView, QueuePlace
@@ -32,7 +32,7 @@ async def explain(services: Services, given: str) -> tuple[JobView | None, WaitR
             text = "it is in the journal of a daemon, or about to be, and not in the store yet"
             return None, WaitReason(Cause.NOT_INGESTED, f"{text}: {not_ready or 'it comes in its turn'}")
         if view.state.is_final:
-            return view, _ended(services, view)
+            return view, await _ended(services, view)
         if view.state is State.RUNNING:
             reason = _running(services, view)
         elif view.state is State.BLOCKED and view.flow is not None:
@@ -49,12 +49,14 @@ async def explain(services: Services, given: str) -> tuple[JobView | None, WaitR
     return view, reason._replace(text=reason.text + _interrupted(view))
 
 
-def _ended(services: Services, view: JobView) -> WaitReason:
+async def _ended(services: Services, view: JobView) -> WaitReason:
     last = view.outcome
     at_ms = last.finished_at_ms if last else 0
     text = f"it has ended: {view.state.value}{f' at {iso(at_ms)}' if at_ms else ''}"
     if view.state is State.FAILED and last is not None and (words := telling_line(last.message)[:WORDS_MAX]):
         text += f" ({words})"
+    if parent := await cancelled_for(services, view):
+        text += f" (its parent {parent} did not succeed)"
     if view.state is State.SUCCEEDED and (parents := services.control.owed(tenant_of(view.jobtype))):
         text += f"; what follows {parents} jobs waits for the quota of its tenant, and it may be one of them"
     return WaitReason(Cause.ENDED, text, since_ms=at_ms)

@@ -71,6 +71,7 @@ def test_what_failed_in_a_flow_is_tried_anew_and_the_rest_is_cancelled(capsys: p
     gone = pushed(capsys, "echo", "--after", bad, "--on-parent-failure", "cancel")
     assert f"it was cancelled because parent {bad} did not succeed" in said(capsys, "get", gone, "--wait", "30s")
     assert f"cancelled for {bad}" in said(capsys, "flow", gone)
+    assert f"(its parent {bad} did not succeed)" in said(capsys, "why", gone)
     assert said(capsys, "retry", bad, "--flow") == "3 jobs tried anew\n"
     said(capsys, "get", child, "--wait", "30s")
     late = pushed(capsys, "echo", "1", "--in", "1h")
