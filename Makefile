@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.ready
 # The suite runs on this many processes, twice as many as a small machine has cores: a third of its time it waits for
 # leases and for processes to start. Who watches for stalls counts time of the processor, not time that passes.
 JOBS   ?= 4
-# What takes long runs on as many as there are cores: chaos and storms count their own time.
+# What takes long runs on as many as there are cores: chaos and storms count their own time. So do tests that never wait.
 LONG_JOBS ?= 2
 
 # A virtual environment has absolute paths in it, so a folder that was moved or copied gets a new one.
@@ -42,7 +42,7 @@ AGAIN := || { code=$$?; test $$code = 1 && $(BIN)/python -m tests.again; }
 
 test: setup      ## the whole suite; every branch of the journal must be executed
 	@rm -f .coverage .coverage.*
-	$(BIN)/python -m coverage run -m pytest -q -n $(JOBS) --dist worksteal $(JOURNAL_TESTS)
+	$(BIN)/python -m coverage run -m pytest -q -n $(LONG_JOBS) --dist worksteal $(JOURNAL_TESTS)
 	@$(BIN)/python -m coverage combine -q
 	@$(BIN)/python -m coverage report --include='jqd/journal/*' --fail-under=100 || { echo "jqd/journal must have every branch executed: see the report above" >&2; exit 1; }
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal $(JOURNAL_TESTS:%=--ignore=%) $(AGAIN)
@@ -62,7 +62,7 @@ lint: setup      ## format, lint, types, architecture
 check: lint test ## everything a change must pass
 
 slow: setup      ## what each change need not pay: chaos, README, packages, frameworks, backup, the page for the night, and who stays away for long
-	$(BIN)/python -m pytest -m long -q -n $(LONG_JOBS) --dist worksteal tests/chaos/test_chaos.py tests/wire/test_conform.py tests/contract/test_store_wide.py tests/store/test_sentinel.py tests/webui/test_pages.py $(patsubst %,tests/live/test_%.py,readme second_machine crash wheel backup_commands night frameworks typescript go storm memory servers space registered ageing own_store said code types) tests/simulation/test_sim.py tests/simulation/test_mistakes.py $(AGAIN)
+	$(BIN)/python -m pytest -m long -q -n $(LONG_JOBS) --dist worksteal tests/chaos/test_chaos.py tests/wire/test_conform.py tests/contract/test_store_wide.py tests/store/test_sentinel.py tests/webui/test_acts.py tests/webui/test_pages.py $(patsubst %,tests/live/test_%.py,readme second_machine crash wheel backup_commands night frameworks typescript go storm memory servers space registered ageing own_store said code types dev dev_ui limits pull pull_worker gone early_reports callbacks failover path groups unique mapreduce) tests/simulation/test_sim.py tests/simulation/test_mistakes.py $(AGAIN)
 
 # From time to time, and before a release: what the suite shows with a few seeds, once more with many. Some ten minutes on two cores.
 campaign: setup  ## more seeds, mistakes that few of them find, a minute of chaos, the worst of bytes

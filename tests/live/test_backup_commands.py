@@ -25,7 +25,8 @@ from tests.store.ensemble import free_ports, watched
 from tests.valkey import NO_REDIS, REDIS, Valkey, valkey
 
 WAIT_S = 30.0  # for jobs to end on a busy machine
-ON_A_SERVER = pytest.mark.parametrize("own", [True, False], ids=["own store", "named server"])
+NAMED = pytest.param(False, id="named server", marks=pytest.mark.long)  # as each store below is
+ON_A_SERVER = pytest.mark.parametrize("own", [pytest.param(True, id="own store"), NAMED])
 
 
 def push(client: Client, jobs: int) -> list[str]:
@@ -259,8 +260,12 @@ def partitions_on_two_servers() -> Iterator[Store]:
 
 @pytest.mark.parametrize(
     ("store", "partitions"),
-    [(over_tls, 1), (behind_sentinels, 1), (behind_sentinels, 2), (partitions_on_two_servers, 4)],
-    ids=["tls", "sentinels", "sentinels, two partitions", "four partitions on two servers"],
+    [
+        pytest.param(over_tls, 1, id="tls", marks=pytest.mark.long),
+        pytest.param(behind_sentinels, 1, id="sentinels", marks=pytest.mark.long),
+        pytest.param(behind_sentinels, 2, id="sentinels, two partitions", marks=pytest.mark.long),
+        pytest.param(partitions_on_two_servers, 4, id="four partitions on two servers"),
+    ],
 )
 def test_a_store_of_any_kind_is_copied_and_comes_back(
     store: Callable[[], AbstractContextManager[Store]], partitions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -299,6 +304,7 @@ def test_a_cluster_is_not_copied_and_what_to_do_is_said(tmp_path: Path, capsys: 
     assert run(["backup", str(tmp_path / "copy"), "--journal-only", *at]) == 0
 
 
+@pytest.mark.long
 def test_a_copy_beside_the_original_acts_as_it_does_unless_no_worker_may_be_reached(tmp_path: Path) -> None:
     """What OPERATIONS.md says of looking at one."""
     with ExitStack() as stack:

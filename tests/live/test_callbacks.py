@@ -196,6 +196,7 @@ def test_a_tenants_are_its_own(tmp_path: Path, daemon: Daemon) -> None:
         assert job not in {one.job_id for one in ours.jobs(name="jqd.callback")}
 
 
+@pytest.mark.long  # tests/chaining/test_outbox_crash.py cuts each step
 def test_a_kill_between_end_and_callback_loses_none(tmp_path: Path) -> None:
     with Receiver() as receiver, valkey() as server:
         at = ["--store", server.url]

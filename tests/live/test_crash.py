@@ -149,6 +149,7 @@ def test_a_slow_reader_does_not_hold_shutdown(tmp_path: Path) -> None:
             assert daemon.stop(timeout_s=11) == 0
 
 
+@pytest.mark.long
 def test_a_killed_worker_costs_no_job(tmp_path: Path) -> None:
     with pair() as (_, one, two, _), Client(one.url) as client:
         with Worker(tmp_path / "first", one.url, two.url) as first:

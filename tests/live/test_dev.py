@@ -53,7 +53,7 @@ def test_dev_prints_a_push_line_that_works_and_ctrl_c_stops_everything() -> None
             dev.kill()
 
 
-@pytest.mark.parametrize("form", ["auto", "json"])
+@pytest.mark.parametrize("form", ["auto", pytest.param("json", marks=pytest.mark.long)])
 def test_ctrl_c_in_a_terminal_says_what_is_waited_for_but_not_among_json_lines(form: str) -> None:
     ours, theirs = pty.openpty()
     with short_directory() as base, os.fdopen(ours, "rb", buffering=0) as terminal:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 
 import httpx2
+import pytest
 
 from jqd.client import Client
 from tests.directories import short_directory
@@ -17,6 +18,7 @@ def uis(url: str) -> list[int]:
     return [int(line) for line in told.stdout.split()]
 
 
+@pytest.mark.long
 def test_dev_has_a_web_ui_that_may_die() -> None:
     with short_directory() as base:
         args = ["dev", "--data-dir", str(base / "d"), "--bind", "127.0.0.1:0"]

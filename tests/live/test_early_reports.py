@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import httpx2
+import pytest
 from msgspec.msgpack import decode, encode
 
 from tests.live.harness import WAIT_S, Cluster, cluster
@@ -100,6 +101,7 @@ def hasty(here: Cluster, style: str) -> Iterator[Hasty]:
         server.server_close()
 
 
+@pytest.mark.long  # the simulation has such workers with each change
 def test_no_report_is_refused_for_having_come_early() -> None:
     with cluster() as here, hasty(here, "lightjq") as lightjq, hasty(here, "native") as native:
         told_of_one_that_is_slow(here, lightjq)

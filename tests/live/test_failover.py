@@ -96,6 +96,7 @@ def test_a_push_whose_answer_was_lost_counts_once_at_the_next_daemon(tmp_path: P
             assert waiting(two, "late") >= 1
 
 
+@pytest.mark.long
 def test_while_the_store_is_away_a_push_goes_to_one_daemon_without_an_id(capsys: pytest.CaptureFixture[str]) -> None:
     """Not where one may have taken it: the door brings its request to the first, and no answer back. The error says so,
     lest the program that pushed it does so again, under a new id."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 import httpx2
+import pytest
 
 from jqd.client import Client
 from tests.directories import short_directory
@@ -63,6 +64,7 @@ def test_a_daemon_that_died_is_told_apart_from_one_that_was_stopped() -> None:
         assert names[1] in told.partition("Gone")[2]
 
 
+@pytest.mark.long
 def test_a_daemon_that_was_killed_and_started_again_says_so_itself() -> None:
     with valkey() as server, short_directory() as base:
         first = Daemon(base / "one", "--store", server.url, env=LEASE)

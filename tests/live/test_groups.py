@@ -15,7 +15,10 @@ from tests.live.harness import LEASE, ROOT, Daemon, Pair, Process, ingested, pai
 MEMBERS = 30
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["one partition", "two partitions"])
+ONE = pytest.param(1, id="one partition", marks=pytest.mark.long)
+
+
+@pytest.fixture(scope="module", params=[ONE, pytest.param(2, id="two partitions")])
 def daemons(request: pytest.FixtureRequest) -> Iterator[Pair]:
     env = {**LEASE, "JQD_STORE__PARTITIONS": str(request.param)}
     with pair(env) as both:

@@ -75,6 +75,7 @@ def test_limits_hold_over_three_daemons_through_a_kill_and_a_wipe() -> None:
             wait_for(lambda: set(held) <= set(here.worker.starts()), "what waited does not start")
 
 
+@pytest.mark.long
 def test_limits_hold_over_two_servers_through_a_kill_of_each_kind_and_a_wipe(tmp_path: Path) -> None:
     rate, at_once = 20, 3
     with (

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx2
 import msgpack
+import pytest
 
 from jqd.client import Client
 from tests.directories import short_directory
@@ -180,6 +181,7 @@ def test_what_is_taken_with_a_202_is_reported_at_any_daemon() -> None:
         assert client.result(job_id, wait=WAIT_S) == [1]
 
 
+@pytest.mark.long
 def test_a_job_of_a_day_runs_once_through_five_restarts_of_every_daemon() -> None:
     with valkey() as server, short_directory() as base:
         daemons = [Daemon(base / name, "--store", server.url, env=LEASE) for name in ("one", "two")]

@@ -164,7 +164,10 @@ def test_a_second_signal_hands_back_what_runs(shared_daemon: Daemon) -> None:
         client.cancel(at_work)
 
 
-@pytest.mark.parametrize("flags", [(), ("--processes", "2")], ids=["threads", "processes"])
+@pytest.mark.parametrize(
+    "flags",
+    [pytest.param((), id="threads"), pytest.param(("--processes", "2"), id="processes", marks=pytest.mark.long)],
+)
 def test_the_jobs_of_a_killed_worker_run_again_elsewhere(shared_daemon: Daemon, flags: Sequence[str]) -> None:
     with short_directory() as base, Client(shared_daemon.url) as client:
         with pulling(shared_daemon, base, "--silence", "2s", *flags) as worker:

@@ -14,7 +14,10 @@ PUSHES = 20
 KEYS = [f"customer {number}" for number in range(4)]  # of two partitions some lie in each
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["one partition", "two partitions"])
+ONE = pytest.param(1, id="one partition", marks=pytest.mark.long)
+
+
+@pytest.fixture(scope="module", params=[ONE, pytest.param(2, id="two partitions")])
 def daemons(request: pytest.FixtureRequest) -> Iterator[Pair]:
     with pair({**LEASE, "JQD_STORE__PARTITIONS": str(request.param)}) as both:
         yield both

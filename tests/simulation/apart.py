@@ -118,7 +118,7 @@ APART: dict[str, Mistake] = {
     ),
     "laid-to-all": mistake(
         "poison",
-        97,
+        100,
         "innocent",
         "a death is laid to a job that was alone in the hand of its partition",
         in_scripts("return noted == id or not Deaths.is_suspect(id)", "return true"),

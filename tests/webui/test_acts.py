@@ -267,7 +267,10 @@ def drive(url: str, path: str, act: Act, page: Page, made: Made) -> None:
     assert not made.scripts or faults(page) == [], path
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no_scripts"])
+WITHOUT = pytest.param(False, id="no_scripts", marks=pytest.mark.long)  # test_forms.py sends forms with each change
+
+
+@pytest.mark.parametrize("scripts", [pytest.param(True, id="scripts"), WITHOUT])
 @pytest.mark.parametrize("room", sorted({path.split("/")[1] for path in ACTS}))
 def test_acts_do_what_they_say(site: Site, chromium: Chromium, client: Client, room: str, scripts: bool) -> None:
     def look(page: Page) -> None:
