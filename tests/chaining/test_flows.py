@@ -215,7 +215,7 @@ async def test_who_asks_waits_until_parents_know_their_children(autojump_clock: 
 async def test_who_asks_waits_until_all_children_of_an_end_were_told(
     autojump_clock: None, room: Room, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A retry of the flow left out those that failed for the parent after it: all was said to be told with the first."""
+    """A retry of the flow left out those that failed for the parent after it: with the first all was called told."""
     parent = await room.parent()
     children = [await room.child(parent) for _ in range(7)]
     await room.flows.one_round()
