@@ -44,7 +44,8 @@ def serve(data: Path, settings: dict[str, str] | None = None) -> Iterator[tuple[
 @contextmanager
 def worker(url: str) -> Iterator[None]:
     """A worker that does nothing, as well as it can."""
-    args = [sys.executable, "-m", "jqd", "worker", "bench.noop:app", "--daemon", url, "--concurrency", "8"]
+    command = ["jqd", "worker", "bench.noop:app", "--daemon", url, "--concurrency", "8", "--quiet"]
+    args = [sys.executable, "-m", *command]
     with subprocess.Popen(args, stdout=subprocess.DEVNULL, env=QUIET) as process:
         try:
             yield
