@@ -366,7 +366,7 @@ class Partition:
 
     def _ingested(self, jobs: Sequence[Job], _: object) -> None:
         self.claims.wake()
-        if any(job.flow is not None for job in jobs):
+        if any(job.flow is not None and job.flow.after for job in jobs):
             self.flows.wake()
         rows = (named(job.id, job.jobtype, job.tags) for job in self.links.here(jobs))
         self._shared.joblog.write("ingested", rows)

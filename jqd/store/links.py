@@ -53,7 +53,7 @@ class Due(NamedTuple):
     wait_s: float | None
     """Until more is due; None: there is nothing more."""
     linked: int
-    """Jobs that have to do with others."""
+    """Jobs whose ends may concern others."""
     rest_until_ms: int
     """Others get these again from then on."""
     blocked: list[Blocked]

@@ -39,3 +39,23 @@ async def test_children_that_could_not_be_told_are_passed_over_until_all_were_tr
     assert await drop(ids, 0) == []
     store_bench.clock.advance(REST_S)
     assert (await store.take_links(9, REST_S)).ended == []
+
+
+async def test_an_end_concerns_nobody_where_all_children_wait_for_nothing(store_bench: StoreBench) -> None:
+    """Else each step of a chain had the loop look for children that are to be told."""
+    store = store_bench.store
+    await store.look(fresh=True)
+    parent, follower = await store_bench.push(), await store_bench.push("other")
+    pair = [(parent.id, follower.id)]
+    await store.drop_outbox([], children=pair)
+    assert (await store.take_links(9, REST_S)).linked == 0
+    child = blocked(store_bench, parent)
+    await store_bench.add(child)
+    await ask(store_bench, child)
+    await store.drop_outbox([], children=pair)
+    asked = await store.take_links(9, REST_S)
+    assert asked.linked > 0, "one waits, and what comes behind it changes nothing of that"
+    await store.drop_links({each.entry: () for each in asked.blocked})
+    await end(store_bench)
+    (told,) = (await store.take_links(9, REST_S)).ended
+    assert told.children == [child.id]

@@ -11,21 +11,26 @@ register('drop_outbox', {'allow-oom'}, function()
 
   expect('outbox', 'shelves', 'linked', 'jobs', 'ended')
   expect_kind(shelf_key(tenant or ''), 'shelf')
-  local parents, linked = {}, {}
+  local parents, keys, linked = {}, {}, {}
   for at = FIRST, behind - 1, PAIR do
-    expect_kind(K.children .. ARGV[at], 'children')
-    parents[#parents + 1] = ARGV[at]
+    local place = #parents + 1
+    parents[place], keys[place] = ARGV[at], K.children .. ARGV[at]
+  end
+  if #keys > 0 and redis.call('EXISTS', unpack(keys)) > 0 then  -- the first children of nearly all: one question instead of one for each
+    for _, key in ipairs(keys) do
+      expect_kind(key, 'children')
+    end
   end
   -- Nearly all have just ended, which one call tells of all; to read their rows would bring their arguments, too.
   local ended = #parents > 0 and redis.call('ZMSCORE', K.ended, unpack(parents)) or {}
   for place, parent in ipairs(parents) do
     if ended[place] or redis.call('HEXISTS', K.jobs, parent) == 1 then
-      redis.call('ZADD', K.children .. parent, 'LT', digits(NOT_TOLD), ARGV[FIRST + PAIR * place - 1])
-      linked[#linked + 1], linked[#linked + 2] = 0, parent
+      redis.call('ZADD', keys[place], 'LT', digits(NOT_TOLD), ARGV[FIRST + PAIR * place - 1])
+      linked[#linked + 1], linked[#linked + 2] = Links.MADE, parent
     end
   end
   if #linked > 0 then
-    redis.call('ZADD', K.linked, unpack(linked))
+    redis.call('ZADD', K.linked, 'LT', unpack(linked))
   end
 
   local key = tenant and shelf_key(tenant) or K.outbox

@@ -1,6 +1,6 @@
 -- What is to be done next for jobs that wait for others. Others find it again only when `rest_ms` have passed.
 -- ARGV     now_ms, identity of the store as the caller knows it, limit, children_max, rest_ms; then per entry of which children could not be told: it, how many of those not told yet are passed over
--- Returns  ms until more is due, or nothing; number of jobs that have to do with others; until when (ms) these entries rest; then per entry: the entry; of "w<id>": the row, and 1 where the job is blocked, 0 where it goes on or has ended without having waited here;
+-- Returns  ms until more is due, or nothing; number of jobs whose ends may concern others; until when (ms) these entries rest; then per entry: the entry; of "w<id>": the row, and 1 where the job is blocked, 0 where it goes on or has ended without having waited here;
 --          of "e<id>": how it ended, '' where it began anew, its jobtype, its stage (links), how many children were passed over, 0 where that were all, ids of children that were not told of that yet. No end is told that is not certain (watch_parents)
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit · (members + children_max + log children)), and the bytes of rows
@@ -78,5 +78,5 @@ register('take_links', {'allow-oom'}, function()
     end
   end
   local next_due = redis.call('ZRANGE', K.links, 0, 0, 'WITHSCORES')[2]
-  return {next_due and math.max(0, math.ceil(next_due - now_ms)) or '', redis.call('ZCARD', K.linked), rest_until_ms, unpack(found)}
+  return {next_due and math.max(0, math.ceil(next_due - now_ms)) or '', redis.call('ZCOUNT', K.linked, 0, '(' .. Links.MADE), rest_until_ms, unpack(found)}
 end)

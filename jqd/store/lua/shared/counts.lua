@@ -46,7 +46,7 @@ function Counts.note_ends(ids, now_ms)
   if redis.call('EXISTS', K.linked) == 1 then
     local rows = {}
     for at, is_linked in ipairs(redis.call('ZMSCORE', K.linked, unpack(ids))) do
-      if is_linked then
+      if is_linked == '0' then
         rows[#rows + 1], rows[#rows + 2] = now_ms, 'e' .. ids[at]
       end
     end

@@ -1,7 +1,7 @@
 -- Jobs that wait for others, and groups.
 --
 --     links      zset  "w<id>": the parents of this blocked job are to be asked; "e<id>": this job ended, or began anew, and its children are to be told → when it is due
---     linked     zset  ids of jobs that have children or parents: only their ends are noted in `links`
+--     linked     zset  ids of jobs that have children, parents or a unique key → 0: their ends are noted in `links`; MADE: their children wait for nothing
 --     children   zset  of a parent: id of a child → the last stage of the parent that it was told
 --     parents    hash  of a child: id of a parent → "stage how", how it ended, '' while it has not; '#' → how many have; '@' → how many there are, once all are known;
 --                      '=' → which parents are asked for (Flow.mark); "~" and an id: what was told before that one was asked, or of one that it waits for no more
@@ -22,6 +22,7 @@ function Links.children_key(id) return K.children .. id end
 function Links.parents_key(id) return K.parents .. id end
 
 Links.STAGE_GONE = 9007199254740991
+Links.MADE = 1
 
 function Links.stage_of(generation, has_ended)
   return 2 * generation + (has_ended and 1 or 0)
