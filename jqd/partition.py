@@ -296,7 +296,7 @@ class Partition:
         some = shared.partitions > 1
         whole: LaneRules[Job] = LaneRules(
             self.watch.guard(self._apply_jobs),
-            job_bytes,
+            lambda job: job_bytes(job, is_known=self.membership.through),
             self._ingested,
             (lambda job: mine(job.id) or self.links.concern(job)) if some else None,
             is_alone=self.links.concern,

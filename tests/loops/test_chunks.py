@@ -1,6 +1,7 @@
 """How a backlog is cut into calls: small frames together, large ones in parts."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,7 +9,15 @@ import pytest
 from jqd.domain.job import Change, ChangeKind, Fate, Job, Outcome
 from jqd.domain.record import Lane
 from jqd.journal import Slice
-from jqd.loops.lane_records import CHUNK_BYTES, CHUNK_RECORDS, FIRST_CONTENTS, OTHER_CHANGES, chunks, job_bytes
+from jqd.loops.lane_records import (
+    CHUNK_BYTES,
+    CHUNK_RECORDS,
+    KNOWN_CONTENTS,
+    LOST_CONTENTS,
+    OTHER_CHANGES,
+    chunks,
+    job_bytes,
+)
 
 
 def pieces(*frames: tuple[int, int]) -> list[Slice]:
@@ -42,25 +51,27 @@ def test_all_that_an_outcome_carries_counts_for_the_size_of_a_script_call() -> N
 
 
 @pytest.mark.parametrize(
-    ("kind", "eligible_at_ms", "most"),
+    ("kind", "eligible_at_ms", "is_known", "most"),
     [
-        (ChangeKind.NEW, 0, FIRST_CONTENTS),
-        (ChangeKind.NEW, 5_000, OTHER_CHANGES),
-        *((kind, 0, OTHER_CHANGES) for kind in (ChangeKind.REPLACE, ChangeKind.EDIT, ChangeKind.RETRY)),
+        (ChangeKind.NEW, 0, True, KNOWN_CONTENTS),
+        (ChangeKind.NEW, 0, False, LOST_CONTENTS),
+        (ChangeKind.NEW, 5_000, True, OTHER_CHANGES),
+        *((kind, 0, True, OTHER_CHANGES) for kind in (ChangeKind.REPLACE, ChangeKind.EDIT, ChangeKind.RETRY)),
     ],
 )
 def test_a_call_has_fewer_changes_than_jobs_for_each_takes_longer(
-    kind: ChangeKind, eligible_at_ms: int, most: int
+    kind: ChangeKind, eligible_at_ms: int, *, is_known: bool, most: int
 ) -> None:
     """500 followers at once took 6 ms of the server, 500 jobs of a flow that was tried anew 50 ms."""
+    size_bytes = partial(job_bytes, is_known=is_known)
     one = Job("A", "mail", eligible_at_ms=eligible_at_ms, change=Change(7, 7, kind))
     frame = Slice(Lane.CHANGES, 0, b"", 0, 500, 1_000)
-    sizes = [len(chunk.records) for chunk in chunks([frame], lambda _: [one] * 500, job_bytes)]
+    sizes = [len(chunk.records) for chunk in chunks([frame], lambda _: [one] * 500, size_bytes)]
     assert sizes == [most] * (500 // most)
     large = Job("A", "mail", bytes(CHUNK_BYTES // 2), change=Change(7, 7, kind))
-    assert len(next(chunks([frame], lambda _: [large] * 500, job_bytes)).records) == 1, "bytes count, too"
+    assert len(next(chunks([frame], lambda _: [large] * 500, size_bytes)).records) == 1, "bytes count, too"
     plain = Job("A", "mail", eligible_at_ms=eligible_at_ms)
-    assert len(next(chunks([frame], lambda _: [plain] * 500, job_bytes)).records) == CHUNK_RECORDS
+    assert len(next(chunks([frame], lambda _: [plain] * 500, size_bytes)).records) == CHUNK_RECORDS
 
 
 def test_a_slice_of_a_frame_begins_where_it_was_left() -> None:
