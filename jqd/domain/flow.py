@@ -110,9 +110,9 @@ def wants_result(item: Mapping[str, Raw]) -> bool:
     return bytes(item.get("argument", NIL)) == NIL or bytes(item.get("result_into", NIL)) != NIL
 
 
-def waiting(item: Mapping[str, Raw], parent: str) -> Mapping[str, Any]:
+def waiting(item: Mapping[str, Raw], parent: str) -> dict[str, Any]:
     """Such a job; if it gets the result of its parent it waits for that, and reads it where it is kept."""
-    return {**item, "after": [parent], "one_result": True} if wants_result(item) else item
+    return {**item, "after": [parent], "one_result": True} if wants_result(item) else {**item}
 
 
 def with_result(item: Mapping[str, Raw], result: bytes) -> dict[str, Any]:

@@ -6,8 +6,8 @@
 Each has an id made of its parent, the parent's generation and its place, so pushing it again is a repeat.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -18,17 +18,26 @@ from jqd.domain.tenant import tenant_of
 FOLLOWERS_MAX = 500  # of one success: as many names as one call of the store gives
 FOLLOWERS_BYTES_MAX = 1 << 20  # all of them together: what one call of the store takes
 
+Item = dict[str, Any]
+"""A job that is to follow: what jqd did not put there is Raw."""
+
 _items_decoder = msgspec.msgpack.Decoder(list[dict[str, Raw]])
 _delay_decoder = msgspec.msgpack.Decoder(float)
 _entry_decoder = msgspec.msgpack.Decoder(tuple[str, Raw])
 _encoder = msgspec.msgpack.Encoder()
 
 
-def named(follows: bytes, parent: str, jobtype: str, generation: int, ended_at_ms: int, trace: str = "") -> bytes:
+def items_of(follows: bytes) -> list[Item]:
+    """Return jobs that are to follow, from a MessagePack array of them."""
+    return _items_decoder.decode(follows)
+
+
+def named(
+    items: Iterable[Item], parent: str, jobtype: str, generation: int, ended_at_ms: int, trace: str = ""
+) -> bytes:
     """Return checked followers as their parent's outcome holds them: with ids, with the parent's tenant, with dates in
     place of delays, which count from the parent's end, and in the trace of the parent, if they name none."""
-    items = enumerate(_items_decoder.decode(follows))
-    jobs = [_named(item, parent, generation, place, ended_at_ms, trace) for place, item in items]
+    jobs = [_named(item, parent, generation, place, ended_at_ms, trace) for place, item in enumerate(items)]
     return _encoder.encode((tenant_of(jobtype), jobs))
 
 
@@ -53,18 +62,17 @@ def read_entry(entry: bytes) -> OutboxEntry:
     return OutboxEntry(parent.decode(), tenant, jobs)
 
 
-def _named(
-    item: dict[str, Raw], parent: str, generation: int, place: int, ended_at_ms: int, trace: str
-) -> Mapping[str, object]:
-    told: dict[str, object] = {**item}
+def _named(item: Item, parent: str, generation: int, place: int, ended_at_ms: int, trace: str) -> Item:
+    told = {**item}
     if _is_nil(item.get("job_id")):
         told["job_id"] = follower_id(parent, generation, place)
     told["parent"] = parent
     if trace and _is_nil(item.get("traceparent")):
         told["traceparent"] = trace
-    delay = told.pop("delay", None)
-    if isinstance(delay, Raw) and not _is_nil(delay):
-        told["run_at"] = iso(ended_at_ms + round(_delay_decoder.decode(delay) * 1000))
+    if "delay" in told:
+        delay = told.pop("delay")
+        if not _is_nil(delay):
+            told["run_at"] = iso(ended_at_ms + round(_delay_decoder.decode(delay) * 1000))
     return told
 
 

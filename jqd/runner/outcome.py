@@ -17,11 +17,11 @@ from email.utils import parsedate_to_datetime
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Raw
+from msgspec import Meta
 
 from jqd.domain.backoff import Backoff
 from jqd.domain.flow import THEN_TOO_LARGE, jobs_of, waiting, wants_result, with_result
-from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, named
+from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, Item, items_of, named
 from jqd.domain.job import BACKOFF_S_MAX, INTERRUPTED, NIL, SNOOZE, Exit, Fate, Held, Job, Outcome, bytes_of
 from jqd.domain.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.domain.results import RESULT_DROPPED
@@ -39,9 +39,9 @@ LOG_BYTES_MAX = 65_536  # kept of what an attempt printed, its last ones; it liv
 SUCCESS_LOG_BYTES_MAX = 8_192  # the same of a success: they are many, and each log goes through the journal
 ERROR_BYTES_MAX = 65_536  # of an error value; it lives in the store's memory with each failed attempt
 LOG_PLACE_MAX = 1 << 50  # bytes printed before: functions of the store count exactly so far
+FIELD_BYTES = 128  # what a result adds to a job at most, beside its own bytes: the name of a field and some heads
 RETRY_AFTER_S_MAX = BACKOFF_S_MAX
 
-_items = msgspec.msgpack.Decoder(list[Raw]).decode
 _encoder = msgspec.msgpack.Encoder()
 
 Size = Annotated[int, Meta(ge=0, description="a number of bytes")]
@@ -120,10 +120,10 @@ def end_attempt(
         report = _bounded(held, report, max_interruptions)
     report = _readable(report, job) if len(report.result) > NESTING_MAX else report
     succeeds = 200 <= report.status < 300 and report.reason != SNOOZE
+    follows: Sequence[Item] = ()
     if succeeds and (report.follows or job.flow is not None):
-        report = _followed(report, job, wrong)
-        succeeds = report.status < 300
-    if succeeds:  # nearly all do, so nothing is looked at that only a failure may have
+        report, follows = _followed(report, job, wrong)
+    if succeeds and report.status < 300:  # nearly all do, so nothing is looked at that only a failure may have
         is_large = report.result_bytes or len(report.result) > result_bytes_max
         dropped = _dropped(report, result_bytes_max) if job.keep_result and is_large else ""
         if not dropped or job.keep_result != "required":
@@ -139,7 +139,7 @@ def end_attempt(
                 snoozes=held.snoozes,
                 interruptions=held.interruptions,
                 **(_log_within(report, SUCCESS_LOG_BYTES_MAX) if report.log else {}),
-                follows=_follows(report, held, finished_at_ms) if report.follows else b"",
+                follows=_named(follows, held, finished_at_ms) if follows else b"",
             )
         report = Report(status=413, message=f"{dropped}; this job requires its result")
     report = _within_limits(report)
@@ -186,48 +186,52 @@ def _outcome(
     )
 
 
-def _follows(report: Report, held: Held, finished_at_ms: int) -> bytes:
+def _named(follows: Sequence[Item], held: Held, finished_at_ms: int) -> bytes:
     job = held.job
-    return named(report.follows, job.id, job.jobtype, held.generation, finished_at_ms, job.traceparent)
+    return named(follows, job.id, job.jobtype, held.generation, finished_at_ms, job.traceparent)
 
 
-def _followed(report: Report, job: Job, wrong: Callable[[bytes], str]) -> Report:
-    """A success with all that is to follow it; a failure if that cannot. It is final: it would say the same again."""
+def _followed(report: Report, job: Job, wrong: Callable[[bytes], str]) -> tuple[Report, Sequence[Item]]:
+    """A success and all that is to follow it; a failure if that cannot. It is final: it would say the same again."""
     if report.follows and (why := wrong(report.follows)):
-        return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow is wrong: {why}")
+        return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow is wrong: {why}"), ()
     then = b"" if job.flow is None else job.flow.then
-    return with_then(report, then, job.id) if then else report
+    return with_then(report, then, job.id)
 
 
-def with_then(report: Report, then: bytes, parent: str) -> Report:
-    """A success with the jobs that its pusher wants to follow, behind those of its worker; a failure if they are too
-    many, or too large without its result.
+def with_then(report: Report, then: bytes, parent: str) -> tuple[Report, Sequence[Item]]:
+    """A success and the jobs that its pusher wants to follow, behind those of its worker; a failure if they are too
+    many, or too large without its result. `then`: nothing, or an array of jobs.
 
     A result that is too large to be handed on fails none but those that want it, and these by name: they wait for
     their parent, which has ended, and read the result if it is kept and fits an argument."""
+    own = items_of(report.follows) if report.follows else []
+    if not then:
+        return report, own
     jobs = jobs_of(then)
     wants = any(map(wants_result, jobs))
     size = report.result_bytes or len(report.result)
     if not wants or size <= FOLLOWERS_BYTES_MAX:
-        follows, why = _joined(report.follows, [with_result(job, report.result) for job in jobs])
-        if not why:
-            return msgspec.structs.replace(report, follows=follows)
+        follows = [*own, *(with_result(job, report.result) for job in jobs)]
+        # What surely fits is encoded once, when it is named.
+        most = len(report.follows) + len(then) + len(jobs) * (size + FIELD_BYTES)
+        if not (why := _too_many(follows, most)):
+            return report, follows
     if wants:
-        follows, why = _joined(report.follows, [waiting(job, parent) for job in jobs])
-        if not why:
+        follows = [*own, *(waiting(job, parent) for job in jobs)]
+        if not (why := _too_many(follows)):
             note = f"{THEN_TOO_LARGE}: its result has {size} bytes, at most {FOLLOWERS_BYTES_MAX} can be handed on"
-            return msgspec.structs.replace(report, follows=follows, note=f"{note}; return where it is")
-    return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow cannot: {why}")
+            return msgspec.structs.replace(report, note=f"{note}; return where it is"), follows
+    return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow cannot: {why}"), ()
 
 
-def _joined(own: bytes, then: Sequence[object]) -> tuple[bytes, str]:
-    """An array of jobs and more of them as one array, and why they cannot follow; "": they can."""
-    jobs = [*_items(own), *then] if own else then
-    follows = _encoder.encode(jobs)
-    if len(jobs) <= FOLLOWERS_MAX and len(follows) <= FOLLOWERS_BYTES_MAX:
-        return follows, ""
+def _too_many(follows: Sequence[Item], bytes_most: int = FOLLOWERS_BYTES_MAX + 1) -> str:
+    """Return why these jobs cannot follow; "": they can. `bytes_most`: how large they are at most."""
+    size = bytes_most if bytes_most <= FOLLOWERS_BYTES_MAX else len(_encoder.encode(follows))
+    if len(follows) <= FOLLOWERS_MAX and size <= FOLLOWERS_BYTES_MAX:
+        return ""
     most = f"at most {FOLLOWERS_MAX} of {FOLLOWERS_BYTES_MAX} bytes can follow one job"
-    return follows, f"they are {len(jobs)} jobs of {len(follows)} bytes, {most}"
+    return f"they are {len(follows)} jobs of {len(_encoder.encode(follows))} bytes, {most}"
 
 
 def _delay_s(report: Report, own_s: float) -> float:
@@ -254,10 +258,9 @@ def succeed_late(
     """
     if (attempt.keep_result or then) and nests_deeper(report.result, NESTING_MAX):
         return None
-    if then:
-        report = with_then(report, then, attempt.job_id)
-        if report.status >= 300:
-            return None
+    report, follows = with_then(report, then, attempt.job_id)
+    if report.status >= 300:
+        return None
     dropped = _dropped(report, result_bytes_max) if attempt.keep_result else ""
     if dropped and attempt.keep_result == "required":
         return None
@@ -272,8 +275,8 @@ def succeed_late(
         message=dropped or report.note,
         **_log_within(report, SUCCESS_LOG_BYTES_MAX),
         result=report.result if attempt.keep_result and not dropped else NIL,
-        follows=named(report.follows, attempt.job_id, attempt.jobtype, attempt.generation, finished_at_ms, trace)
-        if report.follows
+        follows=named(follows, attempt.job_id, attempt.jobtype, attempt.generation, finished_at_ms, trace)
+        if follows
         else b"",
         lag_ms=None if report.ended_at_ms is None else finished_at_ms - report.ended_at_ms,
     )

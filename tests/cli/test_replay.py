@@ -314,7 +314,7 @@ def test_what_followed_retired_outcomes_is_not_said_again(fresh_valkey: Valkey, 
             outcome(
                 batch.ids[0],
                 Fate.SUCCEEDED,
-                follows=named(msgspec.msgpack.encode([{"name": "next"}]), batch.ids[0], "t", 0, AT_MS),
+                follows=named([{"name": "next"}], batch.ids[0], "t", 0, AT_MS),
             )
         )
         for batch in (old, new)

@@ -12,7 +12,7 @@ import trio
 from jqd.control import OWED_JOBS_WARN, OWED_S, SHELVES_SHOWN_MAX
 from jqd.cron import service as schedules
 from jqd.cron.schedules import Plan, Schedules, Template
-from jqd.domain.followers import named
+from jqd.domain.followers import items_of, named
 from jqd.domain.job import Fate, Held, Outcome
 from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.domain.lease import LeaseConfig, Peer
@@ -118,7 +118,7 @@ async def test_what_waits_for_a_quota_for_a_minute_is_said(autojump_clock: None)
         here.daemon.parts.services.feature(Quotas).known["acme"] = Quota(dead=0)
         ids = [job_id for names in ((HERE, THERE), (HERE,)) for job_id in await here.push(*names)]
         assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 5, BOTH)
-        follows = named(msgspec.msgpack.encode([{"name": "a"}]), "p", annotate("acme", "a"), 0, 0)
+        follows = named([{"name": "a"}], "p", annotate("acme", "a"), 0, 0)
         ended = [Outcome(job_id, 1, Fate.SUCCEEDED, "a", 0, 1, follows=follows) for job_id in ids]
         await here.journal.wsync(here.journal.write(Lane.OUTCOMES, len(ended), encode_outcomes(ended)))
         await until(lambda: here.control.owed("acme") == len(ids))
@@ -283,7 +283,7 @@ async def test_what_followed_a_job_before_what_is_retired_is_not_pushed_again_af
             held = [one for number in BOTH for one in await _claimed(here, number)]
             assert len(held) == 1
             jobs, job = msgspec.msgpack.encode([{"name": name} for name in names]), held[0].job
-            follows = named(jobs, job.id, job.jobtype, 0, 0) if names else b""
+            follows = named(items_of(jobs), job.id, job.jobtype, 0, 0) if names else b""
             ended = Outcome(job.id, held[0].fence, Fate.SUCCEEDED, job.jobtype, 0, 1, follows=follows)
             await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([ended])))
             await trio.sleep(1)

@@ -247,7 +247,7 @@ async def test_what_waits_for_a_quota_pins_no_journal_and_outlives_the_store(aut
     async with small() as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
         owner = await here.wait_claimable()
-        follows = named(msgspec.msgpack.encode([{"name": "next"}]), "", annotate("acme", "a"), 0, 0)
+        follows = named([{"name": "next"}], "", annotate("acme", "a"), 0, 0)
         entries = []
         for _ in range(2):
             entries.append(await followed(here, owner, follows, 60))
@@ -279,7 +279,7 @@ async def test_what_moves_to_the_outbox_meanwhile_or_stays_there_is_said_once_mo
     async with small() as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
         owner = await here.wait_claimable()
-        follows = named(msgspec.msgpack.encode([{"name": "next"}]), "", annotate("acme", "a"), 0, 0)
+        follows = named([{"name": "next"}], "", annotate("acme", "a"), 0, 0)
         entry = await followed(here, owner, follows, 60)
         parent = entry[:26].decode()
         await push(here, 60)
@@ -326,7 +326,7 @@ async def test_what_waits_for_a_quota_is_not_written_from_its_beginning_after_ea
     async with small() as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
         owner = await here.wait_claimable()
-        follows = named(msgspec.msgpack.encode([{"name": "next"}]), "", annotate("acme", "a"), 0, 0)
+        follows = named([{"name": "next"}], "", annotate("acme", "a"), 0, 0)
         entries = [await followed(here, owner, follows, 20) for _ in range(3)]
         await push(here, 60)
         await finish(here, owner, set())
