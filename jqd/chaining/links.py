@@ -34,12 +34,13 @@ class Links:
         members: dict[str, list[tuple[str, str]]] = {}
         keys: list[UniqueWanted] = []
         for job in jobs:
-            if job.flow is not None and self._is_here(job.flow.group):
-                members.setdefault(job.flow.group, []).append(("", job.id))
-            if job.flow is not None and self._is_here(job.flow.unique):
-                keys.append(UniqueWanted(job.flow.unique, "", job.flow.until, job.id))
-            if self._is_here(group := closed_by(job)):  # whatever became of its members: it waits for these
-                its = job.flow.after if job.flow is not None else ()
+            flow = job.flow
+            if flow is not None and flow.group and self._is_here(flow.group):
+                members.setdefault(flow.group, []).append(("", job.id))
+            if flow is not None and flow.unique and self._is_here(flow.unique):
+                keys.append(UniqueWanted(flow.unique, "", flow.until, job.id))
+            if (group := closed_by(job)) and self._is_here(group):  # whatever became of its members: it waits for these
+                its = flow.after if flow is not None else ()
                 members.setdefault(group, []).extend([*(("", member) for member in its), ("", CLOSED)])
         for group, pairs in members.items():
             await self._store.confirm_members(group, pairs)

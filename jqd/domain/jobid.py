@@ -40,7 +40,8 @@ BATCHES_MAX = 20_000  # noted, some 5 MiB; older ones are forgotten first, and o
 ORDER_LENGTH = 14  # of an id's first characters, which say in what order a journal gave its ids
 
 _SHAPE = re.compile(f"[0-7][{ALPHABET}]{{{ID_LENGTH - 1}}}")
-_PLACE = re.compile(r"(\.[0-9]+){1,2}")  # behind a parent's id: its generation, if it began anew, and a place
+# A parent's id, its generation, if it began anew, and a place.
+_MADE = re.compile(rf"[0-7][{ALPHABET}]{{{ID_LENGTH - 1}}}(\.[0-9]+){{1,2}}")
 # To the digits that `int(text, 32)` reads, in C.
 _DIGITS = bytes.maketrans(ALPHABET.encode(), b"0123456789abcdefghijklmnopqrstuv")
 _HOME = {letter: number for number, letter in enumerate(ALPHABET)}
@@ -166,7 +167,7 @@ def is_id(text: str) -> bool:
 def is_made(text: str) -> bool:
     """Return whether a text has the form of an id that jqd makes of a parent's (`followers.follower_id`): nobody may
     choose such an id."""
-    return _PLACE.fullmatch(text, ID_LENGTH) is not None and is_id(text[:ID_LENGTH])
+    return _MADE.fullmatch(text) is not None
 
 
 def parse_id(text: str) -> IdParts | None:

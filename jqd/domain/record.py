@@ -33,7 +33,7 @@ from jqd.domain.job_spec import (
     date_digest,
     keyed_digest,
 )
-from jqd.domain.jobid import IdRange, is_id, is_made, parse_id
+from jqd.domain.jobid import IdRange, is_id, is_made
 from jqd.domain.settings import Setting
 from jqd.domain.tenant import Tenant, annotate
 
@@ -315,7 +315,7 @@ def _ids(head: Head, size: int) -> list[str]:
         raise JournalDamaged(f"a jobs frame with a good checksum gives ids that cannot be: {head.first[:32]!r}")
     names = ids.ids()
     for index, (job_id, *_) in head.changes.items():
-        if not 0 <= index < size or parse_id(job_id) is None:
+        if not 0 <= index < size or not is_id(job_id):
             raise JournalDamaged(f"a jobs frame with a good checksum changes a job that cannot be: {job_id[:32]!r}")
         names[index] = job_id
     return names

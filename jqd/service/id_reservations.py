@@ -106,9 +106,8 @@ async def reserve_ids(
         agreed.jobs.append(job)
     life = next((given.life for given in verdicts.values()), "")
     ids = {str(batch.jobs[n].job_id): given.job_id for n, given in verdicts.items() if n not in agreed.refused}
-    return agreed._replace(
-        array=_encoder.encode(kept), life=life, dated=dated, request=batch.request, ids=ids, digests=its
-    )
+    array = batch.array if len(kept) == len(items) else _encoder.encode(kept)
+    return agreed._replace(array=array, life=life, dated=dated, request=batch.request, ids=ids, digests=its)
 
 
 async def release_ids(services: Services, agreed: ReservedIds) -> None:
@@ -258,7 +257,7 @@ async def _ask(
     given: list[NameGiven] = []
     for at in range(0, len(wanted), NAMES_PER_CALL):
         some = wanted[at : at + NAMES_PER_CALL]
-        where = {partition_of_name(one.name, services.partitions) for one in some}
+        where = {partition_of_name(one.name, services.partitions) for one in some} if services.partitions > 1 else {0}
         given += await once_settled(services, where, partial(services.store.reserve_names, some))
     return dict(zip(places.values(), given, strict=True))
 

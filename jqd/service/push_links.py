@@ -141,6 +141,8 @@ class PushLinks:
         Raises NotYet: the store does not answer; or it took so long that others have the places or keys, and these jobs
         are cancelled.
         """
+        if not self._keys and not self._places:
+            return
         services = self._services
         members: dict[str, list[tuple[str, str]]] = {}
         wanted: list[UniqueWanted] = []
