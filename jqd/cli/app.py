@@ -17,9 +17,9 @@ from jqd.cli import quotas as limits
 from jqd.cli import schedules as dates
 from jqd.cli import tokens as secrets
 from jqd.cli.exits import Exit, Usage, advice_of, exit_of
+from jqd.cli.printing import print_note
 from jqd.domain.errors import JqdError
 from jqd.domain.suggest import command as elsewhere
-from jqd.domain.visible import CONTROLS
 
 # Options that may also stand before the command, with the value that follows: jqd -o json status.
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what stdout says of its file or terminal
@@ -167,7 +167,7 @@ def run(argv: Sequence[str]) -> int:
     except cyclopts.UnknownCommandError as error:
         unused = [word for word in error.unused_tokens or () if not word.startswith("-")]
         if near := elsewhere(unused, error.command_chain or ()):
-            print(f"jqd: that is `{near}` here", file=sys.stderr)
+            print_note(f"that is `{near}` here")
         return Exit.USAGE
     except cyclopts.CycloptsError:
         return Exit.USAGE  # cyclopts has said on stderr what is wrong with the words
@@ -182,7 +182,7 @@ def run(argv: Sequence[str]) -> int:
     except OSError as error:
         if error.errno not in UNWRITABLE or error.filename is not None:
             raise
-        print(f"jqd: what was found cannot be written: {error.strerror}", file=sys.stderr)
+        print_note(f"what was found cannot be written: {error.strerror}")
         return _end_of_output()
     return code if isinstance(code, int) else Exit.DONE
 
@@ -214,9 +214,9 @@ def _end_of_group(group: BaseExceptionGroup[BaseException]) -> int:
 
 
 def _end(error: JqdError) -> int:
-    print(f"jqd: {error}".translate(CONTROLS), file=sys.stderr)
+    print_note(str(error))
     if advice := advice_of(error):
-        print(f"jqd: {advice}", file=sys.stderr)
+        print_note(advice)
     return exit_of(error)
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TextIO
 import msgspec
 
 from jqd.cli.exits import Exit, Usage, exit_of
+from jqd.cli.printing import print_note
 from jqd.cli.render import Output, show
 from jqd.client import Client, Invalid, ItemError, PartlyPushed
 from jqd.domain import json_ext
@@ -129,14 +130,14 @@ def _refused(chunk: list[Line], errors: list[ItemError]) -> list[tuple[int, str]
 
 def _print_refused(path: Path, pushed: Pushed, last: int) -> None:
     for number, why in pushed.refused[:REFUSALS_SHOWN]:
-        print(f"jqd: {path} line {number} was refused: {why}", file=sys.stderr)
+        print_note(f"{path} line {number} was refused: {why}")
     if pushed.refusals > REFUSALS_SHOWN:
-        print(f"jqd: … and {pushed.refusals - REFUSALS_SHOWN} lines more", file=sys.stderr)
+        print_note(f"… and {pushed.refusals - REFUSALS_SHOWN} lines more")
     if not last and not pushed.refused and pushed.stopped is None:
-        print(f"jqd: no line of {path} is a job; nothing was pushed", file=sys.stderr)
+        print_note(f"no line of {path} is a job; nothing was pushed")
     if pushed.stopped is not None:
         after = f"; {pushed.jobs} jobs were pushed, all lines up to {last}" if last else ""
-        print(f"jqd: {pushed.stopped}{after}", file=sys.stderr)
+        print_note(f"{pushed.stopped}{after}")
 
 
 STDIN = "-"

@@ -1,7 +1,6 @@
 """`jqd config`: a daemon's settings here, where each comes from, what it is for; and whether a daemon could start."""
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +14,7 @@ from cyclopts import Parameter
 
 from jqd.cli.common import ConfigFile, Flag, OutputFlag, worded
 from jqd.cli.exits import Exit
+from jqd.cli.printing import print_note
 from jqd.cli.render import console, table
 from jqd.cli.render import show as show_answer
 from jqd.config import Config, HttpConfig, Loaded, load, load_all, settings, store_flags
@@ -114,15 +114,15 @@ def check(*, given: GivenSettings | None = None) -> int:
         if loaded.config.http.certificate:
             tls_context(*loaded.config.http.certificate, loaded.config.http.tls_clients)
     except ConfigError as error:
-        print(f"jqd: {error}", file=sys.stderr)
+        print_note(str(error))
         return Exit.FAILED
     places = sorted(set(loaded.origins.values()))
     text = f"{len(loaded.origins)} settings said by {', '.join(places)}" if places else "all settings are the defaults"
     doubts = [*_doubts(loaded.config.http, incoming)]
     for doubt in doubts:
-        print(f"jqd: {doubt}", file=sys.stderr)
+        print_note(doubt)
     with_these = ", with these warnings" if doubts else ""
-    print(f"jqd: a daemon could start with this{with_these}: {text}", file=sys.stderr)
+    print_note(f"a daemon could start with this{with_these}: {text}")
     return Exit.DONE
 
 

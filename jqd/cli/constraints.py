@@ -1,6 +1,5 @@
 """Commands about constraints."""
 
-import sys
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -9,10 +8,10 @@ from rich.text import Text
 
 from jqd.cli.common import Common, Flag
 from jqd.cli.exits import Exit, Usage
+from jqd.cli.printing import print_line, print_note
 from jqd.cli.render import lasting, show, table, tenants_of, whose
 from jqd.cli.show import deleted, rows_of
 from jqd.domain.units import seconds
-from jqd.domain.visible import CONTROLS
 
 Name = Annotated[str, Parameter(help="Of the constraint.")]
 
@@ -111,20 +110,19 @@ def _show(told: dict[str, Any], common: Common) -> None:
         return
     for name, value in told.items():
         if value not in (None, False):
-            print(f"{name:<12}  {_limit(value) if name == 'rate' else value}")
+            print_line(f"{name:<12}  {_limit(value) if name == 'rate' else value}")
 
 
 def _print_trial(name: str, told: dict[str, Any]) -> None:
     keys = f" under {_count(told['keys'], 'key')}" if told["matched"] else ""
-    print(
+    print_line(
         f"{name} matches {told['matched']} of {_count(told['looked_at'], 'waiting job')}{keys}; "
         f"{told['delayed']} would not start at once"
     )
     if told["failed"]:
-        error = str(told["error"]).translate(CONTROLS)
-        print(f"jqd: it could not be asked of {_count(told['failed'], 'job')}: {error}", file=sys.stderr)
+        print_note(f"it could not be asked of {_count(told['failed'], 'job')}: {told['error']}")
     if told["warning"]:
-        print(f"jqd: {told['warning']}", file=sys.stderr)
+        print_note(told["warning"])
 
 
 def _count(number: int, what: str) -> str:

@@ -1,7 +1,6 @@
 """`jqd doctor`: would this store, and this disk, lose jobs?"""
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -9,6 +8,7 @@ import msgspec
 from jqd.cli.common import ConfigFile, DataDir, OutputFlag, StoreUrls, worded
 from jqd.cli.config import daemon_settings
 from jqd.cli.exits import Exit
+from jqd.cli.printing import print_note
 from jqd.cli.render import show
 from jqd.cli.segments import living
 from jqd.config import Config
@@ -55,7 +55,7 @@ async def doctor(
             verdict = "a daemon would start here"
         else:
             verdict = "nothing that was looked at keeps a daemon from starting here"
-        print(f"jqd: {verdict}" + (", with these warnings" if findings else ""), file=sys.stderr)
+        print_note(verdict + (", with these warnings" if findings else ""))
     return code
 
 
@@ -81,13 +81,13 @@ async def _examine_stores(settings: Config) -> tuple[list[Diagnostic], Exit, boo
         try:
             server_binary()
         except ConfigError as error:
-            print(f"jqd: no daemon would start here: {error}", file=sys.stderr)
+            print_note(f"no daemon would start here: {error}")
             return [], Exit.FAILED, False
         url = f"unix://{(settings.data_dir / 'store' / 'valkey.sock').absolute()}"
         try:
             return await _examine_server(dataclasses.replace(store, url=url).parts()), Exit.DONE, True
         except StoreAway:
-            print(f"jqd: {NO_STORE}", file=sys.stderr)
+            print_note(NO_STORE)
             return [], Exit.DONE, False
     findings: list[Diagnostic] = []
     code = Exit.DONE
@@ -96,7 +96,7 @@ async def _examine_stores(settings: Config) -> tuple[list[Diagnostic], Exit, boo
         try:
             found = await _examine_server([part for part in store.parts() if part.url == url])
         except StoreAway as error:
-            print(f"jqd: {where}{error}", file=sys.stderr)
+            print_note(f"{where}{error}")
             code = Exit.UNREACHABLE
         else:
             findings += (msgspec.structs.replace(finding, what=f"{where}{finding.what}") for finding in found)

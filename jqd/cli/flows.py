@@ -1,6 +1,5 @@
 """What a command line says of jobs that have to do with others: options of a push, `jqd flow`, `jqd groups`."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ from rich.text import Text
 from jqd.cli.argument import JSON_BEGINS
 from jqd.cli.common import Common, Flag, checked_id, duration
 from jqd.cli.exits import Exit, Usage
+from jqd.cli.printing import print_note
 from jqd.cli.render import COLOURS, console, show, show_as, table
 from jqd.client import Changed, FlowInfo
 from jqd.client.flows import depths_of
@@ -80,7 +80,7 @@ def flow(job_id: str, /, *, common: Common = Common()) -> int:
     else:
         console().print(_steps(found), end="")
         if not found.whole:
-            print("jqd: there are more: a daemon shows 10,000, and some may be on their way", file=sys.stderr)
+            print_note("there are more: a daemon shows 10,000, and some may be on their way")
     return Exit.DONE
 
 
@@ -158,7 +158,7 @@ def tally(changed: Changed, done: str, common: Common, *, dry_run: bool) -> int:
     told = {"matched": changed.matched, "changed": changed.changed} | ({} if changed.whole else {"whole": False})
     show_as(f"{changed.matched} jobs would be {done}" if dry_run else text, told, common.output)
     if not changed.whole:
-        print(f"jqd: {NOT_WHOLE}", file=sys.stderr)
+        print_note(NOT_WHOLE)
     return Exit.DONE
 
 

@@ -17,11 +17,11 @@ from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, Flag, Options, checked_id, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.flows import Links
+from jqd.cli.printing import print_line, print_note
 from jqd.cli.render import Output, plain, show, show_as
 from jqd.cli.rows import Table, rows
 from jqd.client import Client, Conflict, JobInfo, NotFound, TimedOut
 from jqd.domain.errors import JqdError
-from jqd.domain.visible import CONTROLS
 
 
 def why(job_id: str, /, *, common: Common = Common()) -> int:
@@ -148,7 +148,7 @@ def get(
         if result:
             return _show_result(client, info, common.output)
     if common.output == "table" and info.argument is None and (info.argument_bytes or 0) > 1:
-        print(f"jqd: its argument has {info.argument_bytes} bytes and is not shown; --whole does", file=sys.stderr)
+        print_note(f"its argument has {info.argument_bytes} bytes and is not shown; --whole does")
     show(_without_repeats(info) if common.output == "table" else info, common.output)
     return Exit.TIMED_OUT if wait_s and not info.ended else Exit.DONE
 
@@ -173,11 +173,11 @@ def _warn_if_unserved(client: Client, name: str) -> None:
         if "*" not in taken and name not in names:
             with suppress(NotFound):
                 lang = client.handler(name)["lang"]
-                print(f"jqd: its handler is {lang} code; the job waits for `jqd worker --code`", file=sys.stderr)
+                print_note(f"its handler is {lang} code; the job waits for `jqd worker --code`")
                 return
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
-            print(f"jqd: no worker or handler of {name!r} is known{hint} The job waits for one", file=sys.stderr)
+            print_note(f"no worker or handler of {name!r} is known{hint} The job waits for one")
 
 
 def _without_repeats(info: JobInfo) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def _lines_pushed(client: Client, name: str, pushed: Pushed, *, wait: bool, outp
 def _rows_pushed(client: Client, name: str, pushed: Pushed, table: Table, output: Output) -> int:
     _warn_if_unserved(client, name)
     if pushed.stopped is not None and pushed.jobs and (table.batch_key or table.id_column):
-        print("jqd: the same command again goes on: what was pushed counts once", file=sys.stderr)
+        print_note("the same command again goes on: what was pushed counts once")
     before = f", {pushed.known} of them before" if pushed.known else ""
     refused = f"; {pushed.refusals} lines were refused" if pushed.refusals else ""
     told = {"jobs": pushed.jobs, "known": pushed.known, "refused": pushed.refusals}
@@ -228,7 +228,7 @@ def _known(job_ids: list[str]) -> Iterator[None]:
     except BrokenPipeError:
         raise  # who reads no further wants no more of them
     except (JqdError, KeyboardInterrupt, OSError):
-        print(f"jqd: pushed: {' '.join(job_ids)}", file=sys.stderr)
+        print_note(f"pushed: {' '.join(job_ids)}")
         raise
 
 
@@ -247,16 +247,15 @@ def _show_result(client: Client, info: JobInfo, output: Output) -> Exit:
     code = _ended(info)
     if code is not Exit.DONE:
         why = info.message or info.error or "no reason was given"
-        said = f"jqd: job {info.job_id} ({info.name}) has no result, it is {info.state}: {plain(why)}"
-        print(said.translate(CONTROLS), file=sys.stderr)
+        print_note(f"job {info.job_id} ({info.name}) has no result, it is {info.state}: {plain(why)}")
     elif info.result is None and info.message:  # of a success it says nothing else than that its result was dropped
-        said = f"jqd: job {info.job_id} ({info.name}) has succeeded; {info.message}"
-        print(said.translate(CONTROLS), file=sys.stderr)
+        print_note(f"job {info.job_id} ({info.name}) has succeeded; {info.message}")
         return Exit.FAILED
     else:
         result = client.result(info.job_id) if info.result_bytes else info.result
         if isinstance(result, str) and output == "table":
-            print(result)
+            # A file or another program gets it as it is.
+            print_line(result) if sys.stdout.isatty() else print(result)
         else:
             show(result, "jsonl" if output == "table" else output)
     return code
@@ -267,7 +266,7 @@ def _waited(client: Client, job_id: str) -> JobInfo:
     info = client.get(job_id, wait=SILENT_S)
     if info.ended:
         return info
-    print(f"jqd: job {job_id} is {_stands(info)}. Ctrl-C ends the wait; the job stays", file=sys.stderr)
+    print_note(f"job {job_id} is {_stands(info)}. Ctrl-C ends the wait; the job stays")
     return client.get(job_id, wait=WAIT_S - SILENT_S)
 
 

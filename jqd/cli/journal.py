@@ -20,6 +20,7 @@ from cyclopts import Parameter
 from jqd.cli.common import ConfigFile, Flag, OutputFlag, StoreUrls
 from jqd.cli.config import daemon_settings
 from jqd.cli.exits import Exit, Usage
+from jqd.cli.printing import print_note
 from jqd.cli.records import line, records
 from jqd.cli.render import show
 from jqd.cli.replay import Tally, Told, count, patiently
@@ -144,7 +145,7 @@ def cat(
                     sys.stdout.write(f"{text}\n")
                     printed += 1
     if not printed and not damaged:
-        print("jqd: the journal holds no record of that kind", file=sys.stderr)
+        print_note("the journal holds no record of that kind")
     return Exit.FAILED if damaged else Exit.DONE
 
 
@@ -181,7 +182,7 @@ def repair(*, dry_run: Flag = False, where: Where = Where(), output: OutputFlag 
     done = mend(Files(), directory, dry_run=dry_run)
     show({"done": done, "dry_run": dry_run} if output == "json" else done, output)
     if not done:
-        print(f"jqd: {directory} needs no repair", file=sys.stderr)
+        print_note(f"{directory} needs no repair")
     return Exit.DONE
 
 
@@ -232,7 +233,7 @@ async def _counted(files: Files, segments: Sequence[SegmentView], settings: Conf
             why = f"none is named, and none runs in {settings.data_dir}"
     except (StoreAway, StoreRefused) as error:
         why = str(error)
-    print(f"jqd: the store was not asked which jobs it knows: {why}", file=sys.stderr)
+    print_note(f"the store was not asked which jobs it knows: {why}")
     return await count(files, segments, None, since_ms=since_ms, told=told)
 
 

@@ -7,9 +7,9 @@ from cyclopts import Parameter
 
 from jqd.cli.common import Common, checked_id
 from jqd.cli.exits import Exit
+from jqd.cli.printing import print_line, print_note
 from jqd.cli.render import show
 from jqd.client import Client, JobEvent, NotFound
-from jqd.domain.visible import CONTROLS
 
 
 def logs(
@@ -35,7 +35,7 @@ def logs(
     if common.output != "table":
         show({"job_id": job_id, "log": log}, common.output)
     elif log:
-        _print(log.split("\n"))
+        _print_lines(log.split("\n"))
     return Exit.DONE
 
 
@@ -47,10 +47,10 @@ def _follow(client: Client, job_id: str, common: Common) -> int:
             show({"event": event.kind, **event.data}, "jsonl")
         elif event.kind == "log":
             if event.data["dropped"]:
-                print(f"jqd: {event.data['dropped']} bytes before this are not kept", file=sys.stderr)
-            _print(event.data["lines"])
+                print_note(f"{event.data['dropped']} bytes before this are not kept")
+            _print_lines(event.data["lines"])
         else:
-            print(f"jqd: {_line_of(event)}".translate(CONTROLS), file=sys.stderr)
+            print_note(_line_of(event))
         if event.kind == "end" and event.data["reason"] != "ended":
             raise NotFound(f"job {job_id} is not there any more: {event.data['reason']}", status=404)
     return Exit.DONE if state == "succeeded" else Exit.FAILED
@@ -67,7 +67,7 @@ def _line_of(event: JobEvent) -> str:
     return f"{told['state']}{attempts}" + (f": {told['message']}" if told.get("message") else "")
 
 
-def _print(lines: list[str]) -> None:
+def _print_lines(lines: list[str]) -> None:
     for line in lines:
-        print(line.translate(CONTROLS))
+        print_line(line)
     sys.stdout.flush()

@@ -1,11 +1,11 @@
 """`jqd mail test`: whether the administrator would get mail, and what is wrong if not."""
 
 import secrets
-import sys
 
 from jqd.cli.common import ConfigFile, worded
 from jqd.cli.config import daemon_settings
 from jqd.cli.exits import Exit
+from jqd.cli.printing import print_note
 from jqd.domain.clock import SystemClock
 from jqd.domain.errors import ConfigError
 from jqd.notify.mail import deliver, trial_mail
@@ -27,8 +27,8 @@ async def trial(*, config: ConfigFile = None) -> int:
     except MailError as error:
         trouble = str(error)
     if trouble:
-        print(f"jqd: {trouble}", file=sys.stderr)
+        print_note(trouble)
         return Exit.FAILED
     where = f"{notify.smtp_host} port {notify.smtp_port}"
-    print(f"jqd: the mail server {where} took a mail to {', '.join(notify.mail_to)}; look there", file=sys.stderr)
+    print_note(f"the mail server {where} took a mail to {', '.join(notify.mail_to)}; look there")
     return Exit.DONE

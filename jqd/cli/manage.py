@@ -13,6 +13,7 @@ from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, Flag, age, checked_id, duration
 from jqd.cli.exits import Exit, Usage, exit_of
 from jqd.cli.flows import tally
+from jqd.cli.printing import print_note
 from jqd.cli.render import show, show_as
 from jqd.cli.show import Matching
 from jqd.client import Cancel, Changed, Client, Conflict, NotFound
@@ -258,7 +259,7 @@ def _whole(names: tuple[str, ...], common: Common, act: Callable[[Client], dict[
     with common.client() as client:
         told = act(client)
     if told.get("note"):
-        print(f"jqd: {told['note']}", file=sys.stderr)
+        print_note(told["note"])
     whose = f"all jobs of tenant {told['tenant']!r}" if told["tenant"] else "all jobs without a tenant"
     state = f"paused since {told['paused_at']}" if told["paused_at"] else "resumed"
     show_as(f"{whose}: {state}", told, common.output)
@@ -274,7 +275,7 @@ def _types(names: tuple[str, ...], what: str, common: Common, act: Act, done: st
 
     def acted(client: Client, name: str) -> tuple[str, Exit]:
         if note := act(client, name).get("note"):
-            print(f"jqd: {note}", file=sys.stderr)
+            print_note(note)
         return done, Exit.DONE
 
     with common.client() as client:
@@ -293,7 +294,7 @@ def _sure(what: str, matched: int) -> None:
         return
     if not sys.stdin.isatty():
         raise Usage(f"this would {what} {matched} jobs; say so with --yes, or count them with --dry-run")
-    print(f"jqd: {what}: {matched} jobs. Sure? [y/N] ", end="", file=sys.stderr, flush=True)
+    print_note(f"{what}: {matched} jobs. Sure? [y/N] ", end="")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise Usage("nothing was done")
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from jqd.domain import json_ext
 from jqd.domain.dates import iso_of
 from jqd.domain.error_summary import readable, telling_line
-from jqd.domain.visible import CONTROLS
+from jqd.domain.visible import CONTROLS, IN_JSON
 
 GAP = "  "
 Table = tuple[Sequence[str], Sequence[Sequence[Any]]]
@@ -92,9 +92,9 @@ def show(value: Any, output: Output) -> None:
         _table(value)
     elif output == "jsonl" and isinstance(value, list):
         for item in value:
-            _line(json.dumps(item, ensure_ascii=False))
+            _json(item)
     else:
-        _line(json.dumps(value, ensure_ascii=False, indent=1 if output == "json" else None))
+        _json(value, indent=1 if output == "json" else None)
 
 
 def show_as(text: str, value: Any, output: Output) -> None:
@@ -119,6 +119,10 @@ def plain(value: Any) -> Any:
         case str() | int() | None:
             return value
     return json_ext.show_packed(msgspec.msgpack.encode(value))
+
+
+def _json(value: Any, indent: int | None = None) -> None:
+    _line(json.dumps(value, ensure_ascii=False, indent=indent).translate(IN_JSON))
 
 
 def _line(text: str) -> None:

@@ -1,6 +1,5 @@
 """Commands about schedules."""
 
-import sys
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -9,6 +8,7 @@ from rich.text import Text
 from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, Options, duration
 from jqd.cli.exits import Exit, Usage
+from jqd.cli.printing import print_line, print_note
 from jqd.cli.render import ago, instant, lasting, show, show_as, table, tenants_of, whose
 from jqd.cli.show import deleted, rows_of
 
@@ -116,15 +116,13 @@ def _dates(told: dict[str, Any], common: Common) -> int:
         show(told, common.output)
         return Exit.DONE
     for date in told["next"]:
-        print(f"{date}  {ago(instant(date))}")
+        print_line(f"{date}  {ago(instant(date))}")
     if told.get("paused_at"):
-        print(
-            f"jqd: {told['name']} is paused since {told['paused_at']}; `jqd schedules resume` goes on", file=sys.stderr
-        )
+        print_note(f"{told['name']} is paused since {told['paused_at']}; `jqd schedules resume` goes on")
     elif told.get("waits"):
-        print(f"jqd: {told['name']} waits: {told['waits']}", file=sys.stderr)
+        print_note(f"{told['name']} waits: {told['waits']}")
     elif not told["next"]:
-        print(f"jqd: {told['name']} has no date to come", file=sys.stderr)
+        print_note(f"{told['name']} has no date to come")
     return Exit.DONE
 
 

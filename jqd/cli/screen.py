@@ -1,6 +1,5 @@
 """Shows how a queue does: once with `status`, continuously with `top`."""
 
-import sys
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -9,6 +8,7 @@ from rich.text import Text
 from jqd.cli.common import Common, Flag
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.history import TOP_LINES, lines_of
+from jqd.cli.printing import print_note
 from jqd.cli.render import COLOURS, ago, console, lasting, show, table
 from jqd.cli.show import STATES, type_table, watch_screen
 from jqd.client import Client, JobInfo
@@ -50,7 +50,7 @@ def status(*, verbose: Flag = False, common: Common = Common()) -> int:
         except Forbidden as error:
             if error.status != UNAUTHORIZED or common.has_token:
                 raise
-            print("jqd: this is what a daemon says without a token; --token shows more", file=sys.stderr)
+            print_note("this is what a daemon says without a token; --token shows more")
             seen, told = None, ready
         if seen is not None:
             console().print(_summary(client.url, seen), end="")

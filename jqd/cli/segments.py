@@ -1,7 +1,6 @@
 """Prints segments of a journal and the places in them."""
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from jqd.cli.exits import Exit
+from jqd.cli.printing import print_line, print_note
 from jqd.cli.render import Output, show
 from jqd.domain.dates import date_of
 from jqd.journal import Files
@@ -82,7 +82,7 @@ def columns(rows: list[dict[str, Any]]) -> None:
             cell.rjust(width) if name in NUMBERS else cell.ljust(width)
             for name, cell, width in zip(table[0], cells, widths, strict=True)
         ]
-        print("  ".join(aligned).rstrip())
+        print_line("  ".join(aligned).rstrip())
 
 
 def _cell(value: Any) -> str:
@@ -94,7 +94,7 @@ def _cell(value: Any) -> str:
 def complain(place: Place) -> bool:
     """Print on stderr what could not be read. Returns whether it is damage; anything else is not printed."""
     if place.kind.is_damage:
-        print(f"jqd: {place}", file=sys.stderr)
+        print_note(str(place))
     return place.kind.is_damage
 
 

@@ -12,11 +12,12 @@ from rich.text import Text
 
 from jqd.cli.common import Common, Flag, age
 from jqd.cli.exits import Exit, Usage
+from jqd.cli.printing import print_line, print_note
 from jqd.cli.render import COLOURS, ago, console, instant, lasting, plain, show, table, tenants_of, whose
 from jqd.client import Client, JobInfo, Unreachable
 from jqd.client.send import AGAIN
 from jqd.domain.job_spec import KEPT
-from jqd.domain.visible import CONTROLS, quoted
+from jqd.domain.visible import CONTROLS, operand, quoted
 
 LIST_JOBS = 50  # shown when no number is given: a screen or two
 NAMES_SHOWN = 4  # jobtypes of one worker: a line
@@ -126,7 +127,7 @@ def errors(
     for row in rows[:LIST_REASONS]:
         _reason(row, state, which, several=several)
     if more := others + sum(row["count"] for row in rows[LIST_REASONS:]):
-        print(f"jqd: {more} more jobs, with rarer errors; --name, --error and --newer look closer", file=sys.stderr)
+        print_note(f"{more} more jobs, with rarer errors; --name, --error and --newer look closer")
     return Exit.DONE
 
 
@@ -183,7 +184,7 @@ def deleted(common: Common, delete: Callable[[Client], None], **which: str) -> i
 def say_if_none(rows: Sequence[Any], none: str, common: Common) -> None:
     """Say on stderr that the list is empty: no output at all would look like a command that failed."""
     if not rows and common.output == "table":
-        print(f"jqd: {none}", file=sys.stderr)
+        print_note(none)
 
 
 def _say_looked_at(far: int, of: int | None) -> None:
@@ -273,13 +274,17 @@ def _reason(row: dict[str, Any], state: str, which: Matching, *, several: bool) 
     texts = [each["error"] for each in row.get("texts") or ()]
     shown = [f"text     {text.translate(CONTROLS)}" for text in texts[:TEXTS] if text != row.get("pattern")]
     of_late = f", {row['last_hour']} in the last hour" if "last_hour" in row else ""
-    lines = [f"{since} to {latest} UTC{of_late}", *shown, f"example  jqd get {quoted(row['job_id'])} {by_id}".rstrip()]
+    lines = [
+        f"{since} to {latest} UTC{of_late}",
+        *shown,
+        " ".join(filter(None, ("example  jqd get", by_id, operand(row["job_id"])))),
+    ]
     if state == "failed":
         lines += [f"retry    jqd retry --all {words}", f"delete   jqd delete --all {words} --dry-run"]
     else:
         lines += [f"cancel   jqd cancel --all --state retrying {words}"]
     for line in lines:
-        print(f"  {line}")
+        print_line(f"  {line}")
 
 
 def _such(row: dict[str, Any]) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """Commands about tokens and the audit."""
 
-import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +11,7 @@ from rich.text import Text
 
 from jqd.cli.common import Common, age
 from jqd.cli.exits import Exit, Usage
+from jqd.cli.printing import print_note
 from jqd.cli.render import ago, instant, show, show_as, table
 from jqd.cli.show import rows_of
 from jqd.client import Client
@@ -96,7 +96,7 @@ def derive(
 def _show_token(answer: dict[str, Any], what: str, common: Common) -> int:
     show_as(answer["token"], answer, common.output)
     if common.output == "table":
-        print(f"jqd: token {answer['token_id']}, {what}", file=sys.stderr)
+        print_note(f"token {answer['token_id']}, {what}")
     return Exit.DONE
 
 
@@ -118,7 +118,7 @@ def revoke(*token_ids: str, data_dir: DataDir = None, common: Common = Common())
             show({"token_id": token_id, "revoke": "done"}, common.output)
             for url in untold:
                 why = "does not answer, or not to this token; it hears of it when it reaches the store"
-                print(f"jqd: {token_id}: {url} {why}", file=sys.stderr)
+                print_note(f"{token_id}: {url} {why}")
                 code = Exit.FAILED
     return code
 

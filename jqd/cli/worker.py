@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from jqd.cli.common import Flag, duration, set_log, worded
 from jqd.cli.exits import Exit, Usage
+from jqd.cli.printing import print_note
 from jqd.client import daemon_urls
 from jqd.client.environ import checked_urls, daemon_token
 from jqd.code import CodeConfig, supervise
@@ -266,7 +267,7 @@ def _loaded(target: str, watch: Watch | None) -> App:
     except ConfigError as error:
         if watch is None:
             raise
-        print(f"jqd: {error}; it is tried again when a file has changed", file=sys.stderr)
+        print_note(f"{error}; it is tried again when a file has changed")
         watch.wait()
         _begin_anew()
 

@@ -8,6 +8,9 @@ stand before it, and a name may read as another one."""
 CONTROLS = BIDI | {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 """The same, and control characters but newline and tab: a worker's message must not command the terminal."""
 
+IN_JSON = BIDI | {code: f"\\u{code:04x}" for code in range(127, 160)}
+"""The same in JSON, whose other control characters are spelled out anyway: who reads it gets what was meant."""
+
 
 def quoted(text: str) -> str:
     """Return a text quoted for the shell; unprintable characters are spelled out, as bash, zsh and ksh read them."""
@@ -18,6 +21,11 @@ def quoted(text: str) -> str:
         each if each.isprintable() else _spelled(ord(each)) for each in text.replace("\\", r"\\").replace("'", r"\'")
     )
     return f"$'{''.join(spelled)}'"
+
+
+def operand(text: str) -> str:
+    """Return what a command is about, as its last word, quoted: where it begins with a hyphen it is no option."""
+    return f"-- {quoted(text)}" if text.startswith("-") else quoted(text)
 
 
 def _spelled(code: int) -> str:

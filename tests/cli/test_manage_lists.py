@@ -96,7 +96,7 @@ def test_errors_of_tenants_are_told_apart_and_their_commands_reach_no_other(
     assert run(["errors"]) == 0
     ours, theirs = (text for text in out(capsys).split("1 × mail: y"))
     assert "2 × mail of tenant acme: y" in ours
-    assert "  example  jqd get a --tenant=acme\n" in ours
+    assert "  example  jqd get --tenant=acme a\n" in ours
     assert "  retry    jqd retry --all --tenant=acme --name=mail --error-is=y\n" in ours
     assert "  delete   jqd delete --all --tenant='' --name=mail --error-is=y --dry-run" in theirs
 
@@ -145,3 +145,14 @@ def test_rows_are_shown(command: str, row: dict[str, Any], script: Script, capsy
     assert json.loads(out(capsys)) == [row]
     assert run([command]) == 0
     assert next(iter(row.values())) in out(capsys)
+
+
+def test_an_id_that_begins_as_an_option_does_is_none_in_a_printed_command(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"name": "--url=x", "error": "-y", "count": 1, "since": None, "latest": None, "job_id": "--url=127.0.0.1:9"}
+    script.on("GET", "/v1/errors", 200, {"errors": [row], "others": 0, "cursor": ""})
+    assert run(["errors"]) == 0
+    told = out(capsys)
+    assert "  example  jqd get -- --url=127.0.0.1:9" in told
+    assert "  retry    jqd retry --all --name=--url=x --error-is=-y" in told
