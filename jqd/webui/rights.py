@@ -61,5 +61,5 @@ def remedy(tenant: str, right: Right) -> str:
     """Return what to do about a right that a token has not."""
     if right.is_of_all and tenant:
         return f"It is for tokens of no tenant. Tenants, Types and Workers show what is of {tenant}."
-    whose = f" --of {shlex.quote(tenant)}" if tenant else ""
+    whose = f" --of={shlex.quote(tenant)}" if tenant else ""
     return f"{ASK}: jqd tokens create {right.roles[0]}{whose}"

@@ -5,6 +5,7 @@ What a pusher or a worker made is text here, always: templates escape it, and no
 
 import re
 import shlex
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -147,10 +148,18 @@ def link(path: str, /, **query: Any) -> str:
     return f"{path}?{urlencode(given, quote_via=quote)}" if given else path
 
 
-def command(*words: str | None, **flags: Any) -> str:
-    """Return a line for a shell: words, then flags that have a value."""
-    kept = [word for word in words if word is not None]
+def command(*words: str, of: Sequence[str] = (), **flags: Any) -> str:
+    """Return a line for a shell: words of ours, flags that have a value, and what the command is about.
+
+    Names and ids may begin with a hyphen: none must become an option, of which some say to whom a token is sent.
+    """
+    kept = list(words)
     for name, each in flags.items():
-        if each not in (None, ""):
-            kept += [f"--{name.replace('_', '-')}", str(each)]
-    return " ".join(shlex.quote(word) if word == visible(word) else quoted(word) for word in kept)
+        flag = f"--{name.replace('_', '-')}"
+        if each is True:
+            kept.append(flag)
+        elif each not in (None, "", False):
+            kept.append(f"{flag}={each}")
+    if any(word.startswith("-") for word in of):
+        kept.append("--")
+    return " ".join(shlex.quote(word) if word == visible(word) else quoted(word) for word in (*kept, *of))

@@ -1,6 +1,6 @@
 """One request of a browser, as pages see it: who asks, what of, and how to answer."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from quart import Response, redirect
@@ -121,11 +121,11 @@ class Visit:
         whose = row.get("tenant") if self.tenant is None and self.me.all_tenants else None
         return self.link(path, **query, tenant=whose or self.tenant)
 
-    def command(self, *words: str | None, **flags: Any) -> str:
-        """Return a line for a shell that does the same, for the same tenant."""
+    def command(self, *words: str, of: Sequence[str] = (), **flags: Any) -> str:
+        """Return a line for a shell that does the same, for the same tenant. `of`: what others named."""
         program, *others = words
-        speaks = () if self.tenant is None else ("--tenant", self.tenant)
-        return values.command(program, *speaks, *others, **flags)
+        speaks = () if self.tenant is None else (f"--tenant={self.tenant}",)
+        return values.command(program, *speaks, *others, of=of, **flags)
 
     def expect(self, takes: Collection[str]) -> None:
         """Raises UnprocessableEntity for a part of the address that this page does not know: one that is mistyped would

@@ -199,7 +199,7 @@ def _page(
         fields={"act": act, **which},
         shown={name: each for name, each in which.items() if name != "before"},
         call=f"/v1/jobs/{act} {json.dumps(_body(which), ensure_ascii=False)}",
-        command=visit.command("jqd", act, "--all", **flags),
+        command=visit.command("jqd", act, all=True, **flags),
     )
 
 

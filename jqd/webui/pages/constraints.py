@@ -128,7 +128,6 @@ def _editor(visit: Visit, said: dict[str, str], *, status: int = 200, **more: An
     flags = {"rate": f"{said['limit']}/{said['per']}" if said["limit"] else "", "concurrency": said["concurrency"]}
     paused = {"no": "", "ever": "ever"}.get(said["pause"], said["until"])
     flags |= {"burst": said["burst"], "pause": paused, "key": said["key"], "cost": said["cost"]}
-    exact = "--exact" if said["exact"] == "yes" else None
     more.setdefault("faults", {})
     return visit.render(
         "constraint.html",
@@ -136,7 +135,9 @@ def _editor(visit: Visit, said: dict[str, str], *, status: int = 200, **more: An
         said=said,
         is_known=bool(visit.query.get("name") or visit.form.get("known")),
         call="/v1/constraints/NAME" if name_fault("constraint", name) else path_of("constraints", name),
-        command=visit.command("jqd", "constraints", "set", name or "NAME", said["match"], exact, **flags),
+        command=visit.command(
+            "jqd", "constraints", "set", of=(name or "NAME", said["match"]), exact=said["exact"] == "yes", **flags
+        ),
         **more,
     )
 

@@ -94,7 +94,7 @@ async def _page(visit: Visit, job_id: str, *, done: str = "", refused: str = "",
         refused=refused,
         typed=visit.form.get("argument"),
         call=path,
-        command=visit.command("jqd", "get", job_id),
+        command=visit.command("jqd", "get", of=(job_id,)),
     )
 
 

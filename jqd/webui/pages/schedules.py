@@ -140,7 +140,7 @@ def _editor(visit: Visit, said: dict[str, str], *, status: int = 200, **more: An
         is_known=bool(visit.query.get("name") or visit.form.get("known")),
         has_argument="argument" in visit.form if visit.form else said["argument"] != TOO_LONG,
         call="/v1/schedules/NAME" if name_fault("schedule", name) else path_of("schedules", name),
-        command=visit.command("jqd", "schedules", "set", *words, tz=said["tz"] if said["cron"] else "", **flags),
+        command=visit.command("jqd", "schedules", "set", of=words, tz=said["tz"] if said["cron"] else "", **flags),
         **more,
     )
 

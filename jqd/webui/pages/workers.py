@@ -103,7 +103,7 @@ def _declare_handler(ui: "Ui") -> None:
             code=[(title, cut(row[field])) for title, field in CODE if row.get(field)],
             takes=_takes(row),
             call=link(path_of("handlers", name), version=version),
-            command=visit.command("jqd", "handlers", "get", name, version=version),
+            command=visit.command("jqd", "handlers", "get", of=(name,), version=version),
         )
 
     @ui.page("/handler/confirm", needs=SOURCE, takes=("name",))
