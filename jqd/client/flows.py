@@ -67,6 +67,8 @@ class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
     then: GroupWaits | None = None
     errors: Sequence[Mapping[str, Any]] = ()
     """Of the first ten that failed: `job_id`, `name`, `message`."""
+    first: Sequence[Mapping[str, Any]] = ()
+    """Those ten of its jobs that joined first: `job_id`, `name`, `state`."""
 
 
 class Flows:

@@ -29,6 +29,7 @@ from jqd.store import JobView
 from jqd.store.links import Closing, Group, Linked
 
 ERRORS_MAX = 10  # told of a group
+FIRST_MAX = 10  # jobs, by which people find the others
 CLOSE_S = 2.0  # for jobs that are being pushed into a group which is closed: each is a sync of some milliseconds
 POLL_S = 0.05
 
@@ -53,6 +54,8 @@ class GroupView(NamedTuple):
     """State → number of members; "unknown": on their way into the store, or deleted since."""
     then: Then | None
     failed: Sequence[JobView]
+    first: Sequence[Linked] = ()
+    """Some of its jobs: those that joined first."""
 
     @property
     def progress(self) -> float:
@@ -80,7 +83,8 @@ async def get(services: Services, name: str, breathe: Breathe) -> GroupView:
         counts[UNKNOWN] = missing
     bad = [job_id for job_id, row in found.items() if row.state == State.FAILED][:ERRORS_MAX]
     views = [view for job_id in bad if isinstance(view := await services.store.get_job(job_id), JobView)]
-    return GroupView(group, dict(counts), await _then(services, name), views)
+    first = [found[job_id] for job_id in group.job_ids if job_id in found][:FIRST_MAX]
+    return GroupView(group, dict(counts), await _then(services, name), views, first)
 
 
 async def close(

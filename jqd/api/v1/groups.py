@@ -39,6 +39,14 @@ class Waits(Struct, frozen=True):
     state: Annotated[State | None, Meta(description="null: it is not in the store yet")]
 
 
+class Member(Struct, frozen=True):
+    """A job of a group."""
+
+    job_id: str
+    name: str
+    state: State
+
+
 class GroupError(Struct, frozen=True):
     """A member that failed."""
 
@@ -59,6 +67,8 @@ class Group(Struct, frozen=True):
     then: Waits | None
     errors: Sequence[GroupError]
     """Of the first ten that failed."""
+    first: Sequence[Member]
+    """Those ten of its jobs that joined first: the flow of each names jobs that wait for it."""
 
 
 class Closed(Struct, frozen=True):
@@ -75,7 +85,8 @@ async def get(parts: ApiContext, request: Request, group: str) -> Group:
     at_ms = view.group.closed_at_ms
     jobs, errors = len(view.group.job_ids), [_error(failed) for failed in view.failed]
     then = _waits(view.then)
-    return Group(group, at_ms > 0, iso(at_ms), jobs, view.counts, round(view.progress, 6), then, errors)
+    first = [Member(bare(one.job.name) or one.job.id, bare(one.job.jobtype), State(one.state)) for one in view.first]
+    return Group(group, at_ms > 0, iso(at_ms), jobs, view.counts, round(view.progress, 6), then, errors, first)
 
 
 async def close(parts: ApiContext, request: Request, group: str) -> Closed:

@@ -58,7 +58,7 @@ def register(ui: "Ui") -> None:
             f"{act.capitalize()} this flow?",
             FLOW_ACTS[act],
             f"{job_path(job_id)}/flow/{act}",
-            visit.command("jqd", act, job_id, "--flow"),
+            visit.command("jqd", act, of=(job_id,), flow=True),
         )
         return _ask(visit, sure, act, f"/flow/{act}", {"id": job_id}, "/flow", found.matched)
 
@@ -77,7 +77,7 @@ def register(ui: "Ui") -> None:
             f"{act.capitalize()} this group?",
             GROUP_ACTS[act],
             f"{group_path(name)}/{act}",
-            visit.command("jqd", "groups", act, name),
+            visit.command("jqd", "groups", act, of=(name,)),
         )
         return _ask(visit, sure, act, f"/group/{act}", {"name": name}, "/group", matched)
 
@@ -114,6 +114,7 @@ async def _flow(visit: Visit, job_id: str) -> Response:
     depths = depths_of(found.jobs)
     state = visit.query.get("state", "")
     shown = sorted((job for job in found.jobs if state in ("", job.state)), key=lambda job: depths[job.job_id])
+    groups = sorted({job.group for job in found.jobs if job.group})
     ended = all(job.state in FINAL_STATES for job in found.jobs)
     return visit.render(
         "flow.html",
@@ -125,6 +126,8 @@ async def _flow(visit: Visit, job_id: str) -> Response:
         is_live=is_one and not ended,
         counts=[(each, count) for each, count in _counts(found.jobs) if count],
         state=state,
+        groups=groups,
+        several=len(groups) > 1,
         cursor=cursor,
         picture=draw(found.jobs, depths),
         ended=is_one and ended,
@@ -132,7 +135,7 @@ async def _flow(visit: Visit, job_id: str) -> Response:
         first=None if cursor is None else visit.link("/flow", id=job_id),
         further=None if older is None else visit.link("/flow", id=job_id, cursor=older),
         call=path,
-        command=visit.command("jqd", "flow", job_id),
+        command=visit.command("jqd", "flow", of=(job_id,)),
     )
 
 
@@ -152,7 +155,7 @@ async def _group(visit: Visit, name: str) -> Response:
         states=(*STATES, "unknown"),
         done=_done(visit),
         call=path,
-        command=visit.command("jqd", "groups", "get", name),
+        command=visit.command("jqd", "groups", "get", of=(name,)),
     )
 
 

@@ -17,10 +17,12 @@ function column(table, place) {
 
 function options(chart, width, color) {
   const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
+  const minutes = { ...axis, values: (_, splits) => splits.map((at) => new Date(at * 1000).toISOString().slice(11, 16)) };
   return {
+    tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
     width, height: 180, legend: { show: false }, cursor: { show: false },
     scales: { y: chart.log ? { distr: 3 } : { range: (_, low, high) => [0, Math.max(1, high)] } },
-    axes: [axis, { ...axis, size: 60 }],
+    axes: [minutes, { ...axis, size: 60 }],
     series: [{}, ...chart.columns.map(([, name, dash]) => ({ stroke: color(name), width: 2, dash, points: { show: false } }))],
   };
 }
