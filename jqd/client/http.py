@@ -37,6 +37,7 @@ from jqd.domain.errors import Closed, IdsUnknown
 from jqd.domain.media import MSGPACK, language_of
 
 TRIES_MAX = 4  # of a request that may be repeated: with the back-off below, a daemon's restart of about a second
+UNKNOWN = 401  # to this daemon the token lets nobody in
 BACKOFF = Backoff(first_s=0.1, factor=3.0, cap_s=2.0)
 CONNECTIONS_MAX = 32  # of one client: above the threads `wait` uses
 ERRORS_SHOWN_MAX = 5  # in a message; all of them stand in `errors`
@@ -167,10 +168,13 @@ class Http:
         have been taken is repeated only if `repeatable`: if twice counts as once.
         Each time the next daemon is asked, and a pause is made when all have been. Where an earlier one may have taken
         it, and the last one did not, the error of the earlier one is raised, or is the refusal's `earlier`.
+        A token that one daemon does not know another one may have made, while they do not reach the store: all are
+        asked, and one that knew it and could not answer says more than one that did not.
         """
         headers = {**self._tenant, **({"content-type": MSGPACK} if body is not None else {})}
         daemons = len(self.urls)
         doubt: JqdClientError | None = None
+        known: Unavailable | None = None
         for tried in range(1, TRIES_MAX * daemons + 1):
             at, others = self._at, tried < daemons  # whether there are daemons that were not asked yet
             url = self.urls[at]
@@ -202,8 +206,14 @@ class Http:
                 if response.is_success or response.status_code in accept:
                     return Answer(response.status_code, body_told)
                 refused = error_of(response.status_code, body_told, response.headers.get("retry-after"))
+                if refused.status == UNKNOWN and others:
+                    self._leave(at)
+                    continue
                 if not isinstance(refused, Unavailable):
+                    if refused.status == UNKNOWN and known is not None:
+                        raise doubt or known
                     raise refused_after(doubt, refused) from doubt
+                known = refused
                 if method != "GET":
                     doubt = more_doubtful(doubt, refused)
                 if not (others and (repeatable or took_nothing(refused))):

@@ -314,3 +314,31 @@ def test_a_client_that_was_closed_says_so() -> None:
 def test_a_mistake_of_a_transport_is_not_taken_for_a_close() -> None:
     with pytest.raises(RuntimeError, match="mistake"):
         Wire(RuntimeError("a mistake")).http().call("GET", "/v1/me")
+
+
+STRANGE, AWAY = (401, {"detail": "no such token"}), (503, {"detail": "the store is away"})
+
+
+@pytest.mark.parametrize(
+    ("answers", "error"),
+    [
+        ([STRANGE, (200, {})], None),
+        ([STRANGE, STRANGE], Forbidden),
+        ([AWAY, STRANGE], Unavailable),
+        ([STRANGE, AWAY], Unavailable),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_token_that_one_daemon_does_not_know_is_shown_to_the_others(
+    answers: list[tuple[int, Any]], error: type[JqdClientError] | None, method: str
+) -> None:
+    """It was derived from another while the store was away: a login of the web UI then."""
+    wire = Wire(*(packed(*answer) for answer in answers))
+    http = wire.http("secret", TWO)
+    if error is None:
+        assert http.call(method, "/v1/me", repeatable=False).body == {}
+        assert http.url == "http://two.test:2", "which is asked first from now on"
+    else:
+        with pytest.raises(error):
+            http.call(method, "/v1/me")
+    assert [request.url.host for request in wire.requests] == ["one.test", "two.test"]
