@@ -1,12 +1,13 @@
 """The web UI, `jqd ui`: a process of its own, and a client of the API with the rights of a token (docs/adr/0091).
 
-serve.py      binds, serves by hypercorn, stops
+serve.py      binds, serves by hypercorn, stops; connection.py: none ends another
 app.py        the application: who may ask, which page answers, what is shown when something is wrong
 visit.py      one request as a page sees it
 pages/        a file for each page, and its template in templates/ under the same name
 forms.py      what was typed, and what the API says against it at its field
 asking.py     a page that asks before what cannot be undone
-live.py       the stream of ticks, and the files of static/; feed.py: one stream of a daemon for all pages
+live.py       the stream of a page, and the files of static/; pace.py: whose turn it is
+feed.py       one stream of a daemon for all pages
 api.py        the client of a session, and answers that pages share
 login.py      a token for a login; sessions.py: who is logged in; rights.py: which role may see and do what
 refusals.py   what a page says that refuses

@@ -20,6 +20,7 @@ from jqd.domain.log import get_logger
 from jqd.webui.api import UNAUTHORIZED
 from jqd.webui.app import create_app
 from jqd.webui.config import TIMEOUT_S, UiConfig
+from jqd.webui.connection import guard_connections
 
 BACKLOG = 256  # connections not yet accepted: browsers of a team that come back at once
 KEEP_ALIVE_S = 75.0  # longer than proxies keep theirs
@@ -42,6 +43,7 @@ async def serve(config: UiConfig, *, ready: Callable[[str], None], stop: trio.Ev
     url = f"{'https' if config.has_tls else 'http'}://{_shown(listener)}"
     config = replace(config, bind=str(config.address._replace(port=listener.getsockname()[1])))
     settings = _hypercorn(config, listener)
+    guard_connections()
     ui = create_app(config)
 
     async def stopped() -> None:
@@ -92,6 +94,14 @@ def _ending(app: QuartTrio) -> ASGIFramework:
     that the request is over, which cancels what sends that part, before a connection that is to be closed is closed."""
 
     async def answer(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        if scope["type"] == "websocket":  # no page has one; refused before it is accepted: 403
+            await send({"type": "websocket.close", "code": 1000, "reason": None})
+            return
+        if scope["type"] == "http" and not scope["path"].startswith("/"):  # of a proxy, and no URL may be in it
+            await send({"type": "http.response.start", "status": 400, "headers": [], "trailers": False})
+            await send({"type": "http.response.body", "body": b"a path begins with /\n", "more_body": False})
+            return
+
         async def sent(message: ASGISendEvent) -> None:
             if message["type"] == "http.response.body" and not message.get("more_body"):
                 with trio.move_on_after(LAST_S, shield=True):

@@ -1,0 +1,55 @@
+"""One connection of a browser, as hypercorn serves it: whatever is wrong with it ends it alone.
+
+hypercorn runs all connections in one nursery, so an exception of one ended the process: text that is no ASCII, more
+streams of HTTP/2 than its tree holds.
+"""
+
+import trio
+from hypercorn.events import Event, Updated
+from hypercorn.trio import run
+from hypercorn.trio.tcp_server import TCPServer
+
+from jqd.domain.log import get_logger
+
+HEAD_S = 10.0  # for the first request to come: who only connects holds a connection no longer
+GONE_S = 5.0  # for answers under way once the browser sends nothing more; hypercorn waits for reset streams for ever
+
+_log = get_logger("webui")
+
+
+class Connection(TCPServer):
+    """Ends by itself, and says nothing: anybody may send anything."""
+
+    _has_asked = False
+
+    async def run(self) -> None:
+        try:
+            with trio.CancelScope() as self._scope:
+                await super().run()
+        except Exception as error:  # noqa: BLE001 - of what a stranger sent; those of pages are answered before
+            _log.debug("webui.connection_failed", error=repr(error))
+            with trio.move_on_after(HEAD_S, shield=True):
+                await trio.aclose_forcefully(self.stream)
+
+    async def _read_data(self) -> None:
+        await super()._read_data()
+        self._scope.deadline = trio.current_time() + GONE_S
+
+    async def protocol_send(self, event: Event) -> None:
+        if isinstance(event, Updated):
+            self._has_asked = True
+        await super().protocol_send(event)
+
+    async def _idle_timeout(self) -> None:
+        if not self._has_asked:
+            with trio.move_on_after(HEAD_S):
+                await self.context.terminated.wait()
+            with trio.CancelScope(shield=True):
+                await self._initiate_server_close()
+        else:
+            await super()._idle_timeout()
+
+
+def guard_connections() -> None:
+    """Have hypercorn serve each connection so; it takes its class from nowhere else."""
+    run.TCPServer = Connection  # type: ignore[attr-defined]
