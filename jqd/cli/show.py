@@ -19,6 +19,7 @@ from jqd.client.send import AGAIN
 from jqd.domain.job_spec import KEPT
 from jqd.domain.visible import CONTROLS, operand, quoted
 
+IN_PARTS = "there are so many jobtypes that one part of them comes after the other: newer jobs may come later"
 LIST_JOBS = 50  # shown when no number is given: a screen or two
 NAMES_SHOWN = 4  # jobtypes of one worker: a line
 LIST_REASONS = 20  # for people: each has five to eight lines
@@ -97,8 +98,12 @@ def jobs(
     with common.client() as client:
         if watch:
             return _watch_jobs(client, lambda: list(client.jobs(state=state, **asked, limit=limit)), common)
-        found = list(client.jobs(state=state, **asked, limit=limit, looked=_say_looked_at))
+        parts = list[bool]()
+        told = client.jobs(state=state, **asked, limit=limit, looked=_say_looked_at, parted=lambda: parts.append(True))
+        found = list(told)
     _over_line("")
+    if parts and common.output == "table":
+        print_note(IN_PARTS)
     say_if_none(found, "no job is of that kind, or the store does not know it yet", common)
     if common.output != "table":
         show([_brief(info) for info in found], common.output)

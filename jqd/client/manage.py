@@ -86,12 +86,14 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         *,
         limit: int | None = None,
         looked: Callable[[int, int | None], object] | None = None,
+        parted: Callable[[], object] | None = None,
         **which: Unpack[Matching],
     ) -> Iterator[JobInfo]:
         """Jobs that match all that is given; newest first, at most `limit`. Asks page by page.
 
         `looked` is called after each page but the last: how many jobs were looked at so far, and how many there are,
-        where that may be known.
+        where that may be known. `parted` is called where there are so many jobtypes that one part of them comes after
+        the other, each newest first.
 
         They come without error, result, history and argument, which `get` tells. A job that changes its state meanwhile
         comes once, as it was seen first. Raises Invalid for an unknown state.
@@ -103,6 +105,8 @@ class Manage(Constraints, Flows, Schedules, Tokens):
             size = PAGE_JOBS if left is None else min(left, PAGE_JOBS)
             params = query(**asked, limit=size, cursor=cursor or None)
             answer = self._http.call_for_map("a question for jobs", "GET", "/v1/jobs", params=params)
+            if parted is not None and answer.get("in_parts"):
+                parted()
             infos = [_info(job) for job in answer.get("jobs", [])]
             infos = [info for info in infos if info.job_id not in seen]
             yield from infos

@@ -135,7 +135,7 @@ async def list_jobs(services: Services, wanted: JobFilter, limit: int) -> Page:
         read, looked, cursor = read + max(1, len(page.jobs)), looked + page.looked, page.cursor
         is_over = read >= READ_MAX or (looked >= FREE_JOBS and trio.current_time() >= until_s)
         if len(found) >= limit or not cursor or is_over:
-            return Page(found, cursor, looked)
+            return Page(found, cursor, looked, page.in_parts)
 
 
 async def reach(services: Services, wanted: JobFilter, cursor: str, looked: int) -> tuple[Looked, Of]:

@@ -139,7 +139,8 @@ class ListingMethods(QueryMethods):
         else:
             walked = {}
         cursor = _encode_cursor(walked) if walked else ""
-        return Page([found[job_id] for job_id in sorted(found, reverse=True)], cursor, looking.looked)
+        in_parts = len(sources) > LIST_SOURCES
+        return Page([found[job_id] for job_id in sorted(found, reverse=True)], cursor, looking.looked, in_parts)
 
     async def _are_any(self, state: State | None, jobtype: str | None, tenant: str | None) -> bool:
         """Return whether the counts know of such jobs; else none is looked at, however many others there are."""

@@ -220,6 +220,7 @@ class PartitionedStore:
         which = state, jobtype, tag
         more: dict[str, Any] = {"row_bytes": row_bytes, "tried": tried}
         walks, looked, until_s = _decode_cursor(cursor, len(self._stores)), 0, trio.current_time() + LIST_S
+        in_parts = False
         found: dict[str, JobView] = {}  # by id: a job may move between the pieces of its partition
         piece = max(1, min(limit, PIECE_JOBS, CURSOR_IDS // len(walks)))
         while len(found) < limit:
@@ -236,6 +237,7 @@ class PartitionedStore:
                 }
                 pages = await self._all(asks)
                 looked += sum(page.looked for page in pages.values())
+                in_parts = in_parts or any(page.in_parts for page in pages.values())
                 for number, page in pages.items():
                     dry[number].take(page)
                 continue
@@ -244,7 +246,8 @@ class PartitionedStore:
                 break
             view = max(ready, key=lambda walk: walk.rows[-1].id).pop_newest()
             found[view.id] = view
-        return Page(sorted(found.values(), key=lambda view: view.id, reverse=True), _encode_cursor(walks), looked)
+        jobs = sorted(found.values(), key=lambda view: view.id, reverse=True)
+        return Page(jobs, _encode_cursor(walks), looked, in_parts)
 
     # ------------------------------------------------------------ asking
 

@@ -333,3 +333,6 @@ class Page(NamedTuple):
     """Where to go on; "" when that was all."""
     looked: int = 0
     """How many jobs were looked at for it."""
+    in_parts: bool = False
+    """There are more places than are looked through side by side: what lies in one part of them is told before what
+    lies in the next, whatever is newer."""

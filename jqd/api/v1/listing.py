@@ -85,7 +85,9 @@ async def list_jobs(parts: ApiContext, request: Request) -> Response:
     page = await listing.list_jobs(parts.services, query, query.limit)
     looked, of = await listing.reach(parts.services, query, page.cursor, page.looked)
     return await answer_rows(
-        request, Jobs([], page.cursor, looked, of), (job_brief(parts.services, view) for view in page.jobs)
+        request,
+        Jobs([], page.cursor, looked, of, page.in_parts or UNSET),
+        (job_brief(parts.services, view) for view in page.jobs),
     )
 
 

@@ -158,6 +158,10 @@ class Jobs(Struct, frozen=True):
     cursor: Annotated[str, Meta(description="for the next page; a page without jobs may have one, too")]
     looked: Looked = UNSET
     of: Of = UNSET
+    in_parts: (
+        Annotated[bool, Meta(description="true: of many jobtypes one part comes after the other, each newest first")]
+        | UnsetType
+    ) = UNSET
 
 
 class Lease(Struct, frozen=True):

@@ -28,6 +28,7 @@ def register(ui: "Ui") -> None:
             "jobs.html",
             jobs=answer.get("jobs", []),
             looked=looked,
+            in_parts=answer.get("in_parts"),
             of=answer.get("of"),
             which=which,
             states=STATES,
