@@ -150,7 +150,7 @@ ROUTES = [
     Route("GET", "/v1/handlers/<name>", handlers.get, {200: told.Handler}, None, handlers.HandlersQuery, **SOURCE),
     Route("DELETE", "/v1/handlers/<name>", handlers.delete, {204: None}),
     Route("GET", "/v1/schedules", schedules.list_schedules, DATED, None, schedules.SchedulesQuery, **LIST),
-    Route("PUT", "/v1/schedules/<name>", schedules.put, SCHEDULED, Plan, **ONE),
+    Route("PUT", "/v1/schedules/<name>", schedules.put, SCHEDULED, Plan, schedules.PutQuery, **ONE),
     Route("GET", "/v1/schedules/<name>", schedules.get, {200: schedules.ScheduleView}),
     Route("DELETE", "/v1/schedules/<name>", schedules.delete, {204: None}),
     Route("POST", "/v1/schedules/<name>/run-now", schedules.run_now, {201: schedules.Pushed}),

@@ -25,6 +25,10 @@ Seconds = Annotated[float, Meta(ge=-1e99, le=1e99, description="a number of seco
 """To wait: none below 0, and at most as many as the daemon allows."""
 
 
+Revision = Annotated[int, Meta(ge=0)] | None
+"""Of a setting, as an answer told it."""
+
+
 def instant_in(told: Raw) -> int | None:
     """Return a date that a client only reports, in ms since 1970; 0 for what is no date."""
     try:

@@ -6,16 +6,18 @@ from functools import partial
 from msgspec import UNSET, Struct, UnsetType
 
 from jqd.api.context import ApiContext
-from jqd.api.decode import read_body
+from jqd.api.decode import Revision, read_body, read_query
 from jqd.api.lists import ListQuery, PageLimit, answer_page, page_wanted
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.cron import service
 from jqd.cron.schedules import KnownSchedule, Plan, Schedules
 from jqd.domain.array_split import in_steps
+from jqd.domain.settings import SCHEDULE
 from jqd.domain.tenant import bare, tenant_of
 from jqd.http import Request, Response, answer
 from jqd.service.server_only import expect_allowed
+from jqd.service.settings import revision_of
 
 LIST_SCHEDULES = 50  # in one answer, as of jobs: 1,000 of rare dates take some 2 s once
 
@@ -41,6 +43,8 @@ class ScheduleView(Plan, frozen=True, kw_only=True, forbid_unknown_fields=False)
     skipped: int
     waits: str | None
     """Why a due date is not fired."""
+    revision: int
+    """Another one after each change."""
     tenant: str | UnsetType = UNSET
     """Left out for the tenant ""."""
 
@@ -59,6 +63,13 @@ class SchedulesQuery(ListQuery, frozen=True, forbid_unknown_fields=True):
     limit: PageLimit = LIST_SCHEDULES
 
 
+class PutQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of a PUT."""
+
+    revision: Revision = None
+    """Set it only if it still has this revision, else 409; 0: only if there is none."""
+
+
 class Pushed(Struct, frozen=True):
     """The job of a schedule, pushed apart from its dates."""
 
@@ -68,9 +79,9 @@ class Pushed(Struct, frozen=True):
 async def put(parts: ApiContext, request: Request, name: str) -> Response:
     """201 and the schedule; 200 where it replaces one. Only dates after this call are fired; a
     new job alone leaves the dates as they were."""
-    plan = read_body(request, Plan)
+    revision, plan = read_query(request, PutQuery).revision, read_body(request, Plan)
     expect_allowed(parts.services, [parts.services.qualified_name(plan.job.name)])
-    new = await service.put(parts.services, name, plan)
+    new = await service.put(parts.services, name, plan, revision)
     return _shown(parts, request, name, 201 if new else 200)
 
 
@@ -129,4 +140,5 @@ def _row(parts: ApiContext, one: KnownSchedule) -> ScheduleView:
         fired=fired.fired,
         skipped=fired.skipped,
         waits=(one.trouble or None) if is_due else None,
+        revision=revision_of(parts.services, SCHEDULE, one.name),
     )

@@ -17,6 +17,7 @@ from jqd.domain.array_split import in_steps
 from jqd.domain.errors import JournalRefused, ServiceError, StoreAway, StoreRefused
 from jqd.domain.jobid import partition_of_name
 from jqd.domain.log import get_logger
+from jqd.domain.tenant import bare
 from jqd.loops.settings import SettingsSync
 from jqd.service.services import Services
 
@@ -76,7 +77,7 @@ class CronLoop:
                 self._put_off(one, str(error))
                 continue
             if step is None:
-                self._put_off(one, f"its last job, {one.fired.job_id}, has not ended")
+                self._put_off(one, f"its last job, {bare(one.fired.job_id)}, has not ended")
             else:
                 firing = Firing(one, step)
                 by_home.setdefault(partition_of_name(firing.job_id, self._services.partitions), []).append(firing)

@@ -24,7 +24,7 @@ from jqd.service.job_limits import expect_new_name
 from jqd.service.job_limits import faults as job_faults
 from jqd.service.push import expect_open, push
 from jqd.service.services import Services
-from jqd.service.settings import expect_room, get_or_refresh, refresh, save, wait_loaded
+from jqd.service.settings import expect_revision, expect_room, get_or_refresh, refresh, save, wait_loaded
 
 SCHEDULES = Share("schedules", 10_000)  # every daemon keeps them in memory: 10 MB, and a second at the start
 ARGUMENT_BYTES_MAX = 65_536  # of a schedule's job, which all daemons keep in memory
@@ -33,8 +33,9 @@ NEXT = 5  # dates shown
 _job_decoder = msgspec.msgpack.Decoder(JobSpec)
 
 
-async def put(services: Services, name: str, plan: Plan) -> bool:
-    """Set a schedule; it is on disk when this returns. Returns whether there was none of that name.
+async def put(services: Services, name: str, plan: Plan, revision: int | None = None) -> bool:
+    """Set a schedule; it is on disk when this returns. Returns whether there was none of that name. `revision`: set it
+    only if it has that one still.
 
     If only the job changes, dates that are due stay due; else only dates after now count. A pause stays.
     Raises Invalid, Conflict, NotYet, JournalRefused.
@@ -48,6 +49,7 @@ async def put(services: Services, name: str, plan: Plan) -> bool:
     own = services.qualified_name(name)
 
     def make() -> Mapping[tuple[str, str], bytes]:
+        expect_revision(services, "schedule", SCHEDULE, own, revision)
         before = services.feature(Schedules).known.get(own)
         new.append(before is None)
         if before is None:

@@ -6,15 +6,17 @@ from functools import partial
 from msgspec import UNSET, Struct, UnsetType
 
 from jqd.api.context import ApiContext
-from jqd.api.decode import read_body, read_query
+from jqd.api.decode import Revision, read_body, read_query
 from jqd.api.lists import answer_page, page_wanted
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
+from jqd.domain.settings import CONSTRAINT
 from jqd.domain.tenant import bare
 from jqd.http import Request, Response, answer
 from jqd.rate_limits import service
 from jqd.rate_limits.constraints import EVER_MS, Constraints, KnownConstraint, Limit, Limits
 from jqd.rate_limits.exactness import counted_apart
+from jqd.service.settings import revision_of
 
 
 class ConstraintView(Limit, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -33,6 +35,8 @@ class ConstraintView(Limit, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     """Jobs on which it failed since this daemon began; like ones count once."""
     error: str | None
     """The last failure."""
+    revision: int
+    """Another one after each change."""
     tenant: str | UnsetType = UNSET
     """Left out for the tenant ""."""
 
@@ -50,6 +54,8 @@ class PutQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
     dry_run: bool = False
     """Say nothing; answer what it would do to jobs that wait."""
+    revision: Revision = None
+    """Set it only if it still has this revision, else 409; 0: only if there is none."""
 
 
 async def put(parts: ApiContext, request: Request, name: str) -> Response:
@@ -57,10 +63,10 @@ async def put(parts: ApiContext, request: Request, name: str) -> Response:
 
     It holds within a second at all daemons, for waiting jobs too.
     """
-    dry_run, wish = read_query(request, PutQuery).dry_run, read_body(request, Limits)
-    if dry_run:
+    query, wish = read_query(request, PutQuery), read_body(request, Limits)
+    if query.dry_run:
         return answer(200, await service.try_out(parts.services, name, wish), request.answer_language())
-    new = await service.put(parts.services, name, wish)
+    new = await service.put(parts.services, name, wish, query.revision)
     return answer(201 if new else 200, _row(parts, service.find(parts.services, name)), request.answer_language())
 
 
@@ -95,5 +101,6 @@ def _row(parts: ApiContext, one: KnownConstraint) -> ConstraintView:
         said_at=iso(one.said_ms),
         failed=one.failed,
         error=one.error or None,
+        revision=revision_of(parts.services, CONSTRAINT, one.name),
         tenant=one.tenant or UNSET,
     )

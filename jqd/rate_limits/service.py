@@ -31,7 +31,7 @@ from jqd.service.job_filter import JobFilter
 from jqd.service.job_limits import expect_new_name
 from jqd.service.listing import page_of
 from jqd.service.services import Services
-from jqd.service.settings import expect_room, get_or_refresh, save, wait_loaded
+from jqd.service.settings import expect_revision, expect_room, get_or_refresh, refresh, save, wait_loaded
 from jqd.service.wait_reason import Cause, WaitReason
 from jqd.store import JobView, QueuePlace
 
@@ -57,16 +57,20 @@ class Trial(Struct, frozen=True):
     """What more it may let through, for several partitions count by themselves."""
 
 
-async def put(services: Services, name: str, wish: Limits) -> bool:
-    """Set a constraint; it is on disk when this returns. Returns whether there was none of that name.
+async def put(services: Services, name: str, wish: Limits, revision: int | None = None) -> bool:
+    """Set a constraint; it is on disk when this returns. Returns whether there was none of that name. `revision`: set
+    it only if it has that one still.
 
     Raises Invalid, Conflict, NotYet, JournalRefused.
     """
     constraint = understood(services, name, wish)
     await wait_loaded(services)
+    if revision is not None:
+        await refresh(services)  # another daemon may have changed it a moment ago
     own, new = services.qualified_name(name), list[bool]()
 
     def make() -> Mapping[tuple[str, str], bytes]:
+        expect_revision(services, "constraint", CONSTRAINT, own, revision)
         before = services.feature(Constraints).known.get(own)
         new.append(before is None)
         if before is None:

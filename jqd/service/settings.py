@@ -7,11 +7,13 @@ from typing import Any, TypeVar
 import trio
 
 from jqd.domain.audit import Doer, is_full, note_of, of_rules
+from jqd.domain.dates import iso
 from jqd.domain.errors import Conflict, Invalid, NotYet, Overloaded
 from jqd.domain.pauses import STOPS
 from jqd.domain.record import Lane, encode_rules
 from jqd.domain.settings import Setting, SettingTable
 from jqd.domain.shares import Share
+from jqd.domain.tenant import bare
 from jqd.service.services import Services
 
 LOADED_S = 5.0  # a request waits no longer at the start: reading gigabytes of journal takes seconds, an answer of a
@@ -85,6 +87,25 @@ def _refuse_more(settings: SettingTable, made: list[Setting], by: str) -> None:
                 " ids of those that are there"
             )
             raise Invalid.at("", why)
+
+
+def expect_revision(services: Services, what: str, kind: str, name: str, revision: int | None) -> None:
+    """Raise Conflict where a setting is not as who changes it saw it. `revision`: 0, there was none; None: whatever it
+    is."""
+    setting = services.workers.settings.get(kind, name)
+    now = 0 if setting is None or setting.is_deleted else setting.revision
+    if revision in (None, now):
+        return
+    became = f"was changed at {iso(setting.at_ms)}" if setting is not None and now else "is not there any more"
+    if not revision:
+        became = "is there already"
+    raise Conflict.at("", f"{what} {bare(name)[:64]!r} {became}, so nothing was set: look at it again")
+
+
+def revision_of(services: Services, kind: str, name: str) -> int:
+    """Return the revision of a setting that is there."""
+    setting = services.workers.settings.get(kind, name)
+    return setting.revision if setting is not None else 0
 
 
 def expect_room(share: Share, tenant: str, tenants: Iterable[str]) -> None:

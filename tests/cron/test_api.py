@@ -39,7 +39,9 @@ async def test_it_is_said_shown_paused_and_deleted(edge):
         "once",
         "queue",
     )
-    assert await put(edge, status=200) == row, "the same again is nothing new"
+    again = await put(edge, status=200)
+    assert again | {"revision": 0} == row | {"revision": 0}, "the same again is nothing new"
+    assert again["revision"] > row["revision"]
     paused = (await edge.call("POST", "/v1/schedules/nightly/pause", accept=JSON)).body
     assert (paused["next"], paused["paused_at"]) == ([], "2026-03-28T23:00:00.000Z")
     assert (await put(edge, status=200, jitter=60))["paused_at"], "who puts it again does not resume it"

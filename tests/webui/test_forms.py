@@ -95,7 +95,7 @@ def test_over_several_partitions_the_editor_says_what_a_constraint_lets_through(
         form = {"form_token": token, "name": "few", "match": "true", "concurrency": "3", "pause": "no"}
         refused = site.post("/constraint/set", form | {"exact": "yes"})
         assert (refused.status_code, 'id="fault-exact"' in refused.text) == (422, True)
-        assert "constraints set few true --exact --concurrency 3" in refused.text
+        assert "constraints set --exact --concurrency=3 few true" in refused.text
         together = "partitions counts by itself: together up to 6 at once (2 × 3)"
         assert together in site.post("/constraint/set", form | {"trial": "1"}).text
         assert site.post("/constraint/set", form).status_code == 303
@@ -104,7 +104,13 @@ def test_over_several_partitions_the_editor_says_what_a_constraint_lets_through(
 
 def test_a_schedule_is_made_changed_run_paused_and_deleted(site: Site) -> None:
     name = f"mine {ODD}"
-    form = {"form_token": site.form_token(), "name": name, "jobtype": "echo", "argument": '{"a": "<i>"}', "tags": "x y"}
+    form = {
+        "form_token": site.form_token(),
+        "name": name,
+        "jobtype": "echo",
+        "argument": '{"a": "<i>"}',
+        "tags": "x y\nz",
+    }
     form |= {"cron": "0 3 * 99 *", "tz": "UTC", "missed": "skip", "overlap": "queue", "jitter": "5m"}
     answer = site.post("/schedule/set", form)
     assert answer.status_code == 422
@@ -121,7 +127,7 @@ def test_a_schedule_is_made_changed_run_paused_and_deleted(site: Site) -> None:
         assert site.post("/schedule/set", form).status_code == 303
         assert site.post("/schedule/set", form).status_code == 409, "a new one does not replace another"
         row = client.schedule(name)
-        assert (row["job"]["argument"], row["job"]["tags"], row["jitter"]) == ({"a": "<i>"}, ["x", "y"], 300)
+        assert (row["job"]["argument"], row["job"]["tags"], row["jitter"]) == ({"a": "<i>"}, ["x y", "z"], 300)
         changed = {"known": "1", "cron": "", "every": "2h", "argument": "1"}
         assert site.post("/schedule/set", form | changed).headers["location"].endswith("done=set")
         assert (client.schedule(name)["every"], client.schedule(name)["job"]["argument"]) == (7200, 1)
@@ -181,3 +187,69 @@ def test_what_a_form_does_not_send_is_said_and_not_passed_over(site: Site) -> No
     said |= {"form_token": site.form_token(), "pause": "no", "until": "2100-01-01T00:00:00Z", "burst": "3"}
     answer = site.post("/constraint/set", said)
     assert (answer.status_code, faults_on(answer.text)) == (422, {"until", "limit"})
+
+
+def fields_of(page: str) -> dict[str, str]:
+    """All that the form of an editor sends as it came."""
+    (body,) = re.findall(r'<form method="post" action="/(?:schedule|constraint)/set".*?</form>', page, re.DOTALL)
+    found = dict(re.findall(r'<input [^>]*name="([^"]*)" value="([^"]*)"', body))
+    found |= re.findall(r'<textarea name="([^"]*)"[^>]*>\n(.*?)</textarea>', body, re.DOTALL)
+    for name, options in re.findall(r'<select name="([^"]*)".*?>(.*?)</select>', body, re.DOTALL):
+        found[name] = re.findall(r"<option selected>([^<]*)", options)[0]
+    return {name: html.unescape(given) for name, given in found.items()}
+
+
+def test_an_editor_that_is_sent_as_it_came_changes_nothing(site: Site) -> None:
+    job = {"name": "echo", "argument": {"a": "<b>"}, "tags": ["a b", "c"], "priority": 3, "timeout": 77}
+    with Client(site.daemon) as client:
+        client.set_schedule("as it came", job, every=3600, jitter=60)
+        client.set_constraint("as it came", "false", rate={"limit": 3, "per_s": 90}, key="job.name", on_error="pass")
+        for what, look in (("schedule", client.schedule), ("constraint", client.constraint)):
+            before = look("as it came")
+            page = site.get(f"/{what}?name=as%20it%20came")
+            assert f"GET /v1/{what}s/as%20it%20came" in page.text, "not a command that would set it anew"
+            assert site.post(f"/{what}/set", fields_of(page.text)).status_code == 303
+            after = look("as it came")
+            assert after["revision"] > before["revision"]
+            changing = dict.fromkeys(("revision", "said_at", "next"))
+            assert after | changing == before | changing
+        client.delete_schedule("as it came")
+        client.delete_constraint("as it came")
+
+
+@pytest.mark.parametrize("what", ["schedule", "constraint"])
+def test_who_edits_what_somebody_else_changed_meanwhile_is_told(site: Site, what: str) -> None:
+    with Client(site.daemon) as client:
+        client.set_schedule("race", {"name": "echo"}, every=3600)
+        client.set_constraint("race", "false", concurrency=1)
+        page = site.get(f"/{what}?name=race").text
+        first, second = fields_of(page), fields_of(page)
+        first |= {"jobtype": "other", "concurrency": "5"}
+        second |= {"every": "7200", "limit": "7"}
+        assert site.post(f"/{what}/set", first).status_code == 303
+        refused = site.post(f"/{what}/set", second)
+        assert refused.status_code == 409
+        assert f"{what} &#39;race&#39; was changed at" in refused.text
+        assert 'value="7' in refused.text, "what was typed is not lost"
+        assert f'<a href="/{what}?name=race">As it is now</a>' in refused.text
+        assert client.schedule("race")["every"] == 3600
+        assert client.constraint("race")["rate"] is None
+        seen = fields_of(site.get(f"/{what}?name=race").text)
+        client.delete_schedule("race")
+        client.delete_constraint("race")
+        refused = site.post(f"/{what}/set", seen)
+        assert (refused.status_code, "is not there any more" in refused.text) == (409, True)
+        new = {name: given for name, given in seen.items() if name != "known"} | {"revision": "0"}
+        assert site.post(f"/{what}/set", new).status_code == 303
+        path = f"{site.daemon}/v1/{what}s/race?revision=0"
+        body = {"every": 5, "job": {"name": "x"}} if what == "schedule" else {"match": "false", "concurrency": 1}
+        there = httpx2.put(path, json=body)
+        assert (there.status_code, "is there already" in there.text) == (409, True)
+        client.delete_schedule("race") if what == "schedule" else client.delete_constraint("race")
+
+
+def test_an_argument_that_is_too_long_is_refused_beside_the_form(site: Site) -> None:
+    form = {"form_token": site.form_token(), "name": "long", "jobtype": "echo", "every": "1h", "tags": ""}
+    refused = site.post("/schedule/set", form | {"argument": f'"{"x" * 1_100_000}"'})
+    assert refused.status_code in (413, 422)
+    assert 'action="/schedule/set"' in refused.text

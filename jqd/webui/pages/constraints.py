@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from quart import Response
 
-from jqd.client import Conflict, Invalid, NotFound
+from jqd.client import Conflict, Invalid, NotFound, TooLarge
 from jqd.client.path import job_path, path_of
 from jqd.webui.api import Api, together
 from jqd.webui.asking import Question, ask
@@ -19,7 +19,21 @@ if TYPE_CHECKING:
 
 PAGE_CONSTRAINTS = 100
 LOOKED_AT_MAX = 20  # waiting jobs that are asked why they wait, each a call
-FIELDS = ("name", "match", "limit", "per", "burst", "concurrency", "pause", "until", "key", "cost", "on_error", "exact")
+FIELDS = (
+    "name",
+    "match",
+    "limit",
+    "per",
+    "burst",
+    "concurrency",
+    "pause",
+    "until",
+    "key",
+    "cost",
+    "on_error",
+    "exact",
+    "revision",
+)
 POINTERS = {
     "/match": "match",
     "/key": "key",
@@ -32,7 +46,7 @@ POINTERS = {
     "/on_error": "on_error",
     "/exact": "exact",
 }
-NEW = dict.fromkeys(FIELDS, "") | {"per": "1s", "pause": "no", "on_error": "hold", "exact": "no"}
+NEW = dict.fromkeys(FIELDS, "") | {"per": "1s", "pause": "no", "on_error": "hold", "exact": "no", "revision": "0"}
 DONE = {
     "set": "It holds at all daemons within a second, for waiting jobs too.",
     "delete": "It is deleted: nothing waits for it any more.",
@@ -51,7 +65,7 @@ def register(ui: "Ui") -> None:
             constraints=[(row, _limits(row)) for row in answer.get("constraints", [])],
             newest="/constraints" if cursor else "",
             older=visit.link("/constraints", cursor=onward) if onward else "",
-            done=DONE.get(visit.query.get("done", ""), ""),
+            done=DONE.get(visit.done, ""),
             call=link("/v1/constraints", limit=PAGE_CONSTRAINTS, cursor=cursor),
             command=visit.command("jqd", "constraints"),
         )
@@ -98,11 +112,18 @@ async def _set(visit: Visit, said: dict[str, str], *, is_trial: bool) -> Respons
         faults["until"] = Fault("it is for a pause until then: choose that, or leave it empty")
     try:
         path = path_of("constraints", "…" if wrong else name)
-        answer = await put(visit, path, _body(said), faults, dry_run=is_trial or None)
+        answer = await put(
+            visit,
+            path,
+            _body(said),
+            faults,
+            dry_run=is_trial or None,
+            revision=None if is_trial else said["revision"] or None,
+        )
     except Invalid as error:
         faults = faults_of(error, POINTERS, said) | faults
         return _editor(visit, said, faults=faults, status=409 if faults.get("name") is TAKEN else error.status)
-    except Conflict as error:
+    except (Conflict, TooLarge) as error:
         return _editor(visit, said, faults={"": Fault(str(error))}, status=error.status)
     return _editor(visit, said, trial=answer) if is_trial else visit.go("/constraint", name=name, done="set")
 
@@ -119,7 +140,7 @@ async def _known(visit: Visit, row: dict[str, Any]) -> Response:
     """Show a constraint: who waits for it now, and the editor."""
     said = _typed_before(row)
     found = await together(trial=partial(_trial, visit, row, said), limited=partial(_limited, visit.api, row))
-    done = DONE.get(visit.query.get("done", ""), "")
+    done = DONE.get(visit.done, "")
     return _editor(visit, said, row=row, stands=found["trial"], limited=found["limited"], done=done)
 
 
@@ -128,16 +149,20 @@ def _editor(visit: Visit, said: dict[str, str], *, status: int = 200, **more: An
     flags = {"rate": f"{said['limit']}/{said['per']}" if said["limit"] else "", "concurrency": said["concurrency"]}
     paused = {"no": "", "ever": "ever"}.get(said["pause"], said["until"])
     flags |= {"burst": said["burst"], "pause": paused, "key": said["key"], "cost": said["cost"]}
+    shows = visit.query.get("name") and not visit.form  # it is as it was set, and nothing was typed
+    is_known = bool(visit.query.get("name") or visit.form.get("known"))
+    flags |= {"on_error": said["on_error"] if said["on_error"] != "hold" else ""}
+    of, exact = (name or "NAME", said["match"]), said["exact"] == "yes"
+    sets = visit.command("jqd", "constraints", "set", of=of, exact=exact, **flags)
     more.setdefault("faults", {})
     return visit.render(
         "constraint.html",
         status=status,
         said=said,
-        is_known=bool(visit.query.get("name") or visit.form.get("known")),
+        is_known=is_known,
+        method="GET" if shows else "PUT",
         call="/v1/constraints/NAME" if name_fault("constraint", name) else path_of("constraints", name),
-        command=visit.command(
-            "jqd", "constraints", "set", of=(name or "NAME", said["match"]), exact=said["exact"] == "yes", **flags
-        ),
+        command=visit.command("jqd", "constraints", "get", of=(name,)) if shows else sets,
         **more,
     )
 
@@ -216,5 +241,6 @@ def _typed_before(row: dict[str, Any]) -> dict[str, str]:
         "cost": row.get("cost"),
         "on_error": row.get("on_error"),
         "exact": "no",
+        "revision": row.get("revision", ""),
     }
     return {name: "" if each is None else str(each) for name, each in fields.items()}

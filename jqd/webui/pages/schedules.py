@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from quart import Response
 
-from jqd.client import Conflict, Invalid, NotFound
+from jqd.client import Conflict, Invalid, NotFound, TooLarge
 from jqd.client.path import path_of
 from jqd.webui.asking import Question, ask
 from jqd.webui.forms import TAKEN, Fault, faults_of, name_fault, number_of, put, seconds_of, typed
@@ -15,7 +15,20 @@ if TYPE_CHECKING:
     from jqd.webui.app import Ui
 
 PAGE_SCHEDULES = 50
-FIELDS = ("name", "jobtype", "argument", "tags", "cron", "tz", "every", "missed", "overlap", "jitter", "until")
+FIELDS = (
+    "name",
+    "jobtype",
+    "argument",
+    "tags",
+    "cron",
+    "tz",
+    "every",
+    "missed",
+    "overlap",
+    "jitter",
+    "until",
+    "revision",
+)
 POINTERS = {
     "/job/name": "jobtype",
     "/job/argument": "argument",
@@ -23,7 +36,13 @@ POINTERS = {
     **{f"/{name}": name for name in ("cron", "tz", "every", "missed", "overlap", "jitter", "until")},
 }
 TOO_LONG = "…"  # stands for an argument that no form shows, and that is left alone
-NEW = dict.fromkeys(FIELDS, "") | {"argument": "null", "tz": "UTC", "missed": "once", "overlap": "queue"}
+NEW = dict.fromkeys(FIELDS, "") | {
+    "argument": "null",
+    "tz": "UTC",
+    "missed": "once",
+    "overlap": "queue",
+    "revision": "0",
+}
 DONE = {
     "set": "It is set: these are its next dates.",
     "run": "Its job is pushed, apart from its dates.",
@@ -44,7 +63,7 @@ def register(ui: "Ui") -> None:
             schedules=[(row, _when(row)) for row in answer.get("schedules", [])],
             newest="/schedules" if cursor else "",
             older=visit.link("/schedules", cursor=onward) if onward else "",
-            done=DONE.get(visit.query.get("done", ""), ""),
+            done=DONE.get(visit.done, ""),
             call=link("/v1/schedules", limit=PAGE_SCHEDULES, cursor=cursor),
             command=visit.command("jqd", "schedules"),
         )
@@ -55,7 +74,7 @@ def register(ui: "Ui") -> None:
         if not name:
             return _editor(visit, NEW)
         row = await visit.api.get(path_of("schedules", name))
-        done = DONE.get(visit.query.get("done", ""), "")
+        done = DONE.get(visit.done, "")
         return _editor(visit, _typed_before(row), row=row, when=_when(row), done=done)
 
     @ui.page("/schedule/confirm", takes=("name",))
@@ -105,18 +124,27 @@ async def _set(visit: Visit, said: dict[str, str]) -> Response:
         faults["name"] = wrong
     elif before is not None and not visit.form.get("known"):
         faults["name"] = TAKEN
-    job = dict((before or {}).get("job") or {}) | {"name": said["jobtype"], "tags": said["tags"].split()}
+    job = dict((before or {}).get("job") or {}) | {
+        "name": said["jobtype"],
+        "tags": [tag.strip() for tag in said["tags"].splitlines() if tag.strip()],
+    }
     try:
         if "argument" in visit.form:  # it is missing where it was too long for a page
             job["argument"] = read_value(said["argument"] or "null")
     except ValueError as error:
         faults["argument"] = Fault(str(error))
     try:
-        await put(visit, path_of("schedules", "…" if wrong else name), _body(said, job), faults)
+        await put(
+            visit,
+            path_of("schedules", "…" if wrong else name),
+            _body(said, job),
+            faults,
+            revision=said["revision"] or None,
+        )
     except Invalid as error:
         faults = faults_of(error, POINTERS, said) | faults
         return _editor(visit, said, faults=faults, status=409 if faults.get("name") is TAKEN else error.status)
-    except Conflict as error:
+    except (Conflict, TooLarge) as error:
         return _editor(visit, said, faults={"": Fault(str(error))}, status=error.status)
     return visit.go("/schedule", name=name, done="set")
 
@@ -130,17 +158,22 @@ async def _before(visit: Visit, name: str) -> dict[str, Any] | None:
 
 def _editor(visit: Visit, said: dict[str, str], *, status: int = 200, **more: Any) -> Response:
     name = said["name"]
+    is_known = bool(visit.query.get("name") or visit.form.get("known"))
     flags = {each: said[each] for each in ("cron", "every", "missed", "overlap", "jitter", "until")}
     words = [name or "NAME", said["jobtype"] or "JOBTYPE", said["argument"]]
+    tags = [f"--tag={tag}" for tag in said["tags"].splitlines()]
+    # Of one that is there its job may have more than any form or command shows: nothing to be set anew as it stands.
+    shows = visit.command("jqd", "schedules", "next", of=(name,))
+    sets = visit.command("jqd", "schedules", "set", *tags, of=words, tz=said["tz"] if said["cron"] else "", **flags)
     more.setdefault("faults", {})
     return visit.render(
         "schedule.html",
         status=status,
         said=said,
-        is_known=bool(visit.query.get("name") or visit.form.get("known")),
+        is_known=is_known,
         has_argument="argument" in visit.form if visit.form else said["argument"] != TOO_LONG,
         call="/v1/schedules/NAME" if name_fault("schedule", name) else path_of("schedules", name),
-        command=visit.command("jqd", "schedules", "set", of=words, tz=said["tz"] if said["cron"] else "", **flags),
+        command=shows if is_known else sets,
         **more,
     )
 
@@ -170,7 +203,7 @@ def _typed_before(row: dict[str, Any]) -> dict[str, str]:
     fields = {each: "" if row.get(each) is None else str(row[each]) for each in FIELDS} | {
         "jobtype": row["job"]["name"],
         "argument": argument.text if argument.is_whole else TOO_LONG,
-        "tags": " ".join(row["job"].get("tags") or ()),
+        "tags": "\n".join(row["job"].get("tags") or ()),
     }
     for each in ("every", "jitter"):
         fields[each] = f"{row[each]:g}" if row.get(each) else ""
