@@ -184,5 +184,6 @@ def _table(rows: list[dict[str, Any]]) -> Text:
         made, ends = (instant(row.get(field)) for field in ("made_at", "expires_at"))
         scopes = " ".join(row["scopes"]) or "all"
         ending = ago(ends) if ends else "never"
-        cells.append((row["token_id"], row["role"], row["tenant"], scopes, ago(made), ending, row["note"]))
+        note = f"{row['note']} (derived from {row['derived_from']})" if row.get("derived_from") else row["note"]
+        cells.append((row["token_id"], row["role"], row["tenant"], scopes, ago(made), ending, note))
     return table(("ID", "ROLE", "TENANT", "JOBTYPES", "MADE", "ENDS", "NOTE"), cells)

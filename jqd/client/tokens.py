@@ -63,7 +63,8 @@ class Tokens:
         """Derive a token from this client's own; its `token` is told this once. It has the same rights, or fewer.
 
         It ends after `ttl`, 12 hours unless said otherwise, and with the token above it: whoever revokes that one
-        revokes this one, too. `replace_oldest`: where as many are valid as may be, the oldest with the same note ends.
+        revokes this one, too. `replace_oldest`: where as many are valid as may be, the oldest with the same note ends;
+        the call may be repeated at another daemon then, and leave one that nobody has.
         Raises Invalid, Refused.
         """
         fields: dict[str, Any] = {"note": note, **({"replace_oldest": True} if replace_oldest else {})}
@@ -74,7 +75,7 @@ class Tokens:
         if scopes is not None:
             fields["scopes"] = list(scopes)
         return self._http.call_for_map(
-            "a call about tokens", "POST", "/v1/tokens/derive", body=encode(fields), repeatable=False
+            "a call about tokens", "POST", "/v1/tokens/derive", body=encode(fields), repeatable=replace_oldest
         )
 
     def tokens(self) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from jqd.domain.address import Address, is_loopback, parse
 from jqd.domain.errors import ConfigError
 
 BIND_DEFAULT = "127.0.0.1:7422"
+NOTE = "ui"  # of the derived tokens of logins, for who lists them
 SESSION_S = 12 * 3600.0  # a working day: the token of a browser lasts no longer
 CHECK_S = 10.0  # between questions whether the token of a login is valid: 500 pages ask 50 times a second
 SESSIONS_MAX = 1_000  # logged-in browsers at once, some 100 KB each; the one unused for longest goes first

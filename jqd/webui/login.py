@@ -10,7 +10,7 @@ from quart import Response, redirect
 from jqd.client import AsyncClient, Forbidden, Invalid, JqdClientError, WrongToken
 from jqd.domain.log import get_logger
 from jqd.webui.api import Api, has_ended
-from jqd.webui.config import SESSION_S
+from jqd.webui.config import NOTE, SESSION_S
 from jqd.webui.security import local_path
 from jqd.webui.sessions import Me, Session
 from jqd.webui.visit import Visit
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 AT_ONCE_MAX = 8  # logins under way: each asks the API twice
 REVOKE_S = 3.0  # for a token to be revoked, or those of all logins at a stop; what is left ends within SESSION_S
 REVOKED_AT_ONCE_MAX = 32  # at a stop: 1,000 logins, of which each takes up to 0.1 s
-NOTE = "ui"  # of the derived tokens, for who lists them
 ENDED = "Your login has ended: you logged out, its token is over or was revoked, or the UI was started anew."
 
 _log = get_logger("webui")

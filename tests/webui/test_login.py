@@ -14,8 +14,8 @@ from jqd.tenants.derived_tokens import SLOTS
 from jqd.testing.clock import ManualClock
 from jqd.webui.api import Answers, Api
 from jqd.webui.app import ClientFactory, Ui, create_app
-from jqd.webui.config import CHECK_S, UiConfig
-from jqd.webui.login import NOTE, REVOKE_S, revoke_all
+from jqd.webui.config import CHECK_S, NOTE, UiConfig
+from jqd.webui.login import REVOKE_S, revoke_all
 from jqd.webui.sessions import Me, Session
 from tests.webui.chromium import Chromium
 from tests.webui.conftest import Guarded, UiProcess

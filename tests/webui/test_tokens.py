@@ -237,3 +237,13 @@ def test_forms_that_are_refused_leave_nothing_in_memory(guarded: Guarded) -> Non
 def _memory_mb(pid: int) -> int:
     (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")]
     return int(line.split()[1]) // 1024
+
+
+def test_logins_are_told_from_tokens_and_the_own_one_from_others(guarded: Guarded) -> None:
+    browser = logged_in(guarded)
+    made = guarded.master.create_token("viewer", note="ui")
+    guarded.log_in(made["token"])
+    page = browser.get("/tokens").text
+    assert page.count("<strong>Your login</strong> of the web UI, by") == 1
+    assert f'A login of the web UI, by <span class="id">{made["token_id"]}</span>' in page
+    assert '<td class="message">ui</td>' in page, "a token that is merely called so"

@@ -10,6 +10,7 @@ from jqd.domain.tokens import NOTE_LENGTH_MAX, Role
 from jqd.domain.units import duration_s
 from jqd.webui.api import Api
 from jqd.webui.asking import Question, ask
+from jqd.webui.config import NOTE
 from jqd.webui.errors import Refused
 from jqd.webui.forms import Fault, faults_of, post, typed
 from jqd.webui.rights import MASTER
@@ -31,7 +32,7 @@ DONE = {
 
 
 def register(ui: "Ui") -> None:
-    @ui.page("/tokens", nav="Tokens", needs=MASTER, takes=("cursor", "done"))
+    @ui.page("/tokens", nav="Tokens", needs=MASTER, takes=("cursor", "done"), is_shared=False)
     async def show(visit: Visit) -> Response:
         cursor = visit.query.get("cursor", "")
         answer = await visit.api.get("/v1/tokens", limit=PAGE_TOKENS, cursor=cursor or None)
@@ -39,9 +40,10 @@ def register(ui: "Ui") -> None:
         return visit.render(
             "tokens.html",
             tokens=answer.get("tokens", []),
+            login=NOTE,
             first=visit.link("/tokens") if cursor else "",
             onward=visit.link("/tokens", cursor=onward) if onward else "",
-            done=DONE.get(visit.query.get("done", ""), ""),
+            done=DONE.get(visit.done, ""),
             call=link("/v1/tokens", limit=PAGE_TOKENS, cursor=cursor),
             command=visit.command("jqd", "tokens"),
         )
