@@ -5,7 +5,9 @@ that a daemon has as much work with 500 pages as with one.
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -23,6 +25,32 @@ UNAUTHORIZED = 401  # the token is not valid any more, or there is none
 def has_ended(error: Exception) -> bool:
     """Return whether an error says that a login is over: its token, or its client that `Api.close` closed."""
     return isinstance(error, ClientClosed) or (isinstance(error, Forbidden) and error.status == UNAUTHORIZED)
+
+
+@dataclass
+class Asked:
+    """How often a daemon was asked."""
+
+    calls: int = 0
+
+
+_asked: ContextVar[Asked | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def counting() -> Iterator[Asked]:
+    """Count what is asked in the block, and not shared."""
+    asked = Asked()
+    before = _asked.set(asked)
+    try:
+        yield asked
+    finally:
+        _asked.reset(before)
+
+
+def note_call() -> None:
+    if (asked := _asked.get()) is not None:
+        asked.calls += 1
 
 
 @dataclass
@@ -86,6 +114,10 @@ class Api:
         self.identity = identity
         self._answers = answers
 
+    async def _ask(self, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        note_call()
+        return await self.client.in_thread(call, abandon=True)
+
     async def get(self, path: str, **params: Any) -> dict[str, Any]:
         """What a GET answers, at most SHARED_S old: what pages show. Raises JqdClientError."""
         return await self.get_kept(path, SHARED_S, **params)
@@ -94,12 +126,11 @@ class Api:
         """The same, at most `kept_s` old: for what changes each minute."""
         key = (self.identity, path, tuple(sorted((name, str(value)) for name, value in params.items())))
         ask = partial(self.client.client.ask, path, **params)
-        return await self._answers.get(key, partial(self.client.in_thread, ask, abandon=True), kept_s)
+        return await self._answers.get(key, partial(self._ask, ask), kept_s)
 
     async def ready(self) -> dict[str, Any]:
         """What the daemon says of its readiness, shared as other answers are. Raises JqdClientError."""
-        ask = partial(self.client.in_thread, self.client.client.ready, abandon=True)
-        return await self._answers.get((self.identity, "ready"), ask)
+        return await self._answers.get((self.identity, "ready"), partial(self._ask, self.client.client.ready))
 
     async def put(self, path: str, body: dict[str, Any], **params: Any) -> dict[str, Any]:
         """What a PUT answers, of what a form says, be it sense or not. Raises JqdClientError."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from secrets import token_urlsafe
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import jinja2
 from quart import Response, g, request
@@ -20,14 +21,14 @@ from jqd.client import AsyncClient, Forbidden, JqdClientError, TimedOut, Unavail
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.log import get_logger
 from jqd.webui import live, login, pages, values
-from jqd.webui.api import UNAUTHORIZED, Answers, Api, has_ended
+from jqd.webui.api import UNAUTHORIZED, Answers, Api, has_ended, note_call
 from jqd.webui.assets import load_assets
 from jqd.webui.config import BODY_BYTES_MAX, LOGIN_BYTES_MAX, TIMEOUT_S, UiConfig
 from jqd.webui.errors import LoginNeeded, OtherLogin, Refused
 from jqd.webui.feed import Feeds
 from jqd.webui.refusals import MISTAKE, refusal_of
 from jqd.webui.rights import LOOK, Right
-from jqd.webui.security import FRESH, HEADERS, is_own_form, is_own_host
+from jqd.webui.security import FRESH, HEADERS, is_own_form, is_own_host, local_path
 from jqd.webui.sessions import Me, Session, Sessions
 from jqd.webui.visit import STREAM, Visit
 
@@ -210,6 +211,7 @@ class Ui:
     async def check(self, session: Session) -> None:
         """See every few seconds that the token of a login is valid. Raises JqdClientError."""
         if not session.is_open and self.sessions.is_due(session):
+            note_call()
             await session.api.client.me()  # what others with its rights just asked says nothing of its own token
 
     def end_session(self, error: Exception, session: Session) -> bool:
@@ -253,7 +255,7 @@ class Ui:
     async def _failed(self, error: Exception) -> Response:
         visit: Visit = g.get("visit") or await self._in_passing(error)
         looks = request.method == "GET"
-        onward = visit.url if looks else "/"  # no form is sent again
+        onward = visit.url if looks else _opened_at()  # no form is sent again
         match error:
             case LoginNeeded():
                 had_login = self.cookie in request.cookies or "hx-request" in request.headers
@@ -264,7 +266,7 @@ class Ui:
                 return live.last_tick() if visit.path == STREAM else Response("", 204, {"hx-refresh": "true"})
             case JqdClientError() if isinstance(error, AWAY):
                 silent = not isinstance(error, Unavailable)
-                told = {"why": str(error), "urls": self.config.urls, "again": onward}
+                told = {"why": str(error), "urls": self.config.urls, "again": onward, "tries": looks}
                 answer = visit.render("away.html", status=503, silent=silent, **told)
                 if looks:
                     answer.headers["refresh"] = str(AGAIN_S)  # works without scripts
@@ -321,6 +323,15 @@ async def _secured(answer: Response) -> Response:
         # Nothing more can be asked on a connection on which a body was left unread.
         answer.headers["connection"] = "close"
     return answer
+
+
+def _opened_at() -> str:
+    """Return the address of the page whose form htmx sends, so that a login leads back to it."""
+    try:
+        at = urlsplit(request.headers.get("hx-current-url", ""))
+    except ValueError:
+        return "/"
+    return local_path(f"{at.path}?{at.query}" if at.query else at.path) if at.netloc == request.host else "/"
 
 
 def _to_login(visit: Visit, **query: str) -> Response:

@@ -1,11 +1,11 @@
 """Tells open pages when to look again: one stream of a daemon's counters for all pages with the same rights.
 
-A page's browser holds one stream. At a tick it brings the page anew (live.py).
+A page's browser holds one stream. At a tick it brings the page anew (live.py), when it is its turn (pace.py).
 Ticks come a second apart while the counters change, and every few seconds otherwise, for ages grow meanwhile; also
 while no daemon answers, so that pages come back by themselves.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,10 +14,13 @@ import trio
 from jqd.client import JqdClientError
 from jqd.domain.log import get_logger
 from jqd.webui.api import Api
+from jqd.webui.pace import Pace
+from jqd.webui.sessions import Session
 
 QUIET_S = 5.0  # between ticks while nothing changes, and between tries of a daemon that refuses or is away
 LISTENERS_MAX = 1_000  # open pages of one process
-PAGES_A_S = 200  # brought anew at most: 0.25 ms each, a twentieth of a core; of 500 pages each every 2.5 s then
+OF_SESSION_MAX = 50  # of one login: no person looks at more
+OF_TENANT_MAX = LISTENERS_MAX // 4  # of all logins of one tenant: the others have room
 
 _log = get_logger("webui")
 
@@ -25,7 +28,9 @@ _log = get_logger("webui")
 class Feed:
     """The ticks for pages of the same rights; `run` while somebody listens."""
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self.ticks = 0
         self.apis: deque[Api] = deque()
         """One for each listener. The first is used; any may be closed by the end of its login."""
         self.is_over = False
@@ -34,8 +39,10 @@ class Feed:
         self.stop = trio.CancelScope()
         self._ticked_s = trio.current_time()
 
-    async def wait_tick(self) -> None:
-        await self._next.wait()
+    async def wait_tick(self, seen: int | None = None) -> None:
+        """Wait for the next tick; `seen`: for the one after so many."""
+        if seen in (None, self.ticks):
+            await self._next.wait()
 
     @property
     def listeners(self) -> int:
@@ -63,6 +70,7 @@ class Feed:
                 _log.debug("webui.feed_ended", why=str(error))
             self.tick()
             await trio.sleep(QUIET_S)
+            await self._pace.wait(1)  # a daemon refuses most where many tenants look
             self.apis.rotate()  # maybe the login of that one has ended
 
     async def _tick_by_time(self) -> None:
@@ -75,12 +83,12 @@ class Feed:
         known: object = None
         async for event in self.apis[0].client.counters():
             counts = event.data.get("store") and {**event.data["store"], "used_memory": None}
-            is_due = known is None or trio.current_time() >= self._ticked_s + self.listeners / PAGES_A_S
-            if is_due and (counts != known or counts is None):
+            if counts != known or counts is None:
                 known = counts
                 self.tick()
 
     def tick(self) -> None:
+        self.ticks += 1
         self._ticked_s = trio.current_time()
         self._next.set()
         self._next = trio.Event()
@@ -92,11 +100,18 @@ class Feeds:
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         self._feeds: dict[object, Feed] = {}
-        self.is_closing = False
+        self.pace = Pace()
+        self._of = Counter[object]()
+        """Listeners by session, and by tenant."""
+        self.closing = trio.Event()
+
+    @property
+    def is_closing(self) -> bool:
+        return self.closing.is_set()
 
     def close(self) -> None:
         """Wake all listeners, which see that it is the end."""
-        self.is_closing = True
+        self.closing.set()
         for feed in self._feeds.values():
             feed.tick()
 
@@ -104,16 +119,31 @@ class Feeds:
     def listeners(self) -> int:
         return sum(feed.listeners for feed in self._feeds.values())
 
-    @property
-    def is_full(self) -> bool:
-        return self.listeners >= LISTENERS_MAX
+    def has_room(self, session: Session) -> bool:
+        """Return whether one more page of that login may be open."""
+        is_few = session.is_open or self._of[session.session_id] < OF_SESSION_MAX
+        return is_few and self.listeners < LISTENERS_MAX and self._of[_tenant(session)] < OF_TENANT_MAX
+
+    @asynccontextmanager
+    async def listen_for(self, session: Session, api: Api) -> AsyncIterator[Feed]:
+        """As `listen`, and count it as one of that session."""
+        whose = [session.session_id, *([_tenant(session)] if session.me.tenant else ())]
+        self._of.update(whose)
+        try:
+            async with self.listen(api) as feed:
+                yield feed
+        finally:
+            self._of.subtract(whose)
+            for each in whose:
+                if not self._of[each]:
+                    del self._of[each]
 
     @asynccontextmanager
     async def listen(self, api: Api) -> AsyncIterator[Feed]:
         """Give the feed of these rights; it ends with its last listener."""
         feed = self._feeds.get(api.identity)
         if feed is None or feed.is_over:
-            feed = self._feeds[api.identity] = Feed()
+            feed = self._feeds[api.identity] = Feed(self.pace)
             self._nursery.start_soon(feed.run)
         feed.apis.append(api)
         try:
@@ -124,3 +154,8 @@ class Feeds:
                 feed.stop.cancel()
                 if self._feeds.get(api.identity) is feed:
                     del self._feeds[api.identity]
+
+
+def _tenant(session: Session) -> tuple[str, str]:
+    """Return a key that no session has."""
+    return "tenant", session.me.tenant

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 import trio
-from quart import Response
+from quart import Response, request
 from werkzeug.exceptions import NotFound, UnprocessableEntity
 
-from jqd.webui.feed import QUIET_S
+from jqd.webui.api import counting
+from jqd.webui.feed import QUIET_S, Feeds
 from jqd.webui.rights import ANYBODY
 from jqd.webui.visit import STREAM, Visit
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 FOR_EVER = "public, max-age=31536000, immutable"  # the URL changes with the file
 EVENTS = "text/event-stream"
 OK = 200
+BARE_CALLS = 3  # of a part that asks for itself at a tick: none of ours counts them
 TICK = b"event: tick\ndata: now\n\n"
 LAST_TICK = b"retry: 5000\n" + TICK
 STILL_THERE = b": still there\n\n"
@@ -37,27 +39,12 @@ def register(ui: "Ui") -> None:
         feeds, url = ui.feeds, visit.query.get("page", "")
         if url:
             _visit_of(ui, url, visit)  # now, while it can be refused
-        if feeds is None or feeds.is_closing or feeds.is_full:
+        if request.method == "HEAD":
+            return Response("", content_type=EVENTS)
+        if feeds is None or feeds.is_closing or not feeds.has_room(visit.session):
             return Response("too many pages are open\n", status=503, content_type="text/plain; charset=utf-8")
 
-        async def events() -> AsyncIterator[bytes]:
-            async with feeds.listen(visit.api) as feed:
-
-                def is_over() -> bool:
-                    return feeds.is_closing or feed.is_over or ui.sessions.is_over(visit.session)
-
-                yield b"retry: 2000\n\n"
-                while not is_over():
-                    with trio.move_on_after(HEARD_S) as waited:
-                        await feed.wait_tick()
-                    if waited.cancelled_caught:
-                        yield STILL_THERE
-                    elif is_over() or not url:
-                        yield TICK
-                    else:
-                        yield await _event(ui, _visit_of(ui, url, visit))
-
-        answer = Response(events(), content_type=EVENTS)
+        answer = Response(_events(ui, feeds, visit, url), content_type=EVENTS)
         answer.timeout = None
         return answer
 
@@ -68,6 +55,37 @@ def register(ui: "Ui") -> None:
         return Response(found.body, content_type=found.content_type, headers={"cache-control": FOR_EVER})
 
     ui.app.add_url_rule("/static/<digest>/<name>", "asset", asset)
+
+
+async def _events(ui: "Ui", feeds: Feeds, visit: Visit, url: str) -> AsyncIterator[bytes]:
+    async with feeds.listen_for(visit.session, visit.api) as feed:
+
+        def is_over() -> bool:
+            return feeds.is_closing or feed.is_over or ui.sessions.is_over(visit.session)
+
+        yield b"retry: 2000\n\n"
+        seen, calls = feed.ticks, 1 if url else BARE_CALLS
+        while not is_over():
+            with trio.move_on_after(HEARD_S) as waited:
+                await feed.wait_tick(seen)
+            if waited.cancelled_caught:
+                yield STILL_THERE
+                continue
+            event, made, turn = TICK, 0, feeds.pace.turn(calls)
+            try:
+                while turn.left_s > 0 and not is_over():
+                    if turn.wait_s >= QUIET_S:
+                        yield b"event: pace\ndata: %d\n\n" % round(turn.wait_s)
+                    with trio.move_on_after(min(turn.left_s, QUIET_S)):
+                        await feeds.closing.wait()
+                seen = feed.ticks
+                if not is_over():
+                    with counting() as asked:
+                        event = await _event(ui, _visit_of(ui, url, visit)) if url else TICK
+                    calls = made = BARE_CALLS if event is TICK else asked.calls
+            finally:
+                turn.end(made)
+            yield event
 
 
 def last_tick() -> Response:

@@ -1,5 +1,6 @@
 """What open pages ask is asked once: answers that are shared, feeds that tick, sessions that end. In memory."""
 
+from contextlib import AsyncExitStack
 from typing import Any, cast
 
 import pytest
@@ -12,7 +13,7 @@ from jqd.testing.clock import ManualClock
 from jqd.webui.api import SHARED_S, Answers, Api, together
 from jqd.webui.config import SESSION_S, SESSIONS_MAX
 from jqd.webui.feed import QUIET_S, Feeds
-from jqd.webui.sessions import Me, Sessions
+from jqd.webui.sessions import Me, Session, Sessions
 from jqd.webui.values import ago, lasting, link, read_value, value
 
 
@@ -213,30 +214,6 @@ async def _leave_at_once() -> None:
         assert feeds.listeners == 0
 
 
-async def test_many_pages_look_less_often_and_miss_nothing(
-    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jqd.webui.feed.PAGES_A_S", 1)
-    source = Counting()
-    api = Api(cast("Any", source), Answers(ManualClock()), "me")
-    async with trio.open_nursery() as nursery:
-        feeds = Feeds(nursery)
-        async with feeds.listen(api) as feed, feeds.listen(api), feeds.listen(api):
-            ticks = [trio.current_time()]
-
-            async def note() -> None:
-                while True:
-                    await feed.wait_tick()
-                    ticks.append(trio.current_time())
-
-            nursery.start_soon(note)
-            for waiting in (1, 2, 3, 4, 4, 4, 4):
-                source.send.send_nowait({"waiting": waiting})
-                await trio.sleep(1)
-            nursery.cancel_scope.cancel()
-    assert ticks == [0, 0, 3], "and the last change is seen"
-
-
 class Closing:
     def __init__(self) -> None:
         self.closed = 0
@@ -291,3 +268,23 @@ def test_addresses_and_ages() -> None:
     assert lasting(5.25) == "5.2 s"
     assert lasting(200_000) == "2 d 7 h"
     assert ago("no date", cast("Any", None)) == ""
+
+
+async def test_no_login_and_no_tenant_takes_the_streams_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jqd.webui.feed.LISTENERS_MAX", 8)
+    monkeypatch.setattr("jqd.webui.feed.OF_SESSION_MAX", 2)
+    monkeypatch.setattr("jqd.webui.feed.OF_TENANT_MAX", 3)
+    api = Api(cast("Any", Counting()), Answers(ManualClock()), "me")
+    one, two, master = (Session(api, Me("viewer", tenant)) for tenant in ("acme", "acme", ""))
+    everybody = Session(api, Me("master"), is_open=True)
+    async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
+        feeds = Feeds(nursery)
+        for session, most in ((one, 2), (two, 1), (master, 2), (everybody, 3)):
+            for _ in range(most):
+                assert feeds.has_room(session)
+                await stack.enter_async_context(feeds.listen_for(session, api))
+            assert not feeds.has_room(session)
+        await stack.aclose()
+        assert feeds.listeners == 0
+        assert feeds.has_room(one)
+        assert not feeds._of

@@ -209,3 +209,13 @@ def test_what_is_typed_in_a_live_part_stays_as_it_moves(site: Site, chromium: Ch
         expect(priority).to_have_value("7")
 
     chromium.run(look)
+
+
+async def test_a_question_for_the_head_of_a_stream_holds_none(site: Site, ui: Ui) -> None:
+    async with ui.app.test_app() as app:
+        with trio.fail_after(30):
+            answer = await app.test_client().head("/live?page=%2F", headers={"host": "localhost"})
+            assert answer.status_code == 200
+            assert await answer.get_data() == b""
+        assert ui.feeds is not None
+        assert ui.feeds.listeners == 0

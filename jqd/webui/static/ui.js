@@ -52,9 +52,56 @@ function wait() {
 wait();
 document.addEventListener("visibilitychange", wait);
 document.addEventListener("htmx:sse:after:connection", (event) => { stream = event.detail.connection; });
+
+// Browsers open six connections of HTTP/1.1 to one address, and a stream holds one. So the first four windows have
+// streams, and the others fetch their parts every few seconds: one more window finds a connection. Windows know of each
+// other by what they say; a hidden one has no stream anyway.
+const STREAMS_MAX = 4, SAY_MS = 5_000, GONE_MS = 12_000;
+const page = document.getElementById("live");
+const isNarrow = performance.getEntriesByType("navigation")[0]?.nextHopProtocol.startsWith("http/1");
+const others = new Map();
+const self = { at: performance.timeOrigin, id: Math.random(), isHere: true };
+const windows = page && isNarrow ? new BroadcastChannel("jqd") : null;
+
+function isSurplus() {
+  const now = performance.now();
+  const before = ([, one]) => now - one.heard < GONE_MS && (one.at < self.at || (one.at === self.at && one.id < self.id));
+  return [...others].filter(before).length >= STREAMS_MAX;
+}
+
+function say(asks) {
+  windows?.postMessage({ ...self, isHere: !document.hidden, asks });
+}
+
+windows?.addEventListener("message", ({ data }) => {
+  if (data.isHere) others.set(data.id, { ...data, heard: performance.now() });
+  else others.delete(data.id);
+  if (data.asks && !document.hidden) say(false);
+  if (isSurplus()) stream?.reader?.cancel();
+});
+if (windows) {
+  say(true);
+  setInterval(() => { if (!document.hidden) say(false); }, SAY_MS);
+  document.addEventListener("visibilitychange", () => say(!document.hidden));
+  addEventListener("pagehide", () => windows.postMessage({ ...self, isHere: false }));
+  addEventListener("pageshow", () => say(true));
+  document.addEventListener("htmx:sse:before:connection", (event) => { event.detail.connection.cancelled = isSurplus(); });
+}
+document.addEventListener("htmx:config:request", (event) => {
+  if (event.detail.ctx.sourceElement !== page || !(document.hidden || isSurplus())) return;
+  event.preventDefault(); // it is asked for again every five seconds
+  if (!document.hidden) htmx.trigger(document.body, "tick");
+});
+
 for (const name of ["htmx:error", "htmx:sse:error"]) {
   document.addEventListener(name, () => setOld(true));
 }
+// A form that goes on by itself is sent again where nobody answered: what it did counts once.
+const AGAIN_MS = 5_000;
+document.addEventListener("htmx:error", ({ detail: { ctx } }) => {
+  const form = ctx?.sourceElement;
+  if (form?.dataset.hxTrigger?.includes("again")) setTimeout(() => htmx.trigger(form, "again"), AGAIN_MS);
+});
 // A part says which login its page was opened by: another tab may have another one meanwhile, and so have all of them.
 document.addEventListener("htmx:config:request", (event) => {
   const live = document.getElementById("live");
@@ -69,8 +116,20 @@ document.addEventListener("htmx:sse:before:message", (event) => {
   event.detail.cancelled = true;
   htmx.trigger(document.body, "tick");
 });
-document.addEventListener("htmx:sse:after:message", (event) => {
-  if (!event.detail.message.event) setOld(false);
+// Where many pages are open they take turns, and are told how long that takes.
+const pace = document.getElementById("pace");
+let isPaced = false;
+document.addEventListener("htmx:sse:after:message", ({ detail: { message } }) => {
+  if (message.event === "pace") {
+    pace.firstElementChild.textContent = message.data;
+    pace.hidden = false;
+    isPaced = true;
+    wait();
+  } else if (!message.event) {
+    pace.hidden = !isPaced;
+    isPaced = false;
+    setOld(false);
+  }
 });
 // Not `after:swap`, which comes also where a refusal was not put into the page: what stands there is old then.
 document.addEventListener("htmx:after:request", (event) => setOld(event.detail.ctx.response.status >= 400));
