@@ -52,6 +52,8 @@ class Session:
     """Stands in every form of its pages."""
     _marks: deque[str] = field(default_factory=partial(deque[str], maxlen=MARKS_MAX))
     """Those of forms that were shown and not sent, the oldest first."""
+    _done: deque[str] = field(default_factory=partial(deque[str], maxlen=MARKS_MAX))
+    """Addresses that acts led to, and that were not opened yet."""
 
     def issue_mark(self) -> str:
         """Return the mark of a form that must not be sent twice. It is good until MARKS_MAX others were shown."""
@@ -69,6 +71,17 @@ class Session:
     def restore_mark(self, mark: str) -> None:
         """Have a struck mark be good again: what its form says was not done."""
         self._marks.append(mark)
+
+    def note_done(self, url: str) -> None:
+        """Have the page of that address say once what was done."""
+        self._done.append(url)
+
+    def take_done(self, url: str) -> bool:
+        """Return whether an act led to that address; once."""
+        if url not in self._done:
+            return False
+        self._done.remove(url)
+        return True
 
     def owns_form(self, token: str) -> bool:
         return hmac.compare_digest(self.form_token.encode(), token.encode())

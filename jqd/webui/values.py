@@ -14,7 +14,7 @@ import msgspec
 from markupsafe import Markup, escape
 
 from jqd.domain import json_ext
-from jqd.domain.visible import BIDI, quoted
+from jqd.domain.visible import CONTROLS, quoted
 
 VALUE_CHARS_MAX = 16_384  # of one value on a page: some hundred lines
 LOG_CHARS_MAX = 65_536  # the API bounds a log to 64 KiB
@@ -39,8 +39,9 @@ def cut(text: str, chars_max: int = VALUE_CHARS_MAX) -> Shown:
 
 
 def visible(given: Any) -> Any:
-    """Return what a page prints, with characters spelled out that turn the order of the text beside them."""
-    return given.translate(BIDI) if type(given) is str and not given.isascii() else given
+    """Return what a page prints, with characters spelled out that turn the order of the text beside them, or that no
+    page may have."""
+    return given.translate(CONTROLS) if type(given) is str and not given.isprintable() else given
 
 
 def exact(given: Any) -> Markup:

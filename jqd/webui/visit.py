@@ -1,6 +1,7 @@
 """One request of a browser, as pages see it: who asks, what of, and how to answer."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from quart import Response, redirect
@@ -105,6 +106,12 @@ class Visit:
         """Return the URL of this very page: what its live parts fetch."""
         return values.link(self.path, **self.query)
 
+    @cached_property
+    def done(self) -> str:
+        """Return what the act did that led here; nothing where this address is opened again, or was made up."""
+        done = self.query.get("done", "")
+        return done if done and self.session.take_done(self.url) else ""
+
     @property
     def stream(self) -> str:
         """Return the URL of the stream that brings the live part of this page; one of ticks alone where it would be too
@@ -115,6 +122,10 @@ class Visit:
     def link(self, path: str, /, **query: Any) -> str:
         """Return a URL of this UI that speaks for the same tenant, unless it names another."""
         return values.link(path, **query, **({} if "tenant" in query else {"tenant": self.tenant}))
+
+    def onward(self, path: str) -> str:
+        """Return the URL of a page that the head names: of the same tenant, where that page is of one."""
+        return self.link(path) if self.has(self.ui.declared[path].needs) else self.link(path, tenant=None)
 
     def of_row(self, path: str, row: Mapping[str, Any], /, **query: Any) -> str:
         """Return a URL of this UI that speaks for the tenant of a row."""
@@ -148,8 +159,11 @@ class Visit:
         )
 
     def go(self, path: str, **query: Any) -> Response:
-        """Answer a form: the browser shows that page next."""
-        return redirect(self.link(path, **query), code=303)  # type: ignore[return-value]
+        """Answer a form: the browser shows that page next, which says once what is `done`."""
+        url = self.link(path, **query)
+        if "done" in query:
+            self.session.note_done(url)
+        return redirect(url, code=303)  # type: ignore[return-value]
 
 
 def looked_at(visit: Visit, answer: dict[str, Any]) -> int:

@@ -21,7 +21,7 @@ from tests.webui.conftest import NOBODY, Guarded, Poisoned
 RULES = [(rule.rule, rule.methods or set()) for rule in create_app(UiConfig(urls=[NOBODY])).app.url_map.iter_rules()]
 ACTS = sorted(path for path, methods in RULES if "POST" in methods)
 """All of the application: a new page is attacked without a line here."""
-REORDERS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+REORDERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 EMPTY = {"area", "br", "hr", "img", "input", "link", "meta", "wbr"}
 
 
@@ -102,7 +102,7 @@ def test_what_pushers_and_workers_wrote_is_text_on_every_page(poisoned: Poisoned
 def test_what_is_copied_or_sent_again_is_what_was_written(poisoned: Poisoned) -> None:
     page = poisoned.browser.get("/jobs?error=" + quote("a\u202eb")).text
     assert 'name="error" value="a\u202eb"' in page
-    assert r"--error $'a\U0000202eb'" in unescape(page)
+    assert r"$'--error=a\U0000202eb'" in unescape(page)
 
 
 def test_a_refusal_repeats_nothing_as_code(poisoned: Poisoned) -> None:

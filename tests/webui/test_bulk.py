@@ -81,7 +81,7 @@ def test_texts_that_differ_in_an_id_are_one_reason_and_are_tried_again_together(
         link("/bulk", **fields_of(text.split('action="/bulk"')[1].split("</form>")[0]), before="2100-01-01T00:00:00Z")
     )
     assert "2 jobs match" in page.text
-    assert "jqd --tenant '' retry --all --state failed --name fail --tag again --error-like" in unescape(page.text)
+    assert "jqd --tenant= retry --all --state=failed --name=fail --tag=again '--error-like=" in unescape(page.text)
     done = site.post("/bulk/piece", form(page.text, "/bulk/piece"))
     assert "2</strong> of 2 jobs tried again" in done.text
 

@@ -2,6 +2,8 @@
 
 import re
 from html import unescape
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
@@ -9,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from jqd.client import Client, FlowJob
 from jqd.client.flows import depths_of
-from jqd.webui.pages.flow import PAGE
+from jqd.webui.pages.flow import PAGE, _done
 from jqd.webui.picture import JOBS_MAX, draw, points
 from tests.webui.chromium import Chromium
 from tests.webui.conftest import NASTY, Push, Site
@@ -84,12 +86,14 @@ def test_a_flow_that_failed_is_tried_again(site: Site, push: Push) -> None:
     push("echo", 1, after=[failed], ended=True)
     page = site.get(f"/flow/confirm?id={failed}&act=retry")
     assert "2 jobs" in page.text
-    assert f"jqd retry {failed} --flow" in page.text
+    assert f"jqd retry --flow {failed}" in page.text
     done = site.post("/flow/retry", form(page.text, "/flow/retry"))
     assert done.status_code == 303
     assert "2 jobs are tried again." in site.get(done.headers["location"]).text
     page = site.get(f"{done.headers['location']}&more=1")
-    assert "2 jobs are tried again. Not all were found" in page.text
+    assert "are tried again" not in page.text, "which was not done now"
+    partly = cast("Any", SimpleNamespace(done="retry", query={"changed": "2", "more": "1"}))
+    assert _done(partly).startswith("2 jobs are tried again. Not all were found")
 
 
 def test_a_large_flow_is_shown_page_by_page(site: Site) -> None:
@@ -120,7 +124,12 @@ def test_a_group_is_shown_closed_and_cancelled(site: Site, push: Push) -> None:
     assert failed in page.text
     assert "<script>alert" not in page.text
     assert "<i>" not in page.text
-    assert GROUP in unescape(site.get(f"/flow?id={member}").text)
+    for each in (member, failed):
+        assert f'href="/flow?id={each}"' in page.text, "the way to what waits for them"
+    flow = site.get(f"/flow?id={member}").text
+    assert f'Group <a href="/group?{at}">' in flow
+    assert GROUP in unescape(flow)
+    assert ">Group</th>" not in flow, "one for all is said once"
     asked = site.get(f"/group/confirm?{at}&act=close").text
     for _ in range(2):  # the second counts as the first
         assert site.post("/group/close", form(asked, "/group/close")).headers["location"].endswith("done=close")
@@ -133,6 +142,18 @@ def test_a_group_is_shown_closed_and_cancelled(site: Site, push: Push) -> None:
         assert client.get(member, wait=30).state == "cancelled"
 
 
-@pytest.mark.parametrize("path", ["/flow", "/group", "/flow/confirm?id=x&act=close", "/group/confirm?name=x&act=no"])
+@pytest.mark.parametrize(
+    "path",
+    ["/flow", "/group", "/flow/confirm?id=x&act=close", "/group/confirm?name=x&act=no", "/flow?id=held&state=foo"],
+)
 def test_an_address_without_sense_is_refused(site: Site, path: str) -> None:
     assert site.get(path).status_code == 400
+
+
+def test_a_flow_goes_by_the_name_of_its_job(site: Site, push: Push) -> None:
+    job_id = push("echo", 1, delay="1d", job_id="named by its pusher")
+    (onward,) = re.findall(r'href="(/flow[^"]*)">Its flow', site.get(f"/job?id={quote(job_id)}").text)
+    page = site.get(unescape(onward)).text
+    assert f"<h1>Flow of {job_id}</h1>" in page
+    assert f"jqd flow &#39;{job_id}&#39;" in page
+    assert 'stroke-width="3"' in page, "it stands out in the picture"

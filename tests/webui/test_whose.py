@@ -105,7 +105,7 @@ def test_a_link_of_a_mail_shows_one_tenant_and_the_question_names_all_of_the_fil
     assert "tenant=beta" in at
     question = browser.get(at).text
     assert "<dt>Tenant</dt><dd>beta</dd>" in question
-    assert "--tenant beta" in question
+    assert "--tenant=beta" in question
     nobodys, acmes, _ = states(clients, "same")
     done = browser.post("/bulk/piece", data=form(question, "/bulk/piece"))
     assert "3</strong> of 3 jobs cancelled" in done.text
@@ -183,3 +183,28 @@ def test_a_form_with_a_field_that_nobody_knows_changes_nothing(browser: httpx2.C
     token = page.split('name="form_token" value="')[1].split('"')[0]
     sent = {"act": "delete", "state": "failed", "before": "2030-01-01T00:00:00Z", "form_token": token, "nmae": "dead"}
     assert browser.post("/bulk/piece", data=sent).status_code == 422
+
+
+def test_the_pages_that_the_head_names_speak_for_the_same_tenant(browser: httpx2.Client) -> None:
+    page = browser.get("/jobs?tenant=acme").text
+    head = page.partition("</header>")[0]
+    assert '<a href="/errors?tenant=acme">' in head
+    assert '<a href="/daemons">' in head, "which is of no tenant alone"
+    assert '<a href="/">All tenants</a>' in page
+    assert "JQD-Tenant: acme" in page
+
+
+def test_a_row_of_a_tenant_leads_to_its_jobs_and_pauses_that_tenant(
+    clients: dict[str, Client], browser: httpx2.Client, guarded: Guarded
+) -> None:
+    page = browser.get("/tenants").text
+    for who in WHO:
+        assert f'<a href="/jobs?tenant={who}">' in page
+    rows = {row.split("?tenant=")[1].split('"')[0]: row for row in page.split("<tr>") if "?tenant=" in row}
+    for act, is_paused in (("pause", True), ("resume", False)):
+        onward = browser.post(f"/tenants/{act}", data=form(rows["acme"], f"/tenants/{act}")).headers["location"]
+        assert onward == f"/tenants?done={act}&tenant=acme"
+        paused = {row["tenant"]: bool(row.get("paused_at")) for row in guarded.master.tenants()}
+        assert (paused["acme"], paused["beta"], paused[""]) == (is_paused, False, False)
+        page = browser.get("/tenants").text
+        rows = {row.split("?tenant=")[1].split('"')[0]: row for row in page.split("<tr>") if "?tenant=" in row}

@@ -46,7 +46,7 @@ def register(ui: "Ui") -> None:
             lanes=_lanes(stats.get("lanes") or {}),
             limits=_limits(stats.get("pressure") or {}),
             ready=found["ready"],
-            done=DONE.get(visit.query.get("done", ""), ""),
+            done=DONE.get(visit.done, ""),
             call=link("/v1/daemons", limit=PAGE_DAEMONS, cursor=cursor),
             command=visit.command("jqd", "daemons"),
         )

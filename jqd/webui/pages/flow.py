@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quart import Response
 from werkzeug.exceptions import BadRequest
@@ -19,6 +19,7 @@ from jqd.webui.visit import Visit
 if TYPE_CHECKING:
     from jqd.webui.app import Ui
 
+GROUP_S = 5.0  # an answer is shared for so long: it looks at up to 10,000 jobs
 PAGE = 200  # jobs: some screens, and as many as a picture has
 
 
@@ -105,20 +106,23 @@ def _change(
 
 
 async def _flow(visit: Visit, job_id: str) -> Response:
-    await _meet(visit, job_id)
+    state = visit.query.get("state", "")
+    if state not in ("", *STATES):
+        raise BadRequest(f"no job of a flow is {state[:32]!r}: one is {', '.join(STATES)}")
+    job = await _meet(visit, job_id)
     path = f"{job_path(job_id)}/flow"
     cursor = visit.query.get("cursor") or None
     told = await visit.api.get(path, wait_s=LOOK_S, limit=PAGE, cursor=cursor)
     found, older = converted(told, FlowInfo), told.get("cursor") or None
     is_one = cursor is None and older is None
     depths = depths_of(found.jobs)
-    state = visit.query.get("state", "")
     shown = sorted((job for job in found.jobs if state in ("", job.state)), key=lambda job: depths[job.job_id])
     groups = sorted({job.group for job in found.jobs if job.group})
     ended = all(job.state in FINAL_STATES for job in found.jobs)
     return visit.render(
         "flow.html",
         job_id=job_id,
+        named=job.get("job_id") or job_id,
         rows=[(depths[job.job_id] + 1, job) for job in shown],
         jobs=len(found.jobs),
         is_one=is_one,
@@ -135,19 +139,20 @@ async def _flow(visit: Visit, job_id: str) -> Response:
         first=None if cursor is None else visit.link("/flow", id=job_id),
         further=None if older is None else visit.link("/flow", id=job_id, cursor=older),
         call=path,
-        command=visit.command("jqd", "flow", of=(job_id,)),
+        command=visit.command("jqd", "flow", of=(job.get("job_id") or job_id,)),
     )
 
 
-async def _meet(visit: Visit, job_id: str) -> None:
-    """Speak for the tenant of this job, which may be named by its id alone: the ids in a flow are its tenant's."""
-    if visit.tenant is None and visit.me.all_tenants:
-        visit.meet(await visit.api.get(job_path(job_id)))
+async def _meet(visit: Visit, job_id: str) -> dict[str, Any]:
+    """Return this job, and speak for its tenant: it may be named by its id alone; ids in a flow are its tenant's."""
+    job = await visit.api.get(job_path(job_id))
+    visit.meet(job)
+    return job
 
 
 async def _group(visit: Visit, name: str) -> Response:
     path = group_path(name)
-    group = converted(await visit.api.get(path, wait_s=LOOK_S), GroupInfo)
+    group = converted(await visit.api.get_kept(path, GROUP_S, wait_s=LOOK_S), GroupInfo)
     return visit.render(
         "group.html",
         group=group,
@@ -172,7 +177,7 @@ def _counts(jobs: Sequence[FlowJob]) -> list[tuple[str, int]]:
 
 def _done(visit: Visit) -> str:
     """Return what the page says after an act."""
-    done, changed = visit.query.get("done", ""), visit.query.get("changed", "")
+    done, changed = visit.done, visit.query.get("changed", "")
     if done not in DONE:
         return ""
     if done == "close":

@@ -41,7 +41,7 @@ Act = Callable[[Visit, str], Awaitable[object]]
 def register(ui: "Ui") -> None:
     @ui.page("/job", needs=READ, takes=("id", "done"))
     async def show(visit: Visit) -> Response:
-        return await _page(visit, _job_id(visit.query), done=DONE.get(visit.query.get("done", ""), ""))
+        return await _page(visit, _job_id(visit.query), done=DONE.get(visit.done, ""))
 
     @ui.page("/job/confirm", needs=READ, takes=("id", "act"))
     async def confirm(visit: Visit) -> Response:

@@ -30,7 +30,7 @@ def register(ui: "Ui") -> None:
             states=STATES,
             newest="/tenants" if cursor else "",
             older=visit.link("/tenants", cursor=onward) if onward else "",
-            done=DONE.get(visit.query.get("done", ""), ""),
+            done=DONE.get(visit.done, ""),
             call=link("/v1/tenants", limit=PAGE_TENANTS, cursor=cursor),
             command=visit.command("jqd", "tenants"),
         )
@@ -40,7 +40,7 @@ def register(ui: "Ui") -> None:
 
 
 async def _act(act: str, visit: Visit) -> Response:
-    """Pause or resume the tenant of the session: the API does that by whose token it is."""
+    """Pause or resume a tenant: that of the session, or, with a token of all, the one that the form names."""
     await (visit.api.client.pause_all() if act == "pause" else visit.api.client.resume_all())
     return visit.go("/tenants", done=act)
 

@@ -20,7 +20,18 @@ LOOKED, CALLS_MAX = 1_000, 10  # jobtypes that have a name in theirs, in one cal
 HISTORY_S = 20.0  # an answer is shared for so long: it has a new step each minute
 SPANS = {60: "an hour", 480: "8 hours", 11_520: "8 days"}
 """Minutes that a chart may show."""
-TOLD = ("pushed", "started", "succeeded", "failed", "dead", "retried", "put_off", "interrupted", "cancelled")
+TOLD = {
+    "pushed": "Pushed",
+    "started": "Started",
+    "succeeded": "Succeeded",
+    "failed": "Failed at once",
+    "dead": "Failed, retries used up",
+    "retried": "Retried",
+    "put_off": "Put off",
+    "interrupted": "Interrupted",
+    "cancelled": "Cancelled",
+}
+"""What a step counts, and how it is called."""
 
 
 class Line(NamedTuple):
@@ -98,7 +109,7 @@ async def _page(visit: Visit) -> Response:
         told=TOLD,
         waited=_spread(steps, "wait", history["wait_bounds"]),
         ran=_spread(steps, "run", history["run_bounds"]),
-        done=done.get(visit.query.get("done", ""), ""),
+        done=done.get(visit.done, ""),
         call=link("/v1/history", name=name, minutes=minutes),
         command=visit.command("jqd", "jobs", name=name),
     )

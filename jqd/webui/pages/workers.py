@@ -70,7 +70,7 @@ def register(ui: "Ui") -> None:
             older=visit.link("/workers", cursor=next_workers) if next_workers else "",
             newest_handlers="/workers" if onward else "",
             older_handlers=visit.link("/workers", handlers=next_handlers) if next_handlers else "",
-            done=DONE.get(visit.query.get("done", ""), ""),
+            done=DONE.get(visit.done, ""),
             call=link("/v1/workers", limit=PAGE_WORKERS, cursor=cursor),
             command=visit.command("jqd", "workers"),
         )
