@@ -1,44 +1,39 @@
-"""A tenant of very many jobtypes leaves the operator's commands as they are, at either door."""
-
-import os
-import subprocess
-import sys
+"""A list of the jobs of very many jobtypes goes by parts, and says so: by the API, on the page, and in the command."""
 
 import httpx2
+import pytest
 
+from jqd.cli import run
+from jqd.cli.show import IN_PARTS
+from jqd.client import Client
+from jqd.store.listing import LIST_SOURCES
 from tests.directories import short_directory
-from tests.live.harness import QUICK, Daemon, wait_for
-from tests.valkey import valkey
+from tests.live.harness import Daemon, ingested
+from tests.webui.conftest import UiProcess
 
-NAMES = 1_500  # more than a page of them
-
-
-def jqd(daemon: Daemon, *words: str) -> str:
-    told = subprocess.run(
-        [sys.executable, "-m", "jqd", *words],
-        env={**os.environ, "JQD_URL": daemon.url},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert told.returncode == 0, told.stderr
-    return told.stdout
+HINT = "one part of them comes after the other"
 
 
-def test_a_tenant_of_very_many_jobtypes_is_listed() -> None:
+@pytest.mark.parametrize("partitions", ["1", "2"])
+def test_a_list_of_very_many_jobtypes_says_that_it_goes_by_parts(
+    partitions: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with (
         short_directory() as base,
-        valkey("--appendfsync", "always") as store,
-        Daemon(base / "d", "--store", store.url, env=QUICK) as daemon,
+        Daemon(base / "d", env={"JQD_STORE__PARTITIONS": partitions}) as daemon,
+        UiProcess(base / "ui.log", "--url", daemon.url) as ui,
+        Client(daemon.url) as client,
     ):
-        wait_for(lambda: '"through":true' in daemon.get("/v1/daemons").text, "it runs no jobs")
-        names = [f"aaa{number:04}" for number in range(NAMES)]
-        for start in range(0, NAMES, 500):
-            jobs = [{"name": name} for name in names[start : start + 500]]
-            told = httpx2.post(f"{daemon.url}/v1/jobs", json=jobs, headers={"jqd-tenant": "beta"}, timeout=30)
-            assert told.status_code == 201, told.text
-        wait_for(lambda: daemon.get("/v1/stats").json()["store"]["waiting"] == NAMES, "they are not in the store")
-        assert [line for line in jqd(daemon, "status").splitlines() if line.endswith("runs jobs")]
-        for tenant in ((), ("--tenant", "beta")):
-            lines = jqd(daemon, "types", "-o", "jsonl", *tenant).splitlines()
-            assert len(lines) == NAMES
+        many = int(partitions) * LIST_SOURCES
+        for job_id in client.push_many([{"name": f"type-{number}"} for number in range(4 * many)]):
+            ingested(client, job_id)
+
+        def told(query: str) -> tuple[bool, bool]:
+            answer = httpx2.get(f"{daemon.url}/v1/jobs?{query}", timeout=20).json()
+            return answer.get("in_parts", False), HINT in httpx2.get(f"{ui.url}/jobs?{query}", timeout=20).text
+
+        assert told("state=waiting") == (True, True)
+        assert told("name=type-1") == told("state=failed") == (False, False)
+        for words, said in ((["--state", "waiting"], True), (["--name", "type-1"], False)):
+            assert run(["jobs", *words, "--url", daemon.url]) == 0
+            assert (IN_PARTS in capsys.readouterr().err) is said
