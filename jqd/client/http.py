@@ -168,8 +168,7 @@ class Http:
         have been taken is repeated only if `repeatable`: if twice counts as once.
         Each time the next daemon is asked, and a pause is made when all have been. Where an earlier one may have taken
         it, and the last one did not, the error of the earlier one is raised, or is the refusal's `earlier`.
-        A token that one daemon does not know another one may have made, while they do not reach the store: all are
-        asked, and one that knew it and could not answer says more than one that did not.
+        All are asked of a token that one does not know: another may have made it while the store is away.
         """
         headers = {**self._tenant, **({"content-type": MSGPACK} if body is not None else {})}
         daemons = len(self.urls)

@@ -219,8 +219,8 @@ class PartitionedStore:
     ) -> Page:
         which = state, jobtype, tag
         more: dict[str, Any] = {"row_bytes": row_bytes, "tried": tried}
-        walks, looked, until_s = _decode_cursor(cursor, len(self._stores)), 0, trio.current_time() + LIST_S
-        in_parts = False
+        walks, until_s = _decode_cursor(cursor, len(self._stores)), trio.current_time() + LIST_S
+        looked, in_parts = 0, False
         found: dict[str, JobView] = {}  # by id: a job may move between the pieces of its partition
         piece = max(1, min(limit, PIECE_JOBS, CURSOR_IDS // len(walks)))
         while len(found) < limit:
@@ -236,9 +236,8 @@ class PartitionedStore:
                     for n, walk in dry.items()
                 }
                 pages = await self._all(asks)
-                looked += sum(page.looked for page in pages.values())
-                in_parts = in_parts or any(page.in_parts for page in pages.values())
                 for number, page in pages.items():
+                    looked, in_parts = looked + page.looked, in_parts or page.in_parts
                     dry[number].take(page)
                 continue
             ready = [walk for walk in walks if walk.rows]
