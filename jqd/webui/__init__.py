@@ -6,7 +6,7 @@ visit.py      one request as a page sees it
 pages/        a file for each page, and its template in templates/ under the same name
 forms.py      what was typed, and what the API says against it at its field
 asking.py     a page that asks before what cannot be undone
-live.py       the stream of a page, and the files of static/; pace.py: whose turn it is
+live.py       the stream of a page, and the files of static/; pacing.py: whose turn it is
 feed.py       one stream of a daemon for all pages
 api.py        the client of a session, and answers that pages share
 login.py      a token for a login; sessions.py: who is logged in; rights.py: which role may see and do what

@@ -1,6 +1,6 @@
 """Tells open pages when to look again: one stream of a daemon's counters for all pages with the same rights.
 
-A page's browser holds one stream. At a tick it brings the page anew (live.py), when it is its turn (pace.py).
+A page's browser holds one stream. At a tick it brings the page anew (live.py), when it is its turn (pacing.py).
 Ticks come a second apart while the counters change, and every few seconds otherwise, for ages grow meanwhile; also
 while no daemon answers, so that pages come back by themselves.
 """
@@ -14,7 +14,7 @@ import trio
 from jqd.client import JqdClientError
 from jqd.domain.log import get_logger
 from jqd.webui.api import Api
-from jqd.webui.pace import Pace
+from jqd.webui.pacing import Pacing
 from jqd.webui.sessions import Session
 
 QUIET_S = 5.0  # between ticks while nothing changes, and between tries of a daemon that refuses or is away
@@ -28,7 +28,7 @@ _log = get_logger("webui")
 class Feed:
     """The ticks for pages of the same rights; `run` while somebody listens."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: Pacing) -> None:
         self._pace = pace
         self.ticks = 0
         self.apis: deque[Api] = deque()
@@ -100,7 +100,7 @@ class Feeds:
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         self._feeds: dict[object, Feed] = {}
-        self.pace = Pace()
+        self.pace = Pacing()
         self._of = Counter[object]()
         """Listeners by session, and by tenant."""
         self.closing = trio.Event()

@@ -10,7 +10,7 @@ CALLS_A_S = 50  # to daemons: half a millisecond each, 3 % of a core
 PAGES_A_S = 200  # brought anew: 0.25 ms each, a twentieth of a core; of 500 pages that show the same each every 2.5 s
 
 
-class Pace:
+class Pacing:
     """The turns of all pages of one process."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Pace:
 class Turn:
     """A place in the row; it is given back by `end` where nothing was made of it."""
 
-    def __init__(self, pace: Pace, calls: int) -> None:
+    def __init__(self, pace: Pacing, calls: int) -> None:
         self._pace, self._cost_s, now_s = pace, _cost_s(calls), trio.current_time()
         self.due_s = max(now_s, pace.free_s)
         self.wait_s = self.due_s - now_s

@@ -14,7 +14,7 @@ from jqd.testing.clock import ManualClock
 from jqd.webui.app import Ui, create_app
 from jqd.webui.config import UiConfig
 from jqd.webui.feed import QUIET_S
-from jqd.webui.pace import CALLS_A_S, PAGES_A_S, Pace
+from jqd.webui.pacing import CALLS_A_S, PAGES_A_S, Pacing
 
 PAGES = 300
 FAR_S = 20.0
@@ -96,7 +96,7 @@ async def test_pages_that_show_the_same_cost_a_daemon_what_one_costs(autojump_cl
 
 
 async def test_a_turn_costs_what_was_asked_in_it_and_one_that_is_left_nothing(autojump_clock: MockClock) -> None:
-    turns = Pace()
+    turns = Pacing()
     first, second, third = turns.turn(5), turns.turn(1), turns.turn(1)
     assert [turn.wait_s for turn in (first, second, third)] == pytest.approx([0, 5 / CALLS_A_S, 6 / CALLS_A_S])
     first.end(1)
