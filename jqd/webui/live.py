@@ -64,7 +64,7 @@ async def _events(ui: "Ui", feeds: Feeds, visit: Visit, url: str) -> AsyncIterat
             return feeds.is_closing or feed.is_over or ui.sessions.is_over(visit.session)
 
         yield b"retry: 2000\n\n"
-        seen, calls = feed.ticks, 1 if url else BARE_CALLS
+        seen, calls = feed.ticks, 0 if url else BARE_CALLS  # what others are shown, too, as far as is known
         while not is_over():
             with trio.move_on_after(HEARD_S) as waited:
                 await feed.wait_tick(seen)

@@ -23,7 +23,8 @@ class Pacing:
 
     async def wait(self, calls: int) -> None:
         """Wait for such a turn, and take it."""
-        await trio.sleep_until(self.turn(calls).due_s)
+        if (left_s := self.turn(calls).left_s) > 0:
+            await trio.sleep(left_s)
 
 
 class Turn:

@@ -244,6 +244,6 @@ def test_logins_are_told_from_tokens_and_the_own_one_from_others(guarded: Guarde
     made = guarded.master.create_token("viewer", note="ui")
     guarded.log_in(made["token"])
     page = browser.get("/tokens").text
-    assert page.count("<strong>Your login</strong> of the web UI, by") == 1
+    assert page.count("<strong>Your login</strong> of the web UI") == 1
     assert f'A login of the web UI, by <span class="id">{made["token_id"]}</span>' in page
     assert '<td class="message">ui</td>' in page, "a token that is merely called so"
