@@ -55,7 +55,7 @@ class Kin:
     def refused(self, number: int, status: int) -> None:
         """A push of a job with parents that were acknowledged was answered so."""
         parents = self._history.awaiting.parents.get(number, ())
-        if status == 422 and parents and not any(self._is_gone(parent) for parent in parents):
+        if status == 422 and parents and not any(self._is_gone(each) or self._is_unheard(each) for each in parents):
             self._history.wrong(f"refused: job {number}, whose parents were acknowledged, was answered {status}")
 
     def took(self, job_id: str, argument: Any) -> None:
@@ -119,6 +119,11 @@ class Kin:
     def _is_gone(self, parent: Any) -> bool:
         kinds = self._plan.kinds
         return PURGE in kinds or bool(parent.deletes) or self._history.awaiting.is_forgotten(parent)
+
+    def _is_unheard(self, parent: Any) -> bool:
+        """Whether its daemon has been away since the store forgot that there is such a journal (seed 42381)."""
+        home, now_s = partition_of(parent.job_id, self._plan.partitions), trio.current_time()
+        return bool(self._history.forgotten(home, 0.0, parent.taker, now_s))
 
     def check(self) -> None:
         """At the end, once the states of all are known: what failed for parents that it was not to fail for."""

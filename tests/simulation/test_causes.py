@@ -141,3 +141,24 @@ async def test_what_failed_for_a_parent_may_begin_if_a_later_release_says_so(
     history.in_flight(["id-0"])
     history._check_start(history.stories[0], "d0.1", 1, trio.current_time())
     assert any("no good since" in what for what in history.violations) == (revisions[-1] < 2)
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+async def test_a_push_behind_a_parent_may_be_refused_whose_journal_the_store_forgot(
+    autojump_clock: MockClock, is_away: bool
+) -> None:
+    """Seed 42381: its daemon was cut off before the loss, took it behind that, and nobody else knew it."""
+    plan = make_plan(42381, frozenset(), flows=True, awaits=True)
+    history = History(plan)
+    child = next(number for number, work in enumerate(plan.works) if work.after)
+    history.renewed("d0", 0)
+    history.losses.append(Loss(0.0, 0, 0))
+    if is_away:
+        history.gone("d0", "cut off")
+    await trio.sleep(1.0)
+    for number in plan.works[child].after:
+        history.acked(number, f"id-{number}", "d0")
+    history.renewed("d0", 0)
+    history.awaiting.pushed(child, list(plan.works[child].after))
+    history.kin.refused(child, 422)
+    assert bool(history.violations) != is_away
