@@ -194,6 +194,7 @@ def test_a_full_store_refuses_it_by_name(here: Pair, server: str) -> None:
             store.config_set("maxmemory", 0)
 
 
+@pytest.mark.long
 def test_a_daemon_killed_between_journal_and_store_keeps_it(server: str) -> None:
     with pair(LONG_LEASE) as here:
         here.two.kill()

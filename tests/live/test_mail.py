@@ -102,6 +102,7 @@ def silent_server(port: int) -> Iterator[threading.Event]:
         thread.join(WAIT_S)
 
 
+@pytest.mark.long
 def test_a_daemon_that_is_killed_while_it_sends_loses_nothing(tmp_path: Path) -> None:
     port = free_port()
     with valkey() as server, short_directory() as base:

@@ -117,6 +117,7 @@ def register(daemon: Daemon) -> dict[str, list[str]]:
     return answer
 
 
+@pytest.mark.long
 def test_whichever_daemon_dies_the_other_one_of_its_store_gives_and_takes() -> None:
     """The worker knows the first by its URL alone. What it has in hand when that is killed ends, and counts once."""
     with pair() as (_, one, two, base), ExitStack() as stack:

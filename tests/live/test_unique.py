@@ -114,6 +114,7 @@ def test_a_job_that_failed_is_tried_anew_only_while_no_other_has_its_key(daemons
         assert client.push_one(job).job_id == first
 
 
+@pytest.mark.long
 def test_a_wiped_store_learns_who_has_a_key() -> None:
     with pair({**LEASE, "JQD_STORE__PARTITIONS": "2"}) as both, Client(both.two.url) as two:
         with Client(both.one.url) as one:
