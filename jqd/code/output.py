@@ -6,6 +6,7 @@ from jqd.domain.job_lines import is_job, job_of
 
 LOG_BYTES_MAX = 65_536  # kept of an attempt, its last ones: as much as a daemon keeps
 LINE_BYTES_MAX = 1 << 20  # of a line that asks for a job: as much as an outcome may have of them
+LETTER_BYTES_MAX = 4  # of UTF-8
 MARK = b"J: "  # in each such line: millions of others need not be looked at one by one
 
 
@@ -63,7 +64,13 @@ class JobOutput:
         end = self._log.rfind(b"\n")
         at = max(0, start - kept_from)
         if kept_from > start and kept_from:
-            at = self._log.find(b"\n", at) + 1  # its first line is there in part only
+            first = self._log.find(b"\n", at) + 1
+            at = first if first <= end else _letter(self._log)  # its first line is there in part only; better than none
         if end < at:
             return Log(kept_from + max(0, end + 1), "")
         return Log(kept_from + at, self._log[at:end].decode("utf-8", "ignore"))
+
+
+def _letter(data: bytearray) -> int:
+    """Return where the first letter begins that is whole."""
+    return next((at for at in range(min(LETTER_BYTES_MAX, len(data))) if data[at] & 0xC0 != 0x80), 0)

@@ -120,9 +120,12 @@ def newest(handler: Handler) -> Version | None:
     return next((version for version in reversed(handler.versions) if not version.out), None)
 
 
-def code_for(handler: Handler, number: int = 0) -> Version | None:
+def code_for(handler: Handler, number: int | None = None) -> Version | None:
     """Return the version in code that takes jobs of this name, or of this number; None: no code does."""
-    found = next((one for one in handler.versions if one.number == number), None) if number else newest(handler)
+    if number is None:
+        found = newest(handler)
+    else:
+        found = next((one for one in handler.versions if one.number == number), None)
     return found if found is not None and found.is_code else None
 
 

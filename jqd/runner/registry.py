@@ -202,7 +202,7 @@ class WorkerRegistry(Presence):
         plain, pinned = self._handlers.get(jobtype), self._handlers.get(name)
         found = code_for(plain) if plain is not None else None
         if found is None and pinned is not None and number.isdecimal():
-            found = code_for(pinned, int(number[:16]))
+            found = code_for(pinned, int(number))
         return found
 
     def handlers(self) -> dict[str, Handler]:

@@ -112,8 +112,8 @@ async def delete(services: Services, name: str) -> None:
     await save(services, make)
 
 
-async def look(services: Services, name: str, number: int = 0) -> tuple[Handler, Version]:
-    """Return a handler and one of its versions (0: the newest), also if another daemon set it just now.
+async def look(services: Services, name: str, number: int | None = None) -> tuple[Handler, Version]:
+    """Return a handler and one of its versions (None: the newest), also if another daemon set it just now.
 
     Raises NotFound.
     """
@@ -126,11 +126,11 @@ def seen_by(services: Services) -> Iterator[tuple[str, Handler, Version]]:
     """Return the handlers that the principal can see, by qualified name, with their newest versions."""
     for name, handler in services.workers.handlers().items():
         known = _in_scope(services, name, handler)
-        if (version := _version(services, known, 0)) is not None:
+        if (version := _version(services, known, None)) is not None:
             yield name, known, version
 
 
-def find(services: Services, name: str, number: int = 0) -> tuple[Handler, Version]:
+def find(services: Services, name: str, number: int | None = None) -> tuple[Handler, Version]:
     """As `look`, by what this daemon knows: the store is not asked."""
     handler = _handler(services, services.qualified_name(name))
     if not handler.versions:
@@ -154,8 +154,8 @@ def _in_scope(services: Services, own: str, handler: Handler) -> Handler:
     return Handler(handler.last, known)
 
 
-def _version(services: Services, handler: Handler, number: int) -> Version | None:
+def _version(services: Services, handler: Handler, number: int | None) -> Version | None:
     """Return that version, or the newest one, of those that the principal may see: a worker's token sees only code."""
     sees_all = services.principal.can_read
     seen = (one for one in reversed(handler.versions) if sees_all or one.is_code)
-    return next((one for one in seen if number in (0, one.number)), None)
+    return next((one for one in seen if number in (None, one.number)), None)

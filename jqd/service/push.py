@@ -85,7 +85,7 @@ async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic:
         if services.principal.scopes:
             await expect_groups_seen(services, batch.jobs)
     if batch.refused and not batch.single and atomic:
-        why = "nothing was taken: atomic=1 was asked for and some jobs are wrong"
+        why = "nothing was taken: it is all of them or none, and some are wrong"
         raise Incomplete(why, batch.shown(batch.refused))
     if not batch.jobs:
         raise _all_refused(batch)
@@ -171,7 +171,7 @@ async def _push_named(
         raise Conflict(refused[0].detail, batch.shown(refused))
     if refused and atomic:
         await release_ids(services, agreed)
-        raise Incomplete("nothing was taken: atomic=1 was asked for and some ids are taken", batch.shown(refused))
+        raise Conflict("nothing was taken: it is all of them or none, and some ids are taken", batch.shown(refused))
     lapsed: set[int] = set()
 
     async def confirmed(places: Sequence[int], position: int) -> None:

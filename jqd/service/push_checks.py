@@ -141,7 +141,7 @@ def _why_unset(services: Services, jobtype: str) -> str:
 def _parts(services: Services, jobtype: str) -> tuple[str, Handler | None, int]:
     name, at, number = jobtype.rpartition("@")
     is_one = bool(at) and number.isascii() and number.isdecimal()
-    return name, services.workers.handler(name) if is_one else None, int(number[:16]) if is_one else 0
+    return name, services.workers.handler(name) if is_one else None, int(number) if is_one else 0
 
 
 def _without(batch: Batch, why: Mapping[str, str], field: Literal["name", "job_id"] = "name") -> Batch:

@@ -35,7 +35,7 @@ class Watched:
             return False
         if part.fence == self.log.fence and self.log.start <= part.start <= self.log.end:
             data = self.log.data[: part.start - self.log.start] + part.data
-            first = data.find(b"\n", len(data) - LOG_BYTES_MAX) + 1 if len(data) > LOG_BYTES_MAX else 0
+            first = _first_line(data) if len(data) > LOG_BYTES_MAX else 0
             part = Log(part.fence, self.log.start + first, data[first:])
         self.log = part
         return True
@@ -52,3 +52,9 @@ class Watched:
             if number % WAKEN == WAKEN - 1:
                 await trio.lowlevel.checkpoint()
             bell.set()
+
+
+def _first_line(data: bytes) -> int:
+    """Return where the lines begin that are kept; of a last line that is longer, where its end does."""
+    first = data.find(b"\n", len(data) - LOG_BYTES_MAX) + 1
+    return first if 0 < first < len(data) else len(data) - LOG_BYTES_MAX

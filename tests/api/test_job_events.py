@@ -302,3 +302,5 @@ def test_what_is_missing_in_between_is_known_to_be_missing() -> None:
     assert watched.log == Log(9, 99_999, b"far on\n")
     watched.add(Log(12, 0, b"again\n"))
     assert watched.log == Log(12, 0, b"again\n")
+    watched.add(Log(12, 6, b"x" * 70_000 + b"\n"))
+    assert watched.log == Log(12, 6 + 70_001 - 65_536, b"x" * 65_535 + b"\n"), "the end of a line that is longer"

@@ -53,10 +53,12 @@ async def test_versions_go_by_name(edge):
         assert told["id"] == f"mail@{number}"
     for path, body in ((GET, f"{URL}/2"), (f"{GET}@1", f"{URL}/1"), (f"{GET}@2", f"{URL}/2")):
         assert (await ask(edge, "GET", path))["data"]["body"] == body
-    await ask(edge, "GET", f"{GET}@3", status=404)
+    for none in ("3", "0", "00", "9" * 21):
+        assert f"no version {none.lstrip('0') or 0} " in (await ask(edge, "GET", f"{GET}@{none}", status=404))["detail"]
     await ask(edge, "POST", "/-/handler/add/mail@3/add", {"body": URL}, status=422)
     await ask(edge, "POST", "/-/job/mail@1/add", b"x\n", kind="text/plain")
-    await ask(edge, "POST", "/-/job/mail@3/add", b"x\n", status=400, kind="text/plain")
+    told = await ask(edge, "POST", "/-/job/mail@3/add", b"x\n", status=400, kind="text/plain")
+    assert "atomic" not in told["detail"], "nobody asked for it"
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ async def test_only_jobs_are_counted_and_changed_not_ids_that_were_reserved(edge
     with monkeypatch.context() as patched:
         patched.setattr(edge.whole, "free_names", away)
         told = await edge.call("POST", "/v1/jobs?atomic=1", [JOB, {**JOB, "job_id": "b"}, wrong, wrong])
-        assert told.status == 400, told.body
+        assert told.status == 409, told.body
     assert (await push(edge, {**JOB, "job_id": "taken"}))[0] == 201
     edge.clock.advance(31)
     wanted = {"job_ids": ["order/17", "b", "taken"]}
@@ -292,7 +292,8 @@ async def test_all_of_an_array_or_nothing(edge):
     frames = len(edge.journal.frames)
     jobs: list[dict[str, Any]] = [{**JOB, "job_id": "a"}, {**JOB, "job_id": "b", "argument": 9}]
     status, body = await push(edge, jobs, "?atomic=1")
-    assert (status, body["errors"][0]["index"]) == (400, 1)
+    assert (status, body["errors"][0]["index"]) == (409, 1), "as one that is pushed by itself"
+    assert "atomic" not in body["detail"], "those surfaces say it, too, that know no such flag"
     assert len(edge.journal.frames) == frames
     for path in ("", "/why"):
         assert (await edge.call("GET", f"/v1/jobs/a{path}")).status == 404
@@ -303,7 +304,7 @@ async def test_a_refused_array_takes_no_id_from_the_push_that_has_it(edge):
     """It gave back the id of a job that was acknowledged and had not come: another content ran in its place."""
     await push(edge, {**JOB, "job_id": "b"})
     assert (await push(edge, JOB, "?ack=memory"))[0] == 201
-    assert (await push(edge, [JOB, {**JOB, "job_id": "b", "argument": 9}], "?atomic=1"))[0] == 400
+    assert (await push(edge, [JOB, {**JOB, "job_id": "b", "argument": 9}], "?atomic=1"))[0] == 409
     assert (await push(edge, {**JOB, "argument": "another"}))[0] == 409
     await edge.apply()
     assert (await push(edge, JOB))[0] == 200, "it stands"
@@ -318,7 +319,7 @@ async def test_all_of_an_array_or_nothing_where_the_store_goes_meanwhile(edge, m
     monkeypatch.setattr(edge.whole, "free_names", away)
     await push(edge, {**JOB, "job_id": "b"})
     jobs: list[dict[str, Any]] = [{**JOB, "job_id": "a"}, {**JOB, "job_id": "b", "argument": 9}]
-    assert (await push(edge, jobs, "?atomic=1"))[0] == 400
+    assert (await push(edge, jobs, "?atomic=1"))[0] == 409
     status, body = await push(edge, {**jobs[0], "argument": "mended"})
     assert (status, "free again within half a minute" in body["detail"]) == (409, True), body
     assert (await push(edge, jobs[0], "?atomic=1"))[0] == 201, "what was reserved and not taken is its pusher's still"

@@ -73,6 +73,21 @@ def test_the_end_of_what_is_printed_is_kept_in_whole_lines() -> None:
     assert {len(one) for one in text.split("\n")} == {99}
 
 
+@pytest.mark.parametrize("begun", [b"", b"start\n"])
+@pytest.mark.parametrize("size", [LOG_BYTES_MAX, 100_000])
+def test_of_a_line_longer_than_what_is_kept_its_end_is(begun: bytes, size: int) -> None:
+    output = JobOutput(1 << 20)
+    output.printed(begun + b"\xc3\xbc" * (size // 2))
+    assert output.log.text == "", "it may go on"
+    output.end()
+    start, text = output.log
+    assert (start + len(text.encode()) + 1, set(text)) == (len(begun) + size + 1, {"\xfc"})
+    assert len(text.encode()) > LOG_BYTES_MAX - 4
+    assert output.since(start) == output.log
+    output.printed(b"end\n")
+    assert output.log.text == "end"
+
+
 def test_jobs_are_asked_for_on_standard_output_in_pieces_and_not_without_bound() -> None:
     output = JobOutput(2_000_000)
     for piece in (b"J", b": a", b"|1\nnoise\n#J: b|2\nJ: c|3"):

@@ -246,3 +246,11 @@ async def test_lines_of_a_running_job_are_kept_while_somebody_watches_it(store_b
     await store_bench.settle(outcome(held, Fate.SUCCEEDED, log="y\nend", log_from=65_704))
     assert await heard(65_706) == Log(fence, 65_706, b"end\n")
     assert (await store_bench.view(job)).log == "y" * 65_499 + "\nend"
+
+
+async def test_of_a_last_line_longer_than_what_is_kept_the_end_is(store_bench: StoreBench) -> None:
+    job = await store_bench.push()
+    held = await store_bench.claim_one(await store_bench.join())
+    await store_bench.settle(outcome(held, Fate.DEAD, log="begin\n" + "z" * 65_536))
+    view = await store_bench.view(job)
+    assert view.log == "z" * 65_535

@@ -25,6 +25,7 @@ from jqd.api.problems import Problem
 from jqd.domain.array_split import finish
 from jqd.domain.dates import iso
 from jqd.domain.errors import Invalid, Unreadable
+from jqd.domain.job import NAME_LENGTH_MAX
 from jqd.domain.job_spec import JobOptions
 from jqd.domain.media import JSON
 from jqd.domain.tenant import IN_WORDS, bare, is_tenant
@@ -153,8 +154,8 @@ async def add_handler(parts: ApiContext, request: Request, client: str, jobtype:
 async def get_handler(parts: ApiContext, request: Request, client: str, jobtype: str) -> StoredHandler:
     """`GET /{client}/handler/get/{type}`: what runs a jobtype; of the type `name@3` version 3 of it."""
     parts = _for_client(parts, client)
-    name, _, number = jobtype.rpartition("@") if is_version(jobtype) else (jobtype, "", "0")
-    _, version = await handlers.look(parts.services, name, int(number[:16]))
+    name, _, number = jobtype.rpartition("@") if is_version(jobtype) else (jobtype, "", "")
+    _, version = await handlers.look(parts.services, name, int(number[:NAME_LENGTH_MAX]) if number else None)
     return _stored(parts.services.principal.tenant, name, version)
 
 

@@ -37,7 +37,7 @@ async def put(parts: ApiContext, request: Request, name: str) -> Response:
 async def get(parts: ApiContext, request: Request, name: str) -> responses.Handler:
     """The newest version of a handler, or the one of `version`."""
     asked = read_query(request, HandlersQuery)
-    handler, version = await handlers.look(parts.services, name, asked.version or 0)
+    handler, version = await handlers.look(parts.services, name, asked.version)
     return _row(parts.services.qualified_name(name), handler, version)
 
 

@@ -37,7 +37,10 @@ function Logs.add(id, fence, from, text, score)
     from, text = before, known .. text:sub(ends - from + 1)
   end
   if #text > BYTES_MAX then
-    local first = text:find('\n', #text - BYTES_MAX, true) or #text - BYTES_MAX
+    local first = text:find('\n', #text - BYTES_MAX, true)
+    if not first or first == #text then  -- of a line longer than that its end is kept
+      first = #text - BYTES_MAX
+    end
     from, text = from + first, text:sub(first + 1)
   end
   redis.call('HSET', K.logs, id, '\1' .. digits(fence) .. ' ' .. digits(from) .. ' ' .. text)
