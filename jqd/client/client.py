@@ -133,8 +133,8 @@ class Client(Manage):
         """Push many jobs, each a map with the parameters of `push` by name; answers their ids in the same order.
 
         Long lists go in several requests. Raises `PartlyPushed` when some jobs were taken and others not; with
-        `atomic` all go in one request and are taken, or none and `Invalid`, `Conflict` or `TooLarge` says why. Raises `LessSafe`
-        when all were taken, but some are less safe than `ack` asks for.
+        `atomic` all go in one request and are taken, or none and `Invalid`, `Conflict` or `TooLarge` says why. Raises
+        `LessSafe` when all were taken, but some are less safe than `ack` asks for.
         """
         return [each.job_id for each in self.push_all(jobs, atomic=atomic, ack=ack)]
 

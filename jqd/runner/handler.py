@@ -122,10 +122,8 @@ def newest(handler: Handler) -> Version | None:
 
 def code_for(handler: Handler, number: int | None = None) -> Version | None:
     """Return the version in code that takes jobs of this name, or of this number; None: no code does."""
-    if number is None:
-        found = newest(handler)
-    else:
-        found = next((one for one in handler.versions if one.number == number), None)
+    numbered = (one for one in handler.versions if one.number == number)
+    found = newest(handler) if number is None else next(numbered, None)
     return found if found is not None and found.is_code else None
 
 

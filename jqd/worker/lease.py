@@ -20,6 +20,7 @@ from jqd.domain.media import MSGPACK
 BEATS = 3  # heartbeats in the time for which a worker may be silent: a lost one costs nothing
 BEATS_AT_ONCE = 10  # a hundred jobs, each heard in time by a daemon that takes a third of a second for each
 SILENCE_S_MIN = 2.0  # of a worker that beats three times in it
+LINES_S = 1.0  # between lines of a job that somebody follows
 CALL_S = 5.0  # of a heartbeat
 REPORT_S = 30.0  # of a report, which may have results of many MiB
 REPORT_BYTES_MAX = 4 << 20  # of outcomes in one report, unless one alone has more
@@ -152,9 +153,17 @@ class Lease:
             await self._all.wait()
 
     async def beat(self) -> None:
-        """Renew the lease, and learn of cancelled jobs."""
+        """Renew the lease, and learn of cancelled jobs; send what a job prints that somebody follows."""
+        due_s = trio.current_time() + self._beat_s
         while True:
-            await trio.sleep(self._beat_s)
+            wait_s = due_s - trio.current_time()
+            await trio.sleep(max(0.0, min(wait_s, LINES_S) if self._followed else wait_s))
+            if trio.current_time() < due_s:
+                with trio.move_on_at(due_s):
+                    for job_id in [one for one in self._followed if self._lines(one)]:
+                        await self._beat(job_id)
+                continue
+            due_s = trio.current_time() + self._beat_s
             waiting = iter(list(self._ours))
             async with trio.open_nursery() as nursery:
                 for _ in range(min(BEATS_AT_ONCE, len(self._ours))):

@@ -14,7 +14,7 @@ from jqd.code.catalogue import BROKEN_S, LOOK_S, REST_S_MAX, Catalogue
 from jqd.code.config import CodeConfig, Sandbox
 from jqd.code.context import CODE, Broken
 from jqd.code.outcome import failed, succeeded
-from jqd.code.output import NO_LOG, Log
+from jqd.code.output import NO_LOG, JobOutput, Log
 from jqd.code.worker import STRUCK_MAX, CodeLease, Home
 from jqd.runner.worker import TROUBLE_MAX
 from jqd.testing.clock import ManualClock
@@ -215,6 +215,36 @@ async def test_a_cancel_comes_with_a_heartbeat_and_lines_go_with_it(daemon: Fake
     assert beats[0] == {"lease_id": "7"}
     assert beats[1] == {"lease_id": "7", "log": "line", "log_from": 4}
     assert [one["status"] for one in daemon.reported()] == [499]
+
+
+async def test_what_a_followed_job_prints_is_sent_once_a_second(daemon: FakeDaemon, autojump_clock: None) -> None:
+    """It came with the signs of life: the first lines after six seconds and more, the others every three."""
+    sent: list[tuple[float, str]] = []
+    began_s, printed = trio.current_time(), JobOutput(1 << 20)
+
+    def beaten(body: Any) -> tuple[int, Any]:
+        sent.append((trio.current_time() - began_s, body.get("log", "")))
+        return 200, {"log_end": sum(len(log) + 1 for _, log in sent if log)}
+
+    daemon.answers["/v1/jobs/a/heartbeat"] = beaten
+    daemon.answers["/v1/outcomes"] = taken
+    lease = lease_of(daemon, "a")
+    batch = lease.batch = Batch(handler("python", ""), lease.jobs, lease.put)
+    batch.printed = lambda job_id: printed  # type: ignore[method-assign]
+
+    async def work() -> None:
+        await trio.sleep(0.5)
+        for second in range(8):
+            printed.printed(b"%d\n" % second if second < 6 else b"")
+            await trio.sleep(1)
+        lease.put(succeeded(job(job_id="a"), 1, (), Log(0, "")))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work)
+        await settled(daemon, lease)
+    lines = [(round(at_s), log) for at_s, log in sent if log]
+    assert lines == [(4, "0\n1\n2\n3"), (5, "4"), (6, "5")]
+    assert len(sent) <= len(lines) + 2, "nothing new, nothing sent but signs of life"
 
 
 class Known:
