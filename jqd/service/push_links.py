@@ -24,6 +24,7 @@ from jqd.domain.tenant import bare
 from jqd.service.find import once_settled
 from jqd.service.flow_checks import following_of
 from jqd.service.services import Services
+from jqd.store import OnItsWay
 from jqd.store.links import GROUP_MAX, Joined, UniqueWanted
 
 WAIT_S = 2.0  # for another push of the same key: a sync takes some milliseconds
@@ -211,8 +212,24 @@ async def expect_groups_seen(services: Services, jobs: Sequence[JobSpec]) -> Non
         qualified = services.qualified_name(group)
         found = await services.home(qualified).get_group(qualified, SEEN)
         ids = found.job_ids if found is not None else []
-        for number in set(services.partitions_of(ids)):
-            its = [job_id for job_id in ids if services.where(job_id) == {number}]
-            rows = await services.store.at(number).list_links(its, 0)
-            if not all(row is None or services.principal.can_access(row.job.jobtype) for row in rows):
-                raise Denied(f"group {group!r} has jobs that this token is not for; nothing was taken")
+        if unknown := await _expect_seen(services, group, ids):
+            await services.control.wait_ingested(WAIT_S)
+            unknown = await _expect_seen(services, group, unknown)
+        for job_id in unknown:
+            if isinstance(await services.store.get_job(job_id), OnItsWay):  # those that were deleted nobody sees
+                raise NotYet(
+                    f"group {group!r} has jobs on their way into the store, of which it is not known yet whether this "
+                    "token is for them; nothing was taken: push it again"
+                )
+
+
+async def _expect_seen(services: Services, group: str, job_ids: Sequence[str]) -> list[str]:
+    """Raise Denied where the token is not for one of these jobs. Returns those that are not in the store."""
+    unknown: list[str] = []
+    for number in set(services.partitions_of(job_ids)):
+        its = [job_id for job_id in job_ids if services.where(job_id) == {number}]
+        rows = await services.store.at(number).list_links(its, 0)
+        if not all(row is None or services.principal.can_access(row.job.jobtype) for row in rows):
+            raise Denied(f"group {group!r} has jobs that this token is not for; nothing was taken")
+        unknown += [job_id for job_id, row in zip(its, rows, strict=True) if row is None]
+    return unknown

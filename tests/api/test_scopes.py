@@ -195,6 +195,24 @@ async def test_a_viewer_looks_at_results_and_takes_none_away(edge):
     assert (await call(edge, pusher, "GET", f"{path}?consume=1")).status == 200
 
 
+async def test_a_group_of_jobs_that_are_on_their_way_is_not_joined_unseen(edge, monkeypatch):
+    """56 of 60 such pushes were refused, and the others joined."""
+    boss, mail = (await make(edge, "operator"))["token"], (await make(edge, "push", scopes=["mail"]))["token"]
+    assert (await call(edge, boss, "POST", "/v1/jobs", {"name": "pay", "group": "bills"})).status == 201
+    joins = {"name": "mail", "group": "bills"}
+
+    async def wait_ingested(timeout_s: float) -> bool:
+        return False
+
+    with monkeypatch.context() as patched:
+        patched.setattr(edge.control, "wait_ingested", wait_ingested)
+        told = await call(edge, mail, "POST", "/v1/jobs", joins)
+    assert (told.status, "on their way" in told.body["detail"]) == (503, True), "the store is far behind"
+    assert (await call(edge, mail, "POST", "/v1/jobs", joins)).status == 403
+    own = {"name": "mail", "group": "letters"}
+    assert [(await call(edge, mail, "POST", "/v1/jobs", own)).status for _ in range(3)] == [201] * 3
+
+
 async def test_a_scope_bounds_which_groups_are_joined(edge):
     boss = (await make(edge, "operator"))["token"]
     mail, pay = [(await make(edge, "push", scopes=[name]))["token"] for name in ("mail", "pay")]
