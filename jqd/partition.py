@@ -261,6 +261,7 @@ class Partition:
             clock=shared.clock,
             source=shared.source,
             started=shared.joblog.started,
+            died=shared.joblog.tally.died,
             constraints=shared.constraints,
             outdated=shared.workers.settings.look_again,
             rules_at=lambda: self.settings_sync.rules_at,

@@ -32,7 +32,7 @@ class Counts:
         self.started = 0
         """Attempts."""
         self.ended = [0] * len(OUTCOMES)
-        """Attempts, and cancelled jobs."""
+        """Attempts, cancelled jobs, and those that died without one."""
         self.wait, self.run = [*_NO_WAITS], [*_NO_RUNS]
         """By buckets."""
         self.wait_ms = 0
@@ -109,6 +109,12 @@ class Tally:
         for jobtype in jobtypes:
             if jobtype:
                 self._counts(jobtype).ended[_CANCELLED] += 1
+
+    def died(self, numbers: Mapping[str, int]) -> None:
+        """Count jobs that the store itself found dead, by jobtype: they expired, say."""
+        for jobtype, number in numbers.items():
+            if jobtype:
+                self._counts(jobtype).ended[_DEAD] += number
 
     def _counts(self, jobtype: str) -> Counts:
         return counts_of(self._row, jobtype)

@@ -47,7 +47,7 @@ class HistoryStep(Struct, frozen=True):
     started: Annotated[int, Meta(description="attempts")]
     succeeded: int
     failed: Annotated[int, Meta(description="the worker said that it cannot succeed")]
-    dead: Annotated[int, Meta(description="its retries are used up")]
+    dead: Annotated[int, Meta(description="its retries are used up, or it expired")]
     retried: Annotated[int, Meta(description="attempts that are made again later")]
     put_off: Annotated[int, Meta(description="attempts that put their job off, which count as none")]
     interrupted: Annotated[int, Meta(description="attempts that count as none, as their worker or daemon stopped")]
@@ -64,7 +64,7 @@ class TypeHistory(Struct, frozen=True):
     name: Annotated[str, Meta(description="empty: further jobtypes of that tenant, together")]
     pushed: Sequence[int]
     started: Sequence[int]
-    ended: Annotated[Sequence[int], Meta(description="jobs whose last attempt ended")]
+    ended: Annotated[Sequence[int], Meta(description="jobs whose last attempt ended, or that expired")]
     failed: Annotated[Sequence[int], Meta(description="of those")]
     tenant: str | UnsetType = UNSET
     """Left out for the tenant ""; `*`: of further tenants."""

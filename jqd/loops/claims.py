@@ -74,11 +74,12 @@ class Claims:
         drained: Callable[[], str | None] = lambda: None,
         ageing: Ageing | None = None,
         log_fields: Mapping[str, object] | None = None,
+        died: Callable[[Mapping[str, int]], None] = lambda numbers: None,
     ) -> None:
         """`outdated`: called when the store has other settings than this daemon; `rules_at`: up to where we have
         them; `refresh_settings`: fetches new ones.
 
-        `drained`: why no job may be started, or None."""
+        `drained`: why no job may be started, or None. `died`: told how many jobs died in the store itself."""
         self.backoff = LoopBackoff("dispatch", source=source)
         self.reply_lost = False
         """The answer of a claim was lost: the store may hold jobs for us that we do not know of."""
@@ -105,7 +106,7 @@ class Claims:
         self._started, self._constraints = started, constraints
         self._outdated, self._rules_at, self._refresh_settings = outdated, rules_at, refresh_settings
         self._outdated_since_s: float | None = None
-        self._drained, self._ageing = drained, ageing
+        self._drained, self._ageing, self._died = drained, ageing, died
         self._log_fields = log_fields or {}
         self._log = get_logger("dispatch")
         self._promoted_at_s, self._due_s, self._asked_s = float("-inf"), 0.0, 0.0
@@ -231,6 +232,7 @@ class Claims:
         if now_s < self._promoted_at_s + min(late_s, self._due_s):
             return
         promoted = await self._store.promote(PROMOTE_JOBS)
+        self._died(promoted.died)
         self._promoted_at_s = now_s
         due_ms = 0 if promoted.moved == PROMOTE_JOBS else promoted.next_due_ms
         self._due_s = float("inf") if due_ms is None else due_ms / 1000

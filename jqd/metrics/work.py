@@ -30,7 +30,8 @@ def families(totals: Totals, labels: tuple[str, ...]) -> Iterator[Metric]:
     yield from counters(
         "jqd_attempts_ended",
         "Attempts whose end this daemon brought into the store. failed: the worker said that the job cannot succeed; "
-        "dead: its retries are used up; retried: tried again later; put_off and interrupted count as no attempt",
+        "dead: its retries are used up, or it expired without one; retried: tried again later; put_off and interrupted "
+        "count as no attempt",
         (*labels, "outcome"),
         (((*key, name), count) for key, row in rows for name, count in zip(ATTEMPTS, row.ended, strict=False)),
     )

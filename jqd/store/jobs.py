@@ -183,12 +183,14 @@ class JobMethods(ScriptMethods):
         """Make up to `limit` jobs ready whose date has come."""
         answer = await self._caller.call("promote", min(limit, CALL_JOBS_MAX), BYTES_MAX)
         match self._list("later", answer):
-            case [moved]:  # an array of a function ends at its first nil
-                return Promoted(self._whole("later", moved), None)
-            case [moved, due]:
-                return Promoted(self._whole("later", moved), None if due is None else self._whole("later", due))
+            case [moved, due, died]:
+                numbers = {
+                    self._text("died", name): self._whole("died", one) for name, one in self._rows("died", died, 2)
+                }
+                next_due_ms = None if due is None else self._whole("later", due)
+                return Promoted(self._whole("later", moved), next_due_ms, numbers)
             case other:
-                raise codec.Unreadable(f"promote answered {len(other)} values instead of two")
+                raise codec.Unreadable(f"promote answered {len(other)} values instead of three")
 
     def _lane(self, journal_id: str, lane: Lane, start: int, end: int) -> tuple[str, int, int]:
         assert 0 <= start <= end, f"positions {start} to {end} run backwards"

@@ -18,7 +18,7 @@ _SPELLED = """
     limits:hash due:zset again:zset spent:hash busy:zset expiring:zset aged:zset
     shelf:zset shelves:zset loose:zset kept:hash watched:zset pieces:hash large:hash spare:zset
     links:zset linked:zset children:zset parents:hash groups:zset
-    grouped:zset unique:hash notices:string history:hash historic:zset
+    grouped:zset unique:hash notices:string history:hash historic:zset died:hash
 """
 KINDS = dict(pair.split(":") for pair in _SPELLED.split())
 _STEMS = (

@@ -1,6 +1,7 @@
 """Arguments and results of the store's methods."""
 
 import enum
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from jqd.domain.job import Held, Job, Outcome, State
@@ -62,6 +63,8 @@ class Promoted(NamedTuple):
     moved: int
     next_due_ms: int | None
     """Milliseconds until the next job falls due, 0 when more are due already, None when none has a date."""
+    died: Mapping[str, int] = {}
+    """Jobtype → how many of it died in the store itself since somebody asked: of these no outcome tells."""
 
 
 class StoreStats(NamedTuple):

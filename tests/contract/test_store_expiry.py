@@ -37,6 +37,20 @@ async def test_it_is_dead_when_nobody_began_it_in_time(store_bench: StoreBench) 
     assert (await store_bench.store.stats()).dead == 1
 
 
+async def test_who_promotes_hears_once_how_many_died_by_whatever_call(store_bench: StoreBench) -> None:
+    for _ in range(2):
+        await expiring(store_bench)
+    await store_bench.push()
+    owner = await store_bench.join()
+    store_bench.clock.advance(1)
+    assert len(await store_bench.claim(owner)) == 1
+    await store_bench.push("bill", expires_at_ms=store_bench.clock.wall_ms() + 1_000)
+    store_bench.clock.advance(1)
+    promoted = await store_bench.store.promote(10)
+    assert (promoted.moved, promoted.died) == (1, {"mail": 2, "bill": 1})
+    assert (await store_bench.store.promote(10)).died == {}
+
+
 async def test_a_claim_never_begins_it_and_takes_the_ones_behind(store_bench: StoreBench) -> None:
     owner = await store_bench.join()
     late = [await expiring(store_bench) for _ in range(3)]

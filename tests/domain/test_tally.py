@@ -38,6 +38,8 @@ def test_attempts_count_by_how_they_ended_and_those_that_changed_nothing_do_not(
     assert row["bill"].moves == 1
     tally.ended(told[:1], None)
     assert take(tally)["mail"].ended[0] == 1
+    tally.died({"mail": 25_000})
+    assert take(tally)["mail"].ended == [0, 0, 25_000, 0, 0, 0, 0]
     assert take(tally) == {}
 
 

@@ -55,6 +55,7 @@ class Furnished:
         self.owner = await bench.join()
         await bench.add(*(bench.make(eligible_at_ms=wait and now_ms + wait) for wait in (0, 0, 0, 500, 99_000)))
         await bench.push("brief", expires_at_ms=now_ms + 99_000)
+        await bench.push("late", expires_at_ms=now_ms - 1)
         self.held = await bench.claim(self.owner, limit=2)
         for _ in range(5):
             await bench.push("thumb", keep_result=True)

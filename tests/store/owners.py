@@ -197,6 +197,7 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "notices": ("what is told the administrator", lambda of: ()),
     "history": (HISTORY, lambda of: of.ids("history") ^ of.ids("historic")),
     "historic": (HISTORY, lambda of: ()),
+    "died": (HISTORY, lambda of: ()),
 }
 
 

@@ -110,6 +110,7 @@ class Round:
         await self.end(await claim(self.bench, self.owner, max(1, count // 3)))
         await self.bench.cancel(*(job.id for job in jobs[-count // 3 :]))
         self.bench.clock.advance(61)
+        assert not await claim(self.bench, self.owner, 1), "it notes who died, and a promotion takes the note"
         await self.store.promote(2 * count)
 
     async def ends_before_it_expires(self, count: int) -> None:

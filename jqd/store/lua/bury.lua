@@ -62,6 +62,7 @@ register('bury', {'allow-oom'}, function()
         Pages.drop_waiting(one.queue, one.priority, id)
       end
       Counts.moved(one.jobtype, one.how, 'failed', id, one.queue)
+      Counts.died(one.jobtype)
       buried[#buried + 1] = id
     end
     if one.hold then

@@ -1,14 +1,15 @@
 -- Makes jobs ready whose date has come, the longest due first; ends those that did not begin in time; and queues that their limits kept waiting, as soon as they may go on.
 -- Where the server's clock was set back, what waits for so long after something waits no longer for it: retries come as much earlier, and all limits are looked at again.
 -- ARGV     now_ms, limit, bytes_max
--- Returns  number moved, ms until the next is due (0: more are due now) or nil when none has a date
+-- Returns  number moved; ms until the next is due (0: more are due now) or nil when none has a date; jobtype, number …: of jobs that died in the store itself
+--          since somebody asked
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes; after the clock was set back until all retries were looked at, RETRIES · log later
 register('promote', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local limit, bytes_max = number(ARGV[2], 'limit'), number(ARGV[3], 'bytes_max')
 
-  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'life')
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'life', 'died')
   if Queues.some() then
     expect('about')
   end
@@ -114,5 +115,5 @@ register('promote', {'allow-oom'}, function()
   if waits then
     next_due = math.min(next_due or math.huge, tonumber(waits))
   end
-  return {#rows + gone + expired, next_due and math.max(0, math.ceil(next_due - now_ms))}
+  return {#rows + gone + expired, next_due and math.max(0, math.ceil(next_due - now_ms)) or false, Counts.take_died()}
 end)

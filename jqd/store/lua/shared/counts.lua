@@ -2,12 +2,15 @@
 --
 --     counts     hash  "<name>:<jobtype>", and "<name>" of all jobtypes → number; no field where it would be 0
 --
+--     died       hash  jobtype → how many of it died in the store itself (expired, were alone in a hand at too many deaths) since a daemon asked
+--
 -- Names of STATES; and totals, which only grow: `pushed` (jobs that came, or became of that jobtype), `started`, `ended`, `failures` (of these). Readers take differences.
 -- A jobtype that has no jobs any more has no fields; those of all stay.
 --
 -- Gives moved(jobtype, from, to, ids, jobtype_before): jobs that stood so stand so now; nil: they were not here, or are deleted;
 -- `ids`: a list, or one; jobtype_before: of their rows, if that was another. have_failed(row of `tries`): whether that job did;
 -- waits(id, otherwise): how a job stands that waits. write_counts(now_ms): all of it, once, at the end of the function; what ended expires no more.
+-- died(queue): one of it died in the store itself; take_died() → those, once.
 -- read(jobtype): its numbers, or those of all; of STATES, then TOTALS; false for 0.
 -- Cost: nothing while nothing moves; a call for each number that changes. Who wrote something else under the key stops no job: looks tell it.
 Counts.STATES = {'waiting', 'scheduled', 'running', 'retrying', 'succeeded', 'failed', 'cancelled', 'blocked'}
@@ -117,6 +120,22 @@ local function sums()
   return steps, left
 end
 
+-- One of a queue has died here, and no outcome tells a daemon of it.
+function Counts.died(queue)
+  local jobtype = queue:match('^[^\30]*')
+  call.died = call.died or {}
+  call.died[jobtype] = (call.died[jobtype] or 0) + 1
+end
+
+-- Jobtype, number …: of those that died since somebody asked.
+function Counts.take_died()
+  local rows = redis.call('HGETALL', K.died)
+  if #rows > 0 then
+    redis.call('UNLINK', K.died)
+  end
+  return rows
+end
+
 -- Of a jobtype that has no jobs any more.
 local function drop_totals(jobtype)
   local good, numbers = pcall(Counts.read, jobtype)
@@ -153,4 +172,8 @@ function Counts.write_counts(now_ms)
   if #call.moves > 0 then
     write_sums()
   end
+  for jobtype, number in pairs(call.died or {}) do
+    redis.pcall('HINCRBY', K.died, jobtype, number)
+  end
+  call.died = nil
 end

@@ -45,6 +45,7 @@ local function expire(id, at_ms, now_ms)
     Pages.drop_waiting(queue, priority, id)
   end
   Counts.moved(queue, is_later and Counts.date_stands(is_later) or 'waiting', 'failed', id)
+  Counts.died(queue)
   return true
 end
 

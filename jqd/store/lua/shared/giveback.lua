@@ -33,6 +33,7 @@ function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
       redis.call('ZADD', K.dead, now_ms, id)
       redis.call('HSET', K.outcome, id, Move.CRASHED .. crashes)
       Counts.moved(jobtype or '', 'running', 'failed', id)
+      Counts.died(jobtype or '')
     else
       Back.note_begun(id, row, hold.fence)
       Back.return_job(id, row, now_ms, 'running', hold.fence)
