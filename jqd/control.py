@@ -135,7 +135,7 @@ class Control:
             *self._disk.warnings,
             *(odd for partition in self._partitions if (odd := partition.outbox.complaint)),
             *(odd for partition in self._partitions if (odd := partition.flows.complaint)),
-            *self._shelves_told(),
+            *self._shelf_warnings(),
             *dict.fromkeys(odd for partition in self._partitions if (odd := partition.ageing.complaint)),
             *self._shared.workers.settings.complaints(),
             *self._shared.capacity.complaints(),
@@ -173,7 +173,7 @@ class Control:
         its = (each.outbox.shelves.get(tenant) for each in self._partitions)
         return min((shelf.since_ms for shelf in its if shelf is not None), default=None)
 
-    def _shelves_told(self) -> list[str]:
+    def _shelf_warnings(self) -> list[str]:
         """Return warnings about shelves, the largest first, then the oldest."""
         tenants = sorted(
             {tenant for each in self._partitions for tenant in each.outbox.shelves},
@@ -231,7 +231,7 @@ class Control:
         async def one(partition: Partition) -> None:
             for lane in (Lane.JOBS, Lane.CHANGES, Lane.OUTCOMES, Lane.CANCELS):
                 await partition.lanes[lane].wait_caught_up(end)
-            await partition.flows.wait_told()
+            await partition.flows.wait_links_applied()
 
         with trio.move_on_after(timeout_s) as waiting:
             async with trio.open_nursery() as nursery:

@@ -62,7 +62,9 @@ FORK_RETRY_S = 1.0  # between looks at a partition that is away while the journa
 
 log = get_logger("daemon")
 
-TOLD_S = 2.0  # the door opens without what the others said: a store that is there tells it in less than half a second
+SETTINGS_S = (
+    2.0  # the door opens without what the others said: a store that is there tells it in less than half a second
+)
 
 E = TypeVar("E", bound=Exception)
 
@@ -145,8 +147,8 @@ class Daemon:
                     await partition.start(working, partition.loops())
                     await working.start(self.api.watch, partition.number)
                 async with trio.open_nursery() as dispatching:
-                    with trio.move_on_after(TOLD_S):  # connections are accepted by the kernel meanwhile
-                        await self.workers.settings.told.wait()
+                    with trio.move_on_after(SETTINGS_S):  # connections are accepted by the kernel meanwhile
+                        await self.workers.settings.synced.wait()
                     await dispatching.start(self.dispatch.run)
                     await dispatching.start(self.cron.run)
                     await listening.start(door.serve, http_closed.wait)
@@ -335,10 +337,10 @@ async def _serve_once(
         stop = trio.Event()
         nursery = await stack.enter_async_context(trio.open_nursery())
 
-        def told() -> None:
+        def on_interrupt() -> None:
             interrupted(daemon.runners.in_flight)
 
-        await nursery.start(watch_signals, stop, lambda: daemon.config.drain_s, told, reload.on_signal)
+        await nursery.start(watch_signals, stop, lambda: daemon.config.drain_s, on_interrupt, reload.on_signal)
         try:
             await daemon.run(stop=stop, listener=listener, ready=ready)
         except* JournalForked as group:

@@ -336,11 +336,11 @@ class Partition:
         }
 
     async def _apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
-        await self.links.tell(jobs)
+        await self.links.confirm(jobs)
         await self.store.apply_jobs(journal_id, start, end, self._queued(self.links.here(jobs)))
 
     async def _apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
-        await self.links.tell(jobs)
+        await self.links.confirm(jobs)
         await self.store.apply_changes(journal_id, start, end, self._queued(self.links.here(jobs)))
 
     def _queued(self, jobs: Sequence[Job]) -> Sequence[Job]:

@@ -44,7 +44,7 @@ from jqd.service import find, job_watch
 MEANT_PER_S = 10
 ELSEWHERE = "jobs are pushed with POST /v1/jobs, and docs/use/HTTP.md has all"
 NATIVE = "/v1/"
-TOLD_MAX = 100  # characters of a path that is told: enough to know it by
+PATH_CHARS_MAX = 100  # characters of a path that is told: enough to know it by
 _NAME, _ID = re.compile(r"<\w+>"), re.compile(r"^(/v1/jobs/|/v1/workers/|/job/)[^/]+(?=/)")
 TOKEN_S = 1.0  # between looks whether the token of who waits still holds: revoked, it ends within 5 s
 
@@ -219,7 +219,7 @@ class Api:
         look = self._may_look()
         if self.table.match(f"/v1{path}"):
             return f"there is no path '{_short(path)}'; did you mean '/v1{_short(path)}'?"
-        named = _ID.sub(r"\1{id}", path[:TOLD_MAX])
+        named = _ID.sub(r"\1{id}", path[:PATH_CHARS_MAX])
         close = difflib.get_close_matches(named, self.paths, n=1, cutoff=0.7) if look else []
         meant = f"did you mean '{close[0]}'?" if close else ELSEWHERE
         return f"there is no path '{_short(path)}'; {meant}"
@@ -327,4 +327,4 @@ def _root(path: str) -> str:
 
 
 def _short(path: str) -> str:
-    return path if len(path) <= TOLD_MAX else f"{path[:TOLD_MAX]}…"
+    return path if len(path) <= PATH_CHARS_MAX else f"{path[:PATH_CHARS_MAX]}…"

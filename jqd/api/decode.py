@@ -32,7 +32,7 @@ Revision = Annotated[int, Meta(ge=0)] | None
 def instant_in(told: Raw) -> int | None:
     """Return a date that a client only reports, in ms since 1970; 0 for what is no date."""
     try:
-        return instant_ms(msgspec.msgpack.decode(told, type=str | float))
+        return instant_ms(msgspec.msgpack.decode(value, type=str | float))
     except (*DECODE_ERRORS, ValueError):
         return None
 

@@ -27,7 +27,7 @@ HELD_TIMES = 4  # its length, while it is rendered: as it was read, as text, and
 WRITE_BYTES = 256 << 10  # of a whole body at once; a client that reads has time for each
 
 
-async def tell_result(
+async def send_result(
     parts: ApiContext, request: Request, large: LargeResult, made: Callable[[bytes], Struct], *, consume: bool
 ) -> Response:
     """A large result, in an answer of which it is the last field. `consume`: it is dropped once it was written."""

@@ -31,7 +31,7 @@ _encoder = msgspec.msgpack.Encoder()
 _group_decoder = msgspec.msgpack.Decoder(dict[str, str])
 
 
-async def told(services: Services, view: JobView, flow: Flow) -> bytes:
+async def event_body(services: Services, view: JobView, flow: Flow) -> bytes:
     """Return what the URL is told. Raises StoreError."""
     now = iso(services.clock.wall_ms())
     if group := _group(view):

@@ -115,7 +115,7 @@ class Flows:
         """Something ended, or came, that may have to do with others."""
         self._bell.set()
 
-    async def wait_told(self) -> None:
+    async def wait_links_applied(self) -> None:
         """Return once all is done that is due now: parents know the children that were applied here before.
 
         While a partition is being told what it forgot, a parent may not be there yet, and what asks for it rests."""

@@ -29,7 +29,7 @@ class Links:
             return jobs
         return [job for job in jobs if partition_of(job.id, self._partitions) == self._number]
 
-    async def tell(self, jobs: Sequence[Job]) -> None:
+    async def confirm(self, jobs: Sequence[Job]) -> None:
         """Tell of groups and keys, before the jobs are applied. Raises StoreError."""
         members: dict[str, list[tuple[str, str]]] = {}
         keys: list[UniqueWanted] = []

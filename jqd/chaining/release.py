@@ -6,7 +6,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from jqd.chaining.callbacks import told
+from jqd.chaining.callbacks import event_body
 from jqd.domain.clock import Clock
 from jqd.domain.errors import Conflict, Invalid, NotFound, NotYet, Overtaken, StoreError, StoreUnsettled
 from jqd.domain.fields import DECODE_ERRORS
@@ -89,7 +89,7 @@ async def _release(services: Services, job_id: str, failed: str, mark: str) -> b
         fields: dict[str, Any] = {"failed": failed} if failed and view.flow.on_parent_failure == "fail" else {}
         if bare(view.jobtype) == CALLBACK:
             await expect_called(services, view.tenant)
-            fields = {"argument": await told(services, view, view.flow)}
+            fields = {"argument": await event_body(services, view, view.flow)}
         elif not fields:
             fields = await _with_results(services, view, view.flow)
         await change(services, view, Kind.RELEASE, **fields)

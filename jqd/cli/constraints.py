@@ -104,11 +104,11 @@ def _rate(text: str, burst: int) -> dict[str, float]:
     return {"limit": int(limit), "per_s": per_s, "burst": burst}
 
 
-def _show(told: dict[str, Any], common: Common) -> None:
+def _show(answer: dict[str, Any], common: Common) -> None:
     if common.output != "table":
-        show(told, common.output)
+        show(answer, common.output)
         return
-    for name, value in told.items():
+    for name, value in answer.items():
         if value not in (None, False):
             print_line(f"{name:<12}  {_limit(value) if name == 'rate' else value}")
 

@@ -42,8 +42,8 @@ async def doctor(
     log.configure(level="error")
     findings = examine_disk(settings.journal.directory) + _examine_certificate(settings)
     with worded():
-        told, code, seen = await _examine_stores(settings)
-    findings += told
+        more, code, seen = await _examine_stores(settings)
+    findings += more
     if findings or output != "table":
         show(findings, output)
     if refusals(findings):
@@ -63,12 +63,12 @@ def _examine_certificate(settings: Config) -> list[Diagnostic]:
     what, http = "the daemon's certificate", settings.http
     try:
         door = ListenerConfig(certificate=http.certificate, clients=http.tls_clients)
-        told = Certificate(door, log.get_logger("doctor"), SystemClock()).complaint
+        complaint = Certificate(door, log.get_logger("doctor"), SystemClock()).complaint
     except ConfigError as error:
         mend = "name the files that belong together, and let the daemon's user read them"
         return [Diagnostic("certificate", Severity.REFUSE, what, str(error), mend)]
     mend = "have a certificate made that is valid today; the daemon starts with this one, and its clients refuse it"
-    return [Diagnostic("certificate", Severity.WARN, what, told, mend)] if told else []
+    return [Diagnostic("certificate", Severity.WARN, what, complaint, mend)] if complaint else []
 
 
 async def _examine_stores(settings: Config) -> tuple[list[Diagnostic], Exit, bool]:

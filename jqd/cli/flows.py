@@ -155,8 +155,8 @@ def tally(changed: Changed, done: str, common: Common, *, dry_run: bool) -> int:
     """Print how many jobs were changed, or would be."""
     left = changed.matched - changed.changed
     text = f"{changed.changed} jobs {done}{f'; {left} changed meanwhile' if left else ''}"
-    told = {"matched": changed.matched, "changed": changed.changed} | ({} if changed.whole else {"whole": False})
-    show_as(f"{changed.matched} jobs would be {done}" if dry_run else text, told, common.output)
+    counts = {"matched": changed.matched, "changed": changed.changed} | ({} if changed.whole else {"whole": False})
+    show_as(f"{changed.matched} jobs would be {done}" if dry_run else text, counts, common.output)
     if not changed.whole:
         print_note(NOT_WHOLE)
     return Exit.DONE

@@ -77,9 +77,9 @@ def squeezed(numbers: Sequence[int]) -> list[int]:
     return [sum(numbers[at : at + width]) for at in range(0, len(numbers), width)]
 
 
-def lines_of(told: Mapping[str, Any], names: Sequence[str]) -> Text:
+def lines_of(answer: Mapping[str, Any], names: Sequence[str]) -> Text:
     """Return a line for each name of LINES: what, how many altogether, and when."""
-    series = {name: [sum(step[part] for part in LINES[name]) for step in told["steps"]] for name in names}
+    series = {name: [sum(step[part] for part in LINES[name]) for step in answer["steps"]] for name in names}
     sums = {name: f"{sum(numbers):,}" for name, numbers in series.items()}
     width = max(map(len, sums.values()))
     text = Text()
@@ -89,23 +89,23 @@ def lines_of(told: Mapping[str, Any], names: Sequence[str]) -> Text:
     return text
 
 
-def _all(told: Mapping[str, Any]) -> Text:
-    text = _heading(told)
-    text.append_text(lines_of(told, tuple(LINES)))
+def _all(answer: Mapping[str, Any]) -> Text:
+    text = _heading(answer)
+    text.append_text(lines_of(answer, tuple(LINES)))
     for what, about in (("wait", "first attempts waited"), ("run", "attempts ran")):
-        counts = [sum(column) for column in zip(*(step[what] for step in told["steps"]), strict=True)]
+        counts = [sum(column) for column in zip(*(step[what] for step in answer["steps"]), strict=True)]
         if any(counts):
-            shares = ", ".join(f"{share:.0%} {_within(counts, told[f'{what}_bounds'], share)}" for share in SHARES)
+            shares = ", ".join(f"{share:.0%} {_within(counts, answer[f'{what}_bounds'], share)}" for share in SHARES)
             text.append(f"{sum(counts):,} {about}: {shares}\n")
     return text
 
 
-def _heading(told: Mapping[str, Any]) -> Text:
-    steps, since = told["steps"], told["since"]
-    each = -(-len(steps) // COLUMNS) * told["step_minutes"]
+def _heading(answer: Mapping[str, Any]) -> Text:
+    steps, since = answer["steps"], answer["since"]
+    each = -(-len(steps) // COLUMNS) * answer["step_minutes"]
     when = f"since {_at(steps[0]['at'])} UTC, {each} min a bar"
     known = f"; nothing is known from before {_at(since)}" if since and steps and since > steps[0]["at"] else ""
-    unread = f"; {told['unread']} rows of a later release are left out" if told.get("unread") else ""
+    unread = f"; {answer['unread']} rows of a later release are left out" if answer.get("unread") else ""
     return Text(f"{when}{known}{unread}\n", style="bold")
 
 
@@ -120,8 +120,8 @@ def _within(counts: Sequence[int], bounds: Sequence[float], share: float) -> str
     return f"within {bounds[place]:g} s" if place < len(bounds) else f"above {bounds[-1]:g} s"
 
 
-def _by_type(told: Mapping[str, Any]) -> Text:
-    rows = told["types"][:TYPES_SHOWN]
+def _by_type(answer: Mapping[str, Any]) -> Text:
+    rows = answer["types"][:TYPES_SHOWN]
     cells = [
         (
             str(row["name"] or "(others)").translate(CONTROLS),
@@ -131,8 +131,8 @@ def _by_type(told: Mapping[str, Any]) -> Text:
         for row in rows
     ]
     styles = {place: "red" for place, row in enumerate(rows) if any(row["failed"])}
-    text = _heading(told)
+    text = _heading(answer)
     text.append_text(table(*whose(("NAME", "PUSHED", "ENDED", "FAILED", "ENDED"), cells, tenants_of(rows), 1), styles))
-    if more := len(told["types"]) - len(rows):
+    if more := len(answer["types"]) - len(rows):
         text.append(f"and {more} more, of which there were fewer: -o json has them\n")
     return text

@@ -192,9 +192,9 @@ def _without_repeats(info: JobInfo) -> dict[str, Any]:
     return _brief(fields)
 
 
-def _brief(told: dict[str, Any]) -> dict[str, Any]:
-    error, message = told.get("error"), told.get("message") or ""
-    return {**told, "error": None} if isinstance(error, str) and error.strip() in message else told
+def _brief(answer: dict[str, Any]) -> dict[str, Any]:
+    error, message = answer.get("error"), answer.get("message") or ""
+    return {**answer, "error": None} if isinstance(error, str) and error.strip() in message else answer
 
 
 def _lines_pushed(client: Client, name: str, pushed: Pushed, *, wait: bool, output: Output) -> int:
@@ -214,8 +214,8 @@ def _rows_pushed(client: Client, name: str, pushed: Pushed, table: Table, output
         print_note("the same command again goes on: what was pushed counts once")
     before = f", {pushed.known} of them before" if pushed.known else ""
     refused = f"; {pushed.refusals} lines were refused" if pushed.refusals else ""
-    told = {"jobs": pushed.jobs, "known": pushed.known, "refused": pushed.refusals}
-    show_as(f"{pushed.jobs} jobs were pushed{before}{refused}", told, output)
+    counts = {"jobs": pushed.jobs, "known": pushed.known, "refused": pushed.refusals}
+    show_as(f"{pushed.jobs} jobs were pushed{before}{refused}", counts, output)
     return pushed.exit
 
 

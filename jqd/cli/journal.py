@@ -23,7 +23,7 @@ from jqd.cli.exits import Exit, Usage
 from jqd.cli.printing import print_note
 from jqd.cli.records import line, records
 from jqd.cli.render import show
-from jqd.cli.replay import Tally, Told, count, patiently
+from jqd.cli.replay import Progressed, Tally, count, patiently
 from jqd.cli.replay import replay as replay_into
 from jqd.cli.segments import Checked, bar, columns, complain, living, row
 from jqd.config import Config
@@ -215,7 +215,7 @@ async def replay(
             tally = await _counted(files, segments, settings, since_ms, advance)
         else:
             async with _stores(settings, start=True) as stores:
-                tally = await replay_into(files, segments, stores, since_ms=since_ms, told=advance)
+                tally = await replay_into(files, segments, stores, since_ms=since_ms, progressed=advance)
     for place in tally.damaged:
         complain(place)
     counts = {lane.name.lower(): tally.counts[lane] for lane in Lane}
@@ -223,13 +223,15 @@ async def replay(
     return Exit.FAILED if tally.damaged else Exit.DONE
 
 
-async def _counted(files: Files, segments: Sequence[SegmentView], settings: Config, since_ms: int, told: Told) -> Tally:
+async def _counted(
+    files: Files, segments: Sequence[SegmentView], settings: Config, since_ms: int, progressed: Progressed
+) -> Tally:
     try:
         async with _stores(settings, start=False) as stores:
             if stores:
                 servers = len(settings.store.urls) or 1
                 store = stores[0] if len(stores) == 1 else PartitionedStore(stores, servers=servers)
-                return await count(files, segments, store, since_ms=since_ms, told=told)
+                return await count(files, segments, store, since_ms=since_ms, progressed=progressed)
             why = f"none is named, and none runs in {settings.data_dir}"
     except (StoreAway, StoreRefused) as error:
         why = str(error)

@@ -57,14 +57,14 @@ def _follow(client: Client, job_id: str, common: Common) -> int:
 
 
 def _line_of(event: JobEvent) -> str:
-    told = event.data
+    data = event.data
     if event.kind == "progress":
-        done = "" if told["done"] is None else f"{told['done']:.0%} "
-        return f"{done}{told['message'] or ''}".strip()
+        done = "" if data["done"] is None else f"{data['done']:.0%} "
+        return f"{done}{data['message'] or ''}".strip()
     if event.kind == "end":
-        return f"ended: {told.get('state', told['reason'])}"
-    attempts = f", attempt {told['attempts']}" if told["attempts"] else ""
-    return f"{told['state']}{attempts}" + (f": {told['message']}" if told.get("message") else "")
+        return f"ended: {data.get('state', data['reason'])}"
+    attempts = f", attempt {data['attempts']}" if data["attempts"] else ""
+    return f"{data['state']}{attempts}" + (f": {data['message']}" if data.get("message") else "")
 
 
 def _print_lines(lines: list[str]) -> None:

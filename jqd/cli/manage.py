@@ -338,12 +338,12 @@ def _each(
     codes: list[Exit] = []
     for job_id in map(checked_id, job_ids):
         try:
-            told, code = act(job_id)
+            row_value, code = act(job_id)
         except (NotFound, Conflict) as error:
             if len(job_ids) == 1:
                 raise
-            told, code = str(error), exit_of(error)
-        rows.append({called: job_id, what: told})
+            row_value, code = str(error), exit_of(error)
+        rows.append({called: job_id, what: row_value})
         codes.append(code)
     show(rows[0] if len(rows) == 1 else rows, common.output)
     return max(codes)

@@ -65,11 +65,11 @@ def line(job: Job) -> str:
 def payload(argument: bytes) -> str:
     """Return an argument on one line: text as it is, unless it would read as something else; any other value as
     JSON."""
-    told = show_packed(argument)
-    if isinstance(told, str) and told.isprintable() and told.strip() and _means_itself(told):
-        return told
-    text = json.dumps(told, ensure_ascii=False)
-    return text if text.isprintable() else json.dumps(told).replace("\x7f", "\\u007f")
+    value = show_packed(argument)
+    if isinstance(value, str) and value.isprintable() and value.strip() and _means_itself(value):
+        return value
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value).replace("\x7f", "\\u007f")
 
 
 def _means_itself(text: str) -> bool:

@@ -187,7 +187,7 @@ def _inline(item: Any, name: str = "") -> str:
     if isinstance(item, dict) and name not in USERS:
         return "  ".join(f"{key} {_inline(part, key)}" for key, part in item.items() if _worth(key, part))
     if isinstance(item, str):
-        return telling_line(item).translate(CONTROLS)
+        return error_line(item).translate(CONTROLS)
     if isinstance(item, float):
         return f"{item:.6g}"
     return json.dumps(item, ensure_ascii=False).translate(CONTROLS)

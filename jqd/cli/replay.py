@@ -37,7 +37,7 @@ AWAY_BACKOFF = Backoff(first_s=0.1, factor=2.0, cap_s=5.0)
 ORDER = (Lane.CANCELS, Lane.OUTCOMES, Lane.CHANGES, Lane.JOBS, Lane.RULES)
 
 T = TypeVar("T")
-Told = Callable[[int], None]
+Progressed = Callable[[int], None]
 
 
 @dataclass
@@ -71,9 +71,9 @@ async def replay(
     stores: Sequence[Store],
     *,
     since_ms: int = 0,
-    told: Told = lambda size: None,
+    progressed: Progressed = lambda size: None,
 ) -> Tally:
-    """Apply everything; jobs only when taken at `since_ms` or later. `told`: bytes that were looked at for a lane.
+    """Apply everything; jobs only when taken at `since_ms` or later. `progressed`: called with bytes that were read.
 
     `stores`: the partitions, in their order; each gets what is its own.
     Raises StoreAway when the store stays away for some seconds, StoreRefused when it does not take it: what was applied
@@ -94,7 +94,7 @@ async def replay(
                 if its:
                     await target.apply(lane, batch._replace(records=its))
             tally.counts[lane] += len(batch.records)
-            told(batch.bytes)
+            progressed(batch.bytes)
     return tally
 
 
@@ -110,7 +110,7 @@ async def count(
     store: EdgeStore | None,
     *,
     since_ms: int = 0,
-    told: Told = lambda size: None,
+    progressed: Progressed = lambda size: None,
 ) -> Tally:
     """Return what `replay` would apply, and how many of the jobs the store does not know.
 
@@ -124,7 +124,7 @@ async def count(
             tally.counts[lane] += len(batch.records)
             if store is not None and lane in (Lane.CHANGES, Lane.JOBS):
                 tally.unknown = (tally.unknown or 0) + await _unknown(store, [job.id for _, job in batch.records])
-            told(batch.bytes)
+            progressed(batch.bytes)
     return tally
 
 

@@ -111,9 +111,9 @@ def rm(name: Name, /, *, common: Common = Common()) -> int:
     return deleted(common, lambda client: client.delete_schedule(name), name=name)
 
 
-def _dates(told: dict[str, Any], common: Common) -> int:
+def _dates(answer: dict[str, Any], common: Common) -> int:
     if common.output != "table":
-        show(told, common.output)
+        show(answer, common.output)
         return Exit.DONE
     for date in told["next"]:
         print_line(f"{date}  {ago(instant(date))}")

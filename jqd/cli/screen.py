@@ -46,7 +46,7 @@ def status(*, verbose: Flag = False, common: Common = Common()) -> int:
         ready = client.ready()
         try:
             seen = _glance(client, ready) if common.output == "table" else None
-            told = {**ready, **(seen.stats if seen else _stats(client))}
+            numbers = {**ready, **(seen.stats if seen else _stats(client))}
         except Forbidden as error:
             if error.status != UNAUTHORIZED or common.has_token:
                 raise
@@ -55,7 +55,7 @@ def status(*, verbose: Flag = False, common: Common = Common()) -> int:
         if seen is not None:
             console().print(_summary(client.url, seen), end="")
         if seen is None or verbose:
-            show(told, common.output)
+            show(numbers, common.output)
     return Exit.DONE if ready["ready"] else Exit.FAILED
 
 

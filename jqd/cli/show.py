@@ -239,8 +239,8 @@ def _watch_jobs(client: Client, ask: Callable[[], list[JobInfo]], common: Common
             found = ask()
             for info in reversed(found):
                 if states.get(info.job_id) != info.state:
-                    told = _jobs([info]).split("\n")[1].plain if common.output == "table" else _brief(info)
-                    show(told, common.output)
+                    text = _jobs([info]).split("\n")[1].plain if common.output == "table" else _brief(info)
+                    show(text, common.output)
             states = {info.job_id: info.state for info in found}
             sys.stdout.flush()
             threading.Event().wait(WATCH_S)

@@ -56,7 +56,7 @@ class AtExit:
         lost = [one for buffer in buffers for one in buffer.leave()]
         if not lost:
             return
-        shown = ", ".join(f"{one.job_id} ({one.told['name']})" for one in lost[:SHOWN_MAX])
+        shown = ", ".join(f"{one.job_id} ({one.job['name']})" for one in lost[:SHOWN_MAX])
         more = f" and {len(lost) - SHOWN_MAX} more" if len(lost) > SHOWN_MAX else ""
         why = next((one.error for one in lost if one.error is not None), "there was no time left")
         LossyStream(sys.stderr).write(

@@ -74,7 +74,7 @@ class Buffer:
         if min(self.jobs_max, self.bytes_max) < 1 or not min(self._linger_s, self._wait_s, self._patience_s) >= 0:
             raise ValueError(f"a buffer has room for a job, and its waits are 0 or more; got {limits}")
         self._push_all = push_all
-        self._closed_told, self._clock = closed, SystemClock()
+        self._closed_error, self._clock = closed, SystemClock()
         self._log = logging.getLogger("jqd.buffer")
         self._is_closed = False
         self._begin()
@@ -109,23 +109,21 @@ class Buffer:
 
         return await anyio.to_thread.run_sync(call)
 
-    def push_one(self, told: Mapping[str, Any]) -> Pending:
+    def push_one(self, job: Mapping[str, Any]) -> Pending:
         """As `push`, of a map as `POST /v1/jobs` takes it."""
-        pending = self.offer(told)
+        pending = self.offer(job)
         if pending is None:
             raise RuntimeError("this buffer is closed; make another")
         return pending
 
-    def offer(self, told: Mapping[str, Any]) -> Pending | None:
+    def offer(self, job: Mapping[str, Any]) -> Pending | None:
         """As `push_one`; returns None if the buffer is closed: nothing was taken."""
-        if told.get("replace"):
+        if job.get("replace"):
             raise ValueError("a push with replace counts each time it is sent, so it is not buffered: use Client.push")
-        own_id = told.get("job_id")
-        told = told if own_id is not None else {**told, "job_id": uuid4().hex}
-        size = len(encode(told))
-        pending = Pending(
-            told, told["job_id"], size, is_own=own_id is not None, done=self._changed, hurry=self._send_now
-        )
+        own_id = job.get("job_id")
+        job = job if own_id is not None else {**job, "job_id": uuid4().hex}
+        size = len(encode(job))
+        pending = Pending(job, job["job_id"], size, is_own=own_id is not None, done=self._changed, hurry=self._send_now)
         if pending.size > self.bytes_max:
             raise TooLarge(f"a job of {pending.size} bytes; this buffer has room for {self.bytes_max}")
         with self._changed:
@@ -307,14 +305,14 @@ class Buffer:
         return list(some.values())
 
     def _failed_untold(self) -> list[Pending]:
-        return [one for one in self._failed if not one.is_told]
+        return [one for one in self._failed if not one.is_reported]
 
     def _raise_unfetched(self) -> None:
         """Raise NotPushed for failures that nobody has fetched."""
         with self._changed:
             failed, self._failed = self._failed_untold(), []
         for one in failed:
-            one.is_told = True
+            one.is_reported = True
         if failed:
             raise NotPushed(
                 f"{len(failed)} jobs are not known to be taken; the first, {failed[0].job_id}: {failed[0].error}",
@@ -326,5 +324,5 @@ class Buffer:
         with self._changed:
             was_open, self._is_closed = not self._is_closed, True
             self._changed.notify_all()
-        if was_open and self._closed_told is not None:
-            self._closed_told()
+        if was_open and self._closed_error is not None:
+            self._closed_error()

@@ -156,7 +156,7 @@ class Client(Manage):
             try:
                 params = query(ack=ack, atomic=atomic or None)
                 made = not any(job.get("job_id") is not None for job in given[start:stop])
-                ids, refused, told = self._push_list(encoded[start:stop], params, listed[start:stop], ids_made=made)
+                ids, refused, answer = self._push_list(encoded[start:stop], params, listed[start:stop], ids_made=made)
             except JqdClientError as error:
                 if not any(job_ids):
                     raise
@@ -165,8 +165,8 @@ class Client(Manage):
                 raise PartlyPushed(message, job_ids=job_ids, errors=errors) from error
             job_ids += ids
             errors += [of_all(error, start) for error in refused]
-            known.update(told.get("duplicates") or ())
-            least = less(ack, told) or least
+            known.update(answer.get("duplicates") or ())
+            least = less(ack, answer) or least
         safe = [job_id for job_id in job_ids if job_id is not None]
         if len(safe) == len(job_ids) and not errors:
             if least is not None:

@@ -173,9 +173,9 @@ def group_path(group: str) -> str:
     return path_of("groups", group)
 
 
-def converted(told: Any, kind: type[T]) -> T:
+def converted(answer: Any, kind: type[T]) -> T:
     """Return an answer about a flow or a group as one of the types above. Raises JqdClientError."""
     try:
-        return msgspec.convert(told, kind)
+        return msgspec.convert(answer, kind)
     except msgspec.ValidationError as error:
         raise JqdClientError(f"a flow or group is told in a way that is not understood: {error}", status=200) from error

@@ -201,7 +201,7 @@ class Http:
                 if tried % daemons == 0:
                     self._sleep(BACKOFF.delay_s(tried // daemons, self._source))
             else:
-                body_told = self._decode(url, response)
+                decoded = self._decode(url, response)
                 if response.is_success or response.status_code in accept:
                     return Answer(response.status_code, body_told)
                 refused = error_of(response.status_code, body_told, response.headers.get("retry-after"))
@@ -271,8 +271,8 @@ class Http:
             return TimedOut(f"{url} did not answer within {self._timeout_s:g} s{taken}")
         if isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
             return JqdClientError(f"cannot talk to {url}: {error}; a URL like http://127.0.0.1:7420 is needed")
-        if (told := _by_tls(url, error)) is not None:
-            return Unreachable(f"{told}; nothing was sent", sent=False)
+        if (refusal := _by_tls(url, error)) is not None:
+            return Unreachable(f"{refusal}; nothing was sent", sent=False)
         why = str(error) or type(error).__name__
         if _was_sent(error):
             message = f"the connection to {url} broke before the answer came ({why}); the request may have arrived"
@@ -341,12 +341,12 @@ def error_of(status: int, body: Any, retry_after: str | None) -> JqdClientError:
     return kinds.get(status, JqdClientError)(message, status=status)
 
 
-def item_errors(told: Any) -> list[ItemError]:
+def item_errors(value: Any) -> list[ItemError]:
     """Return `errors` of an answer; an entry that is not understood is kept as text."""
-    if not isinstance(told, list):
+    if not isinstance(value, list):
         return []
     errors = []
-    for item in told:
+    for item in value:
         try:
             errors.append(msgspec.convert(item, ItemError))
         except msgspec.ValidationError:

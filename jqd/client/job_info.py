@@ -140,12 +140,12 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 _DATES = tuple(name for name in JobInfo.__struct_fields__ if name.endswith("_at"))
 
 
-def job_info(told: Any) -> JobInfo:
+def job_info(answer: Any) -> JobInfo:
     """Return the daemon's map as a `JobInfo`; fields that are not known here are passed over. Raises ValueError for
     what is no map of a job."""
-    if not isinstance(told, Mapping):
-        raise ValueError(f"a job is told as a map, not as {type(told).__name__}")
-    fields = dict(told)
+    if not isinstance(answer, Mapping):
+        raise ValueError(f"a job is told as a map, not as {type(answer).__name__}")
+    fields = dict(answer)
     for name in _DATES:
         fields[name] = _date(fields.get(name))
     for name in ("history", "tags"):
@@ -183,13 +183,13 @@ def listed_job(index: int, job: Any) -> dict[str, Any]:
         raise type(error)(f"job {index}: {error}") from error
 
 
-def _date(told: Any) -> datetime | None:
-    if told is None or told == "":
+def _date(value: Any) -> datetime | None:
+    if value is None or value == "":
         return None
-    if isinstance(told, datetime):
-        return utc(told)
-    if isinstance(told, int | float) and not isinstance(told, bool):
-        return datetime.fromtimestamp(told, UTC)
-    if isinstance(told, str):
-        return utc(datetime.fromisoformat(told))
-    raise ValueError(f"a date is told as text or number, not as {type(told).__name__}")
+    if isinstance(value, datetime):
+        return utc(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return datetime.fromtimestamp(value, UTC)
+    if isinstance(value, str):
+        return utc(datetime.fromisoformat(value))
+    raise ValueError(f"a date is told as text or number, not as {type(value).__name__}")

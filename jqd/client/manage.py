@@ -142,8 +142,8 @@ class Manage(Constraints, Flows, Schedules, Tokens):
 
         Raises NotFound, Invalid, Conflict.
         """
-        told = _changes(**changes)
-        return self._act("POST", f"{job_path(job_id)}/retry", encode(told) if told else None)
+        changed = _changes(**changes)
+        return self._act("POST", f"{job_path(job_id)}/retry", encode(changed) if changed else None)
 
     def run_now(self, job_id: str) -> JobInfo:
         """Have a job run at once that waits for its date. Raises NotFound, Conflict."""
@@ -326,9 +326,9 @@ def _changes(**changes: Unpack[Changes]) -> dict[str, Any]:
     for given in (one for one in changes if one not in Changes.__annotations__):
         raise TypeError(f"no change is called {given!r}{suggestion(given, [*Changes.__annotations__])}")
     argument = {"argument": changes.pop("argument")} if "argument" in changes else {}
-    told = job_map("", **changes)
-    del told["name"]
-    return told | argument
+    fields = job_map("", **changes)
+    del fields["name"]
+    return fields | argument
 
 
 def _seconds(field: str, given: Date | None) -> float | None:
@@ -355,8 +355,8 @@ def _asked(which: Matching) -> dict[str, Any]:
     return {**which, "since": since, "before": before}
 
 
-def _info(told: Any, status: int = 200) -> JobInfo:
+def _info(answer: Any, status: int = 200) -> JobInfo:
     try:
-        return job_info(told)
+        return job_info(answer)
     except ValueError as error:
         raise JqdClientError(f"a job is told in a way that is not understood: {error}", status=status) from error

@@ -19,16 +19,16 @@ class Pending:
         "error",
         "is_over",
         "is_own",
-        "is_told",
+        "is_reported",
+        "job",
         "job_id",
         "size",
         "taken",
-        "told",
     )
 
     def __init__(
         self,
-        told: Mapping[str, Any],
+        job: Mapping[str, Any],
         job_id: str,
         size: int,
         *,
@@ -36,10 +36,10 @@ class Pending:
         done: Condition,
         hurry: Callable[[], None],
     ) -> None:
-        """`size`: bytes of `told` in a request. `is_own`: its pusher chose its id. `done`: of its buffer; notified when
+        """`size`: bytes of `job` in a request. `is_own`: its pusher chose its id. `done`: of its buffer; notified when
         some have ended. `hurry`: sends what waits there."""
-        self.told, self.job_id, self.size, self.is_own = told, job_id, size, is_own
-        """`told`: as it is pushed; when it was taken its name alone."""
+        self.job, self.job_id, self.size, self.is_own = job, job_id, size, is_own
+        """`job`: as it is pushed; when it was taken its name alone."""
         self.is_over = False
         """It is known what became of it."""
         self.taken = False
@@ -48,7 +48,7 @@ class Pending:
         """The same push was there before."""
         self.error: JqdClientError | None = None
         """Why no daemon is known to have taken it."""
-        self.is_told = False
+        self.is_reported = False
         """Somebody has heard of the error."""
         self._done, self._hurry, self._process = done, hurry, os.getpid()
 
@@ -57,7 +57,7 @@ class Pending:
         for long."""
         self.is_over, self.error = True, error or self.error
         if self.taken:
-            self.told = {"name": self.told["name"]}
+            self.job = {"name": self.job["name"]}
 
     def confirm(self, wait_s: float | None) -> None:
         """Return when a daemon has acknowledged the job. Raises what its push met; TimedOut after `wait_s`."""
@@ -69,11 +69,11 @@ class Pending:
             with self._done:
                 self._done.wait_for(lambda: self.is_over, wait_s)
         if self.error is not None:
-            self.is_told = True
+            self.is_reported = True
             raise self.error
         if not self.taken:
             raise TimedOut(
-                f"job {self.job_id} ({self.told['name']}) waits in the buffer after {wait_s:g} s: no daemon is "
+                f"job {self.job_id} ({self.job['name']}) waits in the buffer after {wait_s:g} s: no daemon is "
                 "known to have it yet",
                 pending=[self.job_id],
             )

@@ -30,9 +30,9 @@ TAKING_S = 0.2  # longer than a push takes: the pause before one is sent again t
 ACKS = ("memory", "fsync", "store")  # the levels, each safer than the one before it
 
 
-def less(asked: Ack | None, told: Mapping[str, Any]) -> str | None:
+def less(asked: Ack | None, answer: Mapping[str, Any]) -> str | None:
     """Return the level that was reached, if it is lower than the one asked for. A duplicate has none."""
-    reached = told.get("ack")
+    reached = answer.get("ack")
     if asked is None or reached not in ACKS or ACKS.index(reached) >= ACKS.index(asked):
         return None
     return str(reached)
@@ -168,7 +168,7 @@ class Sender:
             if not left:
                 return None
             try:
-                for one, taken in zip(left, self._push_all([one.told for one in left]), strict=True):
+                for one, taken in zip(left, self._push_all([one.job for one in left]), strict=True):
                     one.taken, one.duplicate = True, taken.duplicate and one.is_own
                 self._away_s = None
                 return None

@@ -62,9 +62,9 @@ def _end_all(base: Path) -> None:
     remove(base)
 
 
-def main(told: str, base: str, lifeline: str) -> int:
+def main(settings: str, base: str, lifeline: str) -> int:
     guard_this_process()
-    config = msgspec.json.decode(told, type=CodeConfig)
+    config = msgspec.json.decode(settings, type=CodeConfig)
     make_lossy("stdout", "stderr")
     log.configure(level=config.log_level)
     os.set_inheritable(int(lifeline), False)

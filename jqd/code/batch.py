@@ -67,8 +67,8 @@ class Batch:
         if why == LATE:
             self.end(timed_out(job, log, time))
         else:
-            told = why or f"NO_RESPONSE: its process ended while it was at work: {process.how}"
-            self.end(failed(job, told, log))
+            message = why or f"NO_RESPONSE: its process ended while it was at work: {process.how}"
+            self.end(failed(job, message, log))
 
     def _runs(self, job: LeasedJob) -> bool:
         """Return whether the process runs that job now. A process of sh has all jobs at once."""

@@ -17,7 +17,7 @@ from jqd.code.context import BEFORE, Broken
 from jqd.code.definition import ContextKey, Definition, VersionRow
 from jqd.domain.clock import Clock
 from jqd.domain.dates import iso
-from jqd.domain.error_summary import telling_line
+from jqd.domain.error_summary import error_line
 from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK
 from jqd.domain.scopes import in_scope
@@ -82,7 +82,7 @@ class Catalogue:
         self._http, self._daemon, self._tenant, self._clock, self._changed = http, daemon, tenant, clock, changed
         self._scopes = scopes
         self._more = trio.Event()
-        self._told, self._trouble_told = "", ""
+        self._known_trouble, self._known_error = "", ""
         self._log = get_logger("code")
 
     async def run(self) -> None:
@@ -159,8 +159,8 @@ class Catalogue:
         if code and not plain + pinned:
             pinned = [each.called for each in code]  # a worker names something, or nobody would read its trouble
         jobtypes, trouble = tuple([*plain, *pinned][:JOBTYPES_MAX]), self.trouble
-        if jobtypes != self.jobtypes or trouble != self._told:
-            self.jobtypes, self._told = jobtypes, trouble
+        if jobtypes != self.jobtypes or trouble != self._known_trouble:
+            self.jobtypes, self._known_trouble = jobtypes, trouble
             self._changed()
             self._more.set()
             self._more = trio.Event()
@@ -181,9 +181,9 @@ class Catalogue:
                 path = path_of("handlers", name)
                 self._known[name, number] = _decode_one(await self._get(path, {"version": str(number)}))
         except (httpx2.HTTPError, msgspec.MsgspecError, trio.TooSlowError) as error:
-            if repr(error) != self._trouble_told:
+            if repr(error) != self._known_error:
                 self._log.warning("code.handlers_unknown", daemon=self._daemon(), error=repr(error))
-            self._trouble_told = repr(error)
+            self._known_error = repr(error)
 
     async def _rows(self) -> AsyncIterator[Definition]:
         cursor = ""
@@ -204,5 +204,5 @@ class Catalogue:
 
 def _telling(why: str) -> str:
     """Return the line of an error that tells most, printable."""
-    text = "".join(one if one.isprintable() else " " for one in telling_line(why))
+    text = "".join(one if one.isprintable() else " " for one in error_line(why))
     return " ".join(text.split())

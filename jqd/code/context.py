@@ -21,7 +21,7 @@ from jqd.code.definition import ContextKey, Definition
 from jqd.code.outcome import LeasedJob, failed, result_of, succeeded
 from jqd.code.output import JobOutput
 from jqd.code.process import Process
-from jqd.domain.error_summary import telling_line
+from jqd.domain.error_summary import error_line
 from jqd.domain.log import get_logger
 from jqd.worker.lease import INVALID_RESPONSE, Outcome
 
@@ -31,7 +31,7 @@ ANSWER_BYTES_MAX = 17 << 20  # of one answer: the largest result that a daemon k
 READ_BYTES = 1 << 16
 ERROR_CHARS_MAX = 1_024  # of an exception's own text
 UNTOLD = (ValueError, msgspec.MsgspecError, RecursionError, OverflowError)  # of JSON that MessagePack has not
-TOLD_CHARS = 2_000  # of what a `before` printed that failed, its end
+SHOWN_CHARS = 2_000  # of what a `before` printed that failed, its end
 
 BEFORE = "its before failed"  # what all handlers share that may run in the same process
 CODE = "its code does not compile"
@@ -56,7 +56,7 @@ class Broken(Exception):
 
 def dying(how: str, printed: str) -> str:
     """Return how a process ended, with the line of what it printed that tells most."""
-    line = telling_line(printed[-TOLD_CHARS:])
+    line = error_line(printed[-SHOWN_CHARS:])
     return f"{how}; it printed: {line}" if line else how
 
 
@@ -119,7 +119,7 @@ class Context:
         if why:
             self.process.kill("before failed")
             await self.process.wait_dead()
-            raise Broken("\n".join(filter(None, (self._output.log.text[-TOLD_CHARS:], why))))
+            raise Broken("\n".join(filter(None, (self._output.log.text[-SHOWN_CHARS:], why))))
 
     async def run(self, batch: Batch) -> None:
         """Run a batch until all its jobs have ended, or the context has. Raises Broken: no job of it was begun."""
@@ -173,14 +173,14 @@ class Context:
             raise Broken(begun.message, CODE)
         return begun
 
-    async def _ask(self, told: Mapping[str, object], timeout_s: float) -> Answer:
+    async def _ask(self, request: Mapping[str, object], timeout_s: float) -> Answer:
         """Send a request to the shim, and return its answer. Raises _Dead: it was late, or has ended."""
         self._output = self.process.output = JobOutput(self._config.limits.output_mib << 20)
         answer: Answer | None = None
         if self.is_usable:
             with trio.move_on_after(timeout_s) as self._asking:
                 self._asked += 1
-                await self._send(_encode({**told, "at": self._asked}) + b"\n")
+                await self._send(_encode({**request, "at": self._asked}) + b"\n")
                 answer = await self._receive()
             if answer is None:
                 self.process.kill(LATE)
@@ -229,11 +229,11 @@ def _facts(job: LeasedJob) -> dict[str, object]:
 
 def _outcome(job: LeasedJob, answer: Answer, output: JobOutput) -> Outcome:
     if answer.status != 200:
-        told = failed(job, answer.message, output.log, status=answer.status)
-        told.error = answer.error[-ERROR_CHARS_MAX:] or None
+        outcome = failed(job, answer.message, output.log, status=answer.status)
+        outcome.error = answer.error[-ERROR_CHARS_MAX:] or None
         if answer.retry_after is not None:
-            told.retry_after = max(0.0, answer.retry_after)  # a time that is over means now
-        return told
+            outcome.retry_after = max(0.0, answer.retry_after)  # a time that is over means now
+        return outcome
     try:
         result = result_of(bytes(answer.result))
     except UNTOLD as error:

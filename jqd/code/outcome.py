@@ -52,9 +52,9 @@ def failed(job: LeasedJob, message: str, log: Log = NO_LOG, *, status: int = 500
 def timed_out(job: LeasedJob, log: Log, of: str = "") -> Outcome:
     """`of`: what its time was, where that is not its own."""
     message = f"{TIMEOUT}: it did not end within {of or f'{job.timeout:g} s'}, and was killed with all it had started"
-    told = failed(job, message, log, status=504)
-    told.reason = "timeout"
-    return told
+    outcome = failed(job, message, log, status=504)
+    outcome.reason = "timeout"
+    return outcome
 
 
 def succeeded(job: LeasedJob, result: Any, follows: Sequence[dict[str, str]], log: Log, status: int = 200) -> Outcome:

@@ -44,8 +44,8 @@ def sandboxed(command: Sequence[str], config: CodeConfig, home: Path) -> list[st
 @cache
 def _bounds_memory() -> bool:
     """Return whether this bubblewrap can bound what is written to memory, as from version 0.5 on."""
-    told = subprocess.run(["bwrap", "--help"], capture_output=True, timeout=PROBE_S, check=False)
-    return b"--size" in told.stdout + told.stderr
+    helped = subprocess.run(["bwrap", "--help"], capture_output=True, timeout=PROBE_S, check=False)
+    return b"--size" in helped.stdout + helped.stderr
 
 
 def expect_sandbox(config: CodeConfig, base: Path) -> None:

@@ -11,7 +11,7 @@ from jqd.code import launch
 from jqd.code.answer_lines import LineAnswer, read_batch, read_one
 from jqd.code.batch import LATE, Batch
 from jqd.code.config import CodeConfig
-from jqd.code.context import BEFORE, BEFORE_S, CODE, TOLD_CHARS, Broken, dying
+from jqd.code.context import BEFORE, BEFORE_S, CODE, SHOWN_CHARS, Broken, dying
 from jqd.code.outcome import NO_RESPONSE, LeasedJob, failed, succeeded
 from jqd.code.output import JobOutput, Log
 from jqd.code.process import Process
@@ -40,19 +40,19 @@ async def run(
     texts = [definition.before, definition.before_each, definition.body, definition.after_each]
     lines = b"".join(line_of(bytes(job.argument)) for job in jobs)
     with _files(lines, *((text or "").encode() for text in texts)) as (stdin, *files):
-        ready, told = os.pipe()
+        ready, reporting = os.pipe()
         try:
-            names = [f"/dev/fd/{fd}" for fd in (told, *files)]
+            names = [f"/dev/fd/{fd}" for fd in (reporting, *files)]
             about = {"JQD_JOB_TYPE": jobs[0].name}
             if definition.batch == 1:
                 about |= {"JQD_JOB_ID": jobs[0].job_id, "JQD_ATTEMPT": str(jobs[0].attempt)}
-            command, fds = ["sh", str(SHIM), *names, *([] if known else ["check"])], (told, *files)
+            command, fds = ["sh", str(SHIM), *names, *([] if known else ["check"])], (reporting, *files)
             started = launch.start(command, config, base, lang="sh", fds=fds, stdin=stdin, variables=about)
         except launch.NotStarted:
             os.close(ready)
             raise
         finally:
-            os.close(told)
+            os.close(reporting)
     process, printed = Process(started, gone), bytearray()
     output = process.output = JobOutput(config.limits.output_mib << 20)
     batch.process, process.printed = process, printed.extend
@@ -64,7 +64,7 @@ async def run(
         os.close(ready)
     output.end()
     if answer != READY and process.why_killed in ("", LATE):
-        why = (output.log.text[-TOLD_CHARS:], dying(process.why_killed or process.how, output.log.text))
+        why = (output.log.text[-SHOWN_CHARS:], dying(process.why_killed or process.how, output.log.text))
         raise Broken("\n".join(filter(None, why)), CODE if answer == BROKEN else BEFORE)
     answers = await trio.to_thread.run_sync(_answers, definition.batch, bytes(printed), len(jobs), process)
     _settle(batch, jobs, answers, process, output.log)

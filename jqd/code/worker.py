@@ -64,12 +64,12 @@ class CodeLease(Lease):
         jobs, named = list(outcome.jobs), _PLACE.match(why)
         struck = self._struck[outcome.job_id] = self._struck.get(outcome.job_id, 0) + 1
         if named is not None and int(named[1]) < len(jobs) and struck < STRUCK_MAX:
-            told = f"J: {str(jobs.pop(int(named[1])).get('name', ''))[:STRUCK_CHARS]}"
+            struck_jobs = f"J: {str(jobs.pop(int(named[1])).get('name', ''))[:STRUCK_CHARS]}"
         else:
-            told, jobs = f"{len(jobs)} J: lines", []
-        self._log.warning("code.line_refused", job_id=outcome.job_id, line=told, why=why)
+            struck_jobs, jobs = f"{len(jobs)} J: lines", []
+        self._log.warning("code.line_refused", job_id=outcome.job_id, line=struck_jobs, why=why)
         why = why.removeprefix(OF_JOBS).removesuffix(AS_A_WHOLE)
-        line = f"jqd: no job was pushed for {told!r}: {why}"
+        line = f"jqd: no job was pushed for {struck_jobs!r}: {why}"
         outcome.jobs, outcome.log = jobs, f"{outcome.log}\n{line}".lstrip("\n")
         return True
 
@@ -158,7 +158,7 @@ class Home:
 
     async def _me(self) -> _Me:
         """Return whose this worker's token is, and what it is for."""
-        log, told = get_logger("code"), ""
+        log, before = get_logger("code"), ""
         while True:
             try:
                 with trio.fail_after(ME_S):
@@ -174,9 +174,9 @@ class Home:
                     return _Me()
             except (httpx2.HTTPError, msgspec.MsgspecError, trio.TooSlowError) as error:
                 why = f"not reached: {error!r}"
-            if why != told:
+            if why != before:
                 log.warning("code.daemon_away", daemon=self.daemon, why=why)
-            told = why
+            before = why
             await trio.sleep(REST_S)
 
     def _taken(self, leased: _Leased, silence_s: float) -> CodeLease | None:

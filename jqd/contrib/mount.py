@@ -182,7 +182,7 @@ def register(
     """
     if not app.jobs:
         raise ConfigError(f"there is nothing to run at {url}: the app has no jobs; was their module imported?")
-    told, signs = [], {} if secret is None else {"secrets": secrets_of(secret)}
+    outcomes, signs = [], {} if secret is None else {"secrets": secrets_of(secret)}
     asked = client or app.client
     for job in app.jobs.values():
         options = {"style": "native", "batch": 1, "max_jobs": max_jobs, **job.declared, **signs}
@@ -194,8 +194,8 @@ def register(
             known = None
         if known != eid:
             asked.set_handler(job.name, url, options, eid=eid)
-            told.append(job.name)
-    return told
+            outcomes.append(job.name)
+    return outcomes
 
 
 def secrets_of(secret: str | Sequence[str]) -> list[str]:

@@ -70,10 +70,10 @@ def _is_late(fired: FiredDate, view: Coming) -> bool:
     return view.created_at_ms > fired.at_ms + GIVEN_S * 1000
 
 
-async def fire(services: Services, firings: Sequence[Firing], is_told: Callable[[str], bool]) -> dict[str, str]:
+async def fire(services: Services, firings: Sequence[Firing], is_current: Callable[[str], bool]) -> dict[str, str]:
     """Fire dates whose jobs live in one partition. Dates that are outdated by now are left for the next round.
 
-    Returns the schedules that have to wait, and why. `is_told`: whether that partition said a moment ago what other
+    Returns the schedules that have to wait, and why. `is_current`: whether that partition said a moment ago what other
     daemons fired, and is in the same life still: in another one it may give the jobs' names to others. Raises Closed;
     StoreAway, StoreRefused, JournalRefused, NotYet: a repetition fires each date once.
     """
@@ -81,15 +81,15 @@ async def fire(services: Services, firings: Sequence[Firing], is_told: Callable[
     wait: dict[str, str] = {}
     for tenant in dict.fromkeys(tenant_of(each.one.name) for each in firings):
         its = [each for each in firings if tenant_of(each.one.name) == tenant]
-        wait |= await _fire(_of(services, its[0].one), its, is_told)
+        wait |= await _fire(_of(services, its[0].one), its, is_current)
     return wait
 
 
-async def _fire(services: Services, firings: Sequence[Firing], is_told: Callable[[str], bool]) -> dict[str, str]:
+async def _fire(services: Services, firings: Sequence[Firing], is_current: Callable[[str], bool]) -> dict[str, str]:
     with ExitStack() as charges:
         charge, over = await _within(services, firings, charges)
         return over | await _fire_all(
-            services, [each for each in firings if each.one.name not in over], charge, is_told
+            services, [each for each in firings if each.one.name not in over], charge, is_current
         )
 
 
@@ -110,7 +110,7 @@ async def _within(
 
 
 async def _fire_all(
-    services: Services, firings: Sequence[Firing], charge: Mapping[str, Charge], is_told: Callable[[str], bool]
+    services: Services, firings: Sequence[Firing], charge: Mapping[str, Charge], is_current: Callable[[str], bool]
 ) -> dict[str, str]:
     for each in firings:
         if each.step.replaces:
@@ -121,7 +121,7 @@ async def _fire_all(
     refused = [jobs[place] for place in (agreed.refused if agreed else ())]
     unsure = {each.one.name: TAKEN.format(bare(each.job_id)) for each in refused if not await _stands(services, each)}
     # From here to the write no other task runs. The process may have stood still before.
-    if not is_told(agreed.life if agreed else "") or services.clock.boot_s() - asked_at_s > GIVEN_S:
+    if not is_current(agreed.life if agreed else "") or services.clock.boot_s() - asked_at_s > GIVEN_S:
         raise NotYet("the store did not say in time what other daemons fired")
     if any(services.feature(Schedules).known.get(each.one.name) is not each.one for each in firings):
         return {}  # changed, or fired by another, meanwhile

@@ -27,7 +27,7 @@ TURNS_MAX = 5  # of ten daemons the last wait no longer
 LOOK_S = 0.25  # between rounds while a date is due that this daemon may not fire yet
 AGAIN_S = 1.0  # until a schedule that could not be fired is tried again
 SLEEP_S = 10.0  # longest sleep: so soon a clock that was set forward is noticed
-TOLD_S = 5.0  # settings of other daemons must be no older: ten polls of the store
+CURRENT_S = 5.0  # settings of other daemons must be no older: ten polls of the store
 
 WEATHER = (StoreAway, StoreRefused, JournalRefused, ServiceError)  # the last: it shuts down, or was too slow
 
@@ -83,7 +83,7 @@ class CronLoop:
                 by_home.setdefault(partition_of_name(firing.job_id, self._services.partitions), []).append(firing)
         for home, firings in by_home.items():
             try:
-                waits = await fire(self._services, firings, partial(self._is_told, home))
+                waits = await fire(self._services, firings, partial(self._is_current, home))
             except WEATHER as error:
                 waits = {firing.one.name: str(error) for firing in firings}
             for one in (firing.one for firing in firings if firing.one.name in waits):
@@ -96,10 +96,10 @@ class CronLoop:
         turn = (number + zlib.crc32(one.name.encode())) % daemons
         return self._schedules.now_ms() >= one.next_ms + min(turn, TURNS_MAX) * TURN_S * 1000
 
-    def _is_told(self, home: int, life: str) -> bool:
+    def _is_current(self, home: int, life: str) -> bool:
         follow = self._follows[home]
-        told_at_s = follow.synced_at_s
-        return told_at_s is not None and self._clock.boot_s() - told_at_s <= TOLD_S and life in ("", follow.life)
+        synced_at_s = follow.synced_at_s
+        return synced_at_s is not None and self._clock.boot_s() - synced_at_s <= CURRENT_S and life in ("", follow.life)
 
     def _put_off(self, one: KnownSchedule, why: str) -> None:
         """Try a schedule again a little later; the API shows why."""

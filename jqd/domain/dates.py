@@ -33,13 +33,13 @@ def iso_of(date: datetime) -> str:
     return date.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def instant_ms(told: str | float) -> int:
+def instant_ms(instant: str | float) -> int:
     """Return a client's date in ms since 1970: ISO 8601 with a time zone, or Unix seconds; 1970 to 9999 in UTC, so that
     every accepted date can be shown. Raises ValueError saying what is wrong."""
-    quoted = repr(told[:QUOTE_LENGTH_MAX] if isinstance(told, str) else told)
-    if isinstance(told, str):
+    quoted = repr(instant[:QUOTE_LENGTH_MAX] if isinstance(instant, str) else instant)
+    if isinstance(instant, str):
         try:
-            date = datetime.fromisoformat(told)
+            date = datetime.fromisoformat(instant)
         except ValueError:
             raise ValueError(f"{quoted} is no ISO 8601 date; write it like 2030-01-31T08:00:00Z") from None
         if date.tzinfo is None:
@@ -47,8 +47,8 @@ def instant_ms(told: str | float) -> int:
         at_ms = ms_of(date)
     else:
         # Compared first: what is no number, or has no end, has no milliseconds either.
-        at_ms = round(told * 1000) if 0 <= told <= INSTANT_MS_MAX / 1000 else -1
+        at_ms = round(instant * 1000) if 0 <= instant <= INSTANT_MS_MAX / 1000 else -1
     if not 0 <= at_ms <= INSTANT_MS_MAX:
-        seconds = "; Unix seconds are meant, not milliseconds" if not isinstance(told, str) and told > 0 else ""
+        seconds = "; Unix seconds are meant, not milliseconds" if not isinstance(instant, str) and instant > 0 else ""
         raise ValueError(f"{quoted} is no date of the years 1970 to 9999 in UTC{seconds}")
     return at_ms

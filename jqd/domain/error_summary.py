@@ -12,7 +12,7 @@ _SILENT = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)", r
 _TAG = re.compile(r"<[^<>]*>")
 
 
-def telling_line(text: str) -> str:
+def error_line(text: str) -> str:
     """Return the line above the last stack, or the error's name that stands further above it; else the last line."""
     lines = [line for line in readable(text).split("\n") if line.strip()]
     above: str | None = None

@@ -22,7 +22,7 @@ from jqd.domain.suggest import suggestion
 DECODE_ERRORS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError, TypeError)
 FAULTS_MAX = 12  # reported of one map: more than a form has, and 10,000 bad ones still make a bearable answer
 FIELDS_MAX = 256  # no type of ours has a tenth; each takes a few hundred bytes as an object, and three as MessagePack
-TOLD_FIELDS_MAX = 4  # of a map in a field: of more only the names are shown
+SHOWN_FIELDS_MAX = 4  # of a map in a field: of more only the names are shown
 QUOTE_LENGTH_MAX = 64  # of what a client sent, when it is repeated to him
 QUOTED_BYTES_MAX = 4_096  # what is larger is not decoded to be shown
 WORDS: dict[Any, str] = {
@@ -189,7 +189,7 @@ def allowed(hint: Any, depth: int = 0) -> str:
 
 def _map_of(kind: type[msgspec.Struct]) -> str:
     fields = msgspec.structs.fields(kind)
-    values = {one.encode_name: f" ({allowed(one.type)})" if len(fields) <= TOLD_FIELDS_MAX else "" for one in fields}
+    values = {one.encode_name: f" ({allowed(one.type)})" if len(fields) <= SHOWN_FIELDS_MAX else "" for one in fields}
     needed = [one.encode_name for one in fields if one.required]
     others = [one.encode_name for one in fields if not one.required]
     rows = [f"{name}{values[name]}" for name in needed]

@@ -63,17 +63,17 @@ def read_entry(entry: bytes) -> OutboxEntry:
 
 
 def _named(item: Item, parent: str, generation: int, place: int, ended_at_ms: int, trace: str) -> Item:
-    told = {**item}
+    job = {**item}
     if _is_nil(item.get("job_id")):
-        told["job_id"] = follower_id(parent, generation, place)
-    told["parent"] = parent
+        job["job_id"] = follower_id(parent, generation, place)
+    job["parent"] = parent
     if trace and _is_nil(item.get("traceparent")):
-        told["traceparent"] = trace
-    if "delay" in told:
-        delay = told.pop("delay")
+        job["traceparent"] = trace
+    if "delay" in job:
+        delay = job.pop("delay")
         if not _is_nil(delay):
-            told["run_at"] = iso(ended_at_ms + round(_delay_decoder.decode(delay) * 1000))
-    return told
+            job["run_at"] = iso(ended_at_ms + round(_delay_decoder.decode(delay) * 1000))
+    return job
 
 
 def _is_nil(raw: Raw | None) -> bool:

@@ -191,11 +191,11 @@ def _meant(value: Any) -> Any:
 
 def _formed(value: dict[str, Any]) -> Any:
     """Return the value of a `$` form; None for another map. Raises FormError."""
-    ((form, told),) = value.items()
+    ((form, text),) = value.items()
     if form not in _FORMS:
         return None
     try:
-        data = base64.b64decode(told, validate=True)
+        data = base64.b64decode(text, validate=True)
         if form == "$bytes":
             return data
         _skim(data)

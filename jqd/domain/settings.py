@@ -84,14 +84,14 @@ class SettingTable:
     """The settings that are known here. Watchers get each one that takes effect."""
 
     def __init__(self, *, loading: bool = False) -> None:
-        """`loading`: `loaded` and `told` are set later."""
+        """`loading`: `loaded` and `synced` are set later."""
         self.loaded = trio.Event()
         """All of the journal is known."""
-        self.told = trio.Event()
+        self.synced = trio.Event()
         """And all that a partition of the store had when it was asked first in this life."""
         if not loading:
             self.loaded.set()
-            self.told.set()
+            self.synced.set()
         self.asked = trio.Event()
         """Set when somebody wants to know what is new, and replaced."""
         self.wanted = 0

@@ -26,20 +26,20 @@ class _Hearing:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._end_told = False
+        self._end_received = False
 
     async def receive(self) -> Message:
         """Return the body piece by piece, then, when the client has left, `http.disconnect`."""
         exchange = self._exchange
-        if self._end_told:
+        if self._end_received:
             await exchange.wait_left()
             return {"type": "http.disconnect"}
         piece = b"" if exchange.whole else await exchange.read()
         if piece is None:
-            self._end_told = True
+            self._end_received = True
             return {"type": "http.disconnect"}
-        self._end_told = exchange.whole
-        return {"type": "http.request", "body": piece, "more_body": not self._end_told}
+        self._end_received = exchange.whole
+        return {"type": "http.request", "body": piece, "more_body": not self._end_received}
 
     async def send(self, message: Message) -> None:
         """Send the response's head, then its pieces. Raises RuntimeError."""

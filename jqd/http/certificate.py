@@ -134,12 +134,12 @@ def dates_ms(pem: str) -> tuple[int, int]:
     tag, validity, _ = _item(signed, at)
     if tag != _SEQUENCE:
         raise ValueError("its dates are not where a certificate has them")
-    kind, told, at = _item(validity, 0)
-    return _date(kind, told), _date(*_item(validity, at)[:2])
+    kind, text, at = _item(validity, 0)
+    return _date(kind, text), _date(*_item(validity, at)[:2])
 
 
-def _date(kind: int, told: bytes) -> int:
-    date = told.decode("ascii")
+def _date(kind: int, text: bytes) -> int:
+    date = text.decode("ascii")
     if kind == _UTC_TIME:  # of the years 1950 to 2049
         date = ("19" if date >= "5" else "20") + date
     return ms_of(datetime.strptime(date, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC))

@@ -236,8 +236,8 @@ class Exchange(Request):
                 await self.send(answer.body, more=False)
         finally:
             if self.gone or not self.complete:
-                for tell in answer.lost:
-                    tell()
+                for on_lost in answer.lost:
+                    on_lost()
 
     async def _stream(self, stream: Stream) -> str | None:
         """Write the pieces of a streamed body, and notice when the client leaves."""

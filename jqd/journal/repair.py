@@ -258,14 +258,14 @@ def found_head(
     with closing(files, files.open(seen.path)) as fd:
         for crc in _candidates(files, fd, seen):
             header = like._replace(segment_id=id_with(crc, random_bytes), first=seen.first)
-            good, told = 0, False
+            good, is_first_known = 0, False
             for frame in Walker(files, fd, header).frames(seen.first, seen.end, check=True):
                 if isinstance(frame, Gap):
                     continue
                 good += frame.end - frame.start
-                if not told and frame.header.kind != TORN_KIND:
+                if not is_first_known and frame.header.kind != TORN_KIND:
                     header = header._replace(first_seq=frame.header.seq, created_at_ms=frame.header.at_ms)
-                    told = True
+                    is_first_known = True
             if good > most:
                 best, most = header, good
             if 2 * most > seen.end - seen.first:

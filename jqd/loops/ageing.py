@@ -41,7 +41,7 @@ class Ageing:
     async def compare(self) -> None:
         """Write our period to the store and read those of the others."""
         self._at_s = self._clock.mono_s()
-        before, self._others = self._others, await self._store.tell_ageing(self._membership.sysid, self.period_ms)
+        before, self._others = self._others, await self._store.save_ageing(self._membership.sysid, self.period_ms)
         if self._others != before:
             note = self._log.warning if self._others else self._log.info
             note("ageing.differs" if self._others else "ageing.alike", period_ms=self.period_ms, others=self._others)

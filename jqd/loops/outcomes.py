@@ -89,7 +89,7 @@ class OutcomesLoop:
         jobtypes = [one.jobtype for one in stopped.outcomes] + [one.job.jobtype for one in stopped.returned]
         for jobtype, count in Counter(jobtypes).items():
             self._scheduler.jobs_stopped(jobtype, count)
-        unsent, sent = set(map(_claim, stopped.unsent)), set(stopped.told)
+        unsent, sent = set(map(_claim, stopped.unsent)), set(stopped.maybe_delivered)
         returned = map(_claim, stopped.returned)
         self._returned += ((Release.UNSENT if claim in unsent else Release.UNGET, claim) for claim in returned)
         self._undelivered += (

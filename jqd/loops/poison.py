@@ -9,7 +9,7 @@ from jqd.domain.clock import Clock
 from jqd.store import Suspects
 
 EMPTYING_S = 10.0  # how long nothing new is claimed so that the daemon becomes empty: most jobs end in that time
-TELLING_S = 0.5  # for the outcomes to reach the store: one that is away must not hold up the others
+SETTLING_S = 0.5  # for the outcomes to reach the store: one that is away must not hold up the others
 AGAIN_S = 60.0  # after a wait in vain: waiting costs a seventh of the time at most
 OTHERS = 3  # times as long as a suspect ran, other jobs run afterwards
 
@@ -71,8 +71,8 @@ class PoisonGuard:
             self._ended_s = None
         elif self._ended_s is None:
             self._ended_s = now_s
-        is_telling = self._ended_s is None or now_s - self._ended_s < TELLING_S
-        if is_telling and now_s - self._since_s < EMPTYING_S:
+        is_settling = self._ended_s is None or now_s - self._ended_s < SETTLING_S
+        if is_settling and now_s - self._since_s < EMPTYING_S:
             return None
         self._since_s, self._again_at_s = None, now_s + AGAIN_S
         return Suspects.COMPANY

@@ -145,7 +145,7 @@ class SettingsSync:
 
     async def _rest(self) -> None:
         """Wait until the next question is due, or a caller wants the news."""
-        if not self._settings.told.is_set():
+        if not self._settings.synced.is_set():
             await trio.sleep(FIRST_S)
             return
         asked = self._settings.asked
@@ -162,7 +162,7 @@ class SettingsSync:
         wanted = self._settings.asking()
         asked_at_s = self._clock.boot_s()
         # Our view from before a restart is read first: a worker's backoff outlasts it.
-        is_due = self._settings.told.is_set() and (not self._published or trio.current_time() >= self._publish_at_s)
+        is_due = self._settings.synced.is_set() and (not self._published or trio.current_time() >= self._publish_at_s)
         view = self._views.look() if is_due else None
         views = [view] if view is not None and view.revision != self._published else []
         signs = sorted(self._signs)[:SIGNS_PER_CALL] if self._own_applied() else []
@@ -178,7 +178,7 @@ class SettingsSync:
         self.unknown.update(answer.unknown)
         if not answer.more:
             self.synced_at_s = asked_at_s
-            self._settings.told.set()
+            self._settings.synced.set()
             self._answered = wanted
             self._settings.record_sync(wanted)
         return answer.more or len(signs) == SIGNS_PER_CALL

@@ -16,48 +16,50 @@ Samples = Iterable[tuple[Labels, float]]
 T = TypeVar("T")
 
 
-def counters(name: str, told: str, labels: Labels, samples: Samples) -> Iterator[Metric]:
+def counters(name: str, help_text: str, labels: Labels, samples: Samples) -> Iterator[Metric]:
     """`name`: without `_total`."""
     for part in _parts(samples, PART):
-        family = CounterMetricFamily(name, told, labels=labels)
+        family = CounterMetricFamily(name, help_text, labels=labels)
         for values, value in part:
             family.add_metric(values, value)
         yield family
 
 
-def gauges(name: str, told: str, labels: Labels, samples: Samples) -> Iterator[Metric]:
+def gauges(name: str, help_text: str, labels: Labels, samples: Samples) -> Iterator[Metric]:
     for part in _parts(samples, PART):
-        family = GaugeMetricFamily(name, told, labels=labels)
+        family = GaugeMetricFamily(name, help_text, labels=labels)
         for values, value in part:
             family.add_metric(values, value)
         yield family
 
 
-def histograms(name: str, told: str, labels: Labels, samples: Iterable[tuple[Labels, Histogram]]) -> Iterator[Metric]:
+def histograms(
+    name: str, help_text: str, labels: Labels, samples: Iterable[tuple[Labels, Histogram]]
+) -> Iterator[Metric]:
     for part in _parts(samples, PART // 15):
-        family = HistogramMetricFamily(name, told, labels=labels)
+        family = HistogramMetricFamily(name, help_text, labels=labels)
         for values, one in part:
             names = [*map(floatToGoString, one.bounds), "+Inf"]
             family.add_metric(values, [*zip(names, accumulate(one.counts), strict=True)], one.total)
         yield family
 
 
-def counter(name: str, told: str, value: float) -> Iterator[Metric]:
-    return counters(name, told, (), [((), value)])
+def counter(name: str, help_text: str, value: float) -> Iterator[Metric]:
+    return counters(name, help_text, (), [((), value)])
 
 
-def gauge(name: str, told: str, value: float) -> Iterator[Metric]:
-    return gauges(name, told, (), [((), value)])
+def gauge(name: str, help_text: str, value: float) -> Iterator[Metric]:
+    return gauges(name, help_text, (), [((), value)])
 
 
 def _parts(samples: Iterable[T], most: int) -> Iterator[list[T]]:
     """Cut samples into parts; there is one at least, so that a family is named although it has none."""
     part: list[T] = []
-    is_told = False
+    is_yielded = False
     for sample in samples:
         part.append(sample)
         if len(part) == most:
             yield part
-            part, is_told = [], True
-    if part or not is_told:
+            part, is_yielded = [], True
+    if part or not is_yielded:
         yield part

@@ -53,9 +53,11 @@ def families(own: Own) -> Iterator[Metric]:
     yield from _runner(stats["runner"])
     yield from _pressure(stats["pressure"])
     yield from _schedules(stats["schedules"])
-    for name, told in (("tenants", "Tenants whose quotas jobs wait for"), ("jobs", "Jobs whose followers wait")):
+    for name, help_text in (("tenants", "Tenants whose quotas jobs wait for"), ("jobs", "Jobs whose followers wait")):
         yield from gauge(
-            f"jqd_shelves_{name}", f"{told}: what follows jobs, put off until there is room", stats["shelves"][name]
+            f"jqd_shelves_{name}",
+            f"{help_text}: what follows jobs, put off until there is room",
+            stats["shelves"][name],
         )
     yield from counter(
         "jqd_daemons_taken_over",
@@ -121,9 +123,9 @@ def _runner(runner: Mapping[str, Any]) -> Iterator[Metric]:
 
 def _pressure(pressure: Mapping[str, Any]) -> Iterator[Metric]:
     marks = {name: mark for name, mark in pressure.items() if isinstance(mark, Mapping)}
-    for key, told in (("value", "What is measured of load"), ("limit", "From where on pushes are refused")):
+    for key, help_text in (("value", "What is measured of load"), ("limit", "From where on pushes are refused")):
         rows = (((name,), mark[key]) for name, mark in marks.items())
-        yield from gauges(f"jqd_pressure_{key}", told, ("what",), rows)
+        yield from gauges(f"jqd_pressure_{key}", help_text, ("what",), rows)
     yield from counter("jqd_pushes_refused", "Pushes refused with 429 for too much load", pressure["refused"])
 
 

@@ -55,9 +55,9 @@ class Group(Struct, omit_defaults=True):
     job_id: str
     """The last of them."""
     count: int = 0
-    told: int = 0
+    notified: int = 0
     """How many the last notice told; 0: none told of it."""
-    told_ms: int = 0
+    notified_ms: int = 0
     example: str = ""
     """The line of the last of them, where it differs from their pattern."""
 

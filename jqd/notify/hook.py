@@ -53,11 +53,11 @@ class HookSender:
             self._pool.give(wire)
 
     def _request(self, notice: Notice) -> Request:
-        told, config = body(notice, self._config.link), self._config
+        content, config = body(notice, self._config.link), self._config
         headers = [("Content-Type", "application/json"), ("User-Agent", f"jqd/{__version__}")]
         secrets = [config.hook_secret] if config.hook_secret else []
-        signed = signature(secrets, notice.id, self._clock.wall_ms() // 1000, told)
-        return Request("POST", config.hook_url, headers + (signed or [("webhook-id", notice.id)]), told)
+        signed = signature(secrets, notice.id, self._clock.wall_ms() // 1000, content)
+        return Request("POST", config.hook_url, headers + (signed or [("webhook-id", notice.id)]), content)
 
     def _judge(self, status: int) -> Result:
         if 200 <= status < 300:

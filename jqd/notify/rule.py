@@ -64,11 +64,11 @@ def count(channel: Channel, failures: Iterable[Failure], now_ms: int, newest_ms:
 
 def due_ms(group: Group, config: NotifyConfig, seen_ms: int) -> int | None:
     """Return when a group is due for a notice; None: not before its next failure. `seen_ms`: read up to then."""
-    if not group.told:
+    if not group.notified:
         return group.known_ms + _ms(config.first_s)
-    if group.count >= TENFOLD * group.told or _is_over(group, config, seen_ms):
-        return group.told_ms + _ms(config.change_s)
-    return group.told_ms + _ms(config.repeat_s) if group.count > group.told else None
+    if group.count >= TENFOLD * group.notified or _is_over(group, config, seen_ms):
+        return group.notified_ms + _ms(config.change_s)
+    return group.notified_ms + _ms(config.repeat_s) if group.count > group.notified else None
 
 
 def compose(channel: Channel, config: NotifyConfig, new_id: Callable[[], str], now_ms: int, seen_ms: int) -> None:
@@ -81,7 +81,7 @@ def compose(channel: Channel, config: NotifyConfig, new_id: Callable[[], str], n
     if (left := _left(channel, config, now_ms)) < 1:
         channel.held_since_ms = channel.held_since_ms or now_ms
         return
-    due = [group for group, at_ms in each if at_ms is not None and (at_ms <= now_ms or not group.told)]
+    due = [group for group, at_ms in each if at_ms is not None and (at_ms <= now_ms or not group.notified)]
     rows = [_row(group, config, seen_ms) for group in due]
     free_ms = channel.sent_ms[0] + HOUR_MS if channel.sent_ms else now_ms + HOUR_MS
     channel.notice = Notice(
@@ -122,7 +122,7 @@ def settle(channel: Channel, result: Result, now_ms: int) -> None:
     notice.done = [*notice.done, *result.done]
     match Fate.SENT if result.fate is Fate.REFUSED and notice.done else result.fate:
         case Fate.SENT:
-            _mark_told(channel, notice, now_ms)
+            _mark_notified(channel, notice, now_ms)
             channel.notice, channel.rest_until_ms = None, 0
         case Fate.LATER | Fate.UNKNOWN:
             notice.next_ms = now_ms + min(AGAIN_MS << min(notice.tries - 1, 10), HOUR_MS)
@@ -147,11 +147,11 @@ def _note_sent(channel: Channel, now_ms: int) -> None:
     channel.sent_ms = [*channel.sent_ms, now_ms]
 
 
-def _mark_told(channel: Channel, notice: Notice, now_ms: int) -> None:
+def _mark_notified(channel: Channel, notice: Notice, now_ms: int) -> None:
     rows: dict[Key, Row] = {row.key: row for row in notice.rows}
     for group in channel.groups:
         if row := rows.get(group.key):
-            group.told, group.told_ms = row.count, now_ms
+            group.notified, group.notified_ms = row.count, now_ms
     over = {row.key: row.count for row in notice.rows if row.is_over}
     channel.groups = [group for group in channel.groups if over.get(group.key) != group.count]
 
@@ -163,9 +163,9 @@ def _row(group: Group, config: NotifyConfig, seen_ms: int) -> Row:
         group.since_ms,
         group.latest_ms,
         group.count,
-        group.count - group.told,
+        group.count - group.notified,
         group.job_id,
-        is_known=group.told > 0,
+        is_known=group.notified > 0,
         is_over=_is_over(group, config, seen_ms),
         example=group.example,
     )
@@ -196,7 +196,7 @@ def _set_back(channel: Channel, now_ms: int, newest_ms: int) -> None:
     """Move dates of the channel that lie in the future to `now_ms`: after the store's clock was set back they would
     be waited for."""
     for group in channel.groups:
-        group.known_ms, group.told_ms = min(group.known_ms, now_ms), min(group.told_ms, now_ms)
+        group.known_ms, group.notified_ms = min(group.known_ms, now_ms), min(group.notified_ms, now_ms)
         group.since_ms, group.latest_ms = min(group.since_ms, newest_ms), min(group.latest_ms, newest_ms)
     channel.sent_ms = [min(at_ms, now_ms) for at_ms in channel.sent_ms]
     channel.held_since_ms = min(channel.held_since_ms, now_ms)

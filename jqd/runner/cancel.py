@@ -16,10 +16,10 @@ from jqd.domain.log import get_logger
 from jqd.runner.delivery import Delivery, DeliveryContext
 from jqd.runner.transport import Post
 
-TELL_S = 2.0  # for one request, from its connection to its answer: the worker has only to take note
+SEND_S = 2.0  # for one request, from its connection to its answer: the worker has only to take note
 AGAIN_S = (1.0, 1.0)  # pauses before it is told again; in another second, or a worker takes it for a kept request
-TELLERS = 32  # requests at once, to all workers together
-TELLERS_EACH = 4  # of these to one worker: one that does not answer them keeps none from the others
+SENDERS = 32  # requests at once, to all workers together
+SENDERS_EACH = 4  # of these to one worker: one that does not answer them keeps none from the others
 ASKED_MAX = 1_000  # cancels remembered of jobs that are not in flight: the answer to their claim may be on its way
 
 log = get_logger("runner")
@@ -33,7 +33,7 @@ class Teller:
 
     def __init__(self, shared: DeliveryContext) -> None:
         self._shared = shared
-        self._tellers = trio.CapacityLimiter(TELLERS)
+        self._tellers = trio.CapacityLimiter(SENDERS)
         self._by_worker: dict[str, trio.CapacityLimiter] = {}
 
     async def send_cancel(self, post: Post, delivery: Delivery, job_id: str) -> None:
@@ -48,7 +48,7 @@ class Teller:
 
     @asynccontextmanager
     async def _one_of(self, worker_id: str) -> AsyncIterator[None]:
-        limiter = self._by_worker.setdefault(worker_id, trio.CapacityLimiter(TELLERS_EACH))
+        limiter = self._by_worker.setdefault(worker_id, trio.CapacityLimiter(SENDERS_EACH))
         try:
             async with limiter:
                 yield
@@ -59,12 +59,12 @@ class Teller:
     async def _send_once(self, post: Post, delivery: Delivery, job_id: str) -> bool:
         """Send the cancel once. Returns whether no further try is needed: the worker took it, or takes no cancels."""
         assert delivery.sent is not None, "what was not sent is withdrawn instead"
-        answer = await post.cancel(delivery.sent, job_id, at_ms=self._shared.clock.wall_ms(), within_s=TELL_S)
+        answer = await post.cancel(delivery.sent, job_id, at_ms=self._shared.clock.wall_ms(), within_s=SEND_S)
         if answer is None:
             return True
         status, why = answer
         if 200 <= status < 300:
-            self._shared.counters.cancels_told += 1
+            self._shared.counters.cancels_sent += 1
             return True
         log.info("runner.cancel_not_sent", job_id=job_id, worker=delivery.worker.id, status=status, why=why)
         return 400 <= status < 500 and status != 404

@@ -47,7 +47,7 @@ class CircuitBreaker:
         self.failures = 0
         self.open_until_s = float("-inf")
         """Nothing is sent before this moment."""
-        self.told_until_s = float("-inf")
+        self.others_until_s = float("-inf")
         """Nor before this: another daemon backed it off. After it, or when that one lets go, one job tries it here."""
         self.complaint = ""
         """What somebody has to mend at this worker, since its last good answer."""
@@ -106,7 +106,7 @@ class CircuitBreaker:
         full = self._full_window(self._rate_of(jobtype))
         free = max(1, int((self._share - self._usage()[0]) * full + _ROUNDING))
         # One job is to tell if the worker is well again.
-        return 1 if self.failures or self.told_until_s > float("-inf") else free
+        return 1 if self.failures or self.others_until_s > float("-inf") else free
 
     def has_room(self, now_s: float) -> bool:
         """Return whether jobs of any type may be sent now. False while a probe or a suspect is under way."""
@@ -120,7 +120,7 @@ class CircuitBreaker:
 
     def is_open(self, now_s: float) -> bool:
         """Return whether nothing may be sent now, not even jobs that were claimed for this worker already."""
-        return now_s < max(self.open_until_s, self.told_until_s + self._grace_s)
+        return now_s < max(self.open_until_s, self.others_until_s + self._grace_s)
 
     def is_shut(self, now_s: float) -> bool:
         """Return whether this daemon itself backed the worker off; what other daemons say does not count."""
@@ -132,7 +132,7 @@ class CircuitBreaker:
         speed.take(len(job_ids), now_s)
         self.in_flight += len(job_ids)
         self._used = None
-        if self.failures or self.told_until_s > float("-inf"):
+        if self.failures or self.others_until_s > float("-inf"):
             self._probes.update(job_ids)
 
     def give(self, jobtype: str, job_ids: Collection[str], now_s: float, *, ended: bool) -> None:
@@ -156,8 +156,8 @@ class CircuitBreaker:
         self.complaint = ""
         self.failures = 0
         self.unreached = False
-        if sent_at_s >= self.told_until_s > float("-inf"):
-            self._forget_told()
+        if sent_at_s >= self.others_until_s > float("-inf"):
+            self._forget_others()
         self._probes.clear()
         self._share = min(1.0, self._share + max(1 / self._max_jobs, 1 / RECOVERY_STEPS))
 
@@ -205,7 +205,7 @@ class CircuitBreaker:
         self.failures = 0
         self.unreached = False
         self.open_until_s = float("-inf")
-        self._forget_told()
+        self._forget_others()
         self._backed_off_at_s = now_s  # requests that were sent before say nothing of it, either
         self._share = 1.0
         self._probes.clear()
@@ -221,12 +221,12 @@ class CircuitBreaker:
 
         `yields`: the other daemon probes first.
         """
-        self.told_until_s = until_s if until_s > self._disproved_s else float("-inf")
+        self.others_until_s = until_s if until_s > self._disproved_s else float("-inf")
         self._grace_s = PROBE_S if yields else 0.0
 
-    def _forget_told(self) -> None:
-        self._disproved_s = max(self._disproved_s, self.told_until_s)
-        self.told_until_s = float("-inf")
+    def _forget_others(self) -> None:
+        self._disproved_s = max(self._disproved_s, self.others_until_s)
+        self.others_until_s = float("-inf")
 
     def crowded(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None) -> None:
         """Shrink the window to what is in flight: the worker handed a job back for want of room.

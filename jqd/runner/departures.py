@@ -115,12 +115,12 @@ def together(seen: Iterable[tuple[str, Departure]], kind: Kind) -> list[Gone]:
     found = []
     for rows in latest.values():
         gave = [daemon for daemon, row in rows if row.jobs]
-        told = [row for _, row in rows]
-        one = told[0]._replace(
-            died=any(row.died for row in told),
-            jobs=sum(row.jobs for row in told),
-            last_seen_at_ms=max(row.last_seen_at_ms for row in told),
-            times=max(row.times for row in told),
+        merged = [row for _, row in rows]
+        one = merged[0]._replace(
+            died=any(row.died for row in merged),
+            jobs=sum(row.jobs for row in merged),
+            last_seen_at_ms=max(row.last_seen_at_ms for row in merged),
+            times=max(row.times for row in merged),
         )
         found.append(Gone(one, gave or sorted(daemon for daemon, _ in rows)))
     return found

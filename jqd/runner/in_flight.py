@@ -76,7 +76,7 @@ class Stopped(NamedTuple):
     """Claims in the hands of workers that do not know it, to be released there: id and fence."""
     unsent: Sequence[Held] = ()
     """Of those returned, which no worker began: none was told of them, or it refused them."""
-    told: Sequence[tuple[str, int]] = ()
+    maybe_delivered: Sequence[tuple[str, int]] = ()
     """Of those undelivered, which a worker may have been told of: the connection broke over the answer."""
 
 
@@ -100,7 +100,7 @@ class Counters:
     unknown_ids: int = 0
     repeated_ids: int = 0
     unclear: int = 0
-    cancels_told: int = 0
+    cancels_sent: int = 0
     entrusted: int = 0
 
 
@@ -212,9 +212,9 @@ class InFlightJobs:
         self._returned.append(entry)
         self._some_stopped.set()
 
-    def release_undelivered(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
-        """Forget claims that no worker here has. `told`: a worker may know of them."""
-        self._undelivered.extend((claim, told) for claim in claims)
+    def release_undelivered(self, claims: Iterable[tuple[str, int]], *, maybe_delivered: bool = False) -> None:
+        """Forget claims that no worker here has. `maybe_delivered`: a worker may know of them."""
+        self._undelivered.extend((claim, maybe_delivered) for claim in claims)
         self._some_stopped.set()
 
     def get_stopped(self, limit: int) -> Stopped:

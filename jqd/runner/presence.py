@@ -126,7 +126,7 @@ class Presence(ABC):
         """The last sign, later by the time in which none could come; behind the ttl of who was silent for that long."""
         self._unreachable_since_s: dict[str, float] = {}
         self._heard_at_s: dict[str, float] = {}  # the last sign, as it was
-        self._told_at_s: dict[str, float] = {}  # when the others were last told
+        self._shared_at_s: dict[str, float] = {}  # when the others were last told
         self._looked_at_s: float | None = None  # when signs of other daemons came last; None: there are none
         self._outgoing: list[set[str]] = []
         self.place: Callable[[], tuple[int, int]] = lambda: (0, 1)
@@ -167,8 +167,8 @@ class Presence(ABC):
     def signs(self) -> set[str]:
         """A set that collects the ids of workers with a sign of life here; its owner sends them to others, and
         empties it."""
-        self._outgoing.append(told := set[str]())
-        return told
+        self._outgoing.append(collected := set[str]())
+        return collected
 
     def reached(self, worker_id: str) -> None:
         """Note a sign of life: the worker answered or called. One that was silent for longer than its ttl is back."""
@@ -179,11 +179,11 @@ class Presence(ABC):
             del self._unreachable_since_s[worker_id]
         self._heard_at_s[worker_id] = self._clock.mono_s()
         now_s = self._seen_at_s[worker_id] = self._now_s()
-        told_s = now_s - self._told_at_s.get(worker_id, -SIGN_S)
-        if told_s >= SIGN_S or (worker.ttl_s is not None and told_s >= sign_every_s(worker)):
-            self._told_at_s[worker_id] = now_s
-            for told in self._outgoing:
-                told.add(worker_id)
+        since_shared_s = now_s - self._shared_at_s.get(worker_id, -SIGN_S)
+        if since_shared_s >= SIGN_S or (worker.ttl_s is not None and since_shared_s >= sign_every_s(worker)):
+            self._shared_at_s[worker_id] = now_s
+            for collected in self._outgoing:
+                collected.add(worker_id)
 
     def record_signs(self, ages_ms: Mapping[str, int]) -> None:
         """Note how long ago some daemon heard of these workers. The call also shows that news of others still come."""
@@ -271,7 +271,7 @@ class Presence(ABC):
             last_seen_at_ms=self.last_seen_at_ms(worker_id),
             called=worker.name,
         )
-        self._told_at_s.pop(worker_id, None)
+        self._shared_at_s.pop(worker_id, None)
         self._unreachable_since_s.pop(worker_id, None)
         self._log.info("workers.removed", worker=worker_id, name=worker.name, why=why)
         return True

@@ -212,14 +212,14 @@ class WorkerRegistry(Presence):
         """Call `watcher` after each registration; it must not wait."""
         self._watchers.append(watcher)
 
-    def _tell_watchers(self) -> None:
+    def _call_watchers(self) -> None:
         for watcher in self._watchers:
             watcher()
 
     def repeated(self, worker_id: str) -> None:
         """Note a registration, new or repeated."""
         self.reached(worker_id)
-        self._tell_watchers()
+        self._call_watchers()
 
     def forget_silent(self) -> None:
         """Take out workers without ttl that pull and have been silent for very long, which nobody else notices, and
@@ -276,7 +276,7 @@ class WorkerRegistry(Presence):
         self._unreachable_since_s.pop(worker.id, None)
         who = {"worker": worker.id, "name": worker.name}
         self._log.info("workers.registered", **who, url=worker.url, max_jobs=worker.max_jobs)
-        self._tell_watchers()
+        self._call_watchers()
 
     def _handled(self, setting: Setting) -> None:
         handler, versions = (Handler(0), []) if setting.is_deleted else _read_handler(setting)
@@ -286,13 +286,13 @@ class WorkerRegistry(Presence):
         for version in handler.versions:
             self.leaving.pop(id_of(setting.name, version.number), None)
         self._log.info("workers.handler", name=setting.name, version=handler.last, versions=len(versions))
-        self._tell_watchers()
+        self._call_watchers()
 
     def _called_back(self, setting: Setting) -> None:
         if setting.is_deleted:
             return
         self.own[setting.name] = callback_worker(tenant_of(setting.name), self._callback_secret)
-        self._tell_watchers()
+        self._call_watchers()
 
     def _refuse_more(self, known: Worker | None, jobs: Sequence[str] | None, tenant: str) -> None:
         """Raises Invalid where there would be too many workers, or jobtypes of all of them."""

@@ -16,9 +16,9 @@ class Runners:
         runners = self._runners
         return runners[0] if len(runners) == 1 else runners[partition_of(job_id, len(runners))]
 
-    def release_undelivered(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
+    def release_undelivered(self, claims: Iterable[tuple[str, int]], *, maybe_delivered: bool = False) -> None:
         for claim in claims:
-            self.of(claim[0]).release_undelivered([claim], told=told)
+            self.of(claim[0]).release_undelivered([claim], maybe_delivered=maybe_delivered)
 
     @property
     def in_flight(self) -> int:

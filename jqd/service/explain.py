@@ -6,7 +6,7 @@ it · it is the next
 """
 
 from jqd.domain.dates import iso
-from jqd.domain.error_summary import telling_line
+from jqd.domain.error_summary import error_line
 from jqd.domain.errors import StoreAway
 from jqd.domain.job import INTERRUPTED, State
 from jqd.domain.tenant import bare, tenant_of
@@ -53,7 +53,7 @@ async def _ended(services: Services, view: JobView) -> WaitReason:
     last = view.outcome
     at_ms = last.finished_at_ms if last else 0
     text = f"it has ended: {view.state.value}{f' at {iso(at_ms)}' if at_ms else ''}"
-    if view.state is State.FAILED and last is not None and (words := telling_line(last.message)[:WORDS_MAX]):
+    if view.state is State.FAILED and last is not None and (words := error_line(last.message)[:WORDS_MAX]):
         text += f" ({words})"
     if parent := await cancelled_for(services, view):
         text += f" (its parent {parent} did not succeed)"
@@ -77,7 +77,7 @@ def _dated(view: JobView) -> WaitReason:
     until = iso(view.eligible_at_ms)
     if view.state is not State.RETRYING:
         return WaitReason(Cause.SCHEDULED, f"it is not to begin before {until}", until_ms=view.eligible_at_ms)
-    words = telling_line(view.outcome.message)[:WORDS_MAX] if view.outcome else ""
+    words = error_line(view.outcome.message)[:WORDS_MAX] if view.outcome else ""
     failed = f"attempt {view.attempts} failed{f' ({words})' if words else ''}"
     text = f"{failed}, and the next one is not to begin before {until}"
     return WaitReason(Cause.RETRYING, text, until_ms=view.eligible_at_ms)
@@ -88,7 +88,7 @@ def _interrupted(view: JobView) -> str:
     if not view.interruptions:
         return ""
     last = next((one for one in reversed(view.history) if one.reason == INTERRUPTED), None)
-    words = f" ({telling_line(last.message)[:WORDS_MAX]})" if last else ""
+    words = f" ({error_line(last.message)[:WORDS_MAX]})" if last else ""
     often = "once" if view.interruptions == 1 else f"{view.interruptions} times"
     return f"; it was interrupted {often}{words}, and begins anew each time"
 

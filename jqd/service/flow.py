@@ -29,7 +29,7 @@ async def cancel_flow(services: Services, given: str, begin: int, breathe: Breat
     `begin` nearest. What comes into a flow of several parts meanwhile is left. Raises NotFound."""
     flow, end = await part(services, "cancel", given, begin, breathe)
     if dry_run:
-        return _told(await cancel_all(services, flow.jobs, [], dry_run=True), flow, end)
+        return _with_cursor(await cancel_all(services, flow.jobs, [], dry_run=True), flow, end)
     await record(services, "flow cancel", given)
     tally, seen, new = Tally(), set[str](), flow.jobs
     with counting_changes(tally):
@@ -43,7 +43,7 @@ async def cancel_flow(services: Services, given: str, begin: int, breathe: Breat
             new = {job_id: row for job_id, row in flow.jobs.items() if job_id not in seen}
             if not new:
                 break
-    return _told(tally, flow, end)
+    return _with_cursor(tally, flow, end)
 
 
 async def retry_flow(services: Services, given: str, begin: int, breathe: Breathe, *, dry_run: bool = False) -> Tally:
@@ -54,12 +54,12 @@ async def retry_flow(services: Services, given: str, begin: int, breathe: Breath
     if begin or end:
         flow = await with_parents(services, flow, breathe)
     if dry_run:  # parents that lie in another part are counted there
-        return _told(Tally(matched=len(_due(services, flow).keys() & its)), flow, end)
+        return _with_cursor(Tally(matched=len(_due(services, flow).keys() & its)), flow, end)
     await record(services, "flow retry", given)
-    return _told(await retry_all(services, flow), flow, end)
+    return _with_cursor(await retry_all(services, flow), flow, end)
 
 
-def _told(tally: Tally, flow: Flow, end: int) -> Tally:
+def _with_cursor(tally: Tally, flow: Flow, end: int) -> Tally:
     """Say whether there is more, and how to go on with it."""
     if end:
         tally.cursor = cursor_of(end)

@@ -20,7 +20,9 @@ from jqd.service.job_limits import eligible_at_ms
 from jqd.service.services import Services
 from jqd.store import JobView, NameGiven, NameJournaled, NameStanding, NameVerdict, NameWanted, Replace
 
-TOLD_MAX = 10  # refused names of a request of which it is looked up in what they differ: a call of the store each
+DIFFERENCES_MAX = (
+    10  # refused names of a request of which it is looked up in what they differ: a call of the store each
+)
 NAMES_PER_CALL = 500  # four small steps in the store each: one call stays below about 5 ms
 
 Changes = dict[int, tuple[str, int, int, ChangeKind]]
@@ -86,7 +88,9 @@ async def reserve_ids(
             continue
         if given is not None and given.verdict is NameVerdict.CONFLICT:
             differ = (
-                await _differing(services, given.job_id, job, items[place]) if len(agreed.refused) < TOLD_MAX else ""
+                await _differing(services, given.job_id, job, items[place])
+                if len(agreed.refused) < DIFFERENCES_MAX
+                else ""
             )
             agreed.refused[place] = (
                 f"another job stands under job_id {job.job_id!r}, with other content{differ}; {_advice(services)}"

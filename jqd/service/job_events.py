@@ -92,11 +92,11 @@ def _missed(view: JobView, seen: Seen) -> list[Outcome]:
     """Return the failed attempts between what was seen and now, as far as they are kept."""
     if not seen.state:
         return []
-    told = seen.attempts - (seen.state == State.RUNNING.value)
+    reported = seen.attempts - (seen.state == State.RUNNING.value)
     is_latest = view.state in (State.RETRYING, State.FAILED)  # that one tells of the last attempt itself
     latest = view.attempts - (is_latest or view.state is State.RUNNING)
     spent = (one for one in view.history if one.reason not in (SNOOZE, INTERRUPTED))
-    return [one for one in spent if told < one.attempt <= latest]
+    return [one for one in spent if reported < one.attempt <= latest]
 
 
 def _lines(log: Log, seen: Seen) -> Lines:

@@ -14,7 +14,7 @@ from msgspec import Meta
 from jqd.domain import json_ext
 from jqd.domain.dates import instant_ms
 from jqd.domain.error_pattern import fold
-from jqd.domain.error_summary import telling_line
+from jqd.domain.error_summary import error_line
 from jqd.domain.errors import Fault, Invalid
 from jqd.domain.job import NIL, Code, Exit, ExitCode, Outcome, State
 from jqd.domain.job_spec import Date
@@ -163,7 +163,7 @@ def instant_of(field: str, date: Date) -> int:
 
 def last_line(outcome: Outcome) -> str:
     """Return the telling line of a failure; of an attempt without a message its reason or status."""
-    line = telling_line(_words_of(outcome))
+    line = error_line(_words_of(outcome))
     return (line or outcome.reason or f"status {outcome.status}")[:LINE_LENGTH_MAX]
 
 

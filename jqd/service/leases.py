@@ -109,7 +109,7 @@ async def pull(
 
 def lost(services: Services, lease: Lease) -> None:
     """Give the jobs of a lease back untried: the answer did not reach its worker whole."""
-    services.runner.release_undelivered(((held.job.id, held.fence) for held in lease.jobs), told=True)
+    services.runner.release_undelivered(((held.job.id, held.fence) for held in lease.jobs), maybe_delivered=True)
 
 
 async def beat(
@@ -176,14 +176,14 @@ async def _drop_missed(services: Services, poll: Pull) -> None:
     """Keep only the jobs of a late hand-over that the worker still holds; the rest timed out or went back."""
     claims = [(held.job.id, held.fence) for held in poll.given]
     stands: list[Held] = []
-    is_told = False
+    is_asked = False
     try:
         for at in range(0, len(claims), CALL_JOBS_MAX):
             seen = await services.store.touch(claims[at : at + CALL_JOBS_MAX])
             stands += [held for held, each in zip(poll.given[at:], seen, strict=False) if each.hold is Hold.STANDS]
-        is_told = True
+        is_asked = True
     finally:
-        if not is_told:
+        if not is_asked:
             services.runner.release_undelivered(claims)
     poll.given = stands
 

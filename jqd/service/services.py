@@ -50,7 +50,7 @@ class PartitionBreaker:
 
     def note(self, homes: frozenset[int], why: str, *, took_s: float, now_s: float) -> None:
         """Note that one of these partitions did not answer, and how long that took."""
-        known = {silent: told for silent, told in self._until.items() if now_s < told[0]}
+        known = {silent: rest for silent, rest in self._until.items() if now_s < rest[0]}
         self._until = {**known, homes: (now_s + SHARE * took_s, why)}
 
 

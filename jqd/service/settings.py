@@ -117,7 +117,7 @@ def expect_room(share: Share, tenant: str, tenants: Iterable[str]) -> None:
 async def wait_loaded(services: Services) -> None:
     """Wait until this daemon knows all settings that were saved anywhere. Raises NotYet."""
     why = "this daemon has not heard from the store since it began, so it may not know what was said at other ones"
-    await _wait_for(services.workers.settings.told, f"{why}; try again when the store is back, or at another daemon")
+    await _wait_for(services.workers.settings.synced, f"{why}; try again when the store is back, or at another daemon")
 
 
 async def refresh(services: Services) -> None:

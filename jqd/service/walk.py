@@ -174,7 +174,7 @@ class Walk:
         near, asked = dict[str, None](), dict[str, bool]()
         for row in rows:
             near |= dict.fromkeys(row.listed[:NEAR_MAX])
-            near |= dict.fromkeys(await self._parents_told(services, row, asked))
+            near |= dict.fromkeys(await self._parents_shown(services, row, asked))
             await breathe()
         # They are beside the others: a walk made anew for a later page was not asked for this one, and must meet the
         # jobs in the same order.
@@ -184,7 +184,7 @@ class Walk:
         is_last = begin + size >= len(self._jobs) and not self._due and not self._wide
         return Page(sorted(rows, key=lambda row: row.job.id), flow, 0 if is_last else begin + size)
 
-    async def _parents_told(self, services: Services, row: Linked, asked: dict[str, bool]) -> Sequence[str]:
+    async def _parents_shown(self, services: Services, row: Linked, asked: dict[str, bool]) -> Sequence[str]:
         """Return the parents that are told of a job: the first, those that it waits for, and that it was cancelled for.
         The latter two may be any of 10,000. `asked`: as in `_unended`."""
         parents = self.flow.parents(row)
@@ -198,20 +198,20 @@ class Walk:
         reach = max(0, PIECE - len(given))
         known = list(islice(reversed(self._jobs), KNOWN)) if reach else []
         pieces = pieces_of(services, given)
-        told: dict[int, Sequence[Linked | None]] = {}
+        linked: dict[int, Sequence[Linked | None]] = {}
 
         async def one(place: int) -> None:
             home, its = pieces[place]
-            told[place] = await services.store.at(home).list_links(
+            linked[place] = await services.store.at(home).list_links(
                 its, CHILDREN_MAX, 0, reach, known, LINKS_MAX // PIECES
             )
 
         await act_on_each(range(len(pieces)), one, PIECES)
         for place in range(len(pieces)):  # not as they came: whoever walks again meets the jobs in the same order
-            for row in told[place]:
+            for row in linked[place]:
                 if row is not None and services.principal.can_access(row.job.jobtype):
                     self._add(row)
-            for each in pieces[place][1][: len(told[place])]:
+            for each in pieces[place][1][: len(linked[place])]:
                 self._due.pop(each, None)
             await breathe()
 

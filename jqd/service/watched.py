@@ -26,7 +26,7 @@ class Watched:
         """The store was asked what it printed."""
         self.bells: dict[trio.Event, str | None] = {}
         """Set when something has changed; and whose they are: a tenant, None: of one that sees all."""
-        self.told: dict[Hashable, Any] = {}
+        self.shared_events: dict[Hashable, Any] = {}
         """What many say alike, until the next change."""
 
     def add(self, part: Log | None) -> bool:
@@ -47,7 +47,7 @@ class Watched:
 
     async def wake(self) -> None:
         """Let all that watch the job look again."""
-        self.told.clear()
+        self.shared_events.clear()
         for number, bell in enumerate(list(self.bells)):
             if number % WAKEN == WAKEN - 1:
                 await trio.lowlevel.checkpoint()

@@ -116,9 +116,9 @@ class ClaimMethods(ScriptMethods):
         claimed.more, claimed.outdated, claimed.unheard = (word == each for each in (b"again", b"version", b"unheard"))
         return claimed
 
-    async def tell_ageing(self, sysid: str, period_ms: int) -> dict[str, int]:
+    async def save_ageing(self, sysid: str, period_ms: int) -> dict[str, int]:
         """Save how fast jobs age here; 0: not at all. Returns other periods of living daemons, by sysid."""
-        rows = self._rows("aged", await self._caller.call("tell_ageing", sysid, period_ms), 2)
+        rows = self._rows("aged", await self._caller.call("save_ageing", sysid, period_ms), 2)
         return {self._text("aged", one): self._whole("aged", its) for one, its in rows}
 
     async def requeue(self, owner: Owner, held: Sequence[tuple[Held, str]]) -> None:

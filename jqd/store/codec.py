@@ -238,7 +238,7 @@ def decode_result(keys: Keys, job_id: str, row: object) -> bytes | LargeResult |
     return decode_value(keys, "result", job_id, row)
 
 
-def decode_told_lease(keys: Keys, flat: Sequence[object]) -> Outcome:
+def decode_lease_outcome(keys: Keys, flat: Sequence[object]) -> Outcome:
     """A job that a worker holds by itself, as an outcome that a journal may repeat. Raises Unreadable."""
     given, fence, silence_s, worker, row, tries, generation = flat
     job_id = text(keys, "held", given)

@@ -270,14 +270,14 @@ class LinkMethods(ScriptMethods):
 
         Raises StoreUnsettled where an own id may be in a journal only."""
         found: list[Linked | None] = []
-        left, told = given, 0
-        while left and (links is None or told <= links):
+        left, links_read = given, 0
+        while left and (links is None or links_read <= links):
             some = left[:LOOKED]
             numbers = most, skip, reach, len(known)
             answer = await self._caller.call("list_links", self._caller.identity, *numbers, *known, *some)
             looked, *rows = self._list("jobs", answer)
             new = [None if row is None else self._linked(row) for row in rows]
-            told += sum(len(row.listed) + len(row.job.flow.after if row.job.flow else ()) for row in new if row)
+            links_read += sum(len(row.listed) + len(row.job.flow.after if row.job.flow else ()) for row in new if row)
             found += new
             left = left[max(1, self._whole("jobs", looked)) :]
         return found

@@ -39,7 +39,7 @@ PLACES = {
     None: ("held", "ready", "later", "ended", "dead"),
 }
 
-TOLD = "told"  # in a cursor: no place is called so
+LAST_LISTED = "told"  # in a cursor: no place is called so
 CURSOR_BYTES_MAX = 1 << 20  # unpacked: a place in each of some 15,000 jobtypes
 _cursors = msgspec.msgpack.Decoder(dict[str, tuple[float, str]])
 
@@ -57,7 +57,7 @@ class _Source:
         self.done = False
         self.is_by_id = False
         """It lies by date, and is read as a whole and sorted with each page, as long as it is small."""
-        self.told = ""
+        self.last_listed = ""
         """The last that was told of one by id: what is told of it from here on is older."""
 
     @property
@@ -68,7 +68,7 @@ class _Source:
         """Take the newest."""
         job_id, score = self.rows.pop(0)
         if self.is_by_id:
-            self.told = job_id
+            self.last_listed = job_id
             return job_id
         self.at = (score, job_id) if self.rows else self.before
         return job_id
@@ -132,8 +132,8 @@ class ListingMethods(QueryMethods):
                 if not are_any:
                     return Page([], "", looking.looked)
             walked |= {s.name: s.at for s, began in zip(group, begins, strict=True) if s.at != began}
-            for told in filter(None, (source.told for source in group)):
-                walked[TOLD] = 0.0, told
+            for last_id in filter(None, (source.last_listed for source in group)):
+                walked[LAST_LISTED] = 0.0, last_id
             if any(source.rows or not source.done for source in group):
                 break
         else:
@@ -199,13 +199,13 @@ class ListingMethods(QueryMethods):
             return
         flat = (v for s in empty for v in (s.place, s.suffix, f"{s.before[0]:.0f}", s.before[1]))
         answer = await self._caller.call("list_ids", count, LIST_ROWS, *looking.fits, *flat)
-        for source, told in zip(empty, self._list("ended", answer), strict=True):
-            score, job_id, is_all, looked, rows = codec.fields(self._keys, source.place, told, 5)
+        for source, piece in zip(empty, self._list("ended", answer), strict=True):
+            score, job_id, is_all, looked, rows = codec.fields(self._keys, source.place, piece, 5)
             source.before = float(self._whole(source.place, score)), self._text(source.place, job_id)
             source.rows = [
                 (self._text(source.place, job_id), float(self._whole(source.place, score)))
                 for job_id, score in self._rows(source.place, rows, 2)
-                if not source.told or self._text(source.place, job_id) < source.told
+                if not source.last_listed or self._text(source.place, job_id) < source.last_listed
             ]
             source.done = bool(self._whole(source.place, is_all))
             source.at = source.at if source.rows else source.before
@@ -216,14 +216,14 @@ class ListingMethods(QueryMethods):
         where = source.place, source.suffix, f"{source.before[0]:.0f}", source.before[1]
         rows_max = LATER_ROWS if looking.fits == ANY else LIST_FREE  # a filter reads rows, of 25 µs each
         answer = await self._caller.call("list_ids", rows_max, rows_max, *looking.fits, *where)
-        (told,) = self._list("ended", answer)
-        _, _, is_all, looked, rows = codec.fields(self._keys, source.place, told, 5)
+        (piece,) = self._list("ended", answer)
+        _, _, is_all, looked, rows = codec.fields(self._keys, source.place, piece, 5)
         source.is_by_id = source.done = bool(self._whole(source.place, is_all))
         if source.is_by_id:
             ids = [self._text(source.place, job_id) for job_id, _ in self._rows(source.place, rows, 2)]
-            older = [job_id for job_id in ids if not source.told or job_id < source.told]
+            older = [job_id for job_id in ids if not source.last_listed or job_id < source.last_listed]
             source.rows = [(job_id, 0.0) for job_id in sorted(older, reverse=True)]
-            if not source.told:  # those that fit count as they are told
+            if not source.last_listed:  # those that fit count as they are told
                 looking.looked += self._whole(source.place, looked) - len(ids)
 
 
@@ -243,7 +243,7 @@ def _source(place: str, suffix: str, state: State | None, walked: dict[str, tupl
     source = _Source(place, suffix, walked.get(f"{place}:{suffix}", _begin(state, place)))
     if place == "later":
         source.is_by_id = state is not State.BLOCKED and source.name not in walked  # what is blocked lies by id
-        source.told = walked.get(TOLD, (0.0, ""))[1]
+        source.last_listed = walked.get(LAST_LISTED, (0.0, ""))[1]
     return source
 
 

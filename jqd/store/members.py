@@ -84,16 +84,16 @@ class MemberMethods(ScriptMethods):
         self._heard = number == self._renewals
         return renewed
 
-    async def tell_kept(self, journal_id: str, since: int) -> KeptJob:
+    async def save_kept(self, journal_id: str, since: int) -> KeptJob:
         """Save since when this journal keeps jobs, and read it of all: nobody needs endings before that.
 
         `since`: a `KeptJob.now` before all jobs that it may apply again; a later one saved before stays. Raises
         StoreChanged."""
-        answer = await self._caller.call("tell_kept", self._caller.identity, journal_id, since)
+        answer = await self._caller.call("save_kept", self._caller.identity, journal_id, since)
         first, began, *flat = self._list("applied", answer)
         journals = {
-            self._text("applied", journal): DurableReply(self._whole("applied", told), self._whole("applied", at))
-            for journal, told, at in in_rows(flat, 3)
+            self._text("applied", journal): DurableReply(self._whole("applied", since_here), self._whole("applied", at))
+            for journal, since_here, at in in_rows(flat, 3)
         }
         return KeptJob(self._whole("fence", first), self._whole("life", began), journals)
 

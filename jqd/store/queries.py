@@ -10,7 +10,7 @@ from jqd.store.counts import Counts, Totals, TypeView, decode_counts
 from jqd.store.keys import last_field
 from jqd.store.methods import ScriptMethods, bound, in_rows, milliseconds
 from jqd.store.types import CALL_JOBS_MAX, Ends, JobView, OnItsWay, QueuePlace, StoreStats
-from jqd.store.views import damaged_view, decode_told_end, read_view
+from jqd.store.views import damaged_view, decode_end_outcome, read_view
 
 BRIEFS_MAX = 20  # jobs whose views are read at once: a millisecond of the loop, with some failed attempts each
 VIEWS = 100  # jobs asked for in one call when their arguments are left out
@@ -133,11 +133,11 @@ class QueryMethods(ScriptMethods):
             for given, row, changed in self._rows("outcome", ended, 3):
                 job_id = self._text("dead", given)
                 with suppress(codec.Unreadable):  # it cannot be repeated
-                    if (outcome := decode_told_end(self._keys, job_id, row, changed or None)) is not None:
+                    if (outcome := decode_end_outcome(self._keys, job_id, row, changed or None)) is not None:
                         found.outcomes.append(outcome)
             for lease in self._rows("leases", entrusted, 7):
                 with suppress(codec.Unreadable):
-                    found.outcomes.append(codec.decode_told_lease(self._keys, lease))
+                    found.outcomes.append(codec.decode_lease_outcome(self._keys, lease))
             for given, to in self._rows("generation", asked, 2):
                 found.asked[self._text("tomb", given)] = self._whole("generation", to)
             found.gone.extend(self._texts("jobs", gone))

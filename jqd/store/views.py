@@ -144,7 +144,7 @@ def decode_end(keys: Keys, job_id: str, row: object) -> tuple[Outcome | None, bo
     return decode_outcome(keys, "outcome", job_id, row), False
 
 
-def decode_told_end(keys: Keys, job_id: str, row: object, changed: object) -> Outcome | None:
+def decode_end_outcome(keys: Keys, job_id: str, row: object, changed: object) -> Outcome | None:
     """Return the outcome, without its result, as a journal may repeat it; None when it is unknown, or was a cancel.
 
     Raises Unreadable.

@@ -66,8 +66,8 @@ async def derive(services: Services, wish: DerivedWanted) -> TokenMade:
         slot = _find_slot(services, wish)
         before = services.tokens.in_slot(slot)
         kept_ms = before.last_ms if before is not None else 0
-        told = replace(token, parent=who.token, token_id=token_id, slot=slot, kept_ms=kept_ms)
-        return {(TOKEN, slot): body_of(told)}
+        body = replace(token, parent=who.token, token_id=token_id, slot=slot, kept_ms=kept_ms)
+        return {(TOKEN, slot): body_of(body)}
 
     await save(services, make, act="token derive", what=annotate(who.tenant, token_id))
     return TokenMade(token_id, text, replace(token, parent=who.token if parent is not None else ""))

@@ -119,7 +119,7 @@ async def _look(services: Services) -> None:
     quotas.looked_at_s = now_s  # one count for all who come meanwhile
     begun = [number for number in range(services.partitions) if number not in quotas.looking]
     quotas.look_begins(services.journal.written)  # not its end: who waits for no sync is answered before one
-    told = trio.Event()
+    counted = trio.Event()
     left = set(begun)
 
     async def look(number: int) -> None:
@@ -128,7 +128,7 @@ async def _look(services: Services) -> None:
         finally:
             left.discard(number)
             if not left:
-                told.set()
+                counted.set()
 
     for number in begun:
         quotas.looking[number] = now_s
@@ -136,7 +136,7 @@ async def _look(services: Services) -> None:
         trio.lowlevel.spawn_system_task(look, number)
     with trio.move_on_after(ANSWER_S):
         if begun:
-            await told.wait()
+            await counted.wait()
 
 
 async def _ask(services: Services, number: int) -> None:

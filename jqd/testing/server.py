@@ -74,12 +74,12 @@ def open_server(directory: Path, *args: str, settings: Mapping[str, str] | None 
 @contextmanager
 def _process(args: list[str], log: Path, settings: Mapping[str, str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
     """`jqd` with these words; its stderr goes into a file. Ended by SIGTERM, and if that does not help killed."""
-    with log.open("ab") as told:
+    with log.open("ab") as output:
         child = subprocess.Popen(
             [sys.executable, "-m", "jqd", *args],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=told,
+            stderr=output,
             cwd=cwd,
             env=surroundings() | dict(settings),
             text=True,

@@ -316,8 +316,8 @@ def _templates(ui: Ui) -> jinja2.Environment:
 
 
 async def _secured(answer: Response) -> Response:
-    for name, told in HEADERS.items():
-        answer.headers[name] = told
+    for name, value in HEADERS.items():
+        answer.headers[name] = value
     answer.headers.setdefault("cache-control", FRESH)
     if request.method not in LOOKS and request.http_version.startswith("1") and not g.get("is_read"):
         # Nothing more can be asked on a connection on which a body was left unread.

@@ -89,12 +89,12 @@ def count_of(text: str) -> int:
     return int(text)
 
 
-def instant(told: Any) -> datetime | None:
+def instant(value: Any) -> datetime | None:
     """Return a date as the API tells it; None for anything else."""
-    if isinstance(told, datetime):
-        return told
+    if isinstance(value, datetime):
+        return value
     try:
-        return datetime.fromisoformat(told) if told else None
+        return datetime.fromisoformat(value) if value else None
     except (TypeError, ValueError):
         return None
 
@@ -112,9 +112,9 @@ def lasting(seconds: float) -> str:
     return " ".join(parts)
 
 
-def ago(told: Any, now: datetime) -> str:
+def ago(value: Any, now: datetime) -> str:
     """Return how long ago, or in how long, a date is; empty for none."""
-    at = instant(told)
+    at = instant(value)
     if at is None:
         return ""
     seconds = (now - at).total_seconds()

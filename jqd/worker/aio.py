@@ -164,9 +164,9 @@ class AsyncioLoop:
                 self._outbox.soon(self._wake)
         self._fill()
 
-    def _post(self, item: Item, told: bytes, is_outcome: bool) -> None:
+    def _post(self, item: Item, content: bytes, is_outcome: bool) -> None:
         with suppress(trio.RunFinishedError):  # the worker's loop has ended: nobody is left to tell
-            self._outbox.deliver(item, told, is_outcome)
+            self._outbox.deliver(item, content, is_outcome)
 
 
 def is_cancelled() -> bool:

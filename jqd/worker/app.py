@@ -168,21 +168,21 @@ class App:
             return True
         return self._buffer is not None and self._buffers_here and self._buffer.has_room()
 
-    def send(self, told: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
+    def send(self, job: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
         """Push one job, or add it to the batch that is open here, or to the buffer. For `Pushing.push`."""
         batch, buffer = self._batch.get(), self._buffer
         if batch is not None:
-            batch.add(told, ack, ref)
+            batch.add(job, ack, ref)
             return
         if buffer is not None and self._buffers_here:
-            if ack is None and not told.get("replace"):
-                pending = buffer.offer(told)
+            if ack is None and not job.get("replace"):
+                pending = buffer.offer(job)
                 if pending is not None:
                     ref.awaits(pending)
                     return
-            elif told.get("job_id") is not None:
+            elif job.get("job_id") is not None:
                 buffer.settle(None)  # what was pushed under that id before comes before this
-        ref.taken(*self.client.push_one(told, ack=ack))
+        ref.taken(*self.client.push_one(job, ack=ack))
 
     @property
     def _buffers_here(self) -> bool:

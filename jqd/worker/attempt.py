@@ -101,9 +101,9 @@ class Attempts:
         message = f"the job took its process down: {how}"
         return self._failure(item, message, error="process died")
 
-    def cancelled(self, item: Item, told: str = "") -> bytes:
-        """Return the outcome of a job that was stopped, or never begun, because somebody cancelled it. `told`: why."""
-        message = f"cancelled: {told}" if told else "cancelled"
+    def cancelled(self, item: Item, why: str = "") -> bytes:
+        """Return the outcome of a job that was stopped, or never begun, because somebody cancelled it. `why`: why."""
+        message = f"cancelled: {why}" if why else "cancelled"
         return self._failure(item, message, error="cancelled", should_retry=False, status=wire.CANCELLED_STATUS)
 
     def stopped(self, item: Item) -> bytes:
@@ -158,21 +158,21 @@ class Attempts:
         if not item.job.keep_result:
             result = None  # nobody looks at it: it may have any size and kind
         log_from, log = output.log(SUCCESS_LOG_BYTES_MAX) if output is not None else (0, "")
-        told = wire.Success(item.job_id, self._now(), result, jobs, log=log, log_from=log_from)
+        outcome = wire.Success(item.job_id, self._now(), result, jobs, log=log, log_from=log_from)
         try:
-            body = codec.encode(told)
+            body = codec.encode(outcome)
             if len(body) > wire.OUTCOME_BYTES_MAX and log:  # what is returned counts more than what is printed
-                body = codec.encode(structs.replace(told, log="", log_from=0))
+                body = codec.encode(structs.replace(outcome, log="", log_from=0))
         except Exception as error:  # whatever a foreign object does when it is encoded
             where = wire.culprit(codec, result)
             why = f"its result cannot be encoded: {where}; return plain values"
             raise Unsendable(why, _name(error), None) from error
-        told_bytes = len(codec.encode(jobs)) if jobs else 0
-        if told_bytes > FOLLOWERS_BYTES_MAX:
-            why = f"the jobs that are to follow have {told_bytes} bytes, more than {FOLLOWERS_BYTES_MAX}; "
+        followers_bytes = len(codec.encode(jobs)) if jobs else 0
+        if followers_bytes > FOLLOWERS_BYTES_MAX:
+            why = f"the jobs that are to follow have {followers_bytes} bytes, more than {FOLLOWERS_BYTES_MAX}; "
             why += "let one of them push the others"
             raise Unsendable(why, "too much follows", wire.TOO_MUCH_STATUS)
-        if (size := len(body) - told_bytes) <= wire.OUTCOME_BYTES_MAX:
+        if (size := len(body) - followers_bytes) <= wire.OUTCOME_BYTES_MAX:
             return body
         return codec.encode(
             wire.Success(item.job_id, self._now(), None, jobs, size)
@@ -182,7 +182,7 @@ class Attempts:
         """Return the followers as the codec needs them: packed values cannot stand in JSON."""
         if codec is wire.MSGPACK:
             return output.follows
-        return [msgpack.decode(msgpack.encode(told)) for told in output.follows]
+        return [msgpack.decode(msgpack.encode(follower)) for follower in output.follows]
 
     def returned(self, item: Item, body: bytes) -> bytes:
         self.lines.succeeded(item)
@@ -216,9 +216,9 @@ class Attempts:
             message = _plain(_message_of(error)[-wire.MESSAGE_CHARS_MAX :])
             return item.batch.codec.encode(wire.Snoozed(item.job_id, self._now(), message, error.after))
         if isinstance(error, Failed):
-            told = _message_of(error) if error.error is None else error.error
+            kind = _message_of(error) if error.error is None else error.error
             log.warning("worker.job_failed", why=_message_of(error))
-            return self._failure(item, _message_of(error), error=told, should_retry=False)
+            return self._failure(item, _message_of(error), error=kind, should_retry=False)
         if isinstance(error, CalledProcessError) and self._was_stopped(item, error):
             return self._interrupted(item, f"the signal that stops this worker ended its program ({_name(error)})")
         loop = item.function.loop
@@ -267,9 +267,9 @@ class Attempts:
             error = f"a value of type {type(error).__name__}"
         output = item.output
         log_from, log = output.log() if output is not None else (0, "")
-        told = wire.Failure(item.job_id, self._now(), reason, should_retry, error, message, retry_after, status)
-        told.log, told.log_from = log, log_from
-        return codec.encode(told)
+        outcome = wire.Failure(item.job_id, self._now(), reason, should_retry, error, message, retry_after, status)
+        outcome.log, outcome.log_from = log, log_from
+        return codec.encode(outcome)
 
     def _now(self) -> str:
         return self._stamps.text(self._clock.wall_ms())

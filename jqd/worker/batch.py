@@ -21,8 +21,8 @@ class Item:
         "cancelled",
         "ended",
         "function",
+        "is_logged",
         "is_stopped",
-        "is_told",
         "job",
         "job_id",
         "output",
@@ -51,7 +51,7 @@ class Item:
         """What its attempt says beside its outcome, as soon as there is any."""
         self.span: Attempt | None = None
         """Of its attempt, where attempts are traced."""
-        self.is_told = False
+        self.is_logged = False
         """The log has a line that it began."""
         self.stop: Callable[[], None] | None = None
         """Stops its function, while it runs, where a function can be stopped: a plain one in a thread cannot."""
@@ -119,10 +119,10 @@ class Batch:
         else:
             self._finish()
 
-    def note(self, item: Item, told: bytes) -> None:
+    def note(self, item: Item, content: bytes) -> None:
         """Send a note on `item` that is not its outcome, unless it has its outcome already."""
         if not item.ended:
-            self._ready.append(told)
+            self._ready.append(content)
             self._some.set()
 
     async def wait_some(self, timeout_s: float, linger_s: float) -> None:
@@ -172,5 +172,5 @@ class LeasedBatch(Batch):
         self._settle(job_id, outcome)
         super().put_bare(job_id, b"")
 
-    def note(self, item: Item, told: bytes) -> None:
+    def note(self, item: Item, content: bytes) -> None:
         """Tell nobody: the time of a leased job begins when the worker says so, and heartbeats tell the rest."""

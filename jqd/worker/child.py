@@ -106,13 +106,13 @@ class Child:
         with app.serving(lambda: (self._where.url, self._where.token)):
             await trio.sleep_forever()
 
-    def _run(self, told: frames.Run, app: App, tasks: int, nursery: trio.Nursery) -> None:
-        batch = Errand(JSON if told.is_json else MSGPACK, told.key, self._ended)
-        job, function = structs.replace(told.job, argument=Raw(told.argument)), app.jobs[told.job.name]
+    def _run(self, request: frames.Run, app: App, tasks: int, nursery: trio.Nursery) -> None:
+        batch = Errand(JSON if request.is_json else MSGPACK, request.key, self._ended)
+        job, function = structs.replace(request.job, argument=Raw(request.argument)), app.jobs[request.job.name]
         item = Item(batch, job, function)
         batch.arrived_s = self._clock.mono_s()
         batch.waiting[item] = None
-        self._items[told.key] = item
+        self._items[request.key] = item
         limit = tasks if function.is_async else 1
         inside = self._inside.get(function.is_async)
         if inside is None:
@@ -147,11 +147,11 @@ class Child:
         del self._items[key]
         self._send(frames.Ended(key, outcome))
 
-    def _stop(self, told: frames.Stop) -> None:
-        item = self._items.get(told.key)
+    def _stop(self, request: frames.Stop) -> None:
+        item = self._items.get(request.key)
         if item is None:
             return  # it has ended meanwhile
-        item.cancelled = told.is_cancelled
+        item.cancelled = request.is_cancelled
         item.halt()
 
 

@@ -49,7 +49,7 @@ class Pushing(Generic[P, R]):
 
     def __init__(self, job: "Job[P, Any, R]", app: "App", options: Mapping[str, Any], ack: Ack | None) -> None:
         self._job, self._app, self._ack = job, app, ack
-        self._told = {**job.usual, **{name: value for name, value in options.items() if value is not None}}
+        self._options = {**job.usual, **{name: value for name, value in options.items() if value is not None}}
 
     def push(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
         """Push one job. Blocks for one request, so an async function uses `apush`.
@@ -63,7 +63,7 @@ class Pushing(Generic[P, R]):
 
         Raises ValueError for `replace=True`: see docs/use/WORKERS.md.
         """
-        if self._told.get("replace"):
+        if self._options.get("replace"):
             raise ValueError(
                 "a job that follows another cannot replace one: push it by itself, or without replace=True"
             )
@@ -71,12 +71,12 @@ class Pushing(Generic[P, R]):
 
     def _map(self, args: Any, kwargs: Any) -> dict[str, Any]:
         packed = self._job.parameters.pack(args, kwargs)
-        return job_map(self._job.name, None if packed is None else msgspec.Raw(packed), **self._told)
+        return job_map(self._job.name, None if packed is None else msgspec.Raw(packed), **self._options)
 
-    def _send(self, told: Mapping[str, Any]) -> Ref[R]:
-        kept = bool(told.get("keep_result", False))
+    def _send(self, job: Mapping[str, Any]) -> Ref[R]:
+        kept = bool(job.get("keep_result", False))
         ref: Ref[R] = Ref(self._job.name, lambda: self._app.client, self._job.parameters.returns, kept=kept)
-        self._app.send(told, self._ack, ref)
+        self._app.send(job, self._ack, ref)
         return ref
 
     async def apush(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:

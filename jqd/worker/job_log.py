@@ -22,29 +22,29 @@ class JobLog:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._log = get_logger("worker")
-        self._told, self._second, self._untold, self._most = 0, 0, 0, LINES_PER_S
+        self._logged, self._second, self._unlogged, self._most = 0, 0, 0, LINES_PER_S
 
     def began(self, item: Item) -> None:
         now_s = self._clock.mono_s()
         item.begun_s = item.begun_s or now_s
         if (second := int(now_s)) != self._second:
-            self._second, self._told = second, 0
+            self._second, self._logged = second, 0
             # Asked once a second: it takes as long as a small job.
             self._most = sys.maxsize if logs_debug() else LINES_PER_S
-        self._told += 1
-        item.is_told = self._told <= self._most
-        if item.is_told:
+        self._logged += 1
+        item.is_logged = self._logged <= self._most
+        if item.is_logged:
             self._log.info("worker.job_started", **job_fields(item))
 
     def succeeded(self, item: Item) -> None:
-        if item.is_told:
+        if item.is_logged:
             ms = round((self._clock.mono_s() - (item.begun_s or 0.0)) * 1000)
             self._log.info("worker.job_succeeded", **job_fields(item), ms=ms)
         else:
-            self._untold += 1
+            self._unlogged += 1
 
     def count(self) -> None:
-        untold, self._untold = self._untold, 0
+        untold, self._unlogged = self._unlogged, 0
         if untold:
             self._log.info("worker.jobs_succeeded", count=untold, why=f"above {LINES_PER_S} a second jobs are counted")
 

@@ -249,16 +249,16 @@ class Lease:
             with trio.fail_after(CALL_S):
                 path = f"{job_path(job_id)}/heartbeat"
                 answer = await self._post(path, {"lease_id": self._lease_id} | self._lines(job_id), CALL_S)
-            told = _decode_beat(answer.content) if answer.status_code == 200 else _Beat()
+            answered = _decode_beat(answer.content) if answer.status_code == 200 else _Beat()
         except (httpx2.HTTPError, *UNREADABLE, trio.TooSlowError) as error:
             self._log.debug(f"{self._room}.not_heard", job_id=job_id, daemon=self._daemon(), error=repr(error))
             return
-        if told.log_end is None:
+        if answered.log_end is None:
             self._followed.pop(job_id, None)
         else:
-            self._followed[job_id] = told.log_end
+            self._followed[job_id] = answered.log_end
         is_lost = answer.status_code in GONE
-        if job_id not in self._ours or job_id in self._ended or not (is_lost or told.cancelled):
+        if job_id not in self._ours or job_id in self._ended or not (is_lost or answered.cancelled):
             return
         self._log.info(f"{self._room}.{'lease_lost' if is_lost else 'cancelled'}", job_id=job_id)
         self.unwanted[job_id] = is_lost

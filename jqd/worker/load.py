@@ -74,11 +74,11 @@ def import_app(target: str) -> App:
     except JqdError:
         raise
     except Exception as error:  # whatever a module may raise while it is imported
-        told = traceback.TracebackException.from_exception(error)
-        ours = max((number for number, frame in enumerate(told.stack) if frame.name == load_app.__name__), default=-1)
-        theirs = [frame for frame in told.stack[ours + 1 :] if "importlib" not in frame.filename]
-        told.stack = traceback.StackSummary.from_list(theirs)
-        LossyStream(sys.stderr).write("".join(told.format()))
+        trace = traceback.TracebackException.from_exception(error)
+        ours = max((number for number, frame in enumerate(trace.stack) if frame.name == load_app.__name__), default=-1)
+        theirs = [frame for frame in trace.stack[ours + 1 :] if "importlib" not in frame.filename]
+        trace.stack = traceback.StackSummary.from_list(theirs)
+        LossyStream(sys.stderr).write("".join(trace.format()))
         module = target.partition(":")[0]
         raise ConfigError(f"the module of {module} cannot be imported; what is wrong with it stands above") from error
 

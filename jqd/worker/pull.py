@@ -40,7 +40,7 @@ class _Leased(msgspec.Struct):
 _NIL, _NONE = Raw(msgspec.msgpack.encode(None)), Raw(msgspec.msgpack.encode([]))
 
 
-class _Told(Outcome, kw_only=True):
+class _RawOutcome(Outcome, kw_only=True):
     """With values as the service encoded them: none is lost on the way."""
 
     result: Raw = _NIL
@@ -49,7 +49,7 @@ class _Told(Outcome, kw_only=True):
 
 
 _decode_leased = msgspec.msgpack.Decoder(_Leased).decode
-_decode_outcome = msgspec.msgpack.Decoder(_Told).decode
+_decode_outcome = msgspec.msgpack.Decoder(_RawOutcome).decode
 
 
 class Puller:
@@ -128,9 +128,9 @@ class Puller:
             return place.daemon
 
         def settle(job_id: str, outcome: bytes) -> None:
-            told = _read(job_id, outcome)
-            lease.put(told)
-            ran = told.type != "refused" and told.status != CANCELLED_STATUS
+            report = _read(job_id, outcome)
+            lease.put(report)
+            ran = report.type != "refused" and report.status != CANCELLED_STATUS
             self._ahead.ended(jobs[0].name, self._clock.mono_s(), ran=ran)
             self._freed.set()
 

@@ -167,12 +167,12 @@ class PushBatch:
         self._token: Token[PushBatch | None] | None = None
         self.refs: list[Ref[Any]] = []
         """What was pushed, in order. They have their ids when the block has ended."""
-        self._told: list[Mapping[str, Any]] = []
+        self._jobs: list[Mapping[str, Any]] = []
 
-    def add(self, told: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
+    def add(self, job: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
         if ack is not None:
             raise ValueError("the jobs of a batch are acknowledged together: write app.batch(ack=…)")
-        self._told.append(told)
+        self._jobs.append(job)
         self.refs.append(ref)
 
     def __enter__(self) -> Self:
@@ -205,10 +205,10 @@ class PushBatch:
         self._now.reset(self._token)
 
     def _push(self) -> None:
-        if not self._told:
+        if not self._jobs:
             return
         try:
-            taken = self._client().push_all(self._told, atomic=self._atomic, ack=self._ack)
+            taken = self._client().push_all(self._jobs, atomic=self._atomic, ack=self._ack)
         except (PartlyPushed, LessSafe) as error:
             for ref, job_id in zip(self.refs, error.job_ids, strict=True):
                 if job_id is not None:

@@ -32,10 +32,10 @@ class Refusal(Exception):
 
 
 async def refuse(refusal: Refusal, headers: dict[bytes, str], send: Send) -> None:
-    told = RefusalAnswer(refusal.title, refusal.status, str(refusal))
+    refused = RefusalAnswer(refusal.title, refusal.status, str(refusal))
     accept = headers.get(b"accept", "")
     as_json = "json" in accept or ("msgpack" not in accept and "json" in headers.get(b"content-type", ""))
-    body = msgspec.json.encode(told) if as_json else msgspec.msgpack.encode(told)
+    body = msgspec.json.encode(refused) if as_json else msgspec.msgpack.encode(refused)
     content_type = media.PROBLEM if as_json else media.MSGPACK
     retry_after = refusal.retry_after_s if refusal.status == 503 else None
     await start_response(send, refusal.status, content_type, len(body), retry_after)

@@ -129,7 +129,7 @@ class Registration:
         self._http = http
         self._source = source
         self._ttl_s = ttl_s
-        self._told: dict[str, str | None] = {}
+        self._troubles: dict[str, str | None] = {}
         self._log = get_logger("worker")
         slots.join(self)
 
@@ -197,24 +197,24 @@ class Registration:
             trouble = self._take(daemon, answer)
         except (httpx2.HTTPError, trio.TooSlowError) as error:
             trouble = trouble_of_tls(daemon, error) or f"not reached: {type(error).__name__} {error}".rstrip()
-        if trouble is not None and trouble != self._told.get(daemon):
+        if trouble is not None and trouble != self._troubles.get(daemon):
             self._log.warning("worker.not_registered", daemon=daemon, trouble=trouble)
-        self._told[daemon] = trouble
+        self._troubles[daemon] = trouble
         return trouble
 
     def _take(self, daemon: str, answer: httpx2.Response) -> str | None:
-        told = _decode(answer)
+        answered = _decode(answer)
         if answer.status_code not in (200, 201):
-            return f"answered {answer.status_code}: {_detail(answer, told)}"
-        worker_id = told.get("worker_id") if isinstance(told, dict) else None
+            return f"answered {answer.status_code}: {_detail(answer, answered)}"
+        worker_id = answered.get("worker_id") if isinstance(answered, dict) else None
         if not isinstance(worker_id, str) or not worker_id:
             return f"answered {answer.status_code} without a worker_id; is it a jqd daemon?"
         if worker_id != self.worker_id or not self.is_known or daemon != self.daemon:
             self._log.info("worker.registered", daemon=daemon, worker_id=worker_id)
-        peers = told.get("daemons")
+        peers = answered.get("daemons")
         named = isinstance(peers, list) and bool(peers) and all(isinstance(peer, str) for peer in peers)
         self.peers = frozenset(peers if named else [daemon])
-        self._others = self._safe(told.get("urls"))
+        self._others = self._safe(answered.get("urls"))
         self.worker_id, self.is_known, self.daemon = worker_id, True, daemon
         return None
 
@@ -244,8 +244,8 @@ def _decode(answer: httpx2.Response) -> Any:
         return None
 
 
-def _detail(answer: httpx2.Response, told: Any) -> str:
-    detail = told.get("detail") or told.get("title") if isinstance(told, dict) else None
+def _detail(answer: httpx2.Response, answered: Any) -> str:
+    detail = answered.get("detail") or answered.get("title") if isinstance(answered, dict) else None
     if not detail and answer.status_code in (401, 403):
         return f"{answer.reason_phrase}, {NO_DAEMON}"
     return str(detail or answer.reason_phrase)

@@ -244,7 +244,7 @@ def _end(url: str, places: Sequence[Registration], signalled: ShutdownSignals) -
         raise ConfigError(f"no daemon takes this worker: {daemon} {refusal}{advice}")
 
 
-async def _told_to_stop(signalled: ShutdownSignals, service: Service) -> None:
+async def _wait_stop(signalled: ShutdownSignals, service: Service) -> None:
     await signalled.first.wait()
     service.attempts.stopping.set()
 
@@ -254,12 +254,12 @@ async def _stay(
 ) -> None:
     """Stay registered until told to stop, then drain; a worker that pulls leaves when its last outcomes are taken."""
     if puller is None:
-        await _stay_registered(places, until=partial(_told_to_stop, signalled, service))
+        await _stay_registered(places, until=partial(_wait_stop, signalled, service))
         await _drain(service, signalled, drain_s)
         return
 
     async def end() -> None:
-        await _told_to_stop(signalled, service)
+        await _wait_stop(signalled, service)
         puller.stopping.set()
         await _drain(service, signalled, drain_s)
         with trio.move_on_after(LEFT_S):

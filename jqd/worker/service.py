@@ -355,7 +355,7 @@ class Service:
 
     async def _health(self, send: Send) -> None:
         reason = self.refusing()
-        told = Health(
+        health = Health(
             status="refusing" if reason else "ok",
             reason=reason,
             jobs=list(self._jobs),
@@ -364,7 +364,7 @@ class Service:
             room=self.room,
             stuck=len(self._executor.stuck()),
         )
-        body = msgspec.json.encode(told)
+        body = msgspec.json.encode(health)
         await start_response(send, 503 if reason else 200, media.JSON, len(body))
         await send({"type": "http.response.body", "body": body})
 

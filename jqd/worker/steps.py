@@ -79,12 +79,12 @@ class Plan:
         assert self._job is not None, "there are jobs to be asked about"
         return self._client or self._job.client
 
-    def add(self, job: "Job[..., Any, Any]", told: dict[str, Any]) -> Ref[Any]:
+    def add(self, job: "Job[..., Any, Any]", spec: dict[str, Any]) -> Ref[Any]:
         self._job = self._job or job
-        self.jobs.append(told)
-        self._by_id[told["job_id"]] = told
+        self.jobs.append(spec)
+        self._by_id[spec["job_id"]] = spec
         ref: Ref[Any] = Ref(job.name, self.client, job.parameters.returns)
-        ref.taken(told["job_id"], duplicate=False)
+        ref.taken(spec["job_id"], duplicate=False)
         return ref
 
     def keep(self, refs: Sequence[Ref[Any]]) -> None:
@@ -144,7 +144,7 @@ class Signature(Step[A_contra, R_co]):
 
     job: "Job[..., Any, Any]"
     call: Call
-    told: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """Its options."""
 
     def __repr__(self) -> str:
@@ -162,7 +162,7 @@ class Signature(Step[A_contra, R_co]):
             raise TypeError(f"a signature has no option {given!r}{suggestion(given, ('id', *OPTIONS))}")
         named = {} if id is None else {"job_id": id}
         fields = {name: value for name, value in options.items() if value is not None}
-        return replace(self, told=MappingProxyType({**self.told, **fields, **named}))
+        return replace(self, options=MappingProxyType({**self.options, **fields, **named}))
 
     def following(self) -> Mapping[str, Any]:
         """The job as a map for `then` of another push, and for `Client.close_group`; it gets the result there."""
@@ -176,7 +176,7 @@ class Signature(Step[A_contra, R_co]):
         argument = self.call.argument
         if follows and argument is None and self.call.gap is None:
             argument = NO_ARGUMENT
-        options: dict[str, Any] = {**self.job.usual, **links, **self.told}
+        options: dict[str, Any] = {**self.job.usual, **links, **self.options}
         return job_map(self.job.name, None if argument is None else msgspec.Raw(argument), **options)
 
     def plan(self, plan: Plan, before: Results, group: str | None) -> Results:
@@ -193,8 +193,8 @@ class Signature(Step[A_contra, R_co]):
         if before.refs and gap is not None:
             plan.keep(before.refs)
             links |= self._gets_result() | {"one_result": not before.is_list or None}
-        told = self._map({"job_id": plan.new_id(), **links}, follows=bool(before.refs))
-        return Results((plan.add(self.job, told),))
+        spec = self._map({"job_id": plan.new_id(), **links}, follows=bool(before.refs))
+        return Results((plan.add(self.job, spec),))
 
 
 @dataclass(frozen=True, eq=False)

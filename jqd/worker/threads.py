@@ -26,14 +26,14 @@ class Outbox:
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        self._told: deque[tuple[Item, bytes, bool]] = deque()  # the last: whether it is the outcome
+        self._waiting: deque[tuple[Item, bytes, bool]] = deque()  # the last: whether it is the outcome
         self._signalled = False
 
-    def deliver(self, item: Item, told: bytes, is_outcome: bool) -> None:
+    def deliver(self, item: Item, content: bytes, is_outcome: bool) -> None:
         """Put one in, from any thread. Raises trio.RunFinishedError when nobody is left to read it."""
         # Append first, look second; the drain clears the flag first and empties second. So either the drain that is
         # under way sees an outcome, or the outcome starts another drain.
-        self._told.append((item, told, is_outcome))
+        self._waiting.append((item, content, is_outcome))
         if not self._signalled:
             self._signalled = True
             self._token.run_sync_soon(self.drain)
@@ -44,9 +44,9 @@ class Outbox:
     def drain(self) -> None:
         """Bring outcomes to their batches. Runs by itself soon after each outcome."""
         self._signalled = False
-        told = self._told
-        while told:
-            item, what, is_outcome = told.popleft()
+        content = self._waiting
+        while content:
+            item, what, is_outcome = content.popleft()
             if is_outcome:
                 item.batch.put(item, what)
             else:

@@ -211,14 +211,14 @@ async def test_a_put_waits_for_what_others_said_of_the_handler_and_is_refused_wi
         await put(edge)
     said = edge.workers.settings.get("handler", "mail")
     edge = await Whole().begin()
-    edge.workers.settings.told = trio.Event()  # as at a daemon that has just begun
+    edge.workers.settings.synced = trio.Event()  # as at a daemon that has just begun
     assert (await edge.call("PUT", "/v1/handlers/mail", HOOK)).status == 503
     assert (await edge.call("DELETE", "/v1/handlers/mail")).status == 503
     async with trio.open_nursery() as nursery:
         nursery.start_soon(put, edge)
         await trio.testing.wait_all_tasks_blocked()
         edge.workers.settings.take([said])
-        edge.workers.settings.told.set()
+        edge.workers.settings.synced.set()
     assert [version.number for version in edge.workers.handler("mail").versions] == [1, 2, 3, 4]
 
 

@@ -199,16 +199,16 @@ async def test_who_asks_waits_until_parents_know_their_children(autojump_clock: 
     for _ in range(2):
         child = await running.child(parent)
         running.flows.wake()
-        await running.flows.wait_told()
+        await running.flows.wait_links_applied()
         (row,) = await running.stores[1].list_links([parent.id], 100)
         assert row is not None
         assert child.id in row.listed
-        await running.flows.wait_told()  # nothing is due: it is not waited for
+        await running.flows.wait_links_applied()  # nothing is due: it is not waited for
     running.stores[1].away = "cable pulled"
     await running.child(parent)
     running.flows.wake()
     with trio.move_on_after(LOOK_S) as waiting:
-        await running.flows.wait_told()
+        await running.flows.wait_links_applied()
     assert waiting.cancelled_caught
 
 
@@ -274,7 +274,7 @@ async def test_who_asks_for_a_flow_waits_until_a_store_that_lost_all_knows_its_l
     autojump_clock: None, running: Room
 ) -> None:
     """A retry of the flow left out the child: its question was heard before the parent came, and rested."""
-    await running.flows.wait_told()  # all was well before
+    await running.flows.wait_links_applied()  # all was well before
     running.unsettled.add(1)
     running.stores[1].wipe()
     await running.stores[1].look(fresh=True)
@@ -282,12 +282,12 @@ async def test_who_asks_for_a_flow_waits_until_a_store_that_lost_all_knows_its_l
     child = await running.child(parent)
     await running.benches[0].cancel(child.id)
     with trio.move_on_after(LOOK_S) as waiting:
-        await running.flows.wait_told()
+        await running.flows.wait_links_applied()
     assert waiting.cancelled_caught, "it is asked for, and nobody knows the parent yet"
     await running.benches[1].store.apply_jobs(OTHER_JOURNAL, 0, 1, [parent])
     running.unsettled.clear()
     with trio.fail_after(LOOK_S):
-        await running.flows.wait_told()
+        await running.flows.wait_links_applied()
     (row,) = await running.stores[1].list_links([parent.id], 9)
     assert row is not None
     assert row.listed == [child.id]

@@ -49,8 +49,13 @@ def test_changes_come_before_what_they_change(
     into(fresh_valkey.url, watch)
     assert [name for name, _, _ in calls] == ["apply_changes", "apply_jobs"]
     assert run(["journal", "cat", "--data-dir", str(tmp_path), "--lane", "changes"]) == 0
-    (told,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert (told["lane"], told["change"], told["revision"], told["argument"]) == ("changes", "edit", 77, "new")
+    (progressed,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (progressed["lane"], progressed["change"], progressed["revision"], progressed["argument"]) == (
+        "changes",
+        "edit",
+        77,
+        "new",
+    )
     assert run(["journal", "cat", "--data-dir", str(tmp_path), "--lines"]) == 0
     assert [line.split("|")[2] for line in capsys.readouterr().out.splitlines()] == ["old", "other", "new"]
 
@@ -58,7 +63,7 @@ def test_changes_come_before_what_they_change(
 def test_each_partition_gets_its_own_and_twice_is_once(
     fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = Told(tmp_path, homes=ALPHABET)
+    progressed = Told(tmp_path, homes=ALPHABET)
     monkeypatch.setenv("JQD_STORE__PARTITIONS", "3")
     words = ["--data-dir", str(tmp_path), "--store", fresh_valkey.url]
     assert replayed(capsys, *words, "--dry-run")["unknown_jobs"] == 9
@@ -67,10 +72,12 @@ def test_each_partition_gets_its_own_and_twice_is_once(
         assert replayed(capsys, *words) == {"jobs": 9, "outcomes": 9, "cancels": 2, "changes": 0, "rules": 0}
         found: dict[str, State] = {}
         for part in StoreConfig(fresh_valkey.url, partitions=3).parts():
-            here = {i: view.state for i, view in views(part, [*told.jobs.ids, *told.dated.ids]).items() if view}
+            here = {
+                i: view.state for i, view in views(part, [*progressed.jobs.ids, *progressed.dated.ids]).items() if view
+            }
             assert {partition_of(job_id, 3) for job_id in here} == {part.partition}
             found |= here
-        assert found == told.expected()
+        assert found == progressed.expected()
     assert replayed(capsys, *words, "--dry-run")["unknown_jobs"] == 0
 
 
@@ -95,9 +102,9 @@ def test_nothing_is_brought_to_a_store_of_another_number_of_partitions(
 
 
 def test_twice_is_once(fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told, url = Told(tmp_path), fresh_valkey.url
+    progressed, url = Told(tmp_path), fresh_valkey.url
     words = ["--data-dir", str(tmp_path), "--store", url]
-    before = states(told.directory)
+    before = states(progressed.directory)
     assert replayed(capsys, *words, "--dry-run") == {
         "jobs": 9,
         "outcomes": 9,
@@ -108,14 +115,14 @@ def test_twice_is_once(fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.Capt
     }
     assert contents(url) == {}
     assert replayed(capsys, *words) == {"jobs": 9, "outcomes": 9, "cancels": 2, "changes": 0, "rules": 0}
-    assert told.states(url) == told.expected()
+    assert progressed.states(url) == progressed.expected()
     first = contents(url)
     assert replayed(capsys, *words) == {"jobs": 9, "outcomes": 9, "cancels": 2, "changes": 0, "rules": 0}
     assert contents(url) == first
     assert replayed(capsys, *words, "--dry-run")["unknown_jobs"] == 0
     assert contents(url) == first
-    assert states(told.directory) == before
-    found = views(url, [told.done, told.twice, told.dead, told.dated.ids[0]])
+    assert states(progressed.directory) == before
+    found = views(url, [progressed.done, progressed.twice, progressed.dead, progressed.dated.ids[0]])
     done, twice, dead, dated = found.values()
     assert done is not None
     assert done.result == msgspec.msgpack.encode(42)
@@ -132,12 +139,12 @@ def test_a_job_that_comes_from_another_disk_later_knows_its_attempts(
     fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its outcomes lay here, replayed more often than once; its machine's disk is found last."""
-    told = Told(tmp_path / "a")
-    write(tmp_path / "b", told.stranger)
+    progressed = Told(tmp_path / "a")
+    write(tmp_path / "b", progressed.stranger)
     for _ in range(3):
         replayed(capsys, "--data-dir", str(tmp_path / "a"), "--store", fresh_valkey.url)
     replayed(capsys, "--data-dir", str(tmp_path / "b"), "--store", fresh_valkey.url)
-    (view,) = views(fresh_valkey.url, told.stranger.ids).values()
+    (view,) = views(fresh_valkey.url, progressed.stranger.ids).values()
     assert view is not None
     assert (view.state, len(view.history), view.attempts) == (State.RETRYING, 1, 1)
 
@@ -164,34 +171,36 @@ def test_a_directory_that_grew_is_replayed_from_where_it_was(fresh_valkey: Valke
 def test_what_the_store_knows_is_left_alone(
     fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = Told(tmp_path)
+    progressed = Told(tmp_path)
     words = ["--data-dir", str(tmp_path), "--store", fresh_valkey.url]
 
     async def cancel(store: Any) -> None:
-        await store.apply_cancels("a" * 32, 0, 1, [told.waits])
+        await store.apply_cancels("a" * 32, 0, 1, [progressed.waits])
 
     replayed(capsys, *words)
     into(fresh_valkey.url, cancel)
     replayed(capsys, *words)
-    assert told.states(fresh_valkey.url) == told.expected() | {told.waits: State.CANCELLED}
+    assert progressed.states(fresh_valkey.url) == progressed.expected() | {progressed.waits: State.CANCELLED}
 
 
 def test_since_leaves_out_older_jobs_but_not_what_became_of_them(
     fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SystemClock, "wall_ms", lambda self: AT_MS + 3_602_000)
-    told = Told(tmp_path)
+    progressed = Told(tmp_path)
     words = ["--data-dir", str(tmp_path), "--store", fresh_valkey.url, "--since", "1h"]
     assert replayed(capsys, *words) == {"jobs": 1, "outcomes": 9, "cancels": 2, "changes": 0, "rules": 0}
-    assert told.states(fresh_valkey.url) == dict.fromkeys(told.jobs.ids) | {told.dated.ids[0]: State.SCHEDULED}
+    assert progressed.states(fresh_valkey.url) == dict.fromkeys(progressed.jobs.ids) | {
+        progressed.dated.ids[0]: State.SCHEDULED
+    }
 
 
 def test_damage_is_said_and_the_rest_is_replayed(
     fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = Told(tmp_path)
-    newest = sorted(told.directory.glob("*.jqd"))[-1]
-    first = sorted(told.directory.glob("*.jqd"))[0]
+    progressed = Told(tmp_path)
+    newest = sorted(progressed.directory.glob("*.jqd"))[-1]
+    first = sorted(progressed.directory.glob("*.jqd"))[0]
     flip(first, 9, HEAD_BYTES + 60)
     write(tmp_path, Batch(Lane.OUTCOMES, 1, msgspec.msgpack.encode("none"), []))
     assert run(["journal", "replay", "--data-dir", str(tmp_path), "--store", fresh_valkey.url]) == 1
@@ -202,14 +211,14 @@ def test_damage_is_said_and_the_rest_is_replayed(
     assert "cannot be decoded" in content
     assert f"{first.name}: byte {HEAD_BYTES}: bad body" in body
     assert newest != first
-    assert told.states(fresh_valkey.url)[told.dated.ids[0]] is State.SCHEDULED
+    assert progressed.states(fresh_valkey.url)[progressed.dated.ids[0]] is State.SCHEDULED
 
 
 def test_what_is_no_damage_is_not_said_and_what_is_is_said_once(
     fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = Told(tmp_path)
-    segments = sorted(told.directory.glob("*.jqd"))
+    progressed = Told(tmp_path)
+    segments = sorted(progressed.directory.glob("*.jqd"))
     with segments[-1].open("ab") as newest:
         newest.write(b"torn")
     replayed(capsys, "--data-dir", str(tmp_path), "--store", fresh_valkey.url)
@@ -244,7 +253,7 @@ def test_a_large_journal_goes_in_calls_of_some_hundred_and_a_mebibyte(fresh_valk
     looked = list[int]()
 
     async def watch(store: Any) -> Tally:
-        return await replay(files, snapshot(files, directory), watched(store, calls), told=looked.append)
+        return await replay(files, snapshot(files, directory), watched(store, calls), progressed=looked.append)
 
     tally = into(fresh_valkey.url, watch)
     assert tally.counts == {Lane.CANCELS: 600, Lane.OUTCOMES: 600, Lane.CHANGES: 0, Lane.JOBS: 1_238, Lane.RULES: 0}
@@ -286,7 +295,7 @@ def test_a_count_needs_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_without_a_url_it_is_the_store_of_the_data_directory(capsys: pytest.CaptureFixture[str]) -> None:
     """Started for this time; and when it runs already, the one that runs."""
     with short_directory() as data_dir:
-        told = Told(data_dir)
+        progressed = Told(data_dir)
         assert replayed(capsys, "--data-dir", str(data_dir)) == {
             "jobs": 9,
             "outcomes": 9,
@@ -297,7 +306,7 @@ def test_without_a_url_it_is_the_store_of_the_data_directory(capsys: pytest.Capt
 
         async def look() -> None:
             async with open_embedded(data_dir / "store") as url:
-                assert await trio.to_thread.run_sync(told.states, url) == told.expected()
+                assert await trio.to_thread.run_sync(progressed.states, url) == progressed.expected()
                 words = [*("journal", "replay", "--dry-run", "-o", "json"), "--data-dir", os.fspath(data_dir)]
                 assert await trio.to_thread.run_sync(run, words) == 0
 

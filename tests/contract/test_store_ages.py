@@ -63,7 +63,7 @@ async def test_what_waited_before_jobs_aged_is_in_order_with_what_comes_after() 
         for priority, one in ((3, 1), (2, 2), (3, 1), (4, 1), (2, 3))
     ]
     clock.advance(2 * PERIOD_MS / 1000)
-    await store.tell_ageing(owner.sysid, PERIOD_MS)
+    await store.save_ageing(owner.sysid, PERIOD_MS)
     new = [await bench.push(priority=priority, queue=key(one)) for priority, one in ((2, 3), (0, 2), (3, 4), (1, 1))]
     claims = []
     for _ in range(2):

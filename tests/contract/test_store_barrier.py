@@ -305,19 +305,19 @@ async def test_journals_tell_since_when_they_keep_jobs(store_bench: StoreBench) 
     await store.look(fresh=False)
     await store.applied(JOURNAL)
     await store.applied(OTHER_JOURNAL)
-    first = await store.tell_kept(JOURNAL, 7)
+    first = await store.save_kept(JOURNAL, 7)
     assert {journal: told.since for journal, told in first.journals.items()} == {JOURNAL: 7, OTHER_JOURNAL: 0}
     store_bench.clock.advance(1.0)
     await store.applied(JOURNAL)
-    second = await store_bench.other.tell_kept(OTHER_JOURNAL, 9)
+    second = await store_bench.other.save_kept(OTHER_JOURNAL, 9)
     assert second.now - first.now > 999_000
     assert second.journals == {JOURNAL: DurableReply(7, first.now), OTHER_JOURNAL: DurableReply(9, second.now)}
-    third = await store.tell_kept(JOURNAL, 5)
+    third = await store.save_kept(JOURNAL, 5)
     assert third.journals[JOURNAL] == DurableReply(7, third.now), "it only grows"
     store_bench.clock.advance(1.0)
     store_bench.wipe()
     await store.look(fresh=False)
-    after = await store.tell_kept(JOURNAL, 1)
+    after = await store.save_kept(JOURNAL, 1)
     assert (first.began, after.began) < (first.now, after.now)
     assert third.now < after.began, "of another life"
     await store_bench.push()
@@ -336,15 +336,15 @@ async def test_of_many_journals_those_are_forgotten_that_are_silent_for_a_month_
     for journal in (JOURNAL, *volumes):
         clock.advance(1)
         await store.applied(journal)
-        await store.tell_kept(journal, 1)
-    assert len((await store.tell_kept(volumes[-1], 1)).journals) == 101
+        await store.save_kept(journal, 1)
+    assert len((await store.save_kept(volumes[-1], 1)).journals) == 101
     clock.advance(31 * 86_400)
-    first = await store.tell_kept(volumes[0], 1)
+    first = await store.save_kept(volumes[0], 1)
     assert len(first.journals) == 101, "the others have had no time to tell"
     await store.applied(volumes[1])
     clock.advance(5)
-    await store.tell_kept(volumes[0], 1)
-    told = await store.tell_kept(volumes[0], 1)
+    await store.save_kept(volumes[0], 1)
+    told = await store.save_kept(volumes[0], 1)
     assert JOURNAL not in told.journals, "it was silent longest"
     assert len(told.journals) == 100
     assert set(told.journals) >= set(volumes)
@@ -366,7 +366,7 @@ async def test_what_an_emptied_store_knows_of_jobs_and_positions_is_not_told(sto
         lambda: store.unfinished([job.id]),
         lambda: store.get_ends([job.id]),
         lambda: store.applied(JOURNAL),
-        lambda: store.tell_kept(JOURNAL, 1),
+        lambda: store.save_kept(JOURNAL, 1),
     ):
         await store_bench.store.look(fresh=False)
         store_bench.wipe()

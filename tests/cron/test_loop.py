@@ -70,7 +70,7 @@ class Place:
                 async with trio.open_nursery() as nursery:
                     for loop in (*daemon.partitions[0].loops(), daemon.settings_upkeep.run, daemon.cron.run):
                         await nursery.start(loop)
-                    await daemon.workers.settings.told.wait()
+                    await daemon.workers.settings.synced.wait()
                     self.is_there = True
                     task_status.started()
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from jqd.domain.error_summary import readable, telling_line
+from jqd.domain.error_summary import error_line, readable
 
 NODE = """/srv/hook.js:3
   throw new Error('no such order')
@@ -60,7 +60,7 @@ ZeroDivisionError: division by zero
     ],
 )
 def test_the_line_that_tells(text: str, line: str) -> None:
-    assert telling_line(text) == line
+    assert error_line(text) == line
 
 
 def test_a_page_is_shown_without_its_mark_up() -> None:
@@ -72,5 +72,5 @@ def test_a_page_is_shown_without_its_mark_up() -> None:
 def test_whoever_wrote_it_it_is_gone_through_once(part):
     """A page of 64 KiB of them took seconds, which nobody else had meanwhile."""
     began_s = time.process_time()
-    telling_line("<html>" + part * (65_536 // len(part)))
+    error_line("<html>" + part * (65_536 // len(part)))
     assert time.process_time() - began_s < 1

@@ -17,7 +17,7 @@ from jqd.domain.tenant import annotate, tenant_of
 from jqd.loops.claims import Claims
 from jqd.loops.dispatch import IDLE_S, MOMENT_S, TROUBLE_S, Dispatch
 from jqd.loops.membership import Membership
-from jqd.loops.poison import EMPTYING_S, TELLING_S, PoisonGuard
+from jqd.loops.poison import EMPTYING_S, SETTLING_S, PoisonGuard
 from jqd.loops.store_standing import Known, Through
 from jqd.rate_limits.constraints import Constraints
 from jqd.runner.demand import Linger
@@ -320,7 +320,7 @@ async def test_a_suspect_does_not_wait_for_a_partition_that_cannot_be_told_what_
         await one.add(Job("2", "c", priority=1))
         began_s = trio.current_time()
         await until(lambda: sides.started[1:] == ["1", "2"])
-        assert TELLING_S - 0.1 <= trio.current_time() - began_s < TELLING_S + 4 * IDLE_S
+        assert SETTLING_S - 0.1 <= trio.current_time() - began_s < SETTLING_S + 4 * IDLE_S
 
 
 async def test_jobs_behind_a_suspect_hold_up_no_other_partition(autojump_clock: None) -> None:

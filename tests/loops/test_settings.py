@@ -110,7 +110,7 @@ async def test_who_stood_still_while_nothing_was_waited_for_goes_on(monkeypatch:
     monkeypatch.setattr(service_settings, "LOADED_S", 0.0)
     with pytest.raises(NotYet):
         await service_settings.wait_loaded(services)
-    services.workers.settings.told.set()
+    services.workers.settings.synced.set()
     await service_settings.wait_loaded(services)
 
 

@@ -194,7 +194,7 @@ def test_one_that_was_refused_where_others_had_it_is_not_told_to_them_again() ->
     desk.result = Result(Fate.REFUSED, "550 to b@x")
     desk.go(60)
     assert desk.channel.notice is None
-    assert [group.told for group in desk.channel.groups] == [1]
+    assert [group.notified for group in desk.channel.groups] == [1]
     assert desk.channel.trouble == "550 to b@x"
 
 

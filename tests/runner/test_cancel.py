@@ -60,7 +60,7 @@ async def test_a_worker_is_told_and_its_word_counts(open_house: OpenHouse) -> No
         house.runner.cancel(claims(held))
         await house.stopped(2)
         assert {(o.fate, o.status, o.message) for o in house.outcomes.values()} == {(Fate.FAILED, 499, "cancelled")}
-        assert counter(house, "cancels_told") == 2
+        assert counter(house, "cancels_sent") == 2
         request = worker.cancels[0]
         assert (request.headers["jqd-daemon"], request.body) == ("DAEMON", b"")
         batch = worker.requests[0].headers["jqd-batch-id"]
@@ -281,7 +281,7 @@ async def test_a_worker_that_cannot_be_told_keeps_its_job(
         go_on.set()
         await house.stopped(1)
         assert house.outcomes[held[0].job.id].fate is Fate.SUCCEEDED
-        assert counter(house, "cancels_told") == 0
+        assert counter(house, "cancels_sent") == 0
         assert counter(house, "back_offs") == 0
 
 

@@ -33,15 +33,15 @@ def test_a_worker_that_likes_batches_above_its_slots_gets_them_when_it_asks() ->
 
 
 async def test_the_poll_that_waited_longest_is_offered_what_it_takes() -> None:
-    told: list[None] = []
-    pulls = Pulls(lambda: told.append(None))
+    maybe_delivered: list[None] = []
+    pulls = Pulls(lambda: maybe_delivered.append(None))
     with (
         pulls.waiting(worker("mail", low=0), 10) as urgent,
         pulls.waiting(worker("mail", "bill"), 500) as first,
         pulls.waiting(worker("mail", "bill"), 10) as second,
         pulls.waiting(worker(high=3), 10) as any_type,
     ):
-        assert (len(pulls), len(told)) == (4, 4)
+        assert (len(pulls), len(maybe_delivered)) == (4, 4)
         assert first.jobs_max == 50, "no more than it registered"
         asked = [("mail", 0), ("mail", -1), ("bill", 5), ("other", 3), ("other", 4)]
         assert [pulls.best(*each) for each in asked] == [urgent, first, first, any_type, None]
@@ -136,10 +136,10 @@ async def test_jobs_are_entrusted_to_who_waits_and_go_back_where_nobody_does(ope
         if kind in ("not trusted", "sat anew"):
             assert poll.given == [], "others may have them"
             stopped = runner.get_stopped_jobs(9)
-            assert (stopped.undelivered, stopped.told) == (claims(held), []), "nobody was told of them"
-            runner.release_undelivered(claims(held)[:1], told=True)
+            assert (stopped.undelivered, stopped.maybe_delivered) == (claims(held), []), "nobody was told of them"
+            runner.release_undelivered(claims(held)[:1], maybe_delivered=True)
             runner.release_undelivered(claims(held)[1:])
-            assert runner.get_stopped_jobs(9).told == claims(held)[:1], "the answer was on its way"
+            assert runner.get_stopped_jobs(9).maybe_delivered == claims(held)[:1], "the answer was on its way"
         else:
             assert poll.given == held[kind == "cancelled" :]
         assert not runner.done(held[1].job.id, Report(), fence=9), "it is the worker's own"

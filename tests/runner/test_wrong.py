@@ -16,7 +16,7 @@ import msgpack
 import trio
 
 from jqd.domain.job import Fate
-from jqd.runner.cancel import TELLERS, TELLERS_EACH
+from jqd.runner.cancel import SENDERS, SENDERS_EACH
 from jqd.runner.capacity import FORGET_ABOVE
 from tests.harness.worker import Reply, Request, open_worker
 from tests.runner.conftest import WAIT_S, House, OpenHouse, claims, hold
@@ -305,7 +305,7 @@ async def test_a_worker_that_hears_no_cancels_keeps_none_from_others(open_house:
         deaf.on_cancel = hang
         house.register(deaf.url, jobs=["deaf"])
         house.register(other.url, name="other", jobs=["other"])
-        held = [*hold(TELLERS + 1, jobtype="deaf"), *hold(1, jobtype="other")]
+        held = [*hold(SENDERS + 1, jobtype="deaf"), *hold(1, jobtype="other")]
         house.run(held[:-1])
         house.run(held[-1:])
         await deaf.request(0)
@@ -313,7 +313,7 @@ async def test_a_worker_that_hears_no_cancels_keeps_none_from_others(open_house:
         house.runner.cancel(claims(held))
         with trio.fail_after(WAIT_S):
             await other.cancel(0)
-        assert len(deaf.cancels) <= TELLERS_EACH
+        assert len(deaf.cancels) <= SENDERS_EACH
 
 
 async def test_a_worker_that_comes_and_goes_leaves_nothing_behind(open_house: OpenHouse) -> None:

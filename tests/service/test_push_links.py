@@ -152,7 +152,7 @@ async def test_what_a_daemon_journaled_before_it_died_is_told_by_its_next_start(
     await here.store.join_group("g", ["t"])
     await here.store.reserve_unique([UniqueWanted(unique_key("mail", "k"), "0", "ended")])
     here.clock.advance(PLACE_S + 1)
-    await Links(0, here.store, 1).tell([job])
+    await Links(0, here.store, 1).confirm([job])
     assert await here.store.close_group("g") == Closing(0, [job.id])
     assert await here.store.reserve_unique([UniqueWanted(unique_key("mail", "k"), "t", "ended")]) == [job.id]
 
@@ -206,7 +206,7 @@ async def test_a_store_that_lost_all_learns_that_a_group_was_closed(here: Here, 
     links = Links(0, here.store, 1)
     assert [links.concern(job) for job in jobs] == [True] * 3
     for job in reversed(jobs):
-        await links.tell([job])
+        await links.confirm([job])
     group = await here.store.get_group("g")
     assert group is not None
     assert group.closed_at_ms > 0
@@ -220,6 +220,6 @@ async def test_an_empty_group_is_closed_again_too(here: Here) -> None:
     (job,) = decode_jobs(here.journal.frames[-1][2])
     here.store.wipe()
     await here.store.look(fresh=True)
-    await Links(0, here.store, 1).tell([job])
+    await Links(0, here.store, 1).confirm([job])
     with pytest.raises(Conflict, match="closed"):
         await here.push(group="none")

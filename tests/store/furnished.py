@@ -113,7 +113,7 @@ class Furnished:
                 await self.bench.add(*(self.bench.make("slow", queue="\x1e7\x1eone\x1d1\x1d") for _ in range(2)))
                 assert len(await self.bench.claim(self.owner, "slow", version="7")) == 1
         await self.bench.push(queue="\x1e7")  # loose; from now on they age, and none is it
-        await self.bench.store.tell_ageing("one", 1_000)
+        await self.bench.store.save_ageing("one", 1_000)
         await self.bench.push(queue="\x1e7")
         for count in (1, 0):  # the latter waits
             await self.bench.push("slow", queue="\x1e7\x1eone\x1d1\x1d=k")

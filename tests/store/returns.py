@@ -98,11 +98,11 @@ class Round:
         await self.end(await self.taken())
 
     async def aged(self, count: int) -> None:
-        await self.store.tell_ageing(self.owner.sysid, 1_000)
+        await self.store.save_ageing(self.owner.sysid, 1_000)
         self._ages = Ages(1_000, 1 << 53, 0)
         await self.dated(count)
         self._ages = None
-        await self.store.tell_ageing(self.owner.sysid, 0)
+        await self.store.save_ageing(self.owner.sysid, 0)
 
     async def expiring(self, count: int) -> None:
         """A third each begins, is cancelled, and is late."""

@@ -168,7 +168,7 @@ def test_each_job_says_what_it_waits_for_and_where_results_go() -> None:
 def test_signatures_are_immutable_and_may_be_pushed_again() -> None:
     plain = double.s(1)
     urgent = plain.set(priority=-1)
-    assert (dict(plain.told), dict(urgent.told)) == ({}, {"priority": -1})
+    assert (dict(plain.options), dict(urgent.options)) == ({}, {"priority": -1})
     with app.testing("inline") as trial:
         twice = [chain(plain, double.s()).push() for _ in range(2)]
         assert len({job_id for ref in twice for job_id in ref.job_ids}) == 4

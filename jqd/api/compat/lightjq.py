@@ -212,23 +212,23 @@ async def unregister(parts: ApiContext, request: Request) -> Response:
 async def done(parts: ApiContext, request: Request) -> Response:
     """`POST /done`: the outcome of a job of the worker that the header worker-id names."""
     worker_id = _worker_id(request)
-    told: Success | Failure
+    outcome: Success | Failure
     packed = await packed_body(parts, request)  # once: a result in JSON may be large
     if unpack(packed, Done).type == "success":
-        told = unpack(packed, Success)
-        report = Report(status=200, result=bytes(told.result), ended_at_ms=instant_in(told.finished_at))
+        outcome = unpack(packed, Success)
+        report = Report(status=200, result=bytes(outcome.result), ended_at_ms=instant_in(outcome.finished_at))
     else:
-        told = unpack(packed, Failure)
+        outcome = unpack(packed, Failure)
         report = Report(
-            status=504 if told.reason == "timeout" else 500,
-            should_retry=told.should_retry,
-            reason=told.reason,
-            message=told.message,
-            error=bytes(told.error),
-            ended_at_ms=instant_in(told.finished_at),
+            status=504 if outcome.reason == "timeout" else 500,
+            should_retry=outcome.should_retry,
+            reason=outcome.reason,
+            message=outcome.message,
+            error=bytes(outcome.error),
+            ended_at_ms=instant_in(outcome.finished_at),
         )
     (error,) = await outcomes.report(
-        parts.services, [OutcomeAnswer(told.job_id, report, worker=parts.services.qualified_name(worker_id))]
+        parts.services, [OutcomeAnswer(outcome.job_id, report, worker=parts.services.qualified_name(worker_id))]
     )
     if error is not None:
         raise error
@@ -278,5 +278,5 @@ def _body(services: Services, view: JobView | Coming, result: bytes) -> Status:
         error=Raw(last.error) if last else nothing(),
         message="cancelled" if view.state is State.CANCELLED else last.message if last else "",
         retry_count=max(0, view.attempts - 1),
-        finished_at=iso(told_ms) if last and (told_ms := last.by_worker_at_ms) is not None else UNSET,
+        finished_at=iso(finished_ms) if last and (finished_ms := last.by_worker_at_ms) is not None else UNSET,
     )

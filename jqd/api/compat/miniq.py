@@ -200,9 +200,9 @@ def _expect_program(parts: ApiContext, request: Request) -> None:
     """Raise Problem 403 for a GET that a web page may have sent. Browsers mark such requests only on trusted addresses,
     as loopback is, and not those of a proxy in front of it."""
     is_direct = parts.guard.loopback and not parts.guard.hosts
-    is_told = is_direct and not BY_PAGES & request.headers.keys()
+    is_marked = is_direct and not BY_PAGES & request.headers.keys()
     has_token = request.headers.get(AUTHORIZATION, "").lower().startswith("bearer ")  # no page adds one unasked
-    if not is_told and not has_token:
+    if not is_marked and not has_token:
         raise Problem(403, f"it changes what the daemon does, and any web page can send a GET: POST {request.path}")
 
 
@@ -255,8 +255,8 @@ def _read_handler(request: Request) -> MiniqHandler:
         raise Unreadable(f"the body of a handler is text, and this is no UTF-8: {error.reason}") from error
 
 
-def _definition(told: MiniqHandler, lang: Lang) -> Definition:
-    is_code, options = lang != "http", told.options
+def _definition(given: MiniqHandler, lang: Lang) -> Definition:
+    is_code, options = lang != "http", given.options
     batch, size = options.batch, options.batch_size
     is_batch = is_code if batch is UNSET else batch
     jobs = (size or (BATCH_OF_CODE if is_code else BATCH_OF_URL)) if is_batch else 1
@@ -264,11 +264,11 @@ def _definition(told: MiniqHandler, lang: Lang) -> Definition:
     return Definition(
         lang=lang,
         # A URL that came as text, from a file perhaps, ends with its line.
-        body=told.body if is_code else told.body.strip(),
-        eid=told.eid,
-        before=told.before,
-        before_each=told.before_each,
-        after_each=told.after_each,
+        body=given.body if is_code else given.body.strip(),
+        eid=given.eid,
+        before=given.before,
+        before_each=given.before_each,
+        after_each=given.after_each,
         options=HandlerOptions(batch=jobs, **of_jobs)
         if is_code
         else HandlerOptions(style="lines", batch=jobs, max_jobs=max(SLOTS, jobs), **of_jobs),

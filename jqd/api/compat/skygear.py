@@ -162,10 +162,10 @@ def refuse(request: Request, error: JqdError) -> Response:
     """An error in Skygear's envelope."""
     problem = as_problem(error)
     kind = _kind(error, problem)
-    told = SkyError(kind.name, kind.code, problem.detail, _info(error))
+    error_body = SkyError(kind.name, kind.code, problem.detail, _info(error))
     headers = {} if problem.retry_after_s is None else {"retry-after": str(problem.retry_after_s)}
     status = 507 if problem.status == 507 else kind.status
-    return answer(status, SkyRefusal(told), request.answer_language(), headers)
+    return answer(status, SkyRefusal(error_body), request.answer_language(), headers)
 
 
 def _kind(error: JqdError, problem: Problem) -> Kind:

@@ -42,7 +42,7 @@ async def listen(parts: ApiContext, request: Request) -> Response:
     listener = await events.listener_for(parts.services, name=name, job_id=job_id, event=event, tag=tag)
     if request.method == "HEAD":
         return Response(200, content_type=SSE)
-    told = partial(
+    listen_to = partial(
         events.listen,
         parts.services,
         listener,
@@ -53,7 +53,7 @@ async def listen(parts: ApiContext, request: Request) -> Response:
 
     async def stream(write: Write) -> str | None:
         await write(RETRY)
-        await told(partial(_write_events, write))
+        await listen_to(partial(_write_events, write))
         return None
 
     return Response(200, content_type=SSE, headers={"cache-control": "no-store"}, stream=stream)

@@ -94,15 +94,15 @@ class _Teller:
 
     def _news(self) -> bytes:
         """Return the new events as bytes; made once for all listeners that have seen the same."""
-        told, seen = self._watched.told, self._seen
-        if seen not in told:
+        shared_events, seen = self._watched.shared_events, self._seen
+        if seen not in shared_events:
             news = news_of(self._watched, seen)
-            told[seen] = (
+            shared_events[seen] = (
                 b"".join(map(partial(_event, self._services, self._watched), news)),
                 (news[-1].seen if news else seen),
             )
         piece: bytes
-        piece, self._seen = told[seen]
+        piece, self._seen = shared_events[seen]
         return piece
 
     def _end(self) -> bytes:

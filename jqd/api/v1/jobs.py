@@ -7,7 +7,7 @@ from msgspec import Raw, structs
 from jqd.api.context import ApiContext
 from jqd.api.decode import YES, Flag, Seconds, read_query
 from jqd.api.large_bodies import answer_any
-from jqd.api.large_results import tell_result
+from jqd.api.large_results import send_result
 from jqd.api.v1.job_views import job_body
 from jqd.api.v1.responses import Job, RecordedJob, Result
 from jqd.domain.errors import Conflict, Denied
@@ -68,7 +68,7 @@ async def get_result(parts: ApiContext, request: Request, job_id: str) -> Respon
     with trio.CancelScope(shield=consume):
         result = await take_result(parts.services, view, consume=consume)
         if isinstance(result, LargeResult):
-            response = await tell_result(parts, request, result, _result_of, consume=consume)
+            response = await send_result(parts, request, result, _result_of, consume=consume)
         else:
             response = await answer_any(parts, _result_of(result or NIL), request.answer_language())
     return response

@@ -105,11 +105,11 @@ _one_decoder = msgspec.msgpack.Decoder(Outcome)
 
 async def pull(parts: ApiContext, request: Request) -> Lease | Response:
     """Jobs as soon as there are some; an empty list when `wait` is over."""
-    told, config = read_body(request, Pulling), parts.config
+    wanted, config = read_body(request, Pulling), parts.config
     if request.hurried:
         return Lease(None, [])
-    wait_s = request.wait_s(told.wait, config.wait_s_max)
-    lease = await leases.pull(parts.services, told.worker_id, told.max_jobs, wait_s, told.heartbeat, told.warm)
+    wait_s = request.wait_s(wanted.wait, config.wait_s_max)
+    lease = await leases.pull(parts.services, wanted.worker_id, wanted.max_jobs, wait_s, wanted.heartbeat, wanted.warm)
     if not lease.jobs:
         return Lease(None, [])
     given = batch_jobs(lease.jobs, parts.services.clock.wall_ms())
@@ -123,10 +123,10 @@ async def pull(parts: ApiContext, request: Request) -> Lease | Response:
 
 async def report(parts: ApiContext, request: Request) -> Reports | Response:
     """Take outcomes; one with `status` 200 is on disk."""
-    told, refused = await _read(await packed_body(parts, request), parts.config.array_jobs_max)
-    taken = await outcomes.report(parts.services, [each for each in told if each is not None])
+    outcomes_given, refused = await _read(await packed_body(parts, request), parts.config.array_jobs_max)
+    taken = await outcomes.report(parts.services, [each for each in outcomes_given if each is not None])
     results = iter(taken)
-    errors = [refused[place].error if each is None else next(results) for place, each in enumerate(told)]
+    errors = [refused[place].error if each is None else next(results) for place, each in enumerate(outcomes_given)]
     failed = [error for error in errors if error is not None and as_problem(error).status >= 500]
     if failed and len(failed) == len(errors):
         raise failed[0]
@@ -134,11 +134,11 @@ async def report(parts: ApiContext, request: Request) -> Reports | Response:
     for place, error in enumerate(errors):
         if place % PIECE == 0:
             await trio.lowlevel.checkpoint()
-        rows.append(_row(told[place] or refused[place], error))
-    told_of = Reports(rows)
+        rows.append(_row(outcomes_given[place] or refused[place], error))
+    body = Reports(rows)
     if len(rows) <= PIECE or request.answer_language() == "msgpack":
-        return told_of
-    return await trio.to_thread.run_sync(answer, 200, told_of, "json", limiter=parts.shown)
+        return body
+    return await trio.to_thread.run_sync(answer, 200, body, "json", limiter=parts.shown)
 
 
 async def beat(parts: ApiContext, request: Request, job_id: str) -> Beaten:
@@ -235,8 +235,8 @@ def _answer_of(each: Outcome) -> OutcomeAnswer:
     return OutcomeAnswer(each.job_id, what, fence)
 
 
-def _row(told: OutcomeAnswer | Untaken, error: JqdError | None) -> Reported:
+def _row(outcome: OutcomeAnswer | Untaken, error: JqdError | None) -> Reported:
     if error is None:
-        return Reported(job_id=told.job_id, status=200)
+        return Reported(job_id=outcome.job_id, status=200)
     problem = as_problem(error)
-    return Reported(job_id=told.job_id, status=problem.status, detail=problem.detail)
+    return Reported(job_id=outcome.job_id, status=problem.status, detail=problem.detail)

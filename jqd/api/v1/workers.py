@@ -53,8 +53,8 @@ async def register(parts: ApiContext, request: Request) -> Response:
     options = {one.name: TypeOptions(server_only=one.server_only, **dict(one.given())) for one in declared.values()}
     worker = await workers.register(parts.services, card, options=options, peer=request.peer)
     control = parts.services.control
-    told_of = Registered(bare(worker.id), control.sharers(), control.urls(request.peer))
-    return answer(201, told_of, request.answer_language())
+    body = Registered(bare(worker.id), control.sharers(), control.urls(request.peer))
+    return answer(201, body, request.answer_language())
 
 
 def _declared(place: int, entry: dict[str, Any]) -> DeclaredOptions:

@@ -56,16 +56,16 @@ class Context:
         self.texts: dict[tuple[str, str], CodeType] = {}
         self.after: CodeType | None = None
 
-    def answer(self, told: dict[str, Any]) -> Any:
-        if "job" in told:
-            return self.job(told["job"])
-        if "before" in told:
-            self.execute(self.compiled(told["before"], "before"))
-        elif "begin" in told:
+    def answer(self, request: dict[str, Any]) -> Any:
+        if "job" in request:
+            return self.job(request["job"])
+        if "before" in request:
+            self.execute(self.compiled(request["before"], "before"))
+        elif "begin" in request:
             try:
-                self.run = self.function(told["body"], told["called"])
-                before = self.compiled(told["begin"], f"beforeEach of {told['called']}")
-                self.after = self.compiled(told["end"], f"afterEach of {told['called']}")
+                self.run = self.function(request["body"], request["called"])
+                before = self.compiled(request["begin"], f"beforeEach of {request['called']}")
+                self.after = self.compiled(request["end"], f"afterEach of {request['called']}")
             except Exception as error:  # SyntaxError, and what else the compiler finds wrong with a text
                 raise Broken from error
             self.execute(before)
@@ -134,11 +134,11 @@ def plain(lines: Iterable[str]) -> str:
     return "".join(lines).strip().encode("utf-8", "backslashreplace").decode()
 
 
-def answered(context: Context, told: dict[str, Any]) -> str:
+def answered(context: Context, request: dict[str, Any]) -> str:
     """Return the answer in JSON. A child that the code forked ends here, as one of any program: it answers nobody."""
     own = os.getpid()
     try:
-        result = context.answer(told)
+        result = context.answer(request)
         if os.getpid() != own:
             sys.exit()
         return json.dumps({"status": 200, "result": result}, ensure_ascii=False, allow_nan=False)
@@ -159,12 +159,12 @@ def main(jobs: int, answers: int) -> None:
     context = Context()
     with os.fdopen(jobs, "rb") as incoming, os.fdopen(answers, "wb") as outgoing:
         for line in incoming:
-            told = json.loads(line)
-            text = answered(context, told)
+            request = json.loads(line)
+            text = answered(context, request)
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(AttributeError, OSError, ValueError):  # the code closed it, or put None there
                     stream.flush()
-            outgoing.write(b"%d %b\n" % (told["at"], text.encode("utf-8", "backslashreplace")))
+            outgoing.write(b"%d %b\n" % (request["at"], text.encode("utf-8", "backslashreplace")))
             outgoing.flush()
 
 

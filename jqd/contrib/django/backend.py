@@ -140,9 +140,9 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
 
     def _result(self, task: Any, job_id: str, status: Any, args: Any, kwargs: Any, **more: Any) -> Any:
         nothing = {"enqueued_at": None, "started_at": None, "finished_at": None, "last_attempted_at": None}
-        told = nothing | {"errors": [], "worker_ids": []} | more
+        answer = nothing | {"errors": [], "worker_ids": []} | more
         return TaskResult(
-            task=task, id=job_id, status=status, args=list(args), kwargs=kwargs, backend=self.alias, **told
+            task=task, id=job_id, status=status, args=list(args), kwargs=kwargs, backend=self.alias, **answer
         )
 
 

@@ -112,7 +112,7 @@ class Retention:
             applied = min(journal.read_point(lane, number) for lane in ENDINGS)
             try:
                 if partition.applied_state() is not None:
-                    answer = await partition.store.tell_kept(journal.journal_id, horizon.since(journal.retired))
+                    answer = await partition.store.save_kept(journal.journal_id, horizon.since(journal.retired))
                     horizon.note(answer, applied=applied, written=journal.written)
             except (StoreAway, StoreRefused) as error:
                 failed = error

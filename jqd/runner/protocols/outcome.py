@@ -125,9 +125,9 @@ def _report(outcome: _Outcome, encoding: Encoding) -> Report:
         )
     if status is None and outcome.type is None:
         raise NamelessError("neither `type` nor `status` is given")
-    told, reason = status_of(outcome.type or "", outcome.reason, outcome.should_retry)
+    said_status, reason = status_of(outcome.type or "", outcome.reason, outcome.should_retry)
     return Report(
-        status=told if status is None else status,
+        status=said_status if status is None else status,
         should_retry=outcome.should_retry,
         retry_after_s=outcome.retry_after,
         reason=reason,

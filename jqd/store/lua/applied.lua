@@ -16,7 +16,7 @@ register('applied', {'allow-oom'}, function()
   local journal = fields[1]:match('^[^:]*')
   local since, told_at = Kept.kept_since(journal)
   if told_at < now_us - Kept.SILENT_US then
-    Kept.tell_kept(journal, since, now_us)
+    Kept.save_kept(journal, since, now_us)
   end
   return redis.call('HMGET', K.applied, unpack(fields))
 end)

@@ -47,19 +47,19 @@ class Outlet:
     """The outbox of an asyncio loop for its item, in place of the one that leads to the loop of a worker."""
 
     def __init__(self) -> None:
-        self._told: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
-    def deliver(self, item: Item, told: bytes, is_outcome: bool) -> None:
+    def deliver(self, item: Item, content: bytes, is_outcome: bool) -> None:
         """From its thread."""
         if is_outcome:
-            self._told.put(told)
+            self._outcomes.put(content)
 
     def soon(self, call: Callable[..., None], *args: object) -> None:
         """Nobody waits in a loop here."""
 
     def take(self) -> bytes:
         """The outcome, when it comes: the loop ends an attempt at its timeout."""
-        return self._told.get()
+        return self._outcomes.get()
 
 
 class Worker:
@@ -73,12 +73,12 @@ class Worker:
         attempts = Watched(self._clock)
         item = _item(job, held)
         if job.loop is None:
-            told = attempts.run(item)
+            content = attempts.run(item)
         elif job.loop == "trio":
-            told = _in_thread(lambda: trio.run(attempts.run_async, item))
+            content = _in_thread(lambda: trio.run(attempts.run_async, item))
         else:
-            told = self._in_asyncio(attempts, item)
-        answer = decode_answer(told, "msgpack")
+            content = self._in_asyncio(attempts, item)
+        answer = decode_answer(content, "msgpack")
         if isinstance(answer, Refused):
             return answer, attempts.mistake
         assert isinstance(answer, WorkerSaid), f"an attempt ends by an outcome, not by {answer}"
@@ -97,7 +97,7 @@ class Worker:
 
 def _item(job: Job[..., Any, Any], held: Held) -> Item:
     it = held.job
-    told = JobIn(
+    job_in = JobIn(
         name=it.jobtype,
         job_id=it.id,
         id=it.id,
@@ -108,7 +108,7 @@ def _item(job: Job[..., Any, Any], held: Held) -> Item:
         keep_result=bool(it.keep_result) or it.flow is not None,  # as runner/protocols/native.py has it
         created_at=iso(it.created_at_ms),
     )
-    item = Item(Batch(MSGPACK, 1), told, job)
+    item = Item(Batch(MSGPACK, 1), job_in, job)
     item.batch.waiting[item] = None
     return item
 

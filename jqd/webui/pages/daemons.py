@@ -69,7 +69,7 @@ def _daemon(visit: Visit) -> str:
     return daemon
 
 
-def _lanes(told: dict[str, Any]) -> list[tuple[str, int | None, int, int | None]]:
+def _lanes(answer: dict[str, Any]) -> list[tuple[str, int | None, int, int | None]]:
     """Return of each kind of record: where its applying stands, where the journal ends, and the bytes between. Until
     the store was asked after it came back, the first is not known, nor the last."""
     return [
@@ -79,14 +79,14 @@ def _lanes(told: dict[str, Any]) -> list[tuple[str, int | None, int, int | None]
             each["end"],
             None if each["applied"] is None else max(0, each["end"] - each["applied"]),
         )
-        for name, each in told.items()
+        for name, each in answer.items()
     ]
 
 
-def _limits(told: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def _limits(answer: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Return the limits at which pushes are refused, with what is reached of them."""
     return [
         (LIMITS.get(name, name.replace("_", " ")), each)
-        for name, each in told.items()
+        for name, each in answer.items()
         if isinstance(each, dict) and "limit" in each
     ]

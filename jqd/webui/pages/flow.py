@@ -112,8 +112,8 @@ async def _flow(visit: Visit, job_id: str) -> Response:
     job = await _meet(visit, job_id)
     path = f"{job_path(job_id)}/flow"
     cursor = visit.query.get("cursor") or None
-    told = await visit.api.get(path, wait_s=LOOK_S, limit=PAGE, cursor=cursor)
-    found, older = converted(told, FlowInfo), told.get("cursor") or None
+    answer = await visit.api.get(path, wait_s=LOOK_S, limit=PAGE, cursor=cursor)
+    found, older = converted(answer, FlowInfo), answer.get("cursor") or None
     is_one = cursor is None and older is None
     depths = depths_of(found.jobs)
     shown = sorted((job for job in found.jobs if state in ("", job.state)), key=lambda job: depths[job.job_id])

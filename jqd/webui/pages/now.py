@@ -102,9 +102,9 @@ def _findings(
 ) -> list[Finding]:
     ready, findings = found["ready"], []
     for half, verb in (("push", "takes no jobs"), ("run", "runs no jobs")):
-        told = ready.get(half) or {}
-        if not told.get("ready", True):
-            findings.append(Finding("bad", f"The daemon {verb}: {told.get('reason')}"))
+        half_ready = ready.get(half) or {}
+        if not half_ready.get("ready", True):
+            findings.append(Finding("bad", f"The daemon {verb}: {half_ready.get('reason')}"))
     findings += [Finding("warn", str(warning)) for warning in ready.get("warnings") or ()]
     if workers == []:
         findings.append(Finding("warn", "No worker is registered: start one with `jqd worker`."))

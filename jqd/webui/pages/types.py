@@ -90,7 +90,7 @@ async def _page(visit: Visit) -> Response:
         raise BadRequest("minutes is a whole number") from None
     history = await visit.api.get_kept("/v1/history", HISTORY_S, name=name, minutes=minutes)
     steps: Sequence[dict[str, Any]] = history["steps"]
-    if row is None and not any(sum(step[each] for each in TOLD) for step in steps):
+    if row is None and not any(sum(step[each] for each in COUNTED) for step in steps):
         raise NotFound(f"there are no jobs of the type {name}, and were none in this time")
     done = {"pause": "Its jobs are not begun any more, at any daemon.", "resume": "Its jobs are begun again."}
     return visit.render(
@@ -106,7 +106,7 @@ async def _page(visit: Visit) -> Response:
         width=CHART_WIDTH,
         height=CHART_HEIGHT,
         steps=steps[::-1],
-        told=TOLD,
+        told=COUNTED,
         waited=_spread(steps, "wait", history["wait_bounds"]),
         ran=_spread(steps, "run", history["run_bounds"]),
         done=done.get(visit.done, ""),

@@ -3,7 +3,7 @@
 -- Returns  a new fence, the fence at which this life of the store began, then flat: journal id, fence it told last (which only grows), fence at which it told that
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(journals)
-register('tell_kept', {'allow-oom'}, function()
+register('save_kept', {'allow-oom'}, function()
   local _, now_us = clock(ARGV[1])
   local journal, since = ARGV[3], number(ARGV[4], 'since')
   local KEPT, FORGOTTEN = 100, 10  -- so many journals are never too many; and of more that many are forgotten in one call
@@ -12,7 +12,7 @@ register('tell_kept', {'allow-oom'}, function()
   expect('applied', 'kept', 'fence', 'life')
   Life.expect_life(ARGV[2])
   local present, told, told_at = Members.next_fence(now_us), Kept.kept_since(journal)
-  Kept.tell_kept(journal, math.max(since, told), present)
+  Kept.save_kept(journal, math.max(since, told), present)
   local answer, silent, rows = {digits(present), redis.call('HGET', K.life, 'high') or '0'}, {}, redis.call('HGETALL', K.kept)
   for at = 1, #rows, 2 do
     local its_since, its_at = rows[at + 1]:match('^(%d+) (%d+)$')

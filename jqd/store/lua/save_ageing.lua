@@ -3,7 +3,7 @@
 -- Returns  flat, of the living daemons where it is another: sysid, period_ms, 0 where they do not age
 -- Errors   JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(members)
-register('tell_ageing', {'allow-oom'}, function()
+register('save_ageing', {'allow-oom'}, function()
   expect('aged', 'members')
   return Period.say_period(ARGV[2], number(ARGV[3], 'period_ms'))
 end)
