@@ -229,11 +229,11 @@ def load_all(
         from_environment(env, secrets),
         from_flags(flags or {}),
     ):
-        said = list(source)
-        for setting in said:
+        listed = list(source)
+        for setting in listed:
             if setting.value:  # an empty variable takes nothing back
                 _take_back(merged, EITHER.get(setting.path, ()), origins)
-        for setting in said:
+        for setting in listed:
             try:
                 _put(merged, setting, origins)
             except ConfigError as error:
@@ -366,11 +366,11 @@ def _build(
     except (ValueError, TypeError, ConfigError) as error:
         section, message = ".".join(path), str(error)
         prefix = "" if message.startswith(section) else f"{section}: "
-        wrong.append(f"{prefix}{message}{_said_by(path, message, origins)}")
+        wrong.append(f"{prefix}{message}{_named_by(path, message, origins)}")
         return None
 
 
-def _said_by(path: tuple[str, ...], message: str, origins: Mapping[tuple[str, ...], str]) -> str:
+def _named_by(path: tuple[str, ...], message: str, origins: Mapping[tuple[str, ...], str]) -> str:
     """Return the sources of the settings that an error message of a component names."""
     named = [
         f"{'.'.join(place)} from {origin}"

@@ -114,7 +114,7 @@ class Daemon:
             stores=stores,
             wrong=lambda follows, scopes: wrong(self.config.api, follows, scopes),  # it may be loaded anew
             push=lambda entries, **how: follow(self.parts.services, entries, **how),
-            release=lambda *said: release(self.parts.services, *said),
+            release=lambda *ends: release(self.parts.services, *ends),
             settled=lambda where: self.control.settled(where),
             wake=lambda job_ids: self.parts.services.waiters.ring(job_ids),
         )
@@ -179,7 +179,7 @@ class Daemon:
             workers=self.workers,
             follows=[partition.settings_sync for partition in self.partitions],
             views=self.worker_views,
-            say=partial(save, services, bounded=False),
+            save=partial(save, services, bounded=False),
             unneeded=partial(unneeded_options, services),
             clock=self.clock,
             source=source,

@@ -20,7 +20,7 @@ import trio
 
 T = TypeVar("T")
 STALL_S = 0.150  # a step that is longer fails the test: a fraction of the second after which leases are renewed
-NOTED_S = 0.005  # steps that are kept note of: rare, and worth a look where a test fails
+RECORDED_S = 0.005  # steps that are kept note of: rare, and worth a look where a test fails
 FILE = "JQD_TEST_STALLS"  # names the file to which a process writes them
 PROGRAM = (sys.executable, "-m", "tests.stalls")
 
@@ -51,7 +51,7 @@ class Stalls(trio.abc.Instrument):
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         seconds = time.thread_time() - self._began_s
-        if seconds < NOTED_S:
+        if seconds < RECORDED_S:
             return
         step = Step(seconds, time.monotonic(), _where(task))
         if self._file is None:

@@ -307,8 +307,10 @@ class Api:
             is_value = len(request.body) > AT_ONCE_BYTES and media.language_of(request.media_type()) is not None
             if is_value and not route.any_size:  # these read theirs piece by piece
                 request.packed = await packed_body(parts, request)
-            said = await route.handler(parts, request, **names)
-            return said if isinstance(said, Response) else await answer_any(parts, said, request.answer_language())
+            answer = await route.handler(parts, request, **names)
+            return (
+                answer if isinstance(answer, Response) else await answer_any(parts, answer, request.answer_language())
+            )
         except JqdError as error:
             return route.refuse(request, self._mistake(error) if as_problem(error).status == 500 else error)
         except Exception as error:  # noqa: BLE001 - an internal error is told and logged; it ends one answer only

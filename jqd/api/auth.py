@@ -48,13 +48,13 @@ class ApiKeys:
             return ApiKey.NONE
         return ApiKey.MASTER if is_master else ApiKey.CLIENT if is_client else ApiKey.UNKNOWN
 
-    def is_server(self, who: Principal, said: str) -> bool:
+    def is_server(self, who: Principal, authorization: str) -> bool:
         """Return whether the caller may do what only the server may: by the master key as bearer, where one is set."""
         if not self._master:
             return who.may(Role.OPERATOR)
         if who.token and who.may(Role.MASTER):
             return True
-        scheme, _, given = said.partition(" ")
+        scheme, _, given = authorization.partition(" ")
         return scheme.lower() == "bearer" and self.whose(given.strip()) is ApiKey.MASTER
 
 
@@ -99,19 +99,19 @@ class Authenticator(NamedTuple):
             raise Problem(403, f"this token is of the role {who.role}; the call is for {' or '.join(needs)}")
         return who if self.keys.is_server(who, header or "") else who._replace(is_server=False)
 
-    def tenant(self, said: str) -> str:
+    def tenant(self, header: str) -> str:
         """Return the tenant of a token; empty: of none, or unknown."""
         try:
-            return self.by_token(_bearer(said)).tenant
+            return self.by_token(_bearer(header)).tenant
         except Problem:
             return ""
 
-    def _looking(self, said: str | None) -> Principal:
+    def _looking(self, header: str | None) -> Principal:
         """Return the principal of a health check, which needs no token."""
         if not self.required:
             return EVERYBODY
         try:
-            return self.by_token(_bearer(said))
+            return self.by_token(_bearer(header))
         except Problem:
             return NOBODY
 
@@ -145,10 +145,10 @@ def _sees_all(tenant: str, role: Role) -> bool:
     return not tenant and role in (Role.OPERATOR, Role.MASTER)
 
 
-def _bearer(said: str | None) -> str:
-    if said is None:
+def _bearer(header: str | None) -> str:
+    if header is None:
         raise _unknown("a token is needed here: send it as `Authorization: Bearer …`; `jqd tokens create` makes one")
-    found = _BEARER.fullmatch(said.strip())
+    found = _BEARER.fullmatch(header.strip())
     if found is None:
         raise _unknown("Authorization is read as `Bearer …` with a token; this is another scheme, or none")
     return found[1]

@@ -78,10 +78,10 @@ def read_query(request: Request, kind: type[T]) -> T:
     if not request.heading.query:
         empty: T = _empty(kind)
         return empty
-    said = query_of(request)
-    values = dict(said)
-    if len(values) < len(said) and kind.__struct_config__.forbid_unknown_fields:
-        twice = next(name for place, (name, _) in enumerate(said) if name in dict(said[:place]))
+    parameters = query_of(request)
+    values = dict(parameters)
+    if len(values) < len(parameters) and kind.__struct_config__.forbid_unknown_fields:
+        twice = next(name for place, (name, _) in enumerate(parameters) if name in dict(parameters[:place]))
         raise Invalid(f"{twice[:64]!r} stands in the query more than once: say it once")
     try:
         value = fields.read(msgspec.msgpack.encode(values), kind, texts=True)

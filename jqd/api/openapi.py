@@ -59,7 +59,7 @@ def draw(routes: Sequence[Route]) -> dict[str, Any]:
     schema = dict(zip(kinds, drawn, strict=True))
     asked = structs_in(kind for route in routes for kind in (route.query, *_several(route.body)))
     for kind in structs_in(kinds):
-        _say_meanings(kind, schemas[schema[kind]["$ref"].removeprefix(SCHEMAS)], meaning if kind in asked else text_of)
+        _add_meanings(kind, schemas[schema[kind]["$ref"].removeprefix(SCHEMAS)], meaning if kind in asked else text_of)
     for each in (*drawn, *schemas.values()):
         _mark_sizes(each)
     schemas = {_name(name): each for name, each in schemas.items()}
@@ -93,10 +93,12 @@ def _name(name: str) -> str:
     return f"{name.removeprefix('New')}New" if name.startswith("New") else name
 
 
-def _say_meanings(kind: type[Struct], schema: dict[str, Any], meant: Callable[[type[Struct], str, str], str]) -> None:
+def _add_meanings(
+    kind: type[Struct], schema: dict[str, Any], text_for: Callable[[type[Struct], str, str], str]
+) -> None:
     """Add what fields are for, before what a value may be."""
     for field in msgspec.structs.fields(kind):
-        text = _LINK.sub(r"\1", meant(kind, field.name, field.encode_name))
+        text = _LINK.sub(r"\1", text_for(kind, field.name, field.encode_name))
         drawn = schema["properties"].get(field.encode_name)
         if text and drawn is not None:
             drawn["description"] = f"{text}; {may_be}" if (may_be := drawn.get("description")) else text

@@ -31,7 +31,7 @@ def get(name: Name, /, *, common: Common = Common()) -> int:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Said:
+class ConstraintFlags:
     """The options of `set` and of `dry-run`."""
 
     rate: str | None = None
@@ -61,7 +61,15 @@ class Said:
         return fields
 
 
-def set_(name: str, match: str, /, *, said: Said = Said(), dry_run: Flag = False, common: Common = Common()) -> int:
+def set_(
+    name: str,
+    match: str,
+    /,
+    *,
+    flags: ConstraintFlags = ConstraintFlags(),
+    dry_run: Flag = False,
+    common: Common = Common(),
+) -> int:
     """Limit the jobs that an expression is true of: how many start, or run at once, at all daemons together.
 
     Parameters
@@ -73,7 +81,7 @@ def set_(name: str, match: str, /, *, said: Said = Said(), dry_run: Flag = False
     dry_run
         Say nothing; show what it would do to jobs that wait.
     """
-    asked = said.asked()
+    asked = flags.asked()
     with common.client() as client:
         answer = client.set_constraint(name, match, **asked, dry_run=dry_run)
     if dry_run and common.output == "table":
@@ -83,9 +91,9 @@ def set_(name: str, match: str, /, *, said: Said = Said(), dry_run: Flag = False
     return Exit.DONE
 
 
-def dry_run(name: str, match: str, /, *, said: Said = Said(), common: Common = Common()) -> int:
+def dry_run(name: str, match: str, /, *, flags: ConstraintFlags = ConstraintFlags(), common: Common = Common()) -> int:
     """Show what a constraint would do to jobs that wait, and say nothing. The words are those of set."""
-    return set_(name, match, said=said, dry_run=True, common=common)
+    return set_(name, match, flags=flags, dry_run=True, common=common)
 
 
 def rm(name: Name, /, *, common: Common = Common()) -> int:

@@ -27,7 +27,7 @@ def living(directory: Path) -> int | None:
     """Return the process that holds the journal's lock, as far as the system tells, without touching the lock."""
     path = directory / "lock"
     try:
-        state, said, locks = path.stat(), path.read_text().strip(), LOCKS.read_text()
+        state, held_by, locks = path.stat(), path.read_text().strip(), LOCKS.read_text()
     except (OSError, UnicodeDecodeError):
         return None  # no lock file, or a system that does not tell
     device = f"{os.major(state.st_dev):02x}:{os.minor(state.st_dev):02x}"
@@ -37,7 +37,7 @@ def living(directory: Path) -> int | None:
             case [_, "FLOCK", _, "WRITE", pid, place, *_]:
                 where, _, inode = place.rpartition(":")
                 # Some file systems are told by another device; then the process has to be the one that the lock names.
-                if inode == str(state.st_ino) and (where == device or pid == said):
+                if inode == str(state.st_ino) and (where == device or pid == held_by):
                     return int(pid)
     return None
 

@@ -124,7 +124,7 @@ def errors(
     """
     with common.client() as client:
         rows, others = client.errors(state=state, **which.asked())
-    say_if_none(rows, f"no job is {state}", common)
+    note_if_none(rows, f"no job is {state}", common)
     if common.output != "table":
         show(rows, common.output)
         return Exit.DONE
@@ -170,7 +170,7 @@ def rows_of(
     """Print rows of the daemon, for people as a table."""
     with common.client() as client:
         rows = ask(client)
-    say_if_none(rows, none, common)
+    note_if_none(rows, none, common)
     if common.output != "table":
         show(rows, common.output)
     elif rows:
@@ -186,13 +186,13 @@ def deleted(common: Common, delete: Callable[[Client], None], **which: str) -> i
     return Exit.DONE
 
 
-def say_if_none(rows: Sequence[Any], none: str, common: Common) -> None:
+def note_if_none(rows: Sequence[Any], none: str, common: Common) -> None:
     """Say on stderr that the list is empty: no output at all would look like a command that failed."""
     if not rows and common.output == "table":
         print_note(none)
 
 
-def _say_looked_at(far: int, of: int | None) -> None:
+def _note_examined(far: int, of: int | None) -> None:
     _over_line(f"jqd: looked at {far} of {of or 'all'} jobs")
 
 

@@ -22,7 +22,7 @@ from jqd.code.config import Limits
 from jqd.domain.errors import ConfigError
 from jqd.domain.lossy_stream import make_lossy, writer_of
 from jqd.worker.app import App
-from jqd.worker.job_output import hear_jobs
+from jqd.worker.job_output import collect_logs
 from jqd.worker.load import import_app
 from jqd.worker.reload import Watch
 from jqd.worker.serve import serve as serve_worker
@@ -176,7 +176,7 @@ async def worker(
     _expect_unsaid(code, "without --code there is a module", *(each.name for each in fields(code)))
     options, processes = door.options(), module.processes
     if not processes:
-        hear_jobs(level)
+        collect_logs(level)
     watch = Watch(Path.cwd()) if module.reload else None
     app = target if processes else _loaded(target, watch)
     if not processes:

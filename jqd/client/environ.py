@@ -18,9 +18,9 @@ def checked_url(url: str) -> str:
     return url
 
 
-def checked_urls(said: str | Sequence[str]) -> list[str]:
+def checked_urls(urls: str | Sequence[str]) -> list[str]:
     """The URLs of the daemons of one store: a list, or a text with commas between them. Raises WrongUrl."""
-    listed = said.split(",") if isinstance(said, str) else said
+    listed = urls.split(",") if isinstance(urls, str) else urls
     urls = [checked_url(url.strip()).rstrip("/") for url in listed if url.strip()]
     return list(dict.fromkeys(urls)) or [checked_url("")]
 

@@ -335,8 +335,11 @@ def error_of(status: int, body: Any, retry_after: str | None) -> JqdClientError:
     if status in (400, 414, 415, 422):
         return Invalid(message, status=status, errors=errors)
     if status in (429, 503, 507):
-        said = {"ids_unknown": fields.get("type") == IdsUnknown.problem, "closed": fields.get("type") == Closed.problem}
-        return Unavailable(message, status=status, retry_after=_after(retry_after), **said)
+        details = {
+            "ids_unknown": fields.get("type") == IdsUnknown.problem,
+            "closed": fields.get("type") == Closed.problem,
+        }
+        return Unavailable(message, status=status, retry_after=_after(retry_after), **details)
     kinds = {401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict, 413: TooLarge}
     return kinds.get(status, JqdClientError)(message, status=status)
 

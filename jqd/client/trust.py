@@ -51,9 +51,9 @@ def _mend(failed: ssl.SSLCertVerificationError) -> str:
         return (
             "The daemon needs a certificate that is valid today (http.tls_cert), unless a clock is wrong, here or there"
         )
-    said = trust_file()
-    if said and not Path(said).is_file():
-        return f"SSL_CERT_FILE names {said}, and there is no such file"
+    described = trust_file()
+    if described and not Path(described).is_file():
+        return f"SSL_CERT_FILE names {described}, and there is no such file"
     return "Name the file of the authority that signed it in SSL_CERT_FILE"
 
 

@@ -55,7 +55,7 @@ class Batch:
                 else:
                     self.end(cancelled(job))
 
-    def blame(self, process: Process, log: Log, time: str = "") -> None:
+    def charge_process(self, process: Process, log: Log, time: str = "") -> None:
         """A process has ended with its first job that had not: of that job it says how, the others begin anew.
 
         `time`: the time limit that was over for all of them; empty: it was that job's own.

@@ -130,7 +130,7 @@ class Context:
         except _Dead:
             await self.process.wait_dead()
             batch.skip_unwanted()
-            batch.blame(self.process, self._output.log)
+            batch.charge_process(self.process, self._output.log)
         finally:
             batch.process = None
             self.used_at_s = trio.current_time()

@@ -73,13 +73,13 @@ async def run(
 
 async def _wait(process: Process, ready: int, timeout_s: float) -> bytes:
     """Wait until the process is dead. Returns the first bytes that it reported: READY when its `before` was through."""
-    said = b""
+    reported = b""
 
     async def receive() -> None:
-        nonlocal said
+        nonlocal reported
         await trio.lowlevel.wait_readable(ready)
-        said = os.read(ready, 1)
-        if said == READY:
+        reported = os.read(ready, 1)
+        if reported == READY:
             scope.deadline = trio.current_time() + timeout_s
 
     async with trio.open_nursery() as nursery:
@@ -90,7 +90,7 @@ async def _wait(process: Process, ready: int, timeout_s: float) -> bytes:
     if not process.ended.is_set():
         process.kill(LATE)
         await process.wait_dead()
-    return said
+    return reported
 
 
 def _answers(most: int, printed: bytes, jobs: int, process: Process) -> list[LineAnswer]:
@@ -109,7 +109,7 @@ def _settle(batch: Batch, jobs: list[LeasedJob], answers: list[LineAnswer], proc
         for job in list(batch.left):
             batch.end(failed(job, f"{NO_RESPONSE}: the code printed no line for this job; {process.how}", log))
     else:
-        batch.blame(process, log, f"{sum(job.timeout for job in jobs):g} s")
+        batch.charge_process(process, log, f"{sum(job.timeout for job in jobs):g} s")
 
 
 def _outcome(job: LeasedJob, answer: LineAnswer, log: Log) -> Outcome:

@@ -103,7 +103,7 @@ class Home:
         self, daemon: str, http: httpx2.AsyncClient, name: str, slots: Slots, worker_id: str, silence_s: float
     ) -> None:
         self.registration = Registration(
-            daemon, self._card, slots, worker_id=worker_id, http=http, source=random.Random(), ttl_s=TTL_PULL_S
+            daemon, self._spec, slots, worker_id=worker_id, http=http, source=random.Random(), ttl_s=TTL_PULL_S
         )
         self.catalogue: Catalogue | None = None
         self.wrong = ""
@@ -150,11 +150,11 @@ class Home:
             with trio.CancelScope(shield=True):
                 await self.registration.leave()
 
-    def _card(self) -> dict[str, object]:
+    def _spec(self) -> dict[str, object]:
         assert self.catalogue is not None
-        card: dict[str, object] = {"name": self._name, "ttl": TTL_PULL_S, "heartbeat": self._silence_s}
-        card["jobs"] = list(self.catalogue.jobtypes)
-        return card | ({"trouble": self.catalogue.trouble} if self.catalogue.trouble else {})
+        spec: dict[str, object] = {"name": self._name, "ttl": TTL_PULL_S, "heartbeat": self._silence_s}
+        spec["jobs"] = list(self.catalogue.jobtypes)
+        return spec | ({"trouble": self.catalogue.trouble} if self.catalogue.trouble else {})
 
     async def _me(self) -> _Me:
         """Return whose this worker's token is, and what it is for."""

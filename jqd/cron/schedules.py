@@ -277,10 +277,10 @@ class Schedules:
         return None
 
     def _ruled(self, setting: Setting) -> None:
-        said, fired = self._settings.get(SCHEDULE, setting.name), self._settings.get(FIRED, setting.name)
+        saved, fired = self._settings.get(SCHEDULE, setting.name), self._settings.get(FIRED, setting.name)
         before = self._known.pop(setting.name, None)
-        if said is not None and not said.is_deleted:
-            schedule = before.schedule if before and setting.kind == FIRED else _schedule_decoder.decode(said.body)
+        if saved is not None and not saved.is_deleted:
+            schedule = before.schedule if before and setting.kind == FIRED else _schedule_decoder.decode(saved.body)
             done = NEVER if fired is None else _seen_to(fired)
             self._known[setting.name] = KnownSchedule(setting.name, schedule, done)
             self._new.add(setting.name)

@@ -148,14 +148,14 @@ async def _change(services: Services, name: str, change: Callable[[Schedule, int
 
 
 def _merged(plan: Plan, before: Schedule | None, now_ms: int) -> Schedule:
-    said = plan.given()
+    options = plan.given()
     if plan.until is not None:
-        said["until"] = iso(instant_ms(plan.until))
+        options["until"] = iso(instant_ms(plan.until))
     if before is None:
-        return Schedule(**said, anchor_ms=now_ms, since_ms=now_ms)
+        return Schedule(**options, anchor_ms=now_ms, since_ms=now_ms)
     same = (plan.cron, plan.every, plan.tz) == (before.cron, before.every, before.tz)
     anchor_ms, since_ms = (before.anchor_ms, before.since_ms) if same else (now_ms, now_ms)
-    return Schedule(**said, anchor_ms=anchor_ms, since_ms=since_ms, paused_at_ms=before.paused_at_ms)
+    return Schedule(**options, anchor_ms=anchor_ms, since_ms=since_ms, paused_at_ms=before.paused_at_ms)
 
 
 def _name_faults(name: str) -> list[Fault]:

@@ -60,8 +60,8 @@ def read_notes(settings: SettingTable) -> None:
 
 def note_of(doer: Doer, act: str, what: str, now_ms: int, place: int) -> tuple[tuple[str, str], bytes]:
     """Return key and body of a note. `place`: among notes of the same moment, from the same journal."""
-    said = what.encode()
-    text = what if len(said) <= WHAT_BYTES_MAX else f"{said[:WHAT_BYTES_MAX].decode(errors='ignore')}…"
+    data = what.encode()
+    text = what if len(data) <= WHAT_BYTES_MAX else f"{data[:WHAT_BYTES_MAX].decode(errors='ignore')}…"
     note = Note(now_ms, doer.token, doer.role, act, bare(text), tenant_of(what) or doer.tenant)
     return (AUDIT, annotate(doer.counts_for, f"{now_ms:016d}.{place:x}")), _encoder.encode(note)
 
@@ -85,11 +85,11 @@ def kept_of_each(there: Mapping[str, int]) -> int:
     return KEPT_MAX
 
 
-def of_rules(said: Iterable[tuple[tuple[str, str], bytes]], act: str) -> list[tuple[str, str]]:
+def of_rules(settings: Iterable[tuple[tuple[str, str], bytes]], act: str) -> list[tuple[str, str]]:
     """Return acts and names to be noted for settings that are about to be saved."""
     acts = (
         (act or f"{kind} {'delete' if body == NIL else 'set'}", name)
-        for (kind, name), body in said
+        for (kind, name), body in settings
         if kind not in PASSED
     )
     return list(dict.fromkeys(acts))  # two rules of one name may be one act

@@ -14,10 +14,10 @@ PACKAGE = "jqd"
 def install_with(extra: str) -> str:
     """The command that adds an extra to this installation."""
     try:
-        noted = distribution(PACKAGE).read_text("direct_url.json")
+        recorded = distribution(PACKAGE).read_text("direct_url.json")
     except PackageNotFoundError:
-        noted = None  # a tree of sources that was never installed
-    origin = json.loads(noted) if noted else {}
+        recorded = None  # a tree of sources that was never installed
+    origin = json.loads(recorded) if recorded else {}
     url = origin.get("url")
     if url is None:
         return f"pip install '{PACKAGE}[{extra}]'"

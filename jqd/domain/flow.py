@@ -82,7 +82,7 @@ def unique_key(jobtype: str, unique: str) -> str:
     return f"{jobtype}{KEY_SEPARATOR}{unique}"
 
 
-def said_unique(key: str) -> str:
+def unique_text(key: str) -> str:
     """Return the unique key as its pusher wrote it."""
     return key.rpartition(KEY_SEPARATOR)[2]
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType, structs
 
 from jqd.domain.dates import instant_ms
-from jqd.domain.flow import AFTER_MAX, THEN_MAX, Flow, OnFailure, Until, said_unique
+from jqd.domain.flow import AFTER_MAX, THEN_MAX, Flow, OnFailure, Until, unique_text
 from jqd.domain.job import (
     BACKOFF_S_MAX,
     MAX_RETRY_MAX,
@@ -237,7 +237,7 @@ def links_of(flow: Flow | None) -> dict[str, Any]:
         "after": tuple(map(bare, flow.after)),
         "on_parent_failure": flow.on_parent_failure,
         "group": bare(flow.group) or None,
-        "unique": said_unique(flow.unique) or None,
+        "unique": unique_text(flow.unique) or None,
         "while_": flow.until,
         "callback": flow.callback or None,
         "parent": flow.parent or None,

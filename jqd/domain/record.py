@@ -293,11 +293,11 @@ def expires_at_ms(expires_in_s: float | None, begins_ms: int) -> int:
 
 
 def _give(records: Sequence[JobRecord], places: Iterable[int], options: JobOptions) -> None:
-    said = list(options.given())
+    given = list(options.given())
     for index in places:
         if not 0 <= index < len(records):
             raise JournalDamaged("a jobs frame with a good checksum has options of a job that it has not")
-        for field, value in said:
+        for field, value in given:
             setattr(records[index], field, value)
 
 

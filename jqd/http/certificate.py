@@ -32,7 +32,7 @@ class Certificate:
         """Read the certificate. Raises ConfigError."""
         self._config, self._log, self._clock = config, log, clock
         self._wrong = ""
-        self._said_ms = 0
+        self._warned_ms = 0
         self._seen = _look_at(config)
         self.context = _context(config)
         """None: no TLS is spoken."""
@@ -73,13 +73,13 @@ class Certificate:
                     self._log.error("http.certificate_unusable", error=str(error))
             else:
                 self._log.info("http.certificate", ends_at=self._ends)
-        if self._ends_ms == self._said_ms:
+        if self._ends_ms == self._warned_ms:
             return
         if self._begins_ms > self._clock.wall_ms():
-            self._said_ms = self._ends_ms
+            self._warned_ms = self._ends_ms
             self._log.warning("http.certificate_begins", file=str(self._cert), at=iso(self._begins_ms))
         elif self._ends_soon:
-            self._said_ms = self._ends_ms
+            self._warned_ms = self._ends_ms
             self._log.warning("http.certificate_ends", file=str(self._cert), at=self._ends)
 
     @property

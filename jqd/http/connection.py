@@ -52,7 +52,7 @@ class ServerContext:
         self.dates = Dates()
         self.warn: Callable[..., object] = log.warning
         """Says an event; the same not too often."""
-        self.crowd: ConnectionLimit[Connection] = ConnectionLimit(
+        self.limit: ConnectionLimit[Connection] = ConnectionLimit(
             config.total(), config.of_one_address(), config.for_newcomers()
         )
         self._kept = lru_cache(maxsize=KEPT_HEADS)(read_head)
@@ -60,9 +60,9 @@ class ServerContext:
     def change(self, config: ListenerConfig) -> None:
         """Use other limits from now on. Heads that were judged by the old ones are judged again."""
         self.config = config
-        self.crowd.total_max, self.crowd.address_max = config.total(), config.of_one_address()
-        self.crowd.new_max = config.for_newcomers()
-        for connection in self.crowd.present:
+        self.limit.total_max, self.limit.address_max = config.total(), config.of_one_address()
+        self.limit.new_max = config.for_newcomers()
+        for connection in self.limit.present:
             connection.change(config)
         self._kept.cache_clear()
 
@@ -145,7 +145,7 @@ class Connection:
         wire = self._wire
         try:
             wire.read_due_s = trio.current_time() + self._house.config.handshake_s
-            self._house.crowd.mark_idle(self)  # who says nothing at all must not keep others out
+            self._house.limit.mark_idle(self)  # who says nothing at all must not keep others out
             await self._agree()
             while (head := await self._read_head()) is not None:
                 if not await self._answer(head):
@@ -178,7 +178,7 @@ class Connection:
 
     async def _read_head(self) -> Head | None:
         """Return the next request; None when there is none. Raises Refused, trio.BrokenResourceError."""
-        wire, config, crowd = self._wire, self._house.config, self._house.crowd
+        wire, config, limit = self._wire, self._house.config, self._house.limit
         buffer = wire.buffer
         self._asked = None
         if not buffer:
@@ -197,14 +197,14 @@ class Connection:
                 data = bytes(buffer[:end])
                 del buffer[:end]
                 wire.read_due_s = math.inf
-                crowd.mark_busy(self)
+                limit.mark_busy(self)
                 return self._house.read_head(data)
             if len(buffer) >= config.head_bytes_max:
                 raise _too_long(buffer, config.head_bytes_max)
             check_start(buffer)
             wire.read_due_s = wire.began_s() + config.head_s
             self._within = bool(buffer)
-            crowd.mark_idle(self)  # it holds nothing but a few bytes yet: slow heads must not keep others out
+            limit.mark_idle(self)  # it holds nothing but a few bytes yet: slow heads must not keep others out
             more = await wire.pipe.receive_some(HEAD_READ_BYTES)
             if not more:
                 if buffer:
@@ -218,7 +218,7 @@ class Connection:
             return False
         self._within = False
         self._wire.read_due_s = AT_LOOK
-        self._house.crowd.mark_idle(self)
+        self._house.limit.mark_idle(self)
         return True
 
     async def _answer(self, head: Head) -> bool:
@@ -280,7 +280,7 @@ class Connection:
             if self._bye:
                 await self._wire.pipe.send_all(self._bye)
             await self._wire.pipe.finish()
-            self._house.crowd.mark_idle(self)
+            self._house.limit.mark_idle(self)
             left = config.linger_bytes
             while left > 0 and (data := await self._wire.pipe.receive_some(READ_BYTES)):
                 left -= len(data)
@@ -288,7 +288,7 @@ class Connection:
 
     def _let_go(self, whole: bool) -> None:
         try:
-            self._house.crowd.leave(self)
+            self._house.limit.leave(self)
             if whole:
                 self._wire.pipe.close()
             else:

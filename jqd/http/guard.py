@@ -18,7 +18,7 @@ from jqd.domain.errors import Foreign
 # What a page may send to another site without being asked first: none of them is a language of ours.
 FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
 OWN_SITES = frozenset({"same-origin", "none"})  # of Sec-Fetch-Site; `none` is what a person typed
-SAID_BY_PAGES = {"origin", "sec-fetch-site"}  # one of them with whatever is sent unasked
+SENT_BY_PAGES = {"origin", "sec-fetch-site"}  # one of them with whatever is sent unasked
 QUOTE_LENGTH_MAX = 64
 _AUTHORITY = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/?#@\s]+)(?::(\d{0,5}))?")
 _ORIGIN = re.compile(r"(https?)://(.+)")
@@ -46,7 +46,7 @@ class Guard:
     def check_type(self, headers: Mapping[str, str], *, has_body: bool, plain: Container[str] = ()) -> None:
         """Judge the type of a body; also after it is read, for no head has to announce one. Raises Foreign. `plain`:
         types, "" for none, that a call takes although pages can send them: pages name their origin."""
-        if media.bare(headers.get("content-type", "")) in plain and not SAID_BY_PAGES & headers.keys():
+        if media.bare(headers.get("content-type", "")) in plain and not SENT_BY_PAGES & headers.keys():
             return
         kind = headers.get("content-type")
         if kind is None:

@@ -68,7 +68,7 @@ class Listener:
         self.certificate = Certificate(config, self._log, clock or SystemClock())
         self._listener = listener
         self._turned_away = 0
-        self._said: dict[str, tuple[float, int]] = {}
+        self._logged: dict[str, tuple[float, int]] = {}
         self._empty = trio.Event()
 
     async def serve(
@@ -134,20 +134,20 @@ class Listener:
         while True:
             await trio.sleep(LOOK_S)
             now_s = trio.current_time()
-            for place, connection in enumerate(tuple(self._house.crowd.present)):
+            for place, connection in enumerate(tuple(self._house.limit.present)):
                 connection.look(now_s)
                 if place % LOOKED == LOOKED - 1:
                     await trio.lowlevel.checkpoint()
 
     async def close(self) -> None:
         """Let requests under way end, as long as there is time."""
-        crowd = self._house.crowd
-        for connection in crowd.present:
+        limit = self._house.limit
+        for connection in limit.present:
             connection.close_soon()
-        for connection in crowd.idle():
+        for connection in limit.idle():
             connection.give_way()
         with trio.move_on_after(self.config.grace_s):
-            while crowd.present:
+            while limit.present:
                 self._empty = trio.Event()
                 await self._empty.wait()
 
@@ -159,15 +159,15 @@ class Listener:
             await trio.sleep(PAUSE_S)
 
     def _admit(self, nursery: trio.Nursery, sock: socket.socket, client: tuple[str, int]) -> None:
-        crowd, connection = self._house.crowd, None
+        limit, connection = self._house.limit, None
         try:
             sock.setblocking(False)
             pipe, tls = SocketTransport(sock), self.certificate.context
             connection = Connection(self._house, TlsTransport(pipe, tls) if tls else pipe, client)
-            if crowd.join(connection):
+            if limit.join(connection):
                 nursery.start_soon(self._run, connection)
                 return
-            self._log_once("http.full", connections=len(crowd.present), peer=client[0])
+            self._log_once("http.full", connections=len(limit.present), peer=client[0])
             if self._turned_away < TURNED_AWAY_MAX:
                 self._turned_away += 1
                 nursery.start_soon(self._turn_away, connection)
@@ -175,7 +175,7 @@ class Listener:
         except Exception as error:  # noqa: BLE001 - a connection that cannot be begun must not end the listener
             log_internal_error(self._log, "http.not_admitted", error, peer=client[0])
             if connection is not None:
-                crowd.leave(connection)
+                limit.leave(connection)
         try:
             sock.close()
         except OSError as error:
@@ -194,9 +194,9 @@ class Listener:
     def _log_once(self, event: str, **fields: object) -> None:
         """Log an event, unless the same was logged just now."""
         now_s = trio.current_time()
-        said_s, times = self._said.get(event, (-math.inf, 0))
-        if now_s - said_s < QUIET_S:
-            self._said[event] = (said_s, times + 1)
+        logged_s, times = self._logged.get(event, (-math.inf, 0))
+        if now_s - logged_s < QUIET_S:
+            self._logged[event] = (logged_s, times + 1)
             return
-        self._said[event] = (now_s, 0)
+        self._logged[event] = (now_s, 0)
         log_event(self._log.warning, event, times=times + 1, **fields)

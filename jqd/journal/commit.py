@@ -105,7 +105,7 @@ class Commits:
         self._due_s = math.inf
         self._waiting = trio.CancelScope()
         self._moved = trio.Event()
-        self._came = {int(lane): trio.Event() for lane in Lane}
+        self._arrived = {int(lane): trio.Event() for lane in Lane}
         """Set by a commit that has frames of the lane: most of 2,000 a second have none."""
         self._parked: list[tuple[int, trio.lowlevel.Task]] = []
         self._limiter = trio.CapacityLimiter(1)  # of the one thread that writes
@@ -280,8 +280,8 @@ class Commits:
         for frame in batch:
             self.last_end[frame.kind] = frame.end
         for kind in {frame.kind for frame in batch}:
-            self._came[kind].set()
-            self._came[kind] = trio.Event()
+            self._arrived[kind].set()
+            self._arrived[kind] = trio.Event()
         figures = self.figures
         figures.commits += 1
         figures.frames += len(batch)

@@ -196,7 +196,7 @@ class Journal(Commits):
     async def wait_readable(self, lane: Lane, reader: int = 0) -> None:
         """Return when `read_reserve` may give something."""
         while not self.is_behind(lane, reader):
-            await self._came[lane].wait()
+            await self._arrived[lane].wait()
 
     # ------------------------------------------------------------ space
 

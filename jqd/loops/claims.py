@@ -285,9 +285,9 @@ class Claims:
             self._outdated()
         else:
             self._outdated_since_s = None
-        if claimed.unheard:
+        if claimed.stale:
             await self._refresh_settings()  # at once: while many workers come and go there is soon another view
-        return ClaimedJobs(len(held), moved=bool(held or sent_back or claimed.more or claimed.unheard))
+        return ClaimedJobs(len(held), moved=bool(held or sent_back or claimed.more or claimed.stale))
 
     async def _checked(self, owner: Owner, held: Sequence[Held]) -> tuple[list[Held], int]:
         """The jobs that may start, and how many were requeued: those matched by constraints that have changed since.

@@ -73,19 +73,19 @@ class Heartbeat:
         """Return all daemons of the last renewal's answer, this one first."""
         now_s, ours = self._clock.mono_s(), self._membership.sysid
         rows = [
-            Peer(sysid, member.epoch, sysid == ours, self._lives(sysid, now_s), member.through, now_s - heard_at_s)
-            for sysid, (member, heard_at_s) in self._peers.items()
+            Peer(sysid, member.epoch, sysid == ours, self._lives(sysid, now_s), member.through, now_s - renewed_at_s)
+            for sysid, (member, renewed_at_s) in self._peers.items()
         ]
         return sorted(rows, key=lambda peer: (not peer.is_this, peer.sysid))
 
     def _lives(self, sysid: str, now_s: float) -> bool | None:
-        config, (member, heard_at_s) = self._membership.config, self._peers[sysid]
+        config, (member, renewed_at_s) = self._membership.config, self._peers[sysid]
         if not member.epoch:
             return False
-        if sysid == self._membership.sysid or now_s - heard_at_s <= config.lease_s:
+        if sysid == self._membership.sysid or now_s - renewed_at_s <= config.lease_s:
             return True
         # Silent already when the store last answered, which is a renewal ago while it does.
-        was_silent = self._answered_at_s - heard_at_s > config.lease_s - config.renew_s - config.margin_s
+        was_silent = self._answered_at_s - renewed_at_s > config.lease_s - config.renew_s - config.margin_s
         return False if was_silent else None
 
     def _note_members(self, members: Mapping[str, Member]) -> None:

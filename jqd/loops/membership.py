@@ -185,12 +185,12 @@ class Membership:
     @property
     def may_note_settled(self) -> bool:
         """Whether the store should note that all are through."""
-        return self.settled and not self._noted
+        return self.settled and not self._is_settled
 
     @property
     def waits_for_others(self) -> bool:
         """Whether other daemons are waited for, so that renewals should be frequent."""
-        return not self._noted
+        return not self._is_settled
 
     def hurry(self) -> None:
         """Ask the store before the next renewal is due."""
@@ -201,7 +201,7 @@ class Membership:
         self._hurry = trio.Event()
 
     @property
-    def _noted(self) -> bool:
+    def _is_settled(self) -> bool:
         """Whether the store has noted that this life is settled."""
         return isinstance(self.state, Seated | Through) and self.state.known.settled
 

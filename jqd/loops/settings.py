@@ -38,7 +38,7 @@ SILENT_MAX = DELETED_MAX = 10_000  # of a tenant no more than so many: programs 
 # Deletions are counted by kind: many workers that leave must not bring back a schedule.
 FIRST_S = 0.02  # between tries of the first question: pushes wait for its answer
 FOLLOW_S = 0.5  # between two questions what is new: with the way through the journal well below two seconds
-SAID_S = 0.25  # between two published views: each stops the claims of all other daemons until they have it
+PUBLISH_S = 0.25  # between two published views: each stops the claims of all other daemons until they have it
 AGAIN_S = 0.1  # between two questions at least, however many wait for one
 SIGNS_PER_CALL = 500  # ids in one call
 TIDY_S = 60.0  # between looks for settings that nobody needs
@@ -169,7 +169,7 @@ class SettingsSync:
         answer = await self._store.follow_settings(self.rules_at, self._signs_at, signs, views)
         self._settings.ahead_ms[self] = answer.now_ms - round(self._clock.boot_s() * 1000)
         if view is not None and views:
-            self._published, self._publish_at_s = view.revision, trio.current_time() + SAID_S
+            self._published, self._publish_at_s = view.revision, trio.current_time() + PUBLISH_S
         self._signs.difference_update(signs)
         self.rules_at, self._signs_at = answer.rules_at, answer.signs_at
         news = self._settings.take(answer.settings)
@@ -204,7 +204,7 @@ class SettingsUpkeep:
         workers: WorkerRegistry,
         follows: Sequence[SettingsSync],
         views: WorkerViews,
-        say: Save,
+        save: Save,
         unneeded: Callable[[], Mapping[tuple[str, str], bytes]],
         clock: Clock,
         source: random.Random,
@@ -216,7 +216,7 @@ class SettingsUpkeep:
         self._settings = workers.settings
         self._workers = workers
         self._views = views
-        self._save = say
+        self._save = save
         self._unneeded = unneeded
         self._clock = clock
         self._log = get_logger("settings")

@@ -129,7 +129,7 @@ def watch_disk(*looks: Callable[[], Iterable[Diagnostic]]) -> Watch:
 def watch_nothing() -> Watch:
     """Return a watch for a store without a server."""
 
-    async def nothing_to_say() -> list[Diagnostic]:
+    async def nothing_found() -> list[Diagnostic]:
         return []
 
-    return Watch(nothing_to_say, accept_loss=False)
+    return Watch(nothing_found, accept_loss=False)

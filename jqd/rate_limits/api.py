@@ -30,7 +30,7 @@ class ConstraintView(Limit, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     """Of the store; each counts by itself."""
     warning: str | None
     """What more that may let through, in numbers; null: nothing."""
-    said_at: Instant | None
+    changed_at: Instant | None
     failed: int
     """Jobs on which it failed since this daemon began; like ones count once."""
     error: str | None
@@ -98,7 +98,7 @@ def _row(parts: ApiContext, one: KnownConstraint) -> ConstraintView:
         paused_until=iso(kept.until_ms) if 0 < kept.until_ms < EVER_MS else None,
         partitions=parts.services.partitions,
         warning=counted_apart(kept, parts.services.partitions),
-        said_at=iso(one.said_ms),
+        changed_at=iso(one.changed_ms),
         failed=one.failed,
         error=one.error or None,
         revision=revision_of(parts.services, CONSTRAINT, one.name),

@@ -114,10 +114,10 @@ Fields = Mapping[str, Any] | Failed
 class KnownConstraint:
     """A constraint that holds, compiled."""
 
-    def __init__(self, name: str, constraint: Constraint, said_ms: int) -> None:
+    def __init__(self, name: str, constraint: Constraint, changed_ms: int) -> None:
         self.name = name
         self.constraint = constraint
-        self.said_ms = said_ms
+        self.changed_ms = changed_ms
         self.matched = 0
         """Jobs, by this daemon since it started."""
         self.failed = 0

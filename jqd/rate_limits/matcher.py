@@ -183,10 +183,10 @@ def _patterns() -> Any:
     return _pattern_environment().compile("text.matches(pattern)")
 
 
-def _not_understood(text: str, said: str) -> NotUnderstood:
-    found = _PLACE.search(said)
+def _not_understood(text: str, expected: str) -> NotUnderstood:
+    found = _PLACE.search(expected)
     if found is None:
-        return NotUnderstood(said.split("\n")[0][:200], 0)
+        return NotUnderstood(expected.split("\n")[0][:200], 0)
     line, column = int(found[1]), int(found[2])
     offset = sum(len(row) + 1 for row in text.split("\n")[: line - 1]) + column - 1
     hint = "; did you mean ==?" if _ONE_EQUALS.search(found[3]) else ""

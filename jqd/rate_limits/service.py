@@ -91,7 +91,7 @@ def _rated_on(constraint: Constraint, before: KnownConstraint | None) -> Constra
     """
     if constraint.rate is None or before is None or before.constraint.rate is None:
         return constraint
-    return replace(constraint, rated_ms=before.constraint.rated_ms or before.said_ms)
+    return replace(constraint, rated_ms=before.constraint.rated_ms or before.changed_ms)
 
 
 async def delete(services: Services, name: str) -> None:

@@ -275,11 +275,11 @@ class Recovery:
         Raises JournalStuck when the journal accepts no outcomes for too long."""
         begun_s = trio.current_time()
         for job_id in job_ids:
-            is_noted = False
-            while not is_noted:
+            is_saved = False
+            while not is_saved:
                 try:
                     await self._runner.wait_durable(job_id)
-                    is_noted = True
+                    is_saved = True
                 except JournalRefused as error:
                     if trio.current_time() - begun_s >= RESIGN_S:
                         raise JournalStuck(

@@ -183,8 +183,8 @@ class Capacity:
             self.note_free()
 
     def _apply(self, worker_id: str, gate: CircuitBreaker) -> None:
-        said = (rests[worker_id] for rests in self._remaining.values() if worker_id in rests)
-        its = max((rest for rest in said if rest.registered_at_ms == gate.registered_at_ms), default=None)
+        pauses = (rests[worker_id] for rests in self._remaining.values() if worker_id in rests)
+        its = max((rest for rest in pauses if rest.registered_at_ms == gate.registered_at_ms), default=None)
         if its is None:
             gate.pause(float("-inf"), yields=False)
         else:

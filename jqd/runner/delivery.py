@@ -24,7 +24,7 @@ from jqd.runner.config import RunnerConfig
 from jqd.runner.crash_site import Stay
 from jqd.runner.in_flight import RUNNING, Counters, InFlightJob, InFlightJobs
 from jqd.runner.outcome import INVALID_RESPONSE, Report, end_attempt, interrupted, timed_out
-from jqd.runner.protocols import Answer, Heard, ItemFailures, Judgement, Refused, Sending, Started, Unclear, WorkerSaid
+from jqd.runner.protocols import Answer, ItemFailures, JobReport, Judgement, Pending, Refused, Sending, Started, Unclear
 from jqd.runner.registry import WorkerRegistry
 from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.transport import Ending, Post
@@ -130,7 +130,7 @@ class Delivery:
         self._shared = shared
         self._begun: set[str] = set()
         self._had_room = False  # for all jobs of ours at its worker, these included: then it began each at once
-        self._heard_at_s = 0.0
+        self._answered_at_s = 0.0
         shared.open[self] = shared.gates.requests[self] = None
         self.stay: Stay | None = None
         # The gate may be of a later registration meanwhile, at another host and port.
@@ -177,7 +177,7 @@ class Delivery:
         shared = self._shared
         if not self.missing or len(self.missing) != self.size or not shared.trusts():
             return False
-        self.sent_at_s = self._heard_at_s = shared.clock.mono_s()
+        self.sent_at_s = self._answered_at_s = shared.clock.mono_s()
         self._had_room = self.gate.in_flight <= self.worker.max_jobs
         shared.in_flight.sent(self.missing.values(), shared.clock.wall_ms())
         if self.stay is not None:
@@ -204,17 +204,17 @@ class Delivery:
         ended: list[Ended] = []
         try:
             for answer in answers:
-                if not isinstance(answer, WorkerSaid):
-                    self.end(ended, self._shared.clock.mono_s(), heard=True)
+                if not isinstance(answer, JobReport):
+                    self.end(ended, self._shared.clock.mono_s(), by_worker=True)
                     ended = []
-                    self._said_else(answer)
+                    self._handle_other(answer)
                 elif (entry := self._take(answer.job_id)) is not None:
                     ended.append((entry, answer.report))
         finally:
             if ended:
-                self.end(ended, self._shared.clock.mono_s(), heard=True)
+                self.end(ended, self._shared.clock.mono_s(), by_worker=True)
 
-    def _said_else(self, answer: Answer) -> None:
+    def _handle_other(self, answer: Answer) -> None:
         match answer:
             case Refused(job_id, retry_after_s, interruption):
                 self._refused(job_id, retry_after_s, interruption)
@@ -222,8 +222,8 @@ class Delivery:
                 self._started(job_id)
             case ItemFailures(job_ids, status):
                 self._item_failures(job_ids, status)
-            case Heard():
-                self._heard_at_s = self._shared.clock.mono_s()
+            case Pending():
+                self._answered_at_s = self._shared.clock.mono_s()
             case Unclear(why):
                 self._note_unclear(why)
 
@@ -233,7 +233,7 @@ class Delivery:
         """End one job's attempt with a report. False: the job is not of this delivery, or an earlier outcome stands."""
         entry = self._take(job_id)
         if entry is not None:
-            self.end([(entry, report)], self._shared.clock.mono_s(), heard=True)
+            self.end([(entry, report)], self._shared.clock.mono_s(), by_worker=True)
         return entry is not None
 
     def report_all(self, report: Report) -> None:
@@ -277,7 +277,7 @@ class Delivery:
 
     def expire(self, now_s: float) -> None:
         """End the attempts that are past their time; end the request when those were all."""
-        quiet_s = now_s - self._heard_at_s - self._shared.config.timeout_margin_s
+        quiet_s = now_s - self._answered_at_s - self._shared.config.timeout_margin_s
         if self.sent_at_s is None or quiet_s < self._timeout_min_s:
             return
         overdue = [entry for entry in self.missing.values() if entry.held.job.timeout <= quiet_s]
@@ -297,15 +297,15 @@ class Delivery:
 
     # ------------------------------------------------
 
-    def end(self, ended: Sequence[Ended], now_s: float, *, heard: bool = False, cleared: bool = True) -> None:
+    def end(self, ended: Sequence[Ended], now_s: float, *, by_worker: bool = False, cleared: bool = True) -> None:
         """End attempts with their reports.
 
-        `heard`: the worker itself said so, and works. `cleared`: the worker lives, so its suspects are none.
+        `by_worker`: the worker itself said so, and works. `cleared`: the worker lives, so its suspects are none.
         """
         if not ended:
             return
-        if heard:
-            self._heard_at_s = now_s
+        if by_worker:
+            self._answered_at_s = now_s
         shared, worker = self._shared, self.worker
         outcomes: list[tuple[InFlightJob, Outcome]] = []
         job_ids: list[str] = []
@@ -368,7 +368,7 @@ class Delivery:
         """Hand back a job that the worker has not begun, or was interrupted at."""
         if (entry := self._take(job_id)) is not None:
             assert self.sent_at_s is not None
-            now_s = self._heard_at_s = self._shared.clock.mono_s()
+            now_s = self._answered_at_s = self._shared.clock.mono_s()
             self._return(entry, refused=True, interruption=interruption)
             self.gate.crowded(self.sent_at_s, now_s, retry_after_s)
 
@@ -381,7 +381,7 @@ class Delivery:
         elif job_id in self.missing and job_id not in self._begun:
             self._begun.add(job_id)
             self.missing[job_id].begun = True
-            self._heard_at_s = self._shared.clock.mono_s()
+            self._answered_at_s = self._shared.clock.mono_s()
 
     def _item_failures(self, job_ids: Iterable[str], status: int) -> None:
         listed = frozenset(job_ids)

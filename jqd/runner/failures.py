@@ -81,7 +81,7 @@ def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[
             shared.workers.unreachable(delivery.worker.id)
         case End.GARBLED:
             shared.counters.garbled += 1
-            return _blame(
+            return _charge(
                 shared, delivery, Report(status=500, message=f"{INVALID_RESPONSE}: {ending.message}"), ending.brief
             )
         case End.LOST:
@@ -172,7 +172,7 @@ def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) 
             retry = ending.judgement is not Judgement.FAILED  # a protocol may try a 4xx again
             misplaced = ending.judgement is Judgement.MISPLACED
             message = _misplaced(delivery, ending, now_s) if misplaced else ending.message
-            return _blame(shared, delivery, Report(status=status, should_retry=retry, message=message), ending.brief)
+            return _charge(shared, delivery, Report(status=status, should_retry=retry, message=message), ending.brief)
     return []
 
 
@@ -202,7 +202,7 @@ def _back_off(shared: DeliveryContext, delivery: Delivery, now_s: float, retry_a
         )
 
 
-def _blame(shared: DeliveryContext, delivery: Delivery, report: Report, why: str) -> list[Delivery]:
+def _charge(shared: DeliveryContext, delivery: Delivery, report: Report, why: str) -> list[Delivery]:
     """Act on a request that failed as a whole: a single job gets the report, several are sent again in parts."""
     if not delivery.missing:
         return []

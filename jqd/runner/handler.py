@@ -162,8 +162,8 @@ def workers_of(name: str, handler: Handler) -> list[Worker]:
     for version in handler.versions:
         if version.out or version.is_code:
             continue
-        card, own = spec_of(bare(name), version), id_of(name, version.number)
-        fields = {field: getattr(card, field) for field in WorkerSpec.__struct_fields__}
+        spec, own = spec_of(bare(name), version), id_of(name, version.number)
+        fields = {field: getattr(spec, field) for field in WorkerSpec.__struct_fields__}
         fields |= {"id": own, "name": bare(own), "jobs": (name, own) if version is latest else (own,), "handler": name}
         fields["tenant"] = tenant_of(name)
         options = version.options.of_jobs

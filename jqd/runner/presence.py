@@ -125,7 +125,7 @@ class Presence(ABC):
         self._seen_at_s: dict[str, float] = {}
         """The last sign, later by the time in which none could come; behind the ttl of who was silent for that long."""
         self._unreachable_since_s: dict[str, float] = {}
-        self._heard_at_s: dict[str, float] = {}  # the last sign, as it was
+        self._signed_at_s: dict[str, float] = {}  # the last sign, as it was
         self._shared_at_s: dict[str, float] = {}  # when the others were last told
         self._looked_at_s: float | None = None  # when signs of other daemons came last; None: there are none
         self._outgoing: list[set[str]] = []
@@ -177,7 +177,7 @@ class Presence(ABC):
             return
         if worker_id in self._unreachable_since_s:
             del self._unreachable_since_s[worker_id]
-        self._heard_at_s[worker_id] = self._clock.mono_s()
+        self._signed_at_s[worker_id] = self._clock.mono_s()
         now_s = self._seen_at_s[worker_id] = self._now_s()
         since_shared_s = now_s - self._shared_at_s.get(worker_id, -SIGN_S)
         if since_shared_s >= SIGN_S or (worker.ttl_s is not None and since_shared_s >= sign_every_s(worker)):
@@ -215,7 +215,7 @@ class Presence(ABC):
         at_s = self._seen_at_s.get(worker.id)
         if at_s is None:
             return False
-        at_s = max(at_s, self._heard_at_s.get(worker.id, at_s))  # while the store is away only that moves on
+        at_s = max(at_s, self._signed_at_s.get(worker.id, at_s))  # while the store is away only that moves on
         return self._clock.mono_s() - at_s > may_be_silent_s(worker)
 
     @property
@@ -225,7 +225,7 @@ class Presence(ABC):
 
     def last_seen_at_ms(self, worker_id: str) -> int:
         """Return the last sign of life by our wall clock; 0: none."""
-        at_s = self._heard_at_s.get(worker_id)
+        at_s = self._signed_at_s.get(worker_id)
         return 0 if at_s is None else round(self._clock.wall_ms() - (self._clock.mono_s() - at_s) * 1000)
 
     # ------------------------------------------------------------ within
@@ -244,7 +244,7 @@ class Presence(ABC):
 
     def _note_age(self, worker_id: str, age_ms: int) -> None:
         at_s = self._clock.mono_s() - max(0, age_ms) / 1000
-        self._heard_at_s[worker_id] = max(at_s, self._heard_at_s.get(worker_id, at_s))
+        self._signed_at_s[worker_id] = max(at_s, self._signed_at_s.get(worker_id, at_s))
 
     def _expire(self) -> None:
         now_s, seen_at_s = self._now_s(), self._seen_at_s

@@ -117,9 +117,9 @@ class Offer(NamedTuple):
 
 
 class Pulls:
-    def __init__(self, came: Callable[[], None] = lambda: None) -> None:
-        """`came`: called when a poll begins to wait."""
-        self._came = came
+    def __init__(self, arrived: Callable[[], None] = lambda: None) -> None:
+        """`arrived`: called when a poll begins to wait."""
+        self._arrived = arrived
         self._kinds: dict[Kind, dict[Pull, None]] = {}
         self._warm: dict[str, dict[Pull, None]] = {}  # by jobtype
         self._number = 0
@@ -142,7 +142,7 @@ class Pulls:
         self._kinds.setdefault(kind, {})[pull] = None
         for jobtype in pull.warm:
             self._warm.setdefault(jobtype, {})[pull] = None
-        self._came()
+        self._arrived()
         try:
             yield pull
         finally:

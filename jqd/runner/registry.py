@@ -72,7 +72,7 @@ class WorkerRegistry(Presence):
 
     def check(
         self,
-        card: WorkerSpec,
+        spec: WorkerSpec,
         *,
         options: Mapping[str, TypeOptions] | None = None,
         peer: str | None = None,
@@ -84,31 +84,31 @@ class WorkerRegistry(Presence):
         daemon: one server is one worker. `peer`: the address it came from; None: from this machine.
         """
         standing = standing_of(peer)
-        for field, names in (("worker_id", (card.id,)), ("jobs", card.jobs or ())):
+        for field, names in (("worker_id", (spec.id,)), ("jobs", spec.jobs or ())):
             if CALLBACK in names:
                 raise refused(field, f"{CALLBACK} is what jqd calls its own callbacks; choose another name")
             if why := next(filter(None, map(why_no_place, filter(None, names))), None):
                 raise refused(field, f"{field} {why}")
-        if card.url is not None:
-            _refuse_unless(card.url, self._reach.judge_host(host_of(card.url), standing))
+        if spec.url is not None:
+            _refuse_unless(spec.url, self._reach.judge_host(host_of(spec.url), standing))
         self._expire()
-        if card.id:
-            known = self._workers.get(annotate(tenant, card.id))
+        if spec.id:
+            known = self._workers.get(annotate(tenant, spec.id))
         else:
-            known = self._workers.at((tenant, card.url, card.name, card.style)) if card.url is not None else None
-        self._refuse_more(known, card.jobs, tenant)
-        said = msgspec.structs.asdict(card)
-        said["id"] = known.id if known else annotate(tenant, card.id or new_id(card))
-        said |= {
-            "jobs": jobs_of(card, tenant),
+            known = self._workers.at((tenant, spec.url, spec.name, spec.style)) if spec.url is not None else None
+        self._refuse_more(known, spec.jobs, tenant)
+        fields = msgspec.structs.asdict(spec)
+        fields["id"] = known.id if known else annotate(tenant, spec.id or new_id(spec))
+        fields |= {
+            "jobs": jobs_of(spec, tenant),
             "registered_at_ms": known.registered_at_ms if known else self._clock.wall_ms(),
             "standing": standing,
             "machine": machine(),
-            "options": {annotate(tenant, name): said for name, said in (options or {}).items()},
+            "options": {annotate(tenant, name): its for name, its in (options or {}).items()},
             "tenant": tenant,
-            "secrets": self._secrets(said["id"], card.url) if card.secrets is None else card.secrets,
+            "secrets": self._secrets(fields["id"], spec.url) if spec.secrets is None else spec.secrets,
         }
-        return Worker(**said)
+        return Worker(**fields)
 
     def is_registered(self, worker: Worker) -> bool:
         """Return whether this very registration holds already and need not be saved again.
@@ -148,9 +148,9 @@ class WorkerRegistry(Presence):
         silent_s = self._clock.mono_s() - self._repeated_at_s[worker.id]
         return silent_s <= known.ttl_s and _digest_of(worker) in self._former.get(worker.id, ())
 
-    def register(self, card: WorkerSpec, *, peer: str | None = None) -> Worker:
+    def register(self, spec: WorkerSpec, *, peer: str | None = None) -> Worker:
         """Register a worker in this process alone, without a journal. Raises Invalid."""
-        worker = self.check(card, peer=peer)
+        worker = self.check(spec, peer=peer)
         if not self.is_registered(worker):
             bodies = {(KIND, worker.id): body_of(worker)}
             self.settings.take(self.settings.make(bodies, now_ms=self._clock.wall_ms(), origin=0))
@@ -180,15 +180,15 @@ class WorkerRegistry(Presence):
 
     def farewells(self) -> dict[tuple[str, str], bytes]:
         """Return the settings that tell all daemons which workers leave."""
-        said, versions = dict[tuple[str, str], bytes](), set[str]()
+        bodies, versions = dict[tuple[str, str], bytes](), set[str]()
         for name, handler in self._handlers.items() if self.leaving else ():
             ids = [id_of(name, version.number) for version in handler.versions]
             versions.update(ids)
             if not self.leaving.keys().isdisjoint(ids):
                 pairs = zip(ids, handler.versions, strict=True)
                 out = (msgspec.structs.replace(one, out=self.leaving.get(own, one.out)) for own, one in pairs)
-                said[HANDLER, name] = _encoder.encode(Handler(handler.last, tuple(out)))
-        return no_more([one for one in self.leaving if one not in versions]) | said
+                bodies[HANDLER, name] = _encoder.encode(Handler(handler.last, tuple(out)))
+        return no_more([one for one in self.leaving if one not in versions]) | bodies
 
     # ------------------------------------------------------------ looking
 
@@ -227,7 +227,7 @@ class WorkerRegistry(Presence):
         now_s = self._clock.mono_s()
         for worker in [*self._workers]:
             pulls = worker.url is None and worker.ttl_s is None
-            if pulls and now_s - self._heard_at_s.get(worker.id, now_s) > PULL_SILENT_S:
+            if pulls and now_s - self._signed_at_s.get(worker.id, now_s) > PULL_SILENT_S:
                 self.unregister(worker.id, "silent")
         disowned = {
             worker.id: self._disowned_at_s.get(worker.id, now_s) for worker in self._workers if self.is_disowned(worker)
@@ -236,7 +236,7 @@ class WorkerRegistry(Presence):
         for worker_id in [worker_id for worker_id, since_s in disowned.items() if now_s - since_s > DISOWNED_S]:
             self.unregister(worker_id, "its token ended")
         registered = {setting.name for setting in self.settings.all(KIND)}
-        for notes in (self._seen_at_s, self._heard_at_s):
+        for notes in (self._seen_at_s, self._signed_at_s):
             for worker_id in notes.keys() - registered:
                 del notes[worker_id]
 
@@ -304,8 +304,8 @@ class WorkerRegistry(Presence):
             raise refused("jobs", f'{why}, or say "*" for every one')
 
     def _remove(self, worker_id: str, why: str, at_ms: int | None = None) -> bool:
-        for noted in (self._repeated_at_s, self._former):
-            noted.pop(worker_id, None)
+        for notes in (self._repeated_at_s, self._former):
+            notes.pop(worker_id, None)
         return super()._remove(worker_id, why, at_ms)
 
 

@@ -32,7 +32,7 @@ from jqd.runner.registry import WorkerRegistry
 from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.transport import End, Pool, Post
 
-NOTED_S = 5.0  # a report waits for the disk no longer than this; a sync takes milliseconds
+RECORDED_S = 5.0  # a report waits for the disk no longer than this; a sync takes milliseconds
 
 
 class Running(NamedTuple):
@@ -288,10 +288,10 @@ class Runner:
         if entry is None or entry.outcome is None:
             return
         try:
-            with trio.fail_after(NOTED_S):
+            with trio.fail_after(RECORDED_S):
                 await self._in_flight.wait_durable(entry)
         except trio.TooSlowError:
-            raise _kept(job_id, f"the disk takes more than {NOTED_S:g} s", full=False) from None
+            raise _kept(job_id, f"the disk takes more than {RECORDED_S:g} s", full=False) from None
         except JournalRefused as error:
             raise _kept(job_id, str(error), full=error.full) from None
 

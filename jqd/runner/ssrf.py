@@ -64,9 +64,9 @@ class AddressPolicy(enum.IntEnum):
 def machine() -> str:
     """Return a digest that tells this machine from others: its id is secret, and containers of one machine may share
     it, so the name is part of it."""
-    said = next((text for path in MACHINE_IDS if path.exists() and (text := path.read_bytes().strip())), b"")
-    said += b"\0" + socket.gethostname().encode()
-    return hashlib.blake2b(said, digest_size=8, person=b"jqd").hexdigest()
+    machine_id = next((text for path in MACHINE_IDS if path.exists() and (text := path.read_bytes().strip())), b"")
+    machine_id += b"\0" + socket.gethostname().encode()
+    return hashlib.blake2b(machine_id, digest_size=8, person=b"jqd").hexdigest()
 
 
 def standing_here(standing: AddressPolicy, where: str) -> AddressPolicy:

@@ -119,7 +119,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def __post_init__(self) -> None:
         for field, texts in (("name", (self.name,)), ("worker_id", (self.id,)), ("jobs", self.jobs or ())):
             for text in texts:
-                if isinstance(text, str) and not self._as_said(text).isprintable():
+                if isinstance(text, str) and not self._unqualified(text).isprintable():
                     raise refused(field, f"{field} must be {fields.allowed(Name)}, not {text!r}")
         if self.trouble is not None and not self.trouble.isprintable():
             raise refused("trouble", f"trouble must be {fields.allowed(Trouble)}, not {self.trouble!r}")
@@ -134,7 +134,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if why := why_no_secrets(self.secrets or ()):
             raise refused("secrets", why)
 
-    def _as_said(self, name: str) -> str:
+    def _unqualified(self, name: str) -> str:
         return name
 
     def _check_style(self) -> None:
@@ -207,7 +207,7 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
     def takes(self, jobtype: str, priority: int) -> bool:
         return takes_type(self.jobs, jobtype) and self.priority_min <= priority <= self.priority_max
 
-    def _as_said(self, name: str) -> str:
+    def _unqualified(self, name: str) -> str:
         return bare(name)
 
 
@@ -223,18 +223,18 @@ def takes_type(jobs: Collection[str] | None, jobtype: str) -> bool:
     return SEPARATOR in jobtype and any_of(tenant_of(jobtype)) in jobs and bare(jobtype) != CALLBACK
 
 
-def jobs_of(card: WorkerSpec, tenant: str) -> tuple[str, ...] | None:
+def jobs_of(spec: WorkerSpec, tenant: str) -> tuple[str, ...] | None:
     """Return the annotated jobtypes that a tenant's registration takes."""
-    if card.jobs is None:
+    if spec.jobs is None:
         return (any_of(tenant),) if tenant else None
-    return tuple(dict.fromkeys(annotate(tenant, name) for name in card.jobs))
+    return tuple(dict.fromkeys(annotate(tenant, name) for name in spec.jobs))
 
 
-def new_id(card: WorkerSpec) -> str:
+def new_id(spec: WorkerSpec) -> str:
     """Return a worker's id: the same for one server at all daemons; for those that pull a new one."""
-    if card.url is None:
+    if spec.url is None:
         return secrets.token_hex(8)
-    return hashlib.blake2b(f"{card.style}\0{card.name}\0{card.url}".encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(f"{spec.style}\0{spec.name}\0{spec.url}".encode(), digest_size=8).hexdigest()
 
 
 def refused(field: str, why: str) -> Invalid:

@@ -153,9 +153,9 @@ class WorkerViews:
     def _until_ms(self, worker_id: str, gate: CircuitBreaker, now_ms: int) -> int:
         """Return the end of a pause by the store's clock: computed once, unless that clock was set."""
         until_ms = round(now_ms + (gate.open_until_s - self._clock.mono_s()) * 1000)
-        until_s, said_ms = self._ends.get(worker_id, (0.0, 0))
-        if until_s == gate.open_until_s and abs(until_ms - said_ms) < SAME_MS:
-            return said_ms
+        until_s, before_ms = self._ends.get(worker_id, (0.0, 0))
+        if until_s == gate.open_until_s and abs(until_ms - before_ms) < SAME_MS:
+            return before_ms
         self._ends[worker_id] = gate.open_until_s, until_ms
         return until_ms
 

@@ -25,9 +25,9 @@ from jqd.store import Replace
 DETAIL_LENGTH_MAX = 300  # of what a decoder said
 LEVELS_MAX = NESTING_MAX + 2  # the array and the job's map stand around an argument
 # Wrong jobs of which all that is wrong is said: of each that takes 0.3 ms, and 10,000 held up all others.
-SAID_MAX = 100
-SAID_AT_ONCE = 3  # of which it is said in one piece
-WRONG_TOO = f"it is wrong, too: what is wrong is said of the first {SAID_MAX} such jobs of a request"
+DESCRIBED_MAX = 100
+DESCRIBED_AT_ONCE = 3  # of which it is said in one piece
+WRONG_TOO = f"it is wrong, too: what is wrong is said of the first {DESCRIBED_MAX} such jobs of a request"
 EMPTY = "the body is empty; send one job (a map) or several (an array of maps)"
 ONE_HEAD = {0x91: 1, 0xDC: 3, 0xDD: 5}  # bytes before the item of an array of one, by the first of them
 TOO_DEEP = f"an argument nests deeper than {NESTING_MAX} levels; nothing was taken"
@@ -101,7 +101,7 @@ def read_array(data: bytes, single: bool, config: ServiceConfig) -> Batch:
     if not single or not 1 < len(data) <= config.job_bytes_max + 1:
         _expect_array(data, single, config)
     # Where something is wrong: find out what, and with which job.
-    return _read_good(data, single, config) or finish(_item_by_item(data, single, config, SAID_MAX))
+    return _read_good(data, single, config) or finish(_item_by_item(data, single, config, DESCRIBED_MAX))
 
 
 def read_in_pieces(data: bytes, config: ServiceConfig) -> Steps[Batch]:
@@ -113,11 +113,11 @@ def read_in_pieces(data: bytes, config: ServiceConfig) -> Steps[Batch]:
     try:
         pieces = yield from cut(data)
     except MALFORMED:
-        return finish(_item_by_item(data, False, config, SAID_MAX))
+        return finish(_item_by_item(data, False, config, DESCRIBED_MAX))
     whole = Batch(False, 0, data, [], plain=True)
     good: list[memoryview] = []
     for piece in pieces:
-        array, left = array_of(data, piece), SAID_MAX - (whole.size - len(whole.jobs))
+        array, left = array_of(data, piece), DESCRIBED_MAX - (whole.size - len(whole.jobs))
         part = _read_good(array, False, config) or (yield from _item_by_item(array, False, config, left))
         whole.jobs += part.jobs
         whole.refused += (fault._replace(place=(fault.place or 0) + whole.size) for fault in part.refused)
@@ -219,8 +219,8 @@ def expect_size(size: int | None, config: ServiceConfig) -> None:
         raise TooLarge(f"more than {config.array_jobs_max} jobs in one request; send them in several")
 
 
-def _item_by_item(data: bytes, single: bool, config: ServiceConfig, said_max: int) -> Steps[Batch]:
-    """Return the good jobs, and the faults of the others. `said_max`: so many wrong jobs are described in full."""
+def _item_by_item(data: bytes, single: bool, config: ServiceConfig, described_max: int) -> Steps[Batch]:
+    """Return the good jobs, and the faults of the others. `described_max`: so many wrong jobs are described in full."""
     try:
         items = _items_decoder.decode(data)
     except RecursionError as error:
@@ -232,18 +232,18 @@ def _item_by_item(data: bytes, single: bool, config: ServiceConfig, said_max: in
     batch = Batch(single, len(items), b"", [])
     good: list[Raw] = []
     for index, item in enumerate(items):
-        is_said = (wrong := index - len(good)) < said_max
+        is_described = (wrong := index - len(good)) < described_max
         try:
             job = _job_decoder.decode(item)
         except DECODE_ERRORS:
-            found = faults_of(item, JobSpec) if is_said else [Fault("", WRONG_TOO)]
+            found = faults_of(item, JobSpec) if is_described else [Fault("", WRONG_TOO)]
         else:
             found = faults(job, config.job_bytes_max)
             if not found:
                 batch.jobs.append(job)
                 good.append(item)
-        batch.refused += [fault._replace(place=index) for fault in (found if is_said else found[:1])]
-        if found and wrong % SAID_AT_ONCE == 0:
+        batch.refused += [fault._replace(place=index) for fault in (found if is_described else found[:1])]
+        if found and wrong % DESCRIBED_AT_ONCE == 0:
             yield
     batch.array = _encoder.encode(good)
     return batch

@@ -145,5 +145,5 @@ def _parts(services: Services, jobtype: str) -> tuple[str, Handler | None, int]:
 
 
 def _without(batch: Batch, why: Mapping[str, str], field: Literal["name", "job_id"] = "name") -> Batch:
-    said = (getattr(job, field) for job in batch.jobs)
-    return batch.without({at: Fault(f"/{field}", why[each]) for at, each in enumerate(said) if each in why})
+    values = (getattr(job, field) for job in batch.jobs)
+    return batch.without({at: Fault(f"/{field}", why[each]) for at, each in enumerate(values) if each in why})

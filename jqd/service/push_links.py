@@ -15,7 +15,7 @@ from typing import Self
 import trio
 
 from jqd.domain.errors import Conflict, Denied, JournalRefused, NotYet, StoreError, TooLarge
-from jqd.domain.flow import said_unique
+from jqd.domain.flow import unique_text
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import partition_of_name
 from jqd.domain.log import get_logger
@@ -90,7 +90,7 @@ class PushLinks:
             if not due:
                 return taken
             if trio.current_time() >= deadline_s:
-                key = said_unique(next(iter(due)))
+                key = unique_text(next(iter(due)))
                 raise NotYet(
                     f"another push with the unique key {key!r} is under way, and whether it is taken "
                     "is not known yet; nothing of this one was taken: push it again"

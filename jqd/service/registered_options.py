@@ -53,27 +53,29 @@ class RegisteredOptions:
         self._usual = dict(usual.given())
         self.says_any = bool(self._usual or self._given)
 
-    def others(self, said: Mapping[str, TypeOptions]) -> list[str]:
+    def others(self, declared: Mapping[str, TypeOptions]) -> list[str]:
         """Return the jobtypes for which other options than these hold."""
         known = self.known
         return [
-            name for name, options in said.items() if options != (known[name].options if name in known else NO_OPTIONS)
+            name
+            for name, options in declared.items()
+            if options != (known[name].options if name in known else NO_OPTIONS)
         ]
 
-    def bodies(self, said: Mapping[str, TypeOptions], by: str) -> dict[tuple[str, str], bytes]:
+    def bodies(self, declared: Mapping[str, TypeOptions], by: str) -> dict[tuple[str, str], bytes]:
         """Return the settings that register these options: only those that change."""
         return {
-            (KIND, name): NIL if said[name] == NO_OPTIONS else _encoder.encode(Registered(said[name], by))
-            for name in self.others(said)
+            (KIND, name): NIL if declared[name] == NO_OPTIONS else _encoder.encode(Registered(declared[name], by))
+            for name in self.others(declared)
         }
 
-    def of_handler(self, name: str, said: TypeOptions | None, by: str) -> dict[tuple[str, str], bytes]:
+    def of_handler(self, name: str, declared: TypeOptions | None, by: str) -> dict[tuple[str, str], bytes]:
         """Return the same for a handler, which may have no options; None: it is deleted, and takes its own back."""
         known = self.known.get(name)
         own = known is not None and known.by.rpartition("@")[0] == name
-        if said is None or said == NO_OPTIONS:
+        if declared is None or declared == NO_OPTIONS:
             return self.bodies({name: NO_OPTIONS}, by) if own else {}
-        return self.bodies({name: said}, by)
+        return self.bodies({name: declared}, by)
 
     def unneeded(self, named: Collection[str], now_s: float) -> dict[tuple[str, str], bytes]:
         """Return the settings that delete options of jobtypes which nothing in `named` has named for long.
@@ -117,17 +119,17 @@ class RegisteredOptions:
             return []
         found: dict[JobOptions, list[int]] = {}
         silent: dict[str, tuple[JobOptions, attrgetter[Any], object, list[int]]] = {}  # what most leave out
-        for index, said in enumerate(jobs):
-            if said.name not in known and not usual:
+        for index, declared in enumerate(jobs):
+            if declared.name not in known and not usual:
                 continue
-            if said.name not in silent:
-                options = JobOptions(**usual | dict(known.get(said.name, NO_OPTIONS).given()))
+            if declared.name not in silent:
+                options = JobOptions(**usual | dict(known.get(declared.name, NO_OPTIONS).given()))
                 given = attrgetter(*(field for field, _ in options.given()))
-                silent[said.name] = options, given, given(_NONE), found.setdefault(options, [])
-            options, given, none, places = silent[said.name]
-            if given(said) == none:
+                silent[declared.name] = options, given, given(_NONE), found.setdefault(options, [])
+            options, given, none, places = silent[declared.name]
+            if given(declared) == none:
                 places.append(index)
-            elif any((left := options.without(said)).given()):
+            elif any((left := options.without(declared)).given()):
                 found.setdefault(left, []).append(index)
         return [(options, places) for options, places in found.items() if places]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import UNSET, Struct, structs
 
 from jqd.domain.errors import Conflict, Denied, Fault, NotFound, NotYet
-from jqd.domain.flow import said_unique
+from jqd.domain.flow import unique_text
 from jqd.domain.job import NIL
 from jqd.domain.job_spec import JobSpec
 from jqd.service.batch import Batch
@@ -84,7 +84,7 @@ async def _taken(services: Services, jobs: Sequence[JobSpec], links: PushLinks) 
         if not late:
             return taken
         due = late
-    key = said_unique(next(iter(due)))
+    key = unique_text(next(iter(due)))
     raise NotYet(f"the job with the unique key {key!r} begins, and could not be put off: push this again")
 
 

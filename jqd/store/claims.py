@@ -21,7 +21,7 @@ class Claimed(list[Held]):
     """There may be more at once: some of the queues that had to wait were not looked at."""
     outdated = False
     """Nothing was given: the store has other constraints than the caller."""
-    unheard = False
+    stale = False
     """Nothing was given: some workers are backed off, by views of other daemons that the caller does not have."""
 
 
@@ -113,7 +113,7 @@ class ClaimMethods(ScriptMethods):
         ]
         claimed = Claimed(one for row in rows if (one := self.burial.held(*row, jobtype=jobtype)) is not None)
         await self.burial.bury()
-        claimed.more, claimed.outdated, claimed.unheard = (word == each for each in (b"again", b"version", b"unheard"))
+        claimed.more, claimed.outdated, claimed.stale = (word == each for each in (b"again", b"version", b"unheard"))
         return claimed
 
     async def save_ageing(self, sysid: str, period_ms: int) -> dict[str, int]:

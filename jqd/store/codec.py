@@ -69,7 +69,7 @@ _outcome_decoder = msgspec.msgpack.Decoder(Outcome)
 
 
 SUCCEEDED, RETRY, ENTRUSTED = Fate.SUCCEEDED, Fate.RETRY, Fate.ENTRUSTED  # reading one there costs as much as a call
-SAID_MORE = 6
+SUCCEEDED_WITH_MORE = 6
 """Stands to functions for a fate: it succeeded, and jobs follow, or it printed something."""
 _PLACED = {fate: fate.value for fate in Fate} | {Fate.FAILED: Fate.DEAD.value}
 """Whatever failed for good stays until somebody deals with it (adr/0001)."""
@@ -158,14 +158,14 @@ def grouped(outcomes: Iterable[Outcome]) -> list[Any]:
     for one in outcomes:
         fate = _PLACED[one.fate]
         if fate == SUCCEEDED and (one.follows or one.log):
-            fate = SAID_MORE
+            fate = SUCCEEDED_WITH_MORE
         extra = _extra(one)
         if common != (its := (fate, one.fence, one.jobtype, extra)):
             common, count_at = its, len(flat) + 4
             flat += (*its, 0)
         flat[count_at] += 1
         flat += (_meant(one), b"" if fate == ENTRUSTED else encode_outcome(one))
-        if fate == SAID_MORE:
+        if fate == SUCCEEDED_WITH_MORE:
             flat.append(one.follows)
     return flat
 

@@ -218,10 +218,10 @@ class LinkMethods(ScriptMethods):
             flat = [one for pair in some for one in pair]
             answer = await self._caller.call("watch_parents", self._caller.identity, *flat)
             for given, how, last, stage in self._rows("children", answer, 4):
-                said, last_id = self._text("outcome", how), self._text("applied", last)
-                known = None if said in ("?", "~") else said
+                text, last_id = self._text("outcome", how), self._text("applied", last)
+                known = None if text in ("?", "~") else text
                 number = self._whole("children", stage)
-                found.append(Watched(self._text("names", given), known, last_id, said == "~", number))
+                found.append(Watched(self._text("names", given), known, last_id, text == "~", number))
         return found
 
     async def note_parents(self, notes: Sequence[ParentNote]) -> dict[str, Standing]:
@@ -230,8 +230,8 @@ class LinkMethods(ScriptMethods):
         for some in in_steps(notes, KIN):
             answer = await self._caller.call("note_parents", *(one for note in some for one in note))
             for child, done, failed, mark in self._rows("parents", answer, 4):
-                said = self._text("parents", failed), self._text("parents", mark)
-                standing[self._text("parents", child)] = Standing(done == 1, *said)
+                text = self._text("parents", failed), self._text("parents", mark)
+                standing[self._text("parents", child)] = Standing(done == 1, *text)
         return standing
 
     async def drop_links(

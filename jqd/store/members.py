@@ -14,7 +14,7 @@ class MemberMethods(ScriptMethods):
     """Methods on members; heartbeats go over a connection of their own."""
 
     _renewals = 0
-    _heard = False
+    _is_renewed = False
     """Whether the latest renewal was answered, so that its cancels need not be repeated."""
 
     async def reserve_sysid(
@@ -73,15 +73,15 @@ class MemberMethods(ScriptMethods):
         """Raise our heartbeat counter and read all of them. Raises StaleOwner. Never waits behind other calls.
 
         `settle`: note that all are through, if they are. Raises StoreChanged when another life has begun."""
-        identity, heard, self._heard = self._heart.identity, self._heard, False
+        identity, is_renewed, self._is_renewed = self._heart.identity, self._is_renewed, False
         self._renewals = number = self._renewals + 1
-        answer = await self._heart.call("renew_sysid", *owner, identity, int(through), int(settle), int(heard))
+        answer = await self._heart.call("renew_sysid", *owner, identity, int(through), int(settle), int(is_renewed))
         settled, asked, *flat = self._list("members", answer)
         cancels = [
             (self._text("asked", job_id), self._whole("held", fence)) for job_id, fence in self._rows("asked", asked, 2)
         ]
         renewed = Renewed(codec.decode_members(self._keys, flat, identity), settled == 1, cancels)
-        self._heard = number == self._renewals
+        self._is_renewed = number == self._renewals
         return renewed
 
     async def save_kept(self, journal_id: str, since: int) -> KeptJob:

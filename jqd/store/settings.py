@@ -24,18 +24,18 @@ class SettingMethods(ScriptMethods):
         await self._caller.call_behind("apply_settings", lane_field(journal_id, Lane.RULES), start, end, *flat)
 
     async def follow_settings(
-        self, rules_at: int, signs_at: int, alive: Sequence[str] = (), said: Sequence[Setting] = ()
+        self, rules_at: int, signs_at: int, alive: Sequence[str] = (), fresh: Sequence[Setting] = ()
     ) -> Followed:
         """Return what is new since the numbers of an earlier answer, 0 at first: settings, and workers that gave signs
         of
         life.
 
-        `alive`: ids of at most CALL_JOBS_MAX workers that gave the caller a sign of life; `said`: settings that are in
+        `alive`: ids of at most CALL_JOBS_MAX workers that gave the caller a sign of life; `fresh`: settings that are in
         no journal, to be sent again to a store that forgot. Numbers hold in one life only: raises StoreChanged in
         another than the one we looked at."""
         bound(alive)
-        bound(said)
-        flat = (value for setting in said for value in (_member(setting), setting.revision, encode_setting(setting)))
+        bound(fresh)
+        flat = (value for setting in fresh for value in (_member(setting), setting.revision, encode_setting(setting)))
         answer = await self._caller.call(
             "follow_settings",
             self._caller.identity,
@@ -43,7 +43,7 @@ class SettingMethods(ScriptMethods):
             signs_at,
             FOLLOWED_MAX,
             FOLLOWED_BYTES_MAX,
-            len(said),
+            len(fresh),
             *flat,
             *alive,
         )

@@ -84,8 +84,8 @@ class Places:
 
     def known(self) -> set[str]:
         """Ids of all jobs that it has, or has a note of."""
-        noted = {note[1:] for note in self._set(self._keys["tomb"]).scores if note[:1] != b"n"}
-        return {job_id.decode() for job_id in (*self._hash("jobs"), *noted, *self._hash("about")) if job_id != b"?"}
+        deaths = {note[1:] for note in self._set(self._keys["tomb"]).scores if note[:1] != b"n"}
+        return {job_id.decode() for job_id in (*self._hash("jobs"), *deaths, *self._hash("about")) if job_id != b"?"}
 
     def journals(self) -> set[str]:
         """Ids of those that have a position."""

@@ -56,7 +56,7 @@ def note_call() -> None:
 @dataclass
 class _Answer:
     asked_at_s: float
-    came: trio.Event = field(default_factory=trio.Event)
+    arrived: trio.Event = field(default_factory=trio.Event)
     body: dict[str, Any] | None = None
     error: JqdClientError | None = None
 
@@ -77,7 +77,7 @@ class Answers:
             found = self._kept.get(key)
             if found is None or found.asked_at_s + kept_s < now_s:
                 return await self._ask(key, ask)
-            await found.came.wait()
+            await found.arrived.wait()
             if found.error is not None:
                 raise found.error
             if found.body is not None:
@@ -101,7 +101,7 @@ class Answers:
         finally:
             if mine.body is None and mine.error is None and self._kept.get(key) is mine:
                 del self._kept[key]
-            mine.came.set()
+            mine.arrived.set()
         return mine.body
 
 

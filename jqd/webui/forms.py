@@ -79,10 +79,10 @@ def _with_unread(body: dict[str, Any], faults: Mapping[str, Fault]) -> dict[str,
     return {**body, UNREAD: [*faults]} if faults else body
 
 
-def faults_of(error: Invalid, fields: Mapping[str, str], said: Mapping[str, str]) -> dict[str, Fault]:
+def faults_of(error: Invalid, fields: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, Fault]:
     """Return the faults by field of the form; "": those of no field.
 
-    `fields`: a JSON pointer of the API → the name of the form's field. `said`: what was typed.
+    `fields`: a JSON pointer of the API → the name of the form's field. `typed`: what was typed.
     """
     found: dict[str, Fault] = {}
     for each in error.errors:
@@ -90,7 +90,7 @@ def faults_of(error: Invalid, fields: Mapping[str, str], said: Mapping[str, str]
             continue
         name = fields.get(each.pointer) or fields.get(each.pointer.rpartition("/")[0], "")  # one of several in a field
         before = f"{found[name].text}; " if name in found else ""
-        line, caret = _marked(each.detail, said.get(name, "")) if name else ("", "")
+        line, caret = _marked(each.detail, typed.get(name, "")) if name else ("", "")
         found[name] = Fault(before + each.detail, line, caret)
     return found if error.errors else {"": Fault(str(error))}
 

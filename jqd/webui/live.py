@@ -28,7 +28,7 @@ BARE_CALLS = 3  # of a part that asks for itself at a tick: none of ours counts 
 TICK = b"event: tick\ndata: now\n\n"
 LAST_TICK = b"retry: 5000\n" + TICK
 STILL_THERE = b": still there\n\n"
-HEARD_S = (
+STREAM_S = (
     3 * QUIET_S
 )  # ticks are more frequent; a stream without one is written to all the same, to see that it is read
 
@@ -96,8 +96,8 @@ def last_tick() -> Response:
 
 def _visit_of(ui: "Ui", url: str, asking: Visit) -> Visit:
     """Return a visit of a page by whoever asks for its stream. Raises UnprocessableEntity, Refused."""
-    path, _, said = url.partition("?")
-    page, query = ui.declared.get(path), parse_qsl(said, keep_blank_values=True)
+    path, _, given = url.partition("?")
+    page, query = ui.declared.get(path), parse_qsl(given, keep_blank_values=True)
     if page is None or not page.is_shared or len(query) != len(dict(query)):
         raise UnprocessableEntity(f"there is no stream of {url[:64]!r}")
     visit = Visit(ui, path, dict(query), {}, asking.session)

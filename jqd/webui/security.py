@@ -57,11 +57,11 @@ def is_own_host(host: str, known: Sequence[str]) -> bool:
     return ip_of(name) is not None or name == "localhost" or name in {each.lower() for each in known}
 
 
-def local_path(said: str) -> str:
+def local_path(address: str) -> str:
     """Return where to go after a login: a path of this UI, else its first page."""
     try:
-        parts = urlsplit(said)
+        parts = urlsplit(address)
     except ValueError:
         return "/"
-    own = said.startswith("/") and not said.startswith("//") and not parts.scheme and not parts.netloc
-    return said if own and "\\" not in said and said.isprintable() else "/"
+    own = address.startswith("/") and not address.startswith("//") and not parts.scheme and not parts.netloc
+    return address if own and "\\" not in address and address.isprintable() else "/"

@@ -234,10 +234,10 @@ class App:
             raise TypeError(f"@app.job has no option {given!r}{suggestion(given, DECLARED)}")
         if callable(name):
             return self._register(name, None, {}, loop)
-        said = _options(**options)
+        declared = _options(**options)
         if loop is not None:
             _loop(loop)
-        return lambda function: self._register(function, name, said, loop)
+        return lambda function: self._register(function, name, declared, loop)
 
     def _register(
         self, function: Callable[..., Any], name: str | None, options: Mapping[str, Any], loop: Loop | None

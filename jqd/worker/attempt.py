@@ -142,12 +142,12 @@ class Attempts:
     def context(self, item: Item) -> Context:
         self.lines.began(item)
         job, ends_at_ms = item.job, self._clock.wall_ms() + round(item.timeout_s * 1000)
-        item.speaks = self._voice
+        item.speaks = self._output_of
         if SDK in sys.modules:  # else nobody traces, and a job is too short to ask
             item.span = processing(job.name, item.job_id, job.attempt, job.trace)
         return Context(item.job_id, job.name, job.attempt, job.max_retry, ends_at_ms, job.trace, item)
 
-    def _voice(self, item: Item) -> AttemptOutput:
+    def _output_of(self, item: Item) -> AttemptOutput:
         spoke = None if self._spoke is None else partial(self._spoke, item)
         return AttemptOutput(spoke, lambda line: self._message_of.info(line, **job_fields(item)))
 
@@ -281,8 +281,8 @@ def _which(item: Item) -> dict[str, object]:
 
 def _name(error: BaseException) -> str:
     """`ValueError: what it says`, as encodable text."""
-    said = _message_of(error)
-    return _plain(f"{type(error).__name__}: {said}" if said else type(error).__name__)[: wire.ERROR_CHARS_MAX]
+    text = _message_of(error)
+    return _plain(f"{type(error).__name__}: {text}" if text else type(error).__name__)[: wire.ERROR_CHARS_MAX]
 
 
 def _message_of(error: BaseException) -> str:

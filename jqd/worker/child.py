@@ -25,7 +25,7 @@ from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.executors import InProcess
-from jqd.worker.job_output import hear_jobs
+from jqd.worker.job_output import collect_logs
 from jqd.worker.load import chosen, import_app
 from jqd.worker.tracing import trace_attempts
 from jqd.worker.watchdog import Watchdog
@@ -91,7 +91,7 @@ class Child:
 
     def _load(self, begin: frames.Begin) -> App:
         log.configure(level=begin.log_level)
-        hear_jobs(begin.log_level)
+        collect_logs(begin.log_level)
         try:
             app = import_app(begin.target)
             jobs = chosen(app.jobs, begin.only)

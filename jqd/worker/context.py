@@ -31,10 +31,10 @@ class Alone:
     cancelled = False
 
     def __init__(self) -> None:
-        self._voice = AttemptOutput()
+        self._output = AttemptOutput()
 
     def speak(self) -> AttemptOutput:
-        return self._voice
+        return self._output
 
 
 @dataclass(slots=True)

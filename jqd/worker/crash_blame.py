@@ -37,7 +37,7 @@ class Suspects:
         self._ids.pop(job_id, None)
 
 
-class CrashBlame:
+class CrashIsolation:
     def __init__(self, attempts: Attempts, suspects: Suspects) -> None:
         self._attempts, self._suspects = attempts, suspects
         self._log = get_logger("worker")

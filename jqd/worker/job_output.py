@@ -60,7 +60,7 @@ class Printed:
         return getattr(self._stream, name)
 
 
-def hear_jobs(level: str) -> None:
+def collect_logs(level: str) -> None:
     """Send what users' code logs, from `level` on, and prints to the worker's log.
 
     Code that sets `logging` up wins. For a process that is a worker and nothing else, once its own log is set up.

@@ -29,7 +29,7 @@ GRACE_S = 0.25  # past its timeout an async function has so long to be cancelled
 NAMES_SHOWN_MAX = 10  # jobs named in one line of a log
 
 Kind = Literal["plain", "async"]
-Heard = Callable[["Process", "Held", bytes], None]
+Received = Callable[["Process", "Held", bytes], None]
 """Told of each job that has ended in a process, with its outcome."""
 
 
@@ -55,7 +55,7 @@ class Process:
         child: "subprocess.Popen[bytes]",
         stream: trio.SocketStream,
         prints: int,
-        heard: Heard,
+        received: Received,
         spoke: Callable[[Item], None],
     ) -> None:
         """`prints`: the end of a pipe that what its programs print comes out of."""
@@ -74,9 +74,9 @@ class Process:
         self.ended = trio.Event()
         self.programs = Programs(prints, self._alone)
         self._started = trio.Event()
-        self._heard_all = trio.Event()
+        self._received_all = trio.Event()
         self._emptied = trio.Event()
-        self._child, self._stream, self._heard, self._spoke = child, stream, heard, spoke
+        self._child, self._stream, self._received, self._spoke = child, stream, received, spoke
         self._outgoing = frames.Outgoing()
         self.send = self._outgoing.send
         self._where: tuple[str, str | None] = ("", None)
@@ -157,7 +157,7 @@ class Process:
                 nursery.start_soon(self._read)
                 await wait_dead(self._child)
                 with trio.move_on_after(LEAVE_S):  # a program that one of its jobs left behind may hold the socket open
-                    await self._heard_all.wait()
+                    await self._received_all.wait()
                 nursery.cancel_scope.cancel()
         finally:
             if not self.is_retiring or self._child.returncode is None:
@@ -190,7 +190,7 @@ class Process:
         except msgspec.MsgspecError:
             self._kill_group()  # it says what no process of ours says: a job writes to our socket
         finally:
-            self._heard_all.set()
+            self._received_all.set()
 
     def _take(self, message: frames.ToFront) -> None:
         if isinstance(message, frames.Ended):
@@ -201,7 +201,7 @@ class Process:
                 self._emptied = trio.Event()
             if held is not None:
                 printed, codec = held.printed, held.item.batch.codec
-                self._heard(self, held, with_output(message.outcome, printed, codec) if printed else message.outcome)
+                self._received(self, held, with_output(message.outcome, printed, codec) if printed else message.outcome)
         elif isinstance(message, frames.Spoke):
             held = self.held.get(message.key)
             if held is not None:
@@ -229,7 +229,9 @@ class Process:
             return  # nobody is left of it
 
 
-def start_process(begin: frames.Begin, heard: Heard, spoke: Callable[[Item], None], nursery: trio.Nursery) -> Process:
+def start_process(
+    begin: frames.Begin, received: Received, spoke: Callable[[Item], None], nursery: trio.Nursery
+) -> Process:
     """Start a process, and read from it in `nursery`. Raises NotStarted."""
     ours, theirs = socket.socketpair()
     prints, printed = os.pipe()
@@ -244,7 +246,7 @@ def start_process(begin: frames.Begin, heard: Heard, spoke: Callable[[Item], Non
             ours.close()
             os.close(prints)
             raise NotStarted(f"no process can be started: {error}") from error
-    process = Process(child, trio.SocketStream(trio.socket.from_stdlib_socket(ours)), prints, heard, spoke)
+    process = Process(child, trio.SocketStream(trio.socket.from_stdlib_socket(ours)), prints, received, spoke)
     process.send(begin)
     nursery.start_soon(process.live)
     nursery.start_soon(process.programs.receive)

@@ -26,7 +26,7 @@ from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.crash_blame import CrashBlame, Suspects
+from jqd.worker.crash_blame import CrashIsolation, Suspects
 from jqd.worker.executors import Executor
 from jqd.worker.frames import Begin, Declaration
 from jqd.worker.pending import PendingJobs, kind_of
@@ -60,7 +60,7 @@ class ProcessPool(Executor):
         self._process_pool: list[Process] = []
         self._leaving: set[Process] = set()
         self._suspects = Suspects()
-        self._blame = CrashBlame(self._attempts, self._suspects)
+        self._isolation = CrashIsolation(self._attempts, self._suspects)
         self._waiting = PendingJobs(self._suspects, begin.tasks)
         self._has_extra = False
         self._generation = 0
@@ -195,7 +195,7 @@ class ProcessPool(Executor):
         while True:
             began_s = trio.current_time()
             await process.ended.wait()
-            self._blame.settle(process)
+            self._isolation.settle(process)
             self._leaving.discard(process)
             if process.is_retiring or generation != self._generation:
                 return
@@ -269,7 +269,7 @@ class ProcessPool(Executor):
                     await process.ended.wait()
                 if given == process.given and not process.held:
                     break
-            self._blame.settle(process)
+            self._isolation.settle(process)
             self._leaving.discard(process)
             if process in self._process_pool:
                 self._process_pool.remove(process)
@@ -310,7 +310,7 @@ class ProcessPool(Executor):
             now_s, living = trio.current_time(), [process for process in self._all if not process.was_killed]
             for process in living:
                 if late := [held.item for held in process.held.values() if held.due_s <= now_s]:
-                    self._blame.end_late(process, late)
+                    self._isolation.end_late(process, late)
             due = [held.due_s for process in living if not process.was_killed for held in process.held.values()]
             self._next_s, self._sooner = min(due, default=math.inf), trio.Event()
             with trio.move_on_at(self._next_s):

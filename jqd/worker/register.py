@@ -42,7 +42,7 @@ NO_DAEMON = "which is no answer of a daemon: look at its URL, and for a proxy"
 BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=10.0)  # a daemon that comes back is found within ten seconds
 
 
-Card = Callable[[], Mapping[str, Any]]
+Spec = Callable[[], Mapping[str, Any]]
 """What `POST /v1/workers` takes, without `worker_id` and the slots, as it is now."""
 
 
@@ -100,7 +100,7 @@ class Registration:
     def __init__(
         self,
         daemon: str,
-        card: Card,
+        spec: Spec,
         slots: Slots,
         *,
         worker_id: str,
@@ -123,7 +123,7 @@ class Registration:
         """How its token was refused, once it was REFUSALS_MAX times in a row; empty again when it is taken."""
         self.trouble: str | None = None
         """What stood in the way at home when it was asked last."""
-        self._card = card
+        self._spec = spec
         self._slots = slots
         self._hurry = trio.Event()
         self._http = http
@@ -186,13 +186,13 @@ class Registration:
 
     async def _register(self, daemon: str) -> str | None:
         """Register at one daemon. Returns None, or what stood in the way. Logs only when that changed."""
-        card = {**self._card(), **self._slots.share(self), "worker_id": self.worker_id}
+        spec = {**self._spec(), **self._slots.share(self), "worker_id": self.worker_id}
         headers = {"content-type": MSGPACK, "accept": MSGPACK}
         try:
             # Shielded: a worker that stops while it registers must learn its id, or it could not unregister.
             with trio.CancelScope(shield=True), trio.fail_after(CALL_TIMEOUT_S):
                 answer = await self._http.post(
-                    f"{daemon}/v1/workers", content=msgspec.msgpack.encode(card), headers=headers
+                    f"{daemon}/v1/workers", content=msgspec.msgpack.encode(spec), headers=headers
                 )
             trouble = self._take(daemon, answer)
         except (httpx2.HTTPError, trio.TooSlowError) as error:

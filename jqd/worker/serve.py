@@ -35,7 +35,7 @@ from jqd.worker.load import chosen, load_app
 from jqd.worker.process_pool import ProcessPool, Where, open_process_pool
 from jqd.worker.programs import kill_descendants
 from jqd.worker.pull import LEFT_S, SILENCE_S_DEFAULT, Puller, then_cancel
-from jqd.worker.register import TTL_PULL_S, TTL_S_DEFAULT, Card, Registration, Slots, advice_on
+from jqd.worker.register import TTL_PULL_S, TTL_S_DEFAULT, Registration, Slots, Spec, advice_on
 from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, ServiceConfig
 from jqd.worker.shutdown import ShutdownSignals, forced
 from jqd.worker.signed import MAKE_SECRET, signing_keys
@@ -100,7 +100,7 @@ async def serve(
     signalled = ShutdownSignals(stop, reloads=processes > 0, owns=signals and not processes)
     name = name or f"{socket.gethostname()}-{os.getpid()}"
     way: dict[str, Any] = {"heartbeat": silence_s} if pull else {"secrets": list(secrets)} if secrets else {}
-    card = way | _given(name=name, ttl=ttl_s, priority_min=priority_min, priority_max=priority_max)
+    spec = way | _given(name=name, ttl=ttl_s, priority_min=priority_min, priority_max=priority_max)
     begin, places = Begin(str(app), -(-concurrency // max(1, processes)), log_level, list(only)), list[Registration]()
     async with _opened(at, app, begin, processes, places, token) as (listener, force, jobs, process_pool, http, beside):
         if signals:
@@ -113,13 +113,16 @@ async def serve(
         service = Service(jobs, limits, executor=process_pool, spoke=beats.spoke, **more)
         async with trio.open_nursery() as nursery:
             own_url: str = await nursery.start(_serve_http, service, listener, signalled.close.wait)
-            card |= _given(url=(url := advertise or own_url) or None)
+            spec |= _given(url=(url := advertise or own_url) or None)
             get_logger("worker").info("worker.serving", url=url or "none: it pulls", name=name, jobs=list(jobs))
             slots = Slots(partial(slots_of, jobs, concurrency, processes), batch)
-            said = WorkerStatus(service, jobs, card)
-            places += _places(daemons, said.spec, slots, http=http, ttl_s=ttl_s, source=source or random.Random())
+            status = WorkerStatus(service, jobs, spec)
+            places += _places(daemons, status.spec, slots, http=http, ttl_s=ttl_s, source=source or random.Random())
             task_status.started(url)
-            watch, reload = partial(said.watch, slots.changed), partial(_reload, process_pool, signalled, slots.changed)
+            watch, reload = (
+                partial(status.watch, slots.changed),
+                partial(_reload, process_pool, signalled, slots.changed),
+            )
             beat, ended = Watchdog(service.tasks, SystemClock()).beat, partial(_end_if_refused, slots, signalled)
             for task in (beat, service.attempts.lines.run, beats.run, watch, reload, ended):
                 beside.start_soon(task)
@@ -173,9 +176,9 @@ def _client(token: str | None) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(headers=headers, trust_env=False, verify=trusted())
 
 
-def _places(daemons: Sequence[str], card: Card, slots: Slots, **more: Any) -> list[Registration]:
+def _places(daemons: Sequence[str], spec: Spec, slots: Slots, **more: Any) -> list[Registration]:
     worker_id = token_hex(8)
-    return [Registration(daemon, card, slots, worker_id=worker_id, **more) for daemon in daemons]
+    return [Registration(daemon, spec, slots, worker_id=worker_id, **more) for daemon in daemons]
 
 
 def _guard(bind: Address | None, advertise: str | None) -> Guard:
@@ -240,7 +243,7 @@ def _end(url: str, places: Sequence[Registration], signalled: ShutdownSignals) -
     get_logger("worker").info("worker.stopped", url=url)
     if signalled.is_refused:
         daemon, refusal = places[0].daemon, places[0].refusal
-        advice = f"; {said}" if (said := advice_on(refusal)) else ""
+        advice = f"; {status}" if (status := advice_on(refusal)) else ""
         raise ConfigError(f"no daemon takes this worker: {daemon} {refusal}{advice}")
 
 

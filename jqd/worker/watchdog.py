@@ -60,18 +60,18 @@ class Watchdog:
         self._over.set()
 
     def _listen(self, loop: int) -> None:
-        said_s = 0.0  # of how long a silence it was said
+        logged_s = 0.0  # of how long a silence it was said
         while not self._over.wait(self.beat_s):
             silent_s = self._clock.mono_s() - self._beaten_s
-            if silent_s < said_s:
-                said_s = 0.0
-            again_s = said_s + self._silent_s * (AGAIN_TIMES if said_s else 1)
+            if silent_s < logged_s:
+                logged_s = 0.0
+            again_s = logged_s + self._silent_s * (AGAIN_TIMES if logged_s else 1)
             if silent_s >= again_s and (frame := sys._current_frames().get(loop)) is not None:
                 item = item_in(frame)
                 jobs = self._at_work() if item is None else f"{item.job_id} ({item.job.name})"
                 if not jobs and silent_s < self._silent_s * AGAIN_TIMES:
                     continue  # no async job is at work: it is the machine that is slow
-                said_s = silent_s
+                logged_s = silent_s
                 where = "".join(traceback.format_stack(frame)[-FRAMES_SHOWN:])
                 self._log.error("worker.loop_blocked", for_s=round(silent_s, 1), jobs=jobs, exception=where, next=NEXT)
 

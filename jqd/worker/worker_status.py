@@ -124,8 +124,8 @@ STUCK = "they were given up at their timeout and still hold their threads: bound
 
 
 class WorkerStatus:
-    def __init__(self, service: Service, jobs: Mapping[str, Declared], card: Mapping[str, Any]) -> None:
-        self._service, self._jobs, self._card = service, jobs, card
+    def __init__(self, service: Service, jobs: Mapping[str, Declared], spec: Mapping[str, Any]) -> None:
+        self._service, self._jobs, self._spec = service, jobs, spec
         self._trouble: str | None = None
         self._log = get_logger("worker")
 
@@ -133,11 +133,11 @@ class WorkerStatus:
         """Return the registration as it is now. Each job names all its options: those left out are the defaults."""
         jobs = [{"name": job.name, **job.declared} for job in self._jobs.values()]
         trouble = {"trouble": self._trouble} if self._trouble else {}
-        return {**self._card, "jobs": jobs} | trouble
+        return {**self._spec, "jobs": jobs} | trouble
 
     async def watch(self, changed: Callable[[], None]) -> None:
         """Watch for trouble, and call `changed` when some begins or ends; log again and again which jobs hang."""
-        said_s = trio.current_time() - STUCK_EVERY_S
+        logged_s = trio.current_time() - STUCK_EVERY_S
         while True:
             await trio.sleep(LOOK_S)
             trouble = (self._service.trouble() or "")[:TROUBLE_CHARS_MAX] or None
@@ -145,10 +145,10 @@ class WorkerStatus:
                 self._trouble = trouble
                 changed()
             stuck = self._service.stuck()
-            if stuck and trio.current_time() - said_s >= STUCK_EVERY_S:
-                said_s = trio.current_time()
-                say = self._log.error if trouble else self._log.warning
-                say("worker.stuck", jobs=named(stuck), threads=len(stuck), takes_jobs=trouble is None, next=STUCK)
+            if stuck and trio.current_time() - logged_s >= STUCK_EVERY_S:
+                logged_s = trio.current_time()
+                log = self._log.error if trouble else self._log.warning
+                log("worker.stuck", jobs=named(stuck), threads=len(stuck), takes_jobs=trouble is None, next=STUCK)
 
 
 def slots_of(jobs: Mapping[str, Declared], concurrency: int, processes: int) -> int:

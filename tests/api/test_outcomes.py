@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import trio
 
-from jqd.api.v1.leases import SAID_MAX
+from jqd.api.v1.leases import DESCRIBED_MAX
 from jqd.domain.errors import JournalRefused, StoreAway, StoreUnsettled
 from jqd.domain.job import NIL, Fate, Held, Job
 from tests.api.edge import JSON, MSGPACK
@@ -203,10 +203,10 @@ async def test_what_is_refused_says_of_which_job_where_that_can_be_read(edge: Wh
 
 async def test_what_is_wrong_is_said_of_the_first_of_many_outcomes(edge: Whole) -> None:
     claim = await handed(edge)
-    wrong = [{"job_id": 5, "lease_id": 5}] * (SAID_MAX + 50)
+    wrong = [{"job_id": 5, "lease_id": 5}] * (DESCRIBED_MAX + 50)
     told = await report(edge, *wrong, {**claim, "type": "success"}, *wrong[:50])
     assert [status for status, _ in told] == [422] * len(wrong) + [200] + [422] * 50
-    assert ["of the first" in detail for _, detail in told[: len(wrong)]] == [False] * SAID_MAX + [True] * 50
+    assert ["of the first" in detail for _, detail in told[: len(wrong)]] == [False] * DESCRIBED_MAX + [True] * 50
 
 
 @pytest.mark.parametrize("first", ["told before", "told meanwhile", "in a daemon's hand"])

@@ -7,7 +7,7 @@ import trio.testing
 
 from jqd.domain.msgpack_depth import NESTING_MAX
 from jqd.http import RequestHead
-from jqd.service.batch import SAID_MAX, WRONG_TOO
+from jqd.service.batch import DESCRIBED_MAX, WRONG_TOO
 from jqd.testing.trial.edge import Whole
 from tests.api.edge import JSON, MSGPACK, Edge
 
@@ -199,7 +199,7 @@ async def test_of_very_many_wrong_ones_each_is_named_and_the_first_are_explained
     assert [job.jobtype for job in edge.journal.jobs()] == ["a", "b"]
     said = [error["index"] for error in told.body["errors"]]
     assert set(said) == {*range(1, 151), *range(152, 162)}, "each is named"
-    assert [said.count(index) for index in (1, SAID_MAX, SAID_MAX + 1, 150, 161)] == [4, 4, 1, 1, 1]
+    assert [said.count(index) for index in (1, DESCRIBED_MAX, DESCRIBED_MAX + 1, 150, 161)] == [4, 4, 1, 1, 1]
     assert told.body["errors"][-20]["detail"] == WRONG_TOO
 
 

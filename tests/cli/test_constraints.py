@@ -21,7 +21,7 @@ ROW: dict[str, Any] = {
     "cost": None,
     "key": "job.argument.customer",
     "on_error": "hold",
-    "said_at": "2026-01-01T00:00:00.000Z",
+    "changed_at": "2026-01-01T00:00:00.000Z",
     "failed": 2,
     "error": "no such key",
 }

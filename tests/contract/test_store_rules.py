@@ -130,8 +130,8 @@ async def test_who_has_not_heard_that_a_worker_gets_nothing_for_now_claims_nothi
     ill = await store.follow_settings(0, 0, [], [view(2, v="ok", w="backed_off")])
     for known_at in (0, well.rules_at):
         claimed = await store_bench.claim(owner, rules_at=known_at)
-        assert (claimed, claimed.unheard, claimed.outdated) == ([], True, False)
+        assert (claimed, claimed.stale, claimed.outdated) == ([], True, False)
     claimed = await store_bench.claim(owner, limit=1, rules_at=ill.rules_at)
-    assert (len(claimed), claimed.unheard) == (1, False)
+    assert (len(claimed), claimed.stale) == (1, False)
     await store.follow_settings(0, 0, [], [view(3)])
     assert len(await store_bench.claim(owner, rules_at=ill.rules_at)) == 1, "that it is well is no hurry"

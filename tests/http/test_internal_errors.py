@@ -98,7 +98,7 @@ async def test_an_exception_at_any_step_of_a_connection_stays_there(
             pipe.feed_eof()
             await talk.wait_over()
             assert talk.pipe.closed
-            assert not talk.house.crowd.present
+            assert not talk.house.limit.present
             assert SECRET not in str(talk.log.lines) + str(pipe.sent)
             assert len([line for line in talk.log.lines if line["event"] != "http.broken"]) <= 2
         if not steps.failed:
@@ -190,7 +190,7 @@ async def test_an_error_of_any_system_call_of_a_connection_stays_there(number: i
                                 assert steps.failed
                     with trio.fail_after(PATIENCE_S):
                         await talk.over.wait()
-                    assert not talk.house.crowd.present
+                    assert not talk.house.limit.present
             assert ours.fileno() == -1, "its descriptor is given back"
         if not steps.failed:
             assert at > 5

@@ -41,7 +41,7 @@ async def test_what_is_done_for_who_has_left_ends(autojump_clock: None, how: str
         getattr(talk.pipe, how)()
         assert await talk.wait_over() == b""
         assert 3 * LOOK_S < work.ended_s <= 5 * LOOK_S
-        assert not talk.house.crowd.present
+        assert not talk.house.limit.present
     assert talk.log.lines == []
 
 

@@ -31,7 +31,7 @@ class Hall:
 
     async def enter(self, data: bytes = b"") -> Talk:
         talk = Talk(self.door._house, self.log, MemoryPipe())
-        assert self.door._house.crowd.join(talk.connection)
+        assert self.door._house.limit.join(talk.connection)
         talk.pipe.feed(data)
 
         async def run() -> None:
@@ -127,7 +127,7 @@ async def test_other_limits_hold_from_then_on_for_those_that_are_there_too(autoj
         house = hall.door._house
         kept = house.read_head(GET)
         hall.door.change(ListenerConfig(idle_s=3.0, connections_max=7, address_connections_max=5))
-        assert (house.crowd.total_max, house.crowd.address_max) == (7, 5)
+        assert (house.limit.total_max, house.limit.address_max) == (7, 5)
         assert house.read_head(GET) is not kept, "what was made of it by other limits is forgotten"
         began_s = trio.current_time()
         talk.pipe.feed(GET)

@@ -253,7 +253,7 @@ async def test_a_handshake_has_its_time(certificate, sent, autojump_clock):
     log, pipe, over = Log(), MemoryPipe(), trio.Event()
     house = ServerContext(echo, ListenerConfig(certificate=certificate), log, SERVER)
     connection = Connection(house, TlsTransport(pipe, tls_context(*certificate)), CLIENT)
-    assert house.crowd.join(connection)
+    assert house.limit.join(connection)
 
     async def run() -> None:
         await connection.run()
@@ -264,14 +264,14 @@ async def test_a_handshake_has_its_time(certificate, sent, autojump_clock):
         pipe.feed(sent)
         began_s = trio.current_time()
         await trio.testing.wait_all_tasks_blocked()
-        assert house.crowd.idle() == [connection], "it gives way meanwhile"
+        assert house.limit.idle() == [connection], "it gives way meanwhile"
         while not over.is_set():
             await trio.sleep(0.5)
             connection.look(trio.current_time())
             await trio.testing.wait_all_tasks_blocked()
     assert trio.current_time() - began_s == pytest.approx(house.config.handshake_s, abs=1.0)
     assert (pipe.closed, bytes(pipe.sent), log.lines) == ("close", b"", [])
-    assert not house.crowd.present
+    assert not house.limit.present
 
 
 # ---------------------------------------------------------------- the files

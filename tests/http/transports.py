@@ -150,7 +150,7 @@ class Talk:
         self.over = trio.Event()
 
     async def run(self) -> None:
-        assert self.house.crowd.join(self.connection)
+        assert self.house.limit.join(self.connection)
         await self.connection.run()
         self.over.set()
 
@@ -173,7 +173,7 @@ async def talking(
     async def watch() -> None:
         while True:
             await trio.sleep(LOOK_S)
-            for connection in tuple(house.crowd.present):
+            for connection in tuple(house.limit.present):
                 connection.look(trio.current_time())
 
     async with trio.open_nursery() as nursery:

@@ -15,7 +15,7 @@ from jqd.domain.settings import SettingTable
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops.retention.horizon import EDIT_US, MARKS_MAX, Horizon
 from jqd.loops.retention.partition import PartitionRetention
-from jqd.loops.retention.retention import SAY_S, Retention
+from jqd.loops.retention.retention import WARN_S, Retention
 from jqd.store import DurableReply, JobView, KeptJob, StoreConfig
 from jqd.testing.store import FakeStore
 from tests.harness.files import MemoryFiles
@@ -173,7 +173,7 @@ async def test_a_restart_beside_an_emptied_store_gives_up_nobody_who_is_away(aut
 
 
 async def test_no_more_is_kept_for_others_than_was_allowed(autojump_clock: None) -> None:
-    async with pair(others_bytes=2 * SEGMENT_BYTES, segment_age_s=3 * SAY_S) as (a, b), trio.open_nursery() as nursery:
+    async with pair(others_bytes=2 * SEGMENT_BYTES, segment_age_s=3 * WARN_S) as (a, b), trio.open_nursery() as nursery:
         await a.move_in(nursery)
         await b.move_in(nursery)
         owner = await a.house.wait_claimable()
@@ -183,7 +183,7 @@ async def test_no_more_is_kept_for_others_than_was_allowed(autojump_clock: None)
             await push(a.house, 60)
             await finish(a.house, owner, set())
             with capture_logs() as log:
-                await trio.sleep(SAY_S + 20)
+                await trio.sleep(WARN_S + 20)
             said += [line for line in log if line["event"] == "retention.held_for_others"]
         assert [(line["log_level"], line["journals"]) for line in said[-1:]] == [
             ("warning", [b.house.journal.journal_id])

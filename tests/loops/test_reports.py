@@ -16,7 +16,7 @@ from jqd.domain.jobid import IdSource
 from jqd.domain.record import Lane, decode_outcomes
 from jqd.features import HOOKS
 from jqd.runner import Capacity, Report, Runner, RunnerConfig, Runners, WorkerRegistry, WorkerSpec, make_pool
-from jqd.runner.runner import NOTED_S
+from jqd.runner.runner import RECORDED_S
 from jqd.service import ServiceConfig, Services, outcomes
 from jqd.service.outcome_batch import OutcomeAnswer
 from tests.loops.house import House, house
@@ -123,7 +123,7 @@ async def test_a_report_is_taken_when_it_is_on_disk_and_not_before(autojump_cloc
 
         nursery.start_soon(report, OK)
         nursery.start_soon(report, OK)
-        await trio.sleep(NOTED_S / 2)
+        await trio.sleep(RECORDED_S / 2)
         assert not answered, "the first, nor the one that repeats it"
         scene.sync.set()
         await trio.sleep(0.1)

@@ -204,13 +204,13 @@ class House:
         self.workers = workers = WorkerRegistry(SettingTable(), clock=clock)
         shared: dict[str, Any] = {"workers": workers, "views": views, "clock": clock, "source": random.Random(1)}
 
-        async def say(make: Any) -> None:
+        async def save(make: Any) -> None:
             make()
 
         self.follows = [
             SettingsSync(store=store, membership=seat, own_applied=lambda: True, **shared) for store in stores
         ]
-        self.upkeep = SettingsUpkeep(journal=nothing, follows=self.follows, say=say, unneeded=dict, **shared)
+        self.upkeep = SettingsUpkeep(journal=nothing, follows=self.follows, save=save, unneeded=dict, **shared)
 
     async def ask(self) -> None:
         for follow in self.follows:

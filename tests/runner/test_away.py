@@ -11,7 +11,7 @@ import trio.testing
 from jqd.domain.job import Fate
 from jqd.runner import Report, RunnerConfig
 from jqd.runner import runner as runner_module
-from jqd.runner.protocols import Judgement, Sending, WorkerSaid
+from jqd.runner.protocols import JobReport, Judgement, Sending
 from jqd.runner.transport import Connections, End, Ending
 from jqd.runner.transport.post import Listener
 from tests.harness.worker import Reply, Request, open_worker, succeed
@@ -147,7 +147,7 @@ class Beside:
             await trio.sleep(0.2)
             self._connections.unanswered.pop(sending.worker.endpoint, None)
             listener.answered(Judgement.READ)
-            listener.receive(WorkerSaid(held.job.id, Report()) for held in sending.held)
+            listener.receive(JobReport(held.job.id, Report()) for held in sending.held)
         return Ending(End.COMPLETE)
 
 

@@ -16,12 +16,12 @@ from jqd.runner.protocols import (
     STYLES,
     Answer,
     ItemFailures,
+    JobReport,
     Judgement,
     Refused,
     Sending,
     Started,
     Unclear,
-    WorkerSaid,
 )
 from jqd.runner.protocols.outcome import Encoding, decode_answer, encoding_of
 from jqd.runner.protocols.stream import AnswerReader
@@ -182,7 +182,7 @@ def test_garbage_is_refused_or_read_but_never_breaks_the_reader(
 
 @given(st.binary(max_size=80), st.sampled_from(["msgpack", "json"]))
 def test_a_value_is_always_judged(data: bytes, encoding: Encoding) -> None:
-    assert isinstance(decode_answer(data, encoding), WorkerSaid | Refused | Started | ItemFailures | Unclear)
+    assert isinstance(decode_answer(data, encoding), JobReport | Refused | Started | ItemFailures | Unclear)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_many_values_may_be_larger_together() -> None:
 def test_outcomes(said: dict[str, Any], report: Report, encoding: Encoding) -> None:
     outcome = {"job_id": "A", **said}
     data = msgpack.packb(outcome) if encoding == "msgpack" else json.dumps(outcome).encode()
-    assert decode_answer(data, encoding) == WorkerSaid("A", report)
+    assert decode_answer(data, encoding) == JobReport("A", report)
 
 
 @pytest.mark.parametrize(
@@ -245,18 +245,18 @@ def test_outcomes(said: dict[str, Any], report: Report, encoding: Encoding) -> N
 )
 def test_jobs_that_follow_are_taken_as_they_are_told(jobs: dict[str, Any]) -> None:
     follows = msgpack.packb(jobs["jobs"])
-    assert decode_answer(msgpack.packb({"job_id": "A", "status": 200, **jobs}), "msgpack") == WorkerSaid(
+    assert decode_answer(msgpack.packb({"job_id": "A", "status": 200, **jobs}), "msgpack") == JobReport(
         "A", Report(follows=follows)
     )
     nothing: list[Any] = [[], None]
     for none in nothing:
         data = msgpack.packb({"job_id": "A", "status": 200, "jobs": none})
-        assert decode_answer(data, "msgpack") == WorkerSaid("A", Report())
+        assert decode_answer(data, "msgpack") == JobReport("A", Report())
 
 
 def test_what_names_a_job_is_blamed_on_it() -> None:
     said = decode_answer(msgpack.packb({"id": "A", "status": 200, "should_retry": "yes"}), "msgpack")
-    assert isinstance(said, WorkerSaid)
+    assert isinstance(said, JobReport)
     assert (said.job_id, said.report.status) == ("A", 500)
     none = "INVALID_RESPONSE: the worker answered what is no outcome"
     assert said.report.message.startswith(f"{none}: should_retry must be true or false, not 'yes'; mend the worker")
@@ -285,7 +285,7 @@ def test_what_is_wrong_with_an_outcome_is_told_in_our_words(
 ) -> None:
     told = {"job_id": "A", **outcome}
     said = decode_answer(msgpack.packb(told) if encoding == "msgpack" else json.dumps(told).encode(), encoding)
-    assert isinstance(said, WorkerSaid)
+    assert isinstance(said, JobReport)
     assert said.report.message.startswith(f"INVALID_RESPONSE: the worker answered what is no outcome: {why}")
     assert said.report.message.endswith("; mend the worker: what it may answer stands in docs/use/WORKERS.md")
 
@@ -382,5 +382,5 @@ def test_every_style_a_worker_may_have_is_there() -> None:
 
 def test_nil_is_what_an_absent_value_is() -> None:
     said = decode_answer(msgpack.packb({"job_id": "A", "status": 200, "result": None}), "msgpack")
-    assert isinstance(said, WorkerSaid)
+    assert isinstance(said, JobReport)
     assert (said.report.result, said.report.error) == (NIL, NIL)

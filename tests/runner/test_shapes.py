@@ -18,7 +18,7 @@ from jqd.domain.followers import FOLLOWERS_MAX
 from jqd.domain.job import NIL, Fate, Held, Job
 from jqd.domain.job_lines import line_of
 from jqd.runner.outcome import Report
-from jqd.runner.protocols import STYLES, Answer, Heard, Sending, WorkerSaid
+from jqd.runner.protocols import STYLES, Answer, JobReport, Pending, Sending
 from jqd.runner.transport.post import APART_BYTES
 from jqd.runner.worker import StyleName, Worker
 from tests.harness.worker import Reply, Request, answer, open_worker
@@ -83,7 +83,7 @@ def test_an_argument_of_a_thousand_levels_is_sent_all_the_same() -> None:
 def test_the_body_of_a_2xx_is_the_result(value: Any, language: str, cuts: Sequence[int]) -> None:
     body = msgpack.packb(value) if language == "msgpack" else json_ext.json_of(msgpack.packb(value))
     (said,) = hear(sending("webhook", None, keep_result=True), body[:LIMIT], f"application/{language}", *cuts)
-    assert isinstance(said, WorkerSaid)
+    assert isinstance(said, JobReport)
     if len(body) < LIMIT:
         assert (said.report.status, unpack(said.report.result)) == (200, value)
 
@@ -91,7 +91,7 @@ def test_the_body_of_a_2xx_is_the_result(value: Any, language: str, cuts: Sequen
 @given(st.binary(max_size=100), st.sampled_from(["", "text/html", "application/json", "application/msgpack", "é/;"]))
 def test_any_body_of_any_type_is_a_result(body: bytes, kind: str) -> None:
     (said,) = hear(sending("webhook", None, keep_result=True), body, kind)
-    assert isinstance(said, WorkerSaid)
+    assert isinstance(said, JobReport)
     assert said.report.status == 200
     result = msgspec.msgpack.decode(said.report.result, type=msgspec.Raw)
     if not body:
@@ -104,8 +104,8 @@ def test_any_body_of_any_type_is_a_result(body: bytes, kind: str) -> None:
 def test_no_more_is_kept_of_a_body_than_can_be_a_result() -> None:
     for body in (b"[" + b"1," * LIMIT, b"7" + b" " * LIMIT + b"x"):
         said = hear(sending("webhook", None, keep_result=True), body, "application/json")
-        assert said == [WorkerSaid(None, Report(result_bytes=len(body)))], "its size: the job is told that"
-    assert hear(sending("webhook", None), b"x" * 9 * LIMIT) == [WorkerSaid(None, Report())], "it wants no result"
+        assert said == [JobReport(None, Report(result_bytes=len(body)))], "its size: the job is told that"
+    assert hear(sending("webhook", None), b"x" * 9 * LIMIT) == [JobReport(None, Report())], "it wants no result"
 
 
 async def test_jobs_run_on_a_hook(open_house: OpenHouse) -> None:
@@ -166,7 +166,7 @@ def test_each_line_is_the_answer_of_its_job(
     body = newline.join(lines) + (newline if ended else "")
     told = sending("lines", *range(len(rows)))
     heard = hear(told, body.encode(), "", *cuts)
-    ends = {str(said.job_id): said.report for said in heard if isinstance(said, WorkerSaid)}
+    ends = {str(said.job_id): said.report for said in heard if isinstance(said, JobReport)}
     assert {job_id: (report.status, report.message) for job_id, report in ends.items()} == {
         f"J{n}": (status, text.strip()) for n, (_, _, status, text) in enumerate(rows)
     }
@@ -176,7 +176,7 @@ def test_each_line_is_the_answer_of_its_job(
     assert [f"{job['name']}|{job['argument']}" for job in found] == said_jobs, "each new job once, in their order"
     assert not any(report.follows for report in ends.values() if not 200 <= report.status < 300)
     fewer = hear(sending("lines", *range(len(rows) + 2)), body.encode())
-    assert sum(isinstance(said, WorkerSaid) for said in fewer) == len(rows), (
+    assert sum(isinstance(said, JobReport) for said in fewer) == len(rows), (
         "nothing is said of jobs without a line: they get NO_RESPONSE"
     )
 
@@ -198,24 +198,24 @@ def test_a_new_job_follows_the_success_whose_line_comes_next_or_the_last_one(
     body: str, follow: dict[str, list[str]]
 ) -> None:
     heard = hear(sending("lines", 0, 1), body.encode())
-    ends = [said for said in heard if isinstance(said, WorkerSaid) and said.report.follows]
+    ends = [said for said in heard if isinstance(said, JobReport) and said.report.follows]
     assert {said.job_id: [job["name"] for job in unpack(said.report.follows)] for said in ends} == follow
 
 
 def test_a_success_that_is_not_told_yet_shows_that_the_worker_works() -> None:
     reader = STYLES["lines"].reader(sending("lines", 0, 1, 2), "", LIMIT)
-    assert [*reader.feed(b"200\n")] == [Heard()]
+    assert [*reader.feed(b"200\n")] == [Pending()]
     for number in range(2):
         (said,) = reader.feed(b"200\n")
-        assert isinstance(said, WorkerSaid)
+        assert isinstance(said, JobReport)
         assert said.job_id == f"J{number}"
-    assert [said.job_id for said in reader.end() if isinstance(said, WorkerSaid)] == ["J2"]
+    assert [said.job_id for said in reader.end() if isinstance(said, JobReport)] == ["J2"]
 
 
 @pytest.mark.parametrize("bad", [b"done", b"-1", b"ok 200", b"failed at line 200", b"<p>200", "٢٠٠".encode()])
 def test_a_line_without_a_status_spoils_all_after_it(bad: bytes) -> None:
     heard = hear(sending("lines", *range(4)), b"200 ok\n" + bad + b"\n200\n200\n")
-    ends = {str(said.job_id): said.report for said in heard if isinstance(said, WorkerSaid)}
+    ends = {str(said.job_id): said.report for said in heard if isinstance(said, JobReport)}
     assert {job_id: report.status for job_id, report in ends.items()} == {"J0": 200, "J1": 500, "J2": 500, "J3": 500}
     assert [job_id for job_id in ends if ends[job_id].message.startswith("INVALID_RESPONSE")] == ["J1", "J2", "J3"]
 
@@ -224,7 +224,7 @@ def test_a_line_without_a_status_spoils_all_after_it(bad: bytes) -> None:
 def test_any_bytes_are_read_the_same_however_they_are_cut(body: bytes, cuts: Sequence[int]) -> None:
     whole = hear(sending("lines", 1, 2, 3), body)
     assert whole == hear(sending("lines", 1, 2, 3), body, "", *cuts)
-    assert sum(isinstance(said, WorkerSaid) for said in whole) <= 3
+    assert sum(isinstance(said, JobReport) for said in whole) <= 3
 
 
 def test_a_line_that_never_ends_is_not_collected_for_ever() -> None:
@@ -238,7 +238,7 @@ def test_a_line_alone_has_the_status_of_its_answer() -> None:
     told = sending("lines", "x")._replace(worker=worker)
     assert STYLES["lines"].batch(worker) == 1
     for body, text in ((b"# 1\n1 row changed\nmore\n", "1 row changed"), (b"", ""), (b"#J: mail|x", "")):
-        (said,) = (each for each in hear(told, body) if isinstance(each, WorkerSaid))
+        (said,) = (each for each in hear(told, body) if isinstance(each, JobReport))
         assert (said.job_id, said.report.status, unpack(said.report.result)) == ("J0", 200, text or None)
 
 

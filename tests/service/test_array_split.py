@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jqd.domain import array_split
 from jqd.domain.array_split import PIECE_ITEMS, Steps, array_head, finish
 from jqd.domain.errors import ServiceError
-from jqd.service.batch import SAID_MAX, Batch, read_array, read_in_pieces
+from jqd.service.batch import DESCRIBED_MAX, Batch, read_array, read_in_pieces
 from jqd.service.config import ServiceConfig
 
 CONFIG = ServiceConfig(job_bytes_max=1_000, array_bytes_max=100_000, array_jobs_max=1_000)
@@ -61,10 +61,10 @@ def test_it_is_the_same_in_pieces(packed, ending, more, number, size):
 
 @pytest.mark.parametrize("job", [{"name": "mail", "then": {}}, {"name": "mail", "tags": [""], "delay": -1}])
 def test_of_so_many_wrong_jobs_all_is_said_and_in_many_steps(job):
-    data = pack([job] * (2 * SAID_MAX))
+    data = pack([job] * (2 * DESCRIBED_MAX))
     steps = read_in_pieces(data, CONFIG)
     assert finish(steps) == read_array(data, False, CONFIG)
-    assert count(read_in_pieces(data, CONFIG)) >= 2 * SAID_MAX / 3
+    assert count(read_in_pieces(data, CONFIG)) >= 2 * DESCRIBED_MAX / 3
 
 
 def test_pieces_have_as_many_jobs_as_take_a_millisecond():

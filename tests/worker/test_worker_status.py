@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from jqd import App
 from jqd.domain.clock import SystemClock
 from jqd.worker.batch import Batch, Item
-from jqd.worker.job_output import OURS, hear_jobs
+from jqd.worker.job_output import OURS, collect_logs
 from jqd.worker.service import Service, ServiceConfig
 from jqd.worker.watchdog import Watchdog
 from jqd.worker.wire import MSGPACK, JobIn
@@ -127,8 +127,8 @@ async def test_what_a_jobs_code_logs_carries_its_id_and_name(monkeypatch: pytest
         monkeypatch.setattr(logging.getLogger(name), "level", logging.NOTSET)
     for stream in ("stdout", "stderr"):
         monkeypatch.setattr(sys, stream, getattr(sys, stream))
-    hear_jobs("info")
-    hear_jobs("info")
+    collect_logs("info")
+    collect_logs("info")
     with capture_logs() as lines:
         service = Service(saying.app.jobs)
         await Exchange(

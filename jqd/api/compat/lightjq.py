@@ -192,14 +192,14 @@ async def register(parts: ApiContext, request: Request) -> Response:
 
     Its own interface has no word for where it is reached: then the setting `api.lightjq_workers` says so by its name.
     """
-    card = WorkerSpec(**msgspec.structs.asdict(read_body(request, LightWorker)), style="lightjq")
+    spec = WorkerSpec(**msgspec.structs.asdict(read_body(request, LightWorker)), style="lightjq")
     peer = request.peer
-    if card.url is None and card.name in (known := dict(one.split("=", 1) for one in parts.config.lightjq_workers)):
+    if spec.url is None and spec.name in (known := dict(one.split("=", 1) for one in parts.config.lightjq_workers)):
         who = parts.services.principal
         if who.tenant or who.scopes:  # it stands for all of the tenant ""
-            raise Denied(f"worker {card.name[:64]!r} is the operator's own; its token has no tenant and no scopes")
-        card, peer = msgspec.structs.replace(card, url=known[card.name]), None  # the operator says it, not who asks
-    worker = await workers.register(parts.services, card, peer=peer)
+            raise Denied(f"worker {spec.name[:64]!r} is the operator's own; its token has no tenant and no scopes")
+        spec, peer = msgspec.structs.replace(spec, url=known[spec.name]), None  # the operator says it, not who asks
+    worker = await workers.register(parts.services, spec, peer=peer)
     return answer(201, LightRegistered(bare(worker.id)), _language(request))
 
 

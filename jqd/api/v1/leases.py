@@ -26,8 +26,8 @@ from jqd.service.leases import PROGRESS_LENGTH_MAX, Lines, Progress
 from jqd.service.outcome_batch import OutcomeAnswer
 
 PIECE = 100  # outcomes: read in some 2 ms, or in 30 where what is wrong is said of each
-SAID_MAX = 100  # wrong ones of which all that is wrong is said; 0.3 ms each
-WRONG_TOO = f"it is wrong, too: what is wrong is said of the first {SAID_MAX} such outcomes of a request"
+DESCRIBED_MAX = 100  # wrong ones of which all that is wrong is said; 0.3 ms each
+WRONG_TOO = f"it is wrong, too: what is wrong is said of the first {DESCRIBED_MAX} such outcomes of a request"
 FENCE_LENGTH_MAX = 19  # digits: a longer one is no lease of ours
 NO_JOBS = (NIL, b"\x90")  # none follow
 
@@ -199,7 +199,7 @@ async def _read(packed: bytes, most: int) -> tuple[list[OutcomeAnswer | None], d
 
 def _outcome(item: Raw, refused: int) -> Outcome:
     """Read one report. `refused`: how many before it were wrong. Raises Invalid."""
-    if refused < SAID_MAX:
+    if refused < DESCRIBED_MAX:
         return fields.read(bytes(item), Outcome)
     try:
         return _one_decoder.decode(item)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from jqd.domain.flow import Flow, said_unique
+from jqd.domain.flow import Flow, unique_text
 from jqd.domain.tenant import bare
 from jqd.service.walk import NEAR_MAX
 
@@ -33,7 +33,7 @@ def links_body(links: Flow | None) -> Mapping[str, Any]:
         "parents_count": len(links.after) or UNSET,
         "parent": links.parent or UNSET,
         "group": bare(links.group) or UNSET,
-        "unique": said_unique(links.unique) or UNSET,
+        "unique": unique_text(links.unique) or UNSET,
         "then": [_name(item) for item in _then_decoder.decode(links.then)] if links.then else UNSET,
     }
 

@@ -49,9 +49,9 @@ async def register(parts: ApiContext, request: Request) -> Response:
     entries = () if given.jobs == ANY else given.jobs
     declared = {n: _declared(n, entry) for n, entry in enumerate(entries) if isinstance(entry, dict)}
     names = [declared[n].name if n in declared else entry for n, entry in enumerate(entries)]
-    card = WorkerSpec(**{**structs.asdict(given), "jobs": tuple(names) or None})
+    spec = WorkerSpec(**{**structs.asdict(given), "jobs": tuple(names) or None})
     options = {one.name: TypeOptions(server_only=one.server_only, **dict(one.given())) for one in declared.values()}
-    worker = await workers.register(parts.services, card, options=options, peer=request.peer)
+    worker = await workers.register(parts.services, spec, options=options, peer=request.peer)
     control = parts.services.control
     body = Registered(bare(worker.id), control.sharers(), control.urls(request.peer))
     return answer(201, body, request.answer_language())
@@ -104,7 +104,7 @@ def _row(parts: ApiContext, worker: Worker) -> responses.Worker:
         method=worker.method,
         headers=[*worker.headers],
         signed=bool(worker.secrets),
-        options={bare(name): said for name, said in worker.options.items()},
+        options={bare(name): described_options for name, described_options in worker.options.items()},
         overruled=[*map(bare, parts.services.options.others(worker.options))],
         trouble=worker.trouble,
         state=how.state,

@@ -54,7 +54,7 @@ COPY_PART = 2  # at most one part in COPY_PART may be unfinished: each byte free
 COPY_BYTES = 4 << 20  # written between two syncs: a small share of what may wait for the disk, most is for pushes
 PASS_S = 5.0  # for one call to each partition; a slower store is asked at the next look
 ENDS_PER_FRAME = 50  # outcomes may have kilobytes each
-SAY_S = 3_600.0  # between two warnings that segments are kept for others
+WARN_S = 3_600.0  # between two warnings that segments are kept for others
 
 
 class Retention:
@@ -77,7 +77,7 @@ class Retention:
             for partition in partitions
         ]
         self._copied: JournalCopies | None = None  # of what could not be retired yet
-        self._say_at_s = 0.0
+        self._warn_at_s = 0.0
         self._given_up = 0  # bytes since the last log line
         self._look_at_bytes = 0  # of expired segments; or
         self._look_at_s = 0.0  # by time: before either it does not pay to look again
@@ -227,12 +227,12 @@ class Retention:
         """Log now and then whose jobs keep so many bytes here, and how many were deleted without waiting for them."""
         now_s, others_s = self._clock.mono_s(), self._journal.others_s
         self._given_up += given_up
-        if now_s < self._say_at_s:
+        if now_s < self._warn_at_s:
             return
-        self._say_at_s, given_up, self._given_up = now_s + SAY_S, self._given_up, 0
+        self._warn_at_s, given_up, self._given_up = now_s + WARN_S, self._given_up, 0
         journals = sorted({one for horizon in self._horizons for one in horizon.holders(wanted, others_s)})
-        say = self._log.warning if given_up else self._log.info
-        say("retention.held_for_others", bytes=kept, given_up_bytes=given_up, journals=journals)
+        log = self._log.warning if given_up else self._log.info
+        log("retention.held_for_others", bytes=kept, given_up_bytes=given_up, journals=journals)
 
     async def _passed(self, position: int, states: Sequence[AppliedState]) -> bool:
         """Whether the stores know that the job lanes are done up to there, also one that was quiet for long.
@@ -270,7 +270,7 @@ class Retention:
             total += sum([len(encode_outcomes(some)) async for _, some in owed])
         async with aclosing(self._read(start, end, Lane.JOBS, Lane.CHANGES)) as pieces:
             async for piece in pieces:
-                with self._blame(piece):
+                with self._charge_piece(piece):
                     ids = job_ids(piece.body)
                 sizes.update(dict.fromkeys(ids, len(piece.body) // len(ids)))
                 if len(sizes) >= CALL_JOBS_MAX:
@@ -345,7 +345,7 @@ class Retention:
             return
         async with aclosing(self._read(start, end, Lane.OUTCOMES)) as pieces:
             async for piece in pieces:
-                with self._blame(piece):
+                with self._charge_piece(piece):
                     owed = await still_waiting(stores, decode_outcomes(piece.body))
                 if owed:
                     yield piece.start, owed
@@ -353,7 +353,7 @@ class Retention:
     async def _rules_in(self, start: int, end: int) -> AsyncGenerator[list[Setting]]:
         async with aclosing(self._read(start, end, Lane.RULES)) as pieces:
             async for piece in pieces:
-                with self._blame(piece):
+                with self._charge_piece(piece):
                     settings = carried(self._settings, decode_rules(piece.body), self._clock.wall_ms())
                 if settings:
                     yield settings
@@ -363,7 +363,7 @@ class Retention:
         unsynced = 0
         async with aclosing(self._read(behind, copied.end, lane)) as pieces:
             async for piece in pieces:
-                with self._blame(piece):
+                with self._charge_piece(piece):
                     frames = list(carry_jobs(piece.body, unfinished, piece.start))
                     ids = unfinished.intersection(job_ids(piece.body))
                     for job_id, generation in generations(piece.body).items():
@@ -381,7 +381,7 @@ class Retention:
         copied.behind[lane] = behind
 
     @contextmanager
-    def _blame(self, piece: Slice) -> Iterator[None]:
+    def _charge_piece(self, piece: Slice) -> Iterator[None]:
         """Raises JournalStuck for a frame that is whole and cannot be decoded."""
         try:
             yield

@@ -3,9 +3,10 @@
 from jqd.runner.protocols.choice import STYLES
 from jqd.runner.protocols.protocol import (
     Answer,
-    Heard,
     ItemFailures,
+    JobReport,
     Judgement,
+    Pending,
     Reader,
     Refused,
     Request,
@@ -13,15 +14,15 @@ from jqd.runner.protocols.protocol import (
     Started,
     Unclear,
     WorkerProtocol,
-    WorkerSaid,
 )
 
 __all__ = [
     "STYLES",
     "Answer",
-    "Heard",
     "ItemFailures",
+    "JobReport",
     "Judgement",
+    "Pending",
     "Reader",
     "Refused",
     "Request",
@@ -29,5 +30,4 @@ __all__ = [
     "Started",
     "Unclear",
     "WorkerProtocol",
-    "WorkerSaid",
 ]

@@ -27,13 +27,13 @@ from jqd.domain.job import NIL
 from jqd.runner.outcome import Report
 from jqd.runner.protocols.protocol import (
     Answer,
-    Heard,
+    JobReport,
     Judgement,
+    Pending,
     Reader,
     Request,
     Sending,
     WorkerProtocol,
-    WorkerSaid,
     batch_headers,
 )
 from jqd.runner.worker import Worker
@@ -68,7 +68,7 @@ class _Lines:
         self._limit, self._status = line_bytes_max, status
         self._single = single
         self._begun = bytearray()  # of a line whose end is not here yet
-        self._success: WorkerSaid | None = None  # the last one, and the jobs that are its own already
+        self._success: JobReport | None = None  # the last one, and the jobs that are its own already
         self._own: list[object] = []
         self._jobs: list[object] = []  # of lines since
         self._jobs_bytes = 0
@@ -92,7 +92,7 @@ class _Lines:
     def end(self) -> Sequence[Answer]:
         last = [*self._read(bytes(self._begun))]
         if self._single and (job_id := next(self._left, None)) is not None:
-            last += self._hold(WorkerSaid(job_id, Report(status=self._status)))  # not a line, but a good status
+            last += self._hold(JobReport(job_id, Report(status=self._status)))  # not a line, but a good status
         self._own, self._jobs = self._own + self._jobs, []
         return [*last, *self._release()]
 
@@ -101,11 +101,11 @@ class _Lines:
         if job_lines.is_job(line):
             self._follow(line)
             return
-        for said in self._said(line):
-            if 200 <= said.report.status < 300:
-                yield from self._hold(said)
+        for reported in self._reports(line):
+            if 200 <= reported.report.status < 300:
+                yield from self._hold(reported)
             else:
-                yield said
+                yield reported
 
     def _follow(self, line: bytes) -> None:
         """Keeps a new job; of more than can follow one so many that it is refused."""
@@ -113,32 +113,32 @@ class _Lines:
             self._jobs.append(job_lines.job_of(line))
             self._jobs_bytes += len(line)
 
-    def _hold(self, said: WorkerSaid) -> Iterator[Answer]:
+    def _hold(self, reported: JobReport) -> Iterator[Answer]:
         """Hold back a success until the next line shows what follows it. Yields the one before, or a sign of life."""
-        yield from self._release() if self._success is not None else (Heard(),)
-        self._success, self._own, self._jobs, self._jobs_bytes = said, self._jobs, [], 0
+        yield from self._release() if self._success is not None else (Pending(),)
+        self._success, self._own, self._jobs, self._jobs_bytes = reported, self._jobs, [], 0
 
     def _release(self) -> Iterator[Answer]:
-        said, self._success = self._success, None
-        if said is None:
+        reported, self._success = self._success, None
+        if reported is None:
             return
         if self._own:
             follows = msgspec.msgpack.encode(self._own)
-            said = WorkerSaid(said.job_id, msgspec.structs.replace(said.report, follows=follows))
-        yield said
+            reported = JobReport(reported.job_id, msgspec.structs.replace(reported.report, follows=follows))
+        yield reported
 
-    def _said(self, line: bytes) -> Iterator[WorkerSaid]:
+    def _reports(self, line: bytes) -> Iterator[JobReport]:
         if line.startswith(b"#") or not line.strip() or (job_id := next(self._left, None)) is None:
             return
         if self._single:
-            yield _said(job_id, self._status, line.decode("utf-8", "replace").strip())
+            yield _reports(job_id, self._status, line.decode("utf-8", "replace").strip())
         elif answer := job_lines.status_of(line):
-            yield _said(job_id, *answer)
+            yield _reports(job_id, *answer)
         else:
             why = job_lines.why_unread(line, "the worker answered")
             for each in (job_id, *self._left):
-                yield WorkerSaid(each, Report(status=500, message=why))
+                yield JobReport(each, Report(status=500, message=why))
 
 
-def _said(job_id: str, status: int, text: str) -> WorkerSaid:
-    return WorkerSaid(job_id, Report(status=status, message=text, result=msgspec.msgpack.encode(text) if text else NIL))
+def _reports(job_id: str, status: int, text: str) -> JobReport:
+    return JobReport(job_id, Report(status=status, message=text, result=msgspec.msgpack.encode(text) if text else NIL))

@@ -22,7 +22,7 @@ from jqd.domain.fields import faults_of
 from jqd.domain.job import NIL
 from jqd.domain.json_large import packed_of
 from jqd.runner.outcome import INVALID_RESPONSE, MESSAGE_LENGTH_MAX, Printed, Report, Size, status_of
-from jqd.runner.protocols.protocol import MEND, Answer, ItemFailures, Refused, Started, Unclear, WorkerSaid
+from jqd.runner.protocols.protocol import MEND, Answer, ItemFailures, JobReport, Refused, Started, Unclear
 
 Encoding = media.Language
 
@@ -104,9 +104,9 @@ def decode_answer(data: bytes, encoding: Encoding) -> Answer:
             return Refused(job_id, outcome.retry_after, why[-MESSAGE_LENGTH_MAX:])
         if outcome.type == "started":
             return Started(job_id)
-        return WorkerSaid(job_id, _report(outcome, encoding))
+        return JobReport(job_id, _report(outcome, encoding))
     except _UNREADABLE as error:
-        return _blame(
+        return _charge_job(
             data, encoding, f"the worker answered what is no outcome: {_wrong(data, encoding, error)}; {MEND}"
         )
 
@@ -125,9 +125,9 @@ def _report(outcome: _Outcome, encoding: Encoding) -> Report:
         )
     if status is None and outcome.type is None:
         raise NamelessError("neither `type` nor `status` is given")
-    said_status, reason = status_of(outcome.type or "", outcome.reason, outcome.should_retry)
+    status_here, reason = status_of(outcome.type or "", outcome.reason, outcome.should_retry)
     return Report(
-        status=said_status if status is None else status,
+        status=status_here if status is None else status,
         should_retry=outcome.should_retry,
         retry_after_s=outcome.retry_after,
         reason=reason,
@@ -176,7 +176,7 @@ def _narrow(data: bytes) -> bytes:
     )
 
 
-def _blame(data: bytes, encoding: Encoding, why: str) -> Answer:
+def _charge_job(data: bytes, encoding: Encoding, why: str) -> Answer:
     try:
         named = _decode_named[encoding](data)
     except _UNREADABLE:
@@ -184,4 +184,4 @@ def _blame(data: bytes, encoding: Encoding, why: str) -> Answer:
     job_id = named.id if named.job_id is None else named.job_id
     if job_id is None:
         return Unclear(why)
-    return WorkerSaid(job_id, Report(status=500, reason="other", message=f"{INVALID_RESPONSE}: {why}"))
+    return JobReport(job_id, Report(status=500, reason="other", message=f"{INVALID_RESPONSE}: {why}"))

@@ -81,7 +81,7 @@ class Judgement(enum.Enum):
     """The same, and somebody has to mend it: the worker is not where its URL leads, or not what it registered as."""
 
 
-class WorkerSaid(msgspec.Struct, frozen=True, gc=False):
+class JobReport(msgspec.Struct, frozen=True, gc=False):
     """What a worker reports of one job."""
 
     job_id: str | None
@@ -112,7 +112,7 @@ class ItemFailures(NamedTuple):
     status: int = 200
 
 
-class Heard(NamedTuple):
+class Pending(NamedTuple):
     """The worker has ended a job, whose outcome is told when all that belongs to it has come."""
 
 
@@ -122,7 +122,7 @@ class Unclear(NamedTuple):
     why: str
 
 
-Answer = WorkerSaid | Refused | Started | ItemFailures | Heard | Unclear
+Answer = JobReport | Refused | Started | ItemFailures | Pending | Unclear
 
 
 class Reader(Protocol):

@@ -24,12 +24,12 @@ from jqd.runner.outcome import Report
 from jqd.runner.protocols.protocol import (
     READ_AT_ONCE_BYTES,
     Answer,
+    JobReport,
     Judgement,
     Reader,
     Request,
     Sending,
     WorkerProtocol,
-    WorkerSaid,
     batch_headers,
 )
 from jqd.runner.ssrf import AddressPolicy
@@ -112,9 +112,9 @@ class _Body:
     def end(self) -> Sequence[Answer]:
         """The body is the result: a value of what its type says, else a text, else bytes; nil when empty."""
         if not self.wanted or not self.body:
-            return [WorkerSaid(None, Report(status=self.status))]
+            return [JobReport(None, Report(status=self.status))]
         if self.size > len(self.body):  # one that was cut is no value any more
-            return [WorkerSaid(None, Report(status=self.status, result_bytes=self.size))]
+            return [JobReport(None, Report(status=self.status, result_bytes=self.size))]
         body, language, result = bytes(self.body), media.language_of(self.content_type), b""
         try:
             if language is not None:
@@ -132,7 +132,7 @@ class _Body:
                 result = _encoder.encode(body.decode())
             except UnicodeDecodeError:
                 result = _encoder.encode(body)
-        return [WorkerSaid(None, Report(status=self.status, result=result))]
+        return [JobReport(None, Report(status=self.status, result=result))]
 
 
 class _Unread:

@@ -18,7 +18,7 @@ from jqd.domain.dates import iso
 from jqd.domain.job import Held
 from jqd.runner import Report
 from jqd.runner.protocols.outcome import decode_answer
-from jqd.runner.protocols.protocol import Refused, WorkerSaid
+from jqd.runner.protocols.protocol import JobReport, Refused
 from jqd.worker.aio import AsyncioLoop
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
@@ -26,7 +26,7 @@ from jqd.worker.context import Cancelled, Failed, Retry, Snooze
 from jqd.worker.job import Job
 from jqd.worker.wire import MSGPACK, JobIn
 
-SAID = (Retry, Snooze, Failed, Cancelled)  # what a function raises to say how its attempt ended
+RAISED_ON_PURPOSE = (Retry, Snooze, Failed, Cancelled)  # what a function raises to say how its attempt ended
 
 
 class Watched(Attempts):
@@ -38,7 +38,7 @@ class Watched(Attempts):
 
     def raised(self, item: Item, error: BaseException) -> bytes:
         """See Attempts."""
-        if not isinstance(error, SAID):
+        if not isinstance(error, RAISED_ON_PURPOSE):
             self.mistake = error
         return super().raised(item, error)
 
@@ -81,7 +81,7 @@ class Worker:
         answer = decode_answer(content, "msgpack")
         if isinstance(answer, Refused):
             return answer, attempts.mistake
-        assert isinstance(answer, WorkerSaid), f"an attempt ends by an outcome, not by {answer}"
+        assert isinstance(answer, JobReport), f"an attempt ends by an outcome, not by {answer}"
         return answer.report, attempts.mistake
 
     def _in_asyncio(self, attempts: Attempts, item: Item) -> bytes:

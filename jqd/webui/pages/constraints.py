@@ -101,14 +101,14 @@ def register(ui: "Ui") -> None:
         return visit.go("/constraints", done="delete")
 
 
-async def _set(visit: Visit, said: dict[str, str], *, is_trial: bool) -> Response:
+async def _set(visit: Visit, typed: dict[str, str], *, is_trial: bool) -> Response:
     """Set what was typed, or try it; what the API says against it stands at its field, and nothing typed is lost."""
-    name, faults = said["name"], dict[str, Fault]()
+    name, faults = typed["name"], dict[str, Fault]()
     if wrong := name_fault("constraint", name):
         faults["name"] = wrong
     elif not is_trial and not visit.form.get("known") and await _is_there(visit.api, name):
         faults["name"] = TAKEN
-    if said["until"] and said["pause"] != "until":
+    if typed["until"] and typed["pause"] != "until":
         faults["until"] = Fault("it is for a pause until then: choose that, or leave it empty")
     try:
         path = path_of("constraints", "…" if wrong else name)
@@ -167,12 +167,12 @@ def _editor(visit: Visit, said: dict[str, str], *, status: int = 200, **more: An
     )
 
 
-async def _trial(visit: Visit, row: dict[str, Any], said: dict[str, str]) -> dict[str, Any] | None:
+async def _trial(visit: Visit, row: dict[str, Any], typed: dict[str, str]) -> dict[str, Any] | None:
     """Return what a constraint does to jobs that wait now; None where this role may not try one."""
     if not visit.may("set") or not visit.owns(row):
         return None
     try:
-        return await visit.api.put(path_of("constraints", row["name"]), _body(said), dry_run=True)
+        return await visit.api.put(path_of("constraints", row["name"]), _body(typed), dry_run=True)
     except Invalid:  # set by a version that understood it: the list says what is wrong with it
         return None
 
@@ -207,21 +207,21 @@ def _limits(row: dict[str, Any]) -> str:
     return "; ".join(rows)
 
 
-def _body(said: dict[str, str]) -> dict[str, Any]:
+def _body(typed: dict[str, str]) -> dict[str, Any]:
     """Return the constraint as the API takes it."""
-    body: dict[str, Any] = {"match": said["match"], "on_error": said["on_error"] or "hold"}
-    if said["limit"] or said["burst"]:
-        body["rate"] = {"per_s": seconds_of(said["per"] or "1")}
-        body["rate"] |= {field: number_of(said[field]) for field in ("limit", "burst") if said[field]}
-    if said["concurrency"]:
-        body["concurrency"] = number_of(said["concurrency"])
-    if said["pause"] == "ever":
+    body: dict[str, Any] = {"match": typed["match"], "on_error": typed["on_error"] or "hold"}
+    if typed["limit"] or typed["burst"]:
+        body["rate"] = {"per_s": seconds_of(typed["per"] or "1")}
+        body["rate"] |= {field: number_of(typed[field]) for field in ("limit", "burst") if typed[field]}
+    if typed["concurrency"]:
+        body["concurrency"] = number_of(typed["concurrency"])
+    if typed["pause"] == "ever":
         body["pause"] = True
-    elif said["pause"] == "until":
-        body["pause"] = said["until"]
-    if said["exact"] == "yes":
+    elif typed["pause"] == "until":
+        body["pause"] = typed["until"]
+    if typed["exact"] == "yes":
         body["exact"] = True
-    return body | {name: said[name] for name in ("key", "cost") if said[name]}
+    return body | {name: typed[name] for name in ("key", "cost") if typed[name]}
 
 
 def _typed_before(row: dict[str, Any]) -> dict[str, str]:

@@ -182,18 +182,18 @@ def _done(visit: Visit) -> str:
         return ""
     if done == "close":
         return "The group is closed."
-    said = f"{changed} jobs are {DONE[done]}." if changed.isdigit() else f"Its jobs are {DONE[done]}."
+    sentence = f"{changed} jobs are {DONE[done]}." if changed.isdigit() else f"Its jobs are {DONE[done]}."
     return (
-        f"{said} Not all were found: do it again, or on the flow of one further away."
+        f"{sentence} Not all were found: do it again, or on the flow of one further away."
         if "more" in visit.query
-        else said
+        else sentence
     )
 
 
-def _act(said: str | None, known: dict[str, str]) -> str:
-    if said not in known:
-        raise BadRequest(f"nothing to confirm is called {said!r}")
-    return said
+def _act(act: str | None, known: dict[str, str]) -> str:
+    if act not in known:
+        raise BadRequest(f"nothing to confirm is called {act!r}")
+    return act
 
 
 def _named(fields: Mapping[str, str], key: str) -> str:

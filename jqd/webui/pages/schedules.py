@@ -115,9 +115,9 @@ def _declare_acts(ui: "Ui") -> None:
         return visit.go("/schedules", done="delete")
 
 
-async def _set(visit: Visit, said: dict[str, str]) -> Response:
+async def _set(visit: Visit, typed: dict[str, str]) -> Response:
     """Set what was typed; what the API says against it stands at its field, and nothing typed is lost."""
-    name, faults = said["name"], dict[str, Fault]()
+    name, faults = typed["name"], dict[str, Fault]()
     wrong = name_fault("schedule", name)
     before = None if wrong else await _before(visit, name)
     if wrong:
@@ -130,7 +130,7 @@ async def _set(visit: Visit, said: dict[str, str]) -> Response:
     }
     try:
         if "argument" in visit.form:  # it is missing where it was too long for a page
-            job["argument"] = read_value(said["argument"] or "null")
+            job["argument"] = read_value(typed["argument"] or "null")
     except ValueError as error:
         faults["argument"] = Fault(str(error))
     try:
@@ -185,16 +185,16 @@ def _when(row: dict[str, Any]) -> str:
     return f"{row.get('cron')} {row.get('tz')}"
 
 
-def _body(said: dict[str, str], job: dict[str, Any]) -> dict[str, Any]:
+def _body(typed: dict[str, str], job: dict[str, Any]) -> dict[str, Any]:
     """Return the schedule as the API takes it."""
-    body: dict[str, Any] = {"job": job, "missed": said["missed"], "overlap": said["overlap"]}
-    if said["cron"]:
-        body |= {"cron": said["cron"], "tz": said["tz"] or "UTC"}
-    if said["every"]:
-        body["every"] = seconds_of(said["every"])
-    if said["jitter"]:
-        body["jitter"] = seconds_of(said["jitter"])
-    return body | ({"until": number_of(said["until"])} if said["until"] else {})
+    body: dict[str, Any] = {"job": job, "missed": typed["missed"], "overlap": typed["overlap"]}
+    if typed["cron"]:
+        body |= {"cron": typed["cron"], "tz": typed["tz"] or "UTC"}
+    if typed["every"]:
+        body["every"] = seconds_of(typed["every"])
+    if typed["jitter"]:
+        body["jitter"] = seconds_of(typed["jitter"])
+    return body | ({"until": number_of(typed["until"])} if typed["until"] else {})
 
 
 def _typed_before(row: dict[str, Any]) -> dict[str, str]:

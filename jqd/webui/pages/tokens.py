@@ -87,17 +87,17 @@ async def _find(api: Api, token_id: str) -> dict[str, Any]:
             raise NotFound(f"there is no valid token {token_id[:64]!r}", status=404)
 
 
-async def _create(visit: Visit, said: dict[str, str]) -> Response:
+async def _create(visit: Visit, typed: dict[str, str]) -> Response:
     """Make a token as it was typed, once for each form: a page that is loaded anew sends its form again."""
     faults = dict[str, Fault]()
-    body: dict[str, Any] = {"role": said["role"], "note": said["note"]}
-    if said["of"]:
-        body["tenant"] = said["of"]
-    if said["scopes"]:
-        body["scopes"] = said["scopes"].splitlines()
+    body: dict[str, Any] = {"role": typed["role"], "note": typed["note"]}
+    if typed["of"]:
+        body["tenant"] = typed["of"]
+    if typed["scopes"]:
+        body["scopes"] = typed["scopes"].splitlines()
     try:
-        if said["expires"]:
-            body["expires_in"] = duration_s(said["expires"])
+        if typed["expires"]:
+            body["expires_in"] = duration_s(typed["expires"])
     except ValueError as error:
         faults["expires"] = Fault(str(error))
     mark = visit.form.get("once", "")
@@ -110,7 +110,7 @@ async def _create(visit: Visit, said: dict[str, str]) -> Response:
     try:
         made = await post(visit, "/v1/tokens", body, faults)
     except Invalid as error:
-        faults = faults_of(error, POINTERS, said) | faults
+        faults = faults_of(error, POINTERS, typed) | faults
     except Conflict as error:
         faults = {"": Fault(str(error))}
     except (Unreachable, TimedOut, Unavailable) as error:
@@ -122,12 +122,12 @@ async def _create(visit: Visit, said: dict[str, str]) -> Response:
         status, faults = 503, faults | {"": Fault(str(error))}
     else:
         return visit.render("token_made.html", made=made)
-    return _form(visit, said, faults=faults, status=status, once=once, is_unknown=is_unknown)
+    return _form(visit, typed, faults=faults, status=status, once=once, is_unknown=is_unknown)
 
 
 def _form(
     visit: Visit,
-    said: dict[str, str],
+    typed: dict[str, str],
     *,
     faults: dict[str, Fault] | None = None,
     status: int = 200,
@@ -137,12 +137,12 @@ def _form(
     """Show the form as it was typed, and the command that does the same where that is valid.
 
     `once`: its mark, else it gets a new one. `is_unknown`: a token may be made."""
-    flags = {"of": said["of"], "note": said["note"], "expires": said["expires"]}
-    command = "" if faults else visit.command("jqd", "tokens", "create", said["role"], **flags)
+    flags = {"of": typed["of"], "note": typed["note"], "expires": typed["expires"]}
+    command = "" if faults else visit.command("jqd", "tokens", "create", typed["role"], **flags)
     return visit.render(
         "token.html",
         status=status,
-        said=said | {"note": said["note"][:NOTE_LENGTH_MAX]},
+        typed=typed | {"note": typed["note"][:NOTE_LENGTH_MAX]},
         faults=faults or {},
         roles=[role.value for role in Role],
         once=once or visit.session.issue_mark(),

@@ -106,7 +106,7 @@ async def _page(visit: Visit) -> Response:
         width=CHART_WIDTH,
         height=CHART_HEIGHT,
         steps=steps[::-1],
-        told=COUNTED,
+        counted=COUNTED,
         waited=_spread(steps, "wait", history["wait_bounds"]),
         ran=_spread(steps, "run", history["run_bounds"]),
         done=done.get(visit.done, ""),
