@@ -18,7 +18,7 @@ ALL = "*"  # and for no single one
 AUTHORIZATION = "authorization"
 ROOT = "root"  # what stands for the id of a token, of who came with the daemon's own
 
-OWN_LOOKS = "what is a tenant's is told by GET /v1/types, /v1/workers, /v1/jobs and /v1/errors"
+OWN_LOOKS = "a tenant finds its own in GET /v1/types, /v1/workers, /v1/jobs and /v1/errors"
 LEAVE_OUT = "leave the header out (at the command line --tenant and JQD_TENANT)"
 
 

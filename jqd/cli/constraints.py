@@ -151,4 +151,4 @@ def _table(rows: list[dict[str, Any]]) -> Text:
         failed = row["failed"] or ""
         cells.append((row["name"], row["match"], "; ".join(limits), row["key"] or "", failed, row["error"]))
     styles = {n: "red" for n, row in enumerate(rows) if row["failed"]}
-    return table(*whose(("NAME", "MATCH", "LIMIT", "KEY", "FAILED", "ERROR"), cells, tenants_of(rows), 1), styles)
+    return table(*whose(("NAME", "MATCH", "LIMIT", "KEY", "ERRORS", "ERROR"), cells, tenants_of(rows), 1), styles)

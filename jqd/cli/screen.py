@@ -196,4 +196,4 @@ def _some(state: str, found: list[JobInfo]) -> Text:
         for info in found
     ]
     styles = dict.fromkeys(range(len(rows)), COLOURS[state])
-    return table((state.upper(), "NAME", "", "TRIES", "WORKER", "MESSAGE"), rows, styles)
+    return table((state.upper(), "NAME", "", "ATTEMPTS", "WORKER", "MESSAGE"), rows, styles)

@@ -149,7 +149,7 @@ def workers(*, common: Common = Common()) -> int:
 
 def daemons(*, common: Common = Common()) -> int:
     """List the daemons that share one store; then those that died or left within the last day."""
-    done = rows_of(common, lambda client: client.daemons(), _daemons, "no daemon has been heard of yet")
+    done = rows_of(common, lambda client: client.daemons(), _daemons, "no daemon is known yet")
     return _and_gone(common, done, Client.gone_daemons)
 
 
@@ -259,7 +259,7 @@ def _jobs(found: Sequence[JobInfo]) -> Text:
         at = when.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") if when else ""
         rows.append((info.job_id, info.state, at, ago(when), info.attempts, info.name, info.message))
     styles = {n: COLOURS[info.state] for n, info in enumerate(found) if info.state in COLOURS}
-    headings = ("ID", "STATE", "AT (UTC)", "", "TRIES", "NAME", "MESSAGE")
+    headings = ("ID", "STATE", "AT (UTC)", "", "ATTEMPTS", "NAME", "MESSAGE")
     return table(*whose(headings, rows, [info.tenant for info in found], 5), styles)
 
 
@@ -336,7 +336,7 @@ def _workers(rows: Sequence[dict[str, Any]]) -> Text:
         for row in rows
     ]
     styles = {n: "red" for n, row in enumerate(rows) if row.get("state") not in (None, "ok")}
-    headings = ("ID", "NAME", "STATE", "TAKES", "RUNNING", "HEARD", "URL", "WHY")
+    headings = ("ID", "NAME", "STATE", "TAKES", "RUNNING", "LAST SEEN", "URL", "WHY")
     return table(*whose(headings, cells, tenants_of(rows), 1), styles)
 
 
@@ -355,7 +355,7 @@ def _gone(rows: Sequence[dict[str, Any]]) -> Text:
         for row in rows
     ]
     styles = {n: "red" for n, row in enumerate(rows) if row["how"] == "died"}
-    return table(("ID", "NAME", "HOW", "SEEN", "HEARD", "JOBS BACK", "BY", "TIMES"), cells, styles)
+    return table(("ID", "NAME", "HOW", "NOTICED", "LAST SEEN", "JOBS BACK", "BY", "TIMES"), cells, styles)
 
 
 def _names(jobs: str | Sequence[str]) -> str:
@@ -379,4 +379,4 @@ def _daemons(rows: Sequence[dict[str, Any]]) -> Text:
         for row in rows
     ]
     styles = {n: "red" for n, row in enumerate(rows) if row.get("living") is False}
-    return table(("DAEMON", "", "LIVING", "THROUGH", "HEARD", "IN HAND", "NOTE"), cells, styles)
+    return table(("DAEMON", "", "LIVING", "RECOVERED", "LAST SEEN", "IN FLIGHT", "NOTE"), cells, styles)

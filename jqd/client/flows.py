@@ -178,4 +178,4 @@ def converted(answer: Any, kind: type[T]) -> T:
     try:
         return msgspec.convert(answer, kind)
     except msgspec.ValidationError as error:
-        raise JqdClientError(f"a flow or group is told in a way that is not understood: {error}", status=200) from error
+        raise JqdClientError(f"the answer about a flow or group is not understood: {error}", status=200) from error

@@ -144,7 +144,7 @@ def job_info(answer: Any) -> JobInfo:
     """Return the daemon's map as a `JobInfo`; fields that are not known here are passed over. Raises ValueError for
     what is no map of a job."""
     if not isinstance(answer, Mapping):
-        raise ValueError(f"a job is told as a map, not as {type(answer).__name__}")
+        raise ValueError(f"a job is a map, not as {type(answer).__name__}")
     fields = dict(answer)
     for name in _DATES:
         fields[name] = _date(fields.get(name))
@@ -192,4 +192,4 @@ def _date(value: Any) -> datetime | None:
         return datetime.fromtimestamp(value, UTC)
     if isinstance(value, str):
         return utc(datetime.fromisoformat(value))
-    raise ValueError(f"a date is told as text or number, not as {type(value).__name__}")
+    raise ValueError(f"a date is text or a number, not as {type(value).__name__}")

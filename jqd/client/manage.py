@@ -359,4 +359,4 @@ def _info(answer: Any, status: int = 200) -> JobInfo:
     try:
         return job_info(answer)
     except ValueError as error:
-        raise JqdClientError(f"a job is told in a way that is not understood: {error}", status=status) from error
+        raise JqdClientError(f"the answer about a job is not understood: {error}", status=status) from error

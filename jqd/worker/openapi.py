@@ -103,7 +103,7 @@ def _cancel(schema: dict[Any, Any]) -> dict[str, Any]:
         "summary": "Tell jobs in flight to stop",
         "parameters": [which, *_headers(batch)],
         "responses": {
-            "204": {"description": "They are told; their outcomes come in the answer to their batch."},
+            "204": {"description": "The jobs are asked to stop; their outcomes come in the answer to their batch."},
             **_refused(schema, "400", "403", "404", "415", "421"),
         },
     }

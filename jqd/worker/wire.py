@@ -136,7 +136,7 @@ class Health(msgspec.Struct):
     """Why it takes no batches."""
     jobs: list[str]
     batches: int
-    """In hand."""
+    """In flight."""
     concurrency: int
     room: int
     """Jobs that may come now."""

@@ -327,7 +327,7 @@ AT_MS = 1_800_000_000_000  # 2027-01-15T08:00:00Z
             "backed_off",
             "gets no jobs until 2027-01-15T08:00:30.000Z: status: the worker answered 429",
         ),
-        (WELL, {"url": None}, "silent", "has not been heard of since 2027-01-15T08:00:00.000Z"),
+        (WELL, {"url": None}, "silent", "last seen at 2027-01-15T08:00:00.000Z"),
     ],
 )
 async def test_how_a_worker_is_stands_first_and_what_waits_for_it_says_so(seen, more, state, why):

@@ -161,7 +161,7 @@ def test_how_workers_are_stands_first_for_people(script: Script, capsys: pytest.
     script.on("GET", "/v1/workers", 200, {"workers": [ill, {**pulls, "in_flight": None}]})
     assert run(["workers"]) == 0
     heading, first, second = out(capsys).splitlines()
-    assert heading.split() == ["ID", "NAME", "STATE", "TAKES", "RUNNING", "HEARD", "URL", "WHY"]
+    assert heading.split() == ["ID", "NAME", "STATE", "TAKES", "RUNNING", "LAST", "SEEN", "URL", "WHY"]
     assert re.search(r"mailer +unreachable +mail +3/8 +http://127.0.0.1:8000/ +cannot be reached since …: ECONN", first)
     assert re.search(r"pull.sh +ok +a,b,c,d and 2 more +up to 8 +.* pulls", second)
 

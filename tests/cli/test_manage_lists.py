@@ -20,7 +20,7 @@ def test_jobs_are_listed_a_line_each(script: Script, capsys: pytest.CaptureFixtu
     script.on("GET", "/v1/jobs", 200, {"jobs": [JOB, waiting], "cursor": ""})
     assert run(["jobs", "--state", "failed", "--name", "mail", "--tag", "red", "--limit", "7"]) == 0
     heading, first, second = out(capsys).splitlines()
-    assert heading.split() == ["ID", "STATE", "AT", "(UTC)", "TRIES", "NAME", "MESSAGE"]
+    assert heading.split() == ["ID", "STATE", "AT", "(UTC)", "ATTEMPTS", "NAME", "MESSAGE"]
     assert re.sub(r" {2,}", "|", re.sub(r"in \d+ d", "-", first)) == (
         "order/7|failed|2027-01-15 08:00:09|-|3|mail|ValueError: no such address"
     )

@@ -6,7 +6,7 @@
 --          hand-over "seconds of silence allowed, worker"
 -- Returns  places, from 0, of outcomes that came too late to change anything: of two of one job one may count; nil when these were applied before: the answer was lost, and which they were
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
--- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
+-- Cost     O(outcomes · members · log jobs), and the bytes; endings in flight are written in one go
 register('apply_outcomes', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local field, to = ARGV[2], ARGV[4]
@@ -39,7 +39,7 @@ register('apply_outcomes', {'allow-oom'}, function()
 
   local is_forgotten, is_earlier = Forgotten.forgotten()
 
-  -- Endings in hand and hand-overs are collected and written together: one call for many. `over` remembers until then
+  -- Endings in flight and hand-overs are collected and written together: one call for many. `over` remembers until then
   -- endings of those that may be met again.
   local over, write_collected, keep_result, finish, retry = {}
   do
@@ -235,7 +235,7 @@ register('apply_outcomes', {'allow-oom'}, function()
     return hold.fence == one.fence or hold.sysid == About.WORKERS and hold.fence < one.fence and is_forgotten(one.fence)
   end
 
-  -- Nearly all outcomes are of jobs in hand that are as they were when they were claimed: nothing has changed them, or the last that did is what ran,
+  -- Nearly all outcomes are of jobs in flight that are as they were when they were claimed: nothing has changed them, or the last that did is what ran,
   -- and no edit came behind it. Whatever else may happen to one is found by looking at it before and after.
   do
     local revised = call.has_changes and #ids > 0 and redis.call('HMGET', K.generation, unpack(ids)) or {}

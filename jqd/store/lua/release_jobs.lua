@@ -1,4 +1,4 @@
--- Disposes of jobs in hand without an outcome: ready at once (unget; unsent: no worker began them), ready later (retry), ended (archive); cancelled in any
+-- Disposes of jobs in flight without an outcome: ready at once (unget; unsent: no worker began them), ready later (retry), ended (archive); cancelled in any
 -- case when that was asked for. The hold of a job that has not come yet is dropped: the job is ready when it comes.
 -- ARGV     now_ms, sysid, epoch, how, delay_ms, then per job: id, fence
 -- Returns  number of jobs that left the hand; those not held under that fence are left alone

@@ -1,4 +1,4 @@
--- Puts jobs in hand into other queues: they were found to be limited. Their headers are exchanged, the arguments stay.
+-- Puts jobs in flight into other queues: they were found to be limited. Their headers are exchanged, the arguments stay.
 -- ARGV     now_ms, sysid, epoch, then per job: id, fence, header of its row as it was claimed, new header
 -- Returns  number of jobs that left the hand; those not held under that fence are left alone
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT

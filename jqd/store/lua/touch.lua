@@ -64,7 +64,7 @@ register('touch', {'allow-oom'}, function()
     return workers[fence] and workers[fence][2] or nil
   end
 
-  -- Whether a later content is here than the one that a daemon has in hand: the row of `generation` says so until the next change, also of whoever
+  -- Whether a later content is here than the one that a daemon has in flight: the row of `generation` says so until the next change, also of whoever
   -- claims that content after the attempt before it.
   local function came_later(position, hold)
     local revision = (generations[position] or ''):match('^(%d+):%d+!$')

@@ -1,4 +1,4 @@
--- What is known of a job beside its row: a short record in the hash `about`, which is the truth of who has the job in hand. `held:<sysid>` lists
+-- What is known of a job beside its row: a short record in the hash `about`, which is the truth of who has the job in flight. `held:<sysid>` lists
 -- each hand for whoever looks through it, and changes with the record.
 --
 --     "f<fence> o<sysid> g<generation> ? q<queue>"

@@ -146,7 +146,7 @@ function Change.failure_in(kept)
 end
 
 -- Whether an ending, as it is kept, gives way to a success of that generation (0: of the first content): who succeeded did run. A
--- cancel and deaths in hand do always, a failure if it is of the same content. The caller knows of no later content that is here.
+-- cancel and deaths in flight do always, a failure if it is of the same content. The caller knows of no later content that is here.
 function Change.gives_way(kept, generation)
   local mark = kept:sub(1, 1)
   if mark == Move.CANCELLED or mark == Move.CRASHED or mark == Move.EXPIRED then

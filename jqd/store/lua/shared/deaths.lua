@@ -1,4 +1,4 @@
--- Daemons' deaths that a job was in hand at. A row of `deaths` is "deaths:deaths alone in hand"; the field
+-- Daemons' deaths that a job was in flight at. A row of `deaths` is "deaths:deaths alone in flight"; the field
 -- "@<sysid>" names a job that this daemon runs alone, and until when; "#<sysid>" how many were in its hand when it began
 -- to be emptied, while some are left of them.
 -- Gives is_suspect(id); learn_suspects() → how many: all rows are read at once, for who asks of many ids; is_laid_to(sysid, id); count_death(id, alone) → deaths alone; alone_until(sysid, id, until_ms);
@@ -31,7 +31,7 @@ function Deaths.learn_suspects()
   return count
 end
 
--- Whether the death of a daemon with nothing else of ours in hand counts as a death alone. Of a suspect only if it was
+-- Whether the death of a daemon with nothing else of ours in flight counts as a death alone. Of a suspect only if it was
 -- run alone: a hand with company may have had jobs of other partitions, which this one does not see.
 function Deaths.is_laid_to(sysid, id)
   local noted = (call.has_deaths and redis.call('HGET', K.deaths, '@' .. sysid) or ''):match('^%d+ (%S+)$')

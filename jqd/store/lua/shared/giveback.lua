@@ -2,7 +2,7 @@
 -- Gives expect_hand(sysid), before the first write; free_seat(sysid); give_back(sysid, below, limit, bytes_max, now_ms, crash_limit): returns
 -- jobs claimed under fences lower than `below`, at most `limit`, and how many left the hand. Each job is added before it
 -- is removed; the hold of a job that has not come yet is dropped. crash_limit 0: no daemon died; else this counts as a death of
--- each job, and a job that was alone in hand at so many goes to the dead set. A hand counts as large as it was when its
+-- each job, and a job that was alone in flight at so many goes to the dead set. A hand counts as large as it was when its
 -- emptying began: the last job of many, left to a step of its own, was not alone.
 function Giveback.expect_hand(sysid)
   expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'members', 'about', 'deaths', 'leases', 'generation')

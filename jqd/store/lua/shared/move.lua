@@ -2,7 +2,7 @@
 -- A note in `tomb` is one letter and the id: c cancel asked, s outcome that ends the job, d outcome that kills it,
 -- r outcome that retries it.
 Move.CANCELLED = 'C'  -- in `outcome`, where a cancel ended the job; the outcome of its last attempt may follow
-Move.CRASHED = 'X'  -- in `outcome`, where it was alone in hand at that many deaths
+Move.CRASHED = 'X'  -- in `outcome`, where it was alone in flight at that many deaths
 Move.EXPIRED = 'E'  -- in `outcome`, where no attempt had begun at that instant (ms)
 Move.MEANT = 'G'  -- in `outcome`, before an outcome of a content that is not the first: "G<generation>:"
 local ELIGIBLE, NAME, KEY, EXPIRES = 8, 9, 12, 13  -- places in a row's header
