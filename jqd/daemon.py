@@ -90,7 +90,7 @@ class Daemon:
         table, secret = SettingTable(loading=True), config.runner.callback_secret
         self.meter, path = Meter(table, clock, config.metrics), Path(config.log.job_log) if config.log.job_log else None
         self.joblog = JobLog(path, daemon=sysid, clock=clock, tally=self.meter.tally)
-        self.workers = WorkerRegistry(table, clock=clock, reach=ssrf, callback_secret=secret)
+        self.workers = WorkerRegistry(table, clock=clock, ssrf=ssrf, callback_secret=secret)
         self.constraints = Constraints(self.workers.settings)
         self.scheduler = Scheduler(make_policy(config.scheduler, source), period_ms=config.scheduler.period_ms)
         self._shares = share_out(open_files_max(), partitions=len(stores))

@@ -131,7 +131,7 @@ class Partition:
         self.purge = Purge(store=store, source=source)
         self.outbox = Outbox(store=store, push=shared.push, clock=clock, source=source)
         self.flows = Flows(number, shared.stores, shared.settled, shared.release, clock=clock, source=source)
-        self.worker_slots = WorkerSlots(store=store, gates=shared.capacity, mine=self._is_mine, source=source)
+        self.worker_slots = WorkerSlots(store=store, capacity=shared.capacity, mine=self._is_mine, source=source)
         self.worker_timeouts = WorkerTimeouts(
             journal=shared.journal, store=store, membership=self.membership, clock=clock, source=source,
             backoff=config.backoff, departures=gone,
@@ -229,7 +229,7 @@ class Partition:
         return Runner(
             shared.config.runner,
             workers=shared.workers,
-            gates=shared.capacity,
+            capacity=shared.capacity,
             clock=shared.clock,
             source=shared.source,
             trusts=self.membership.trusts,

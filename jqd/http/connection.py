@@ -82,13 +82,13 @@ class ServerContext:
 class Connection:
     """Serves one connection; see the module."""
 
-    __slots__ = ("_asked", "_bye", "_house", "_linger", "_scope", "_wire", "_within", "address", "client")
+    __slots__ = ("_asked", "_bye", "_context", "_linger", "_scope", "_wire", "_within", "address", "client")
 
-    def __init__(self, house: ServerContext, pipe: Transport, client: Address) -> None:
+    def __init__(self, context: ServerContext, pipe: Transport, client: Address) -> None:
         self.client = client
         self.address = address_of(client[0])
-        self._house = house
-        self._wire = Wire(pipe, house.config, house.dates, Ends(client, house.server, house.config.scheme))
+        self._context = context
+        self._wire = Wire(pipe, context.config, context.dates, Ends(client, context.server, context.config.scheme))
         self._scope = trio.CancelScope()
         self._asked: Exchange | None = None
         self._within = False  # of a request: its first byte has come
@@ -106,9 +106,9 @@ class Connection:
                 self._overdue()
             whole = await self._end()
         except* trio.BrokenResourceError as group:
-            log_event(self._house.log.debug, "http.broken", peer=self.client[0], place=place_of(group))
+            log_event(self._context.log.debug, "http.broken", peer=self.client[0], place=place_of(group))
         except* Exception as group:  # noqa: BLE001 - whatever it is, it is this connection's alone
-            log_internal_error(self._house.log, "http.failed", group, peer=self.client[0])
+            log_internal_error(self._context.log, "http.failed", group, peer=self.client[0])
         finally:
             self._let_go(whole)
 
@@ -144,8 +144,8 @@ class Connection:
     async def _serve(self) -> None:
         wire = self._wire
         try:
-            wire.read_due_s = trio.current_time() + self._house.config.handshake_s
-            self._house.limit.mark_idle(self)  # who says nothing at all must not keep others out
+            wire.read_due_s = trio.current_time() + self._context.config.handshake_s
+            self._context.limit.mark_idle(self)  # who says nothing at all must not keep others out
             await self._agree()
             while (head := await self._read_head()) is not None:
                 if not await self._answer(head):
@@ -154,13 +154,13 @@ class Connection:
                     await trio.lowlevel.checkpoint()
         except NotAgreedError as error:
             self._bye = error.last
-            self._house.not_agreed(error.why, self.client[0])
+            self._context.not_agreed(error.why, self.client[0])
         except Refused as refused:
             self._send_last(refused.status, refused.detail)
 
     async def _agree(self) -> None:
         """Do the TLS handshake, where there is TLS. Handshakes are work, so each address has turns."""
-        turns, wire, entered = self._house.lines.handshakes, self._wire, False
+        turns, wire, entered = self._context.lines.handshakes, self._wire, False
 
         async def turn() -> None:
             nonlocal entered
@@ -178,7 +178,7 @@ class Connection:
 
     async def _read_head(self) -> Head | None:
         """Return the next request; None when there is none. Raises Refused, trio.BrokenResourceError."""
-        wire, config, limit = self._wire, self._house.config, self._house.limit
+        wire, config, limit = self._wire, self._context.config, self._context.limit
         buffer = wire.buffer
         self._asked = None
         if not buffer:
@@ -198,7 +198,7 @@ class Connection:
                 del buffer[:end]
                 wire.read_due_s = math.inf
                 limit.mark_busy(self)
-                return self._house.read_head(data)
+                return self._context.read_head(data)
             if len(buffer) >= config.head_bytes_max:
                 raise _too_long(buffer, config.head_bytes_max)
             check_start(buffer)
@@ -218,7 +218,7 @@ class Connection:
             return False
         self._within = False
         self._wire.read_due_s = AT_LOOK
-        self._house.limit.mark_idle(self)
+        self._context.limit.mark_idle(self)
         return True
 
     async def _answer(self, head: Head) -> bool:
@@ -226,7 +226,7 @@ class Connection:
         exchange = self._asked = Exchange(self._wire, head)
         failed: Exception | None = None
         try:
-            answer = await self._house.app(exchange)
+            answer = await self._context.app(exchange)
             if answer is not None:
                 await exchange.answer(answer)
         except Exception as error:  # noqa: BLE001 - the application's mistakes end one answer, not the server
@@ -236,19 +236,19 @@ class Connection:
     def _settle(self, exchange: Exchange, failed: Exception | None) -> bool:
         fault = ""
         if failed is not None:
-            fault = log_internal_error(self._house.log, "http.app_failed", failed, peer=self.client[0])
+            fault = log_internal_error(self._context.log, "http.app_failed", failed, peer=self.client[0])
         if exchange.complete:
             self._linger = not exchange.gone
             return not exchange.closes and not exchange.gone and failed is None
         if exchange.sent:
-            log_event(self._house.log.warning, "http.answer_cut", peer=self.client[0], id=fault, why=exchange.stopped)
+            log_event(self._context.log.warning, "http.answer_cut", peer=self.client[0], id=fault, why=exchange.stopped)
         elif exchange.refusal is not None:
             self._send_last(exchange.refusal.status, exchange.refusal.detail)
         elif exchange.cut:
             self._send_last(400, "the body ended before it was whole; nothing was taken")
         elif not exchange.gone and not exchange.left:
             if failed is None:
-                fault = log_internal_error(self._house.log, "http.unanswered", RuntimeError(), peer=self.client[0])
+                fault = log_internal_error(self._context.log, "http.unanswered", RuntimeError(), peer=self.client[0])
             self._send_last(500, f"an internal error; the log tells more under the id {fault}", fault=fault)
         return False
 
@@ -263,14 +263,14 @@ class Connection:
     def _send_last(self, status: int, detail: str, *, fault: str = "", retry_after_s: int | None = None) -> None:
         """Send the last response before the connection ends."""
         answer = problem_answer(status, detail, fault=fault, retry_after_s=retry_after_s)
-        whole = render_whole(answer, self._house.dates.line())
+        whole = render_whole(answer, self._context.dates.line())
         mute = self._asked is not None and self._asked.head.method == "HEAD"
         self._bye = whole[: whole.index(b"\r\n\r\n") + 4] if mute else whole
 
     async def _end(self) -> bool:
         """Send what is left, and read until the client has it. Returns whether all was sent. Closing while data still
         comes would make the kernel drop what it has not delivered."""
-        exchange, config = self._asked, self._house.config
+        exchange, config = self._asked, self._context.config
         self._wire.read_due_s = self._wire.write_due_s = math.inf
         if exchange is not None and exchange.sent and not exchange.complete:
             return False
@@ -280,7 +280,7 @@ class Connection:
             if self._bye:
                 await self._wire.pipe.send_all(self._bye)
             await self._wire.pipe.finish()
-            self._house.limit.mark_idle(self)
+            self._context.limit.mark_idle(self)
             left = config.linger_bytes
             while left > 0 and (data := await self._wire.pipe.receive_some(READ_BYTES)):
                 left -= len(data)
@@ -288,13 +288,13 @@ class Connection:
 
     def _let_go(self, whole: bool) -> None:
         try:
-            self._house.limit.leave(self)
+            self._context.limit.leave(self)
             if whole:
                 self._wire.pipe.close()
             else:
                 self._wire.pipe.abort()
         except Exception as error:  # noqa: BLE001 - a descriptor that cannot be closed must not take the others along
-            log_internal_error(self._house.log, "http.not_closed", error, peer=self.client[0])
+            log_internal_error(self._context.log, "http.not_closed", error, peer=self.client[0])
 
 
 def _too_long(buffer: bytearray, bytes_max: int) -> Refused:

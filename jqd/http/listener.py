@@ -63,8 +63,8 @@ class Listener:
         self.config = config = config or ListenerConfig()
         self._log = log or get_logger("http")
         host, port = listener.getsockname()[:2]
-        self._house = ServerContext(app, config, self._log, (host, port), whose=whose, urgent=urgent)
-        self._house.warn = self._log_once
+        self._context = ServerContext(app, config, self._log, (host, port), whose=whose, urgent=urgent)
+        self._context.warn = self._log_once
         self.certificate = Certificate(config, self._log, clock or SystemClock())
         self._listener = listener
         self._turned_away = 0
@@ -100,7 +100,7 @@ class Listener:
         """
         self.certificate.change(config)
         self.config = config
-        self._house.change(config)
+        self._context.change(config)
 
     async def _follow_files(self) -> None:
         while True:
@@ -134,14 +134,14 @@ class Listener:
         while True:
             await trio.sleep(LOOK_S)
             now_s = trio.current_time()
-            for place, connection in enumerate(tuple(self._house.limit.present)):
+            for place, connection in enumerate(tuple(self._context.limit.present)):
                 connection.look(now_s)
                 if place % LOOKED == LOOKED - 1:
                     await trio.lowlevel.checkpoint()
 
     async def close(self) -> None:
         """Let requests under way end, as long as there is time."""
-        limit = self._house.limit
+        limit = self._context.limit
         for connection in limit.present:
             connection.close_soon()
         for connection in limit.idle():
@@ -159,11 +159,11 @@ class Listener:
             await trio.sleep(PAUSE_S)
 
     def _admit(self, nursery: trio.Nursery, sock: socket.socket, client: tuple[str, int]) -> None:
-        limit, connection = self._house.limit, None
+        limit, connection = self._context.limit, None
         try:
             sock.setblocking(False)
             pipe, tls = SocketTransport(sock), self.certificate.context
-            connection = Connection(self._house, TlsTransport(pipe, tls) if tls else pipe, client)
+            connection = Connection(self._context, TlsTransport(pipe, tls) if tls else pipe, client)
             if limit.join(connection):
                 nursery.start_soon(self._run, connection)
                 return

@@ -15,10 +15,10 @@ LOOK_S = 0.25  # a slot may be free for so long before it is used; an outcome re
 class WorkerSlots:
     """Frees slots, one task for each partition of the store. Looking renews no lease."""
 
-    def __init__(self, *, store: Store, gates: Capacity, mine: Callable[[str], bool], source: random.Random) -> None:
+    def __init__(self, *, store: Store, capacity: Capacity, mine: Callable[[str], bool], source: random.Random) -> None:
         """`mine`: whether a job, by its id, lives in this partition."""
         self.backoff = LoopBackoff("worker_slots", source=source)
-        self._store, self._gates, self._mine = store, gates, mine
+        self._store, self._capacity, self._mine = store, capacity, mine
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
@@ -27,8 +27,8 @@ class WorkerSlots:
             await self.backoff.attempt(self._free_ended)
 
     async def _free_ended(self) -> None:
-        claims = [claim for claim in self._gates.lent() if self._mine(claim[0])]
+        claims = [claim for claim in self._capacity.lent() if self._mine(claim[0])]
         for at in range(0, len(claims), CALL_JOBS_MAX):
             piece = claims[at : at + CALL_JOBS_MAX]
             seen = await self._store.touch(piece, renew=False)
-            self._gates.ended(claim for claim, each in zip(piece, seen, strict=True) if each.hold is not Hold.STANDS)
+            self._capacity.ended(claim for claim, each in zip(piece, seen, strict=True) if each.hold is not Hold.STANDS)

@@ -54,11 +54,11 @@ class Capacity:
     ) -> None:
         """`connections_max`: connections to all workers together; 0: as configured."""
         self._config = config
-        self._reach = SsrfGuard(config.worker_networks)
+        self._ssrf = SsrfGuard(config.worker_networks)
         self._workers = workers
         self._source = source
         self._clock = clock
-        self.gates: dict[str, CircuitBreaker] = {}
+        self.breakers: dict[str, CircuitBreaker] = {}
         self.receivers = Receivers(source)
         self.suspects = Suspects()
         self.requests: dict[Request, None] = {}
@@ -76,31 +76,33 @@ class Capacity:
 
     def posting(self) -> list[tuple[Worker, CircuitBreaker]]:
         workers = [*self._workers.list(), *self._workers.own.values()]
-        if len(self.gates) > 2 * len(workers) + FORGET_ABOVE:
+        if len(self.breakers) > 2 * len(workers) + FORGET_ABOVE:
             known = {worker.id for worker in workers}
-            self.gates = {name: gate for name, gate in self.gates.items() if name in known or gate.in_flight}
-            here = {gate.endpoint for gate in self.gates.values()}
-            self.sites = {at: site for at, site in self.sites.items() if at in here or site.house.at_work}
-            urls = {gate.url for gate in self.gates.values()}
+            self.breakers = {
+                name: breaker for name, breaker in self.breakers.items() if name in known or breaker.in_flight
+            }
+            here = {breaker.endpoint for breaker in self.breakers.values()}
+            self.sites = {at: site for at, site in self.sites.items() if at in here or site.machine.at_work}
+            urls = {breaker.url for breaker in self.breakers.values()}
             for site in self.sites.values():
                 site.keep(urls)
         share, disowned = self._workers.share, self._workers.is_disowned
         posted = (worker for worker in workers if worker.url is not None and share(worker.max_jobs))
-        gates = ((worker, self.gate(worker)) for worker in posted if not disowned(worker))
-        return [(worker, gate) for worker, gate in gates if not gate.barred]
+        breakers = ((worker, self.breaker(worker)) for worker in posted if not disowned(worker))
+        return [(worker, breaker) for worker, breaker in breakers if not breaker.barred]
 
     def wanted(self, paused: Paused) -> tuple[list[Wanted], bool]:
         now_s, demand = self._clock.mono_s(), Demand(paused.types.names, paused.tenants.names)
         self.pulls.wish(demand)
         posting = self.posting() if self.connections.free else []
-        for worker, gate in posting:
-            if not gate.has_room(now_s) or not self.connections.free_for(worker.endpoint, len(posting)):
+        for worker, breaker in posting:
+            if not breaker.has_room(now_s) or not self.connections.free_for(worker.endpoint, len(posting)):
                 continue
             span = worker.priority_min, worker.priority_max
             if worker.takes_any:
-                demand.any_type(span, gate.not_taken_now(now_s), worker.tenant)
+                demand.any_type(span, breaker.not_taken_now(now_s), worker.tenant)
             for jobtype in () if worker.takes_any else worker.jobs or ():
-                if gate.takes(jobtype, now_s):
+                if breaker.takes(jobtype, now_s):
                     demand.named(jobtype, span)
         return demand.wanted(), bool(posting)
 
@@ -116,29 +118,29 @@ class Capacity:
         now_s = self._clock.mono_s()
         roomy: list[tuple[float, int, Worker]] = []
         posting = self.posting() if self.connections.free else []
-        for worker, gate in posting:
-            if not worker.takes(jobtype, priority) or not gate.takes(jobtype, now_s):
+        for worker, breaker in posting:
+            if not worker.takes(jobtype, priority) or not breaker.takes(jobtype, now_s):
                 continue
-            free = gate.free(jobtype, now_s)
-            free = min(free, self.connections.free_for(worker.endpoint, len(posting)) * gate.post_jobs_max)
-            few, linger_s = min(free, gate.post_jobs_max), worker.batch_linger_ms / 1000
+            free = breaker.free(jobtype, now_s)
+            free = min(free, self.connections.free_for(worker.endpoint, len(posting)) * breaker.post_jobs_max)
+            few, linger_s = min(free, breaker.post_jobs_max), worker.batch_linger_ms / 1000
             if not free or linger.waits(jobtype, waiting, few, linger_s, now_s):
                 continue
-            roomy.append((free / gate.window(jobtype), free, worker))
+            roomy.append((free / breaker.window(jobtype), free, worker))
         if not roomy:
             return None
         _, free, worker = max(roomy, key=lambda one: one[:2])
         return Offer(worker, free, self._config.batch_bytes_max)
 
-    def gate(self, worker: Worker) -> CircuitBreaker:
+    def breaker(self, worker: Worker) -> CircuitBreaker:
         """Return the circuit breaker of one worker, as wide as this daemon's share of the slots that it registered."""
         share = self._workers.share
         max_jobs, batch = max(1, share(worker.max_jobs)), STYLES[worker.style].batch(worker)
         if batch is not None and batch > worker.max_jobs:
             batch = max(1, share(batch))  # the daemons' requests together are not more than it likes in one
-        gate = self.gates.get(worker.id)
-        if gate is None:
-            gate = self.gates[worker.id] = CircuitBreaker(
+        breaker = self.breakers.get(worker.id)
+        if breaker is None:
+            breaker = self.breakers[worker.id] = CircuitBreaker(
                 max_jobs=max_jobs,
                 batch=batch,
                 backoff=Backoff(first_s=self._config.backoff_first_s, cap_s=self._config.backoff_cap_s),
@@ -146,26 +148,26 @@ class Capacity:
                 source=self._source,
             )
         else:
-            gate.resize(max_jobs, batch)
-            self._begin(gate, worker)
-        if gate.worker is not worker:
-            gate.worker, gate.registered_at_ms = worker, worker.registered_at_ms
-            gate.endpoint, gate.url = worker.endpoint, worker.url or ""
+            breaker.resize(max_jobs, batch)
+            self._begin(breaker, worker)
+        if breaker.worker is not worker:
+            breaker.worker, breaker.registered_at_ms = worker, worker.registered_at_ms
+            breaker.endpoint, breaker.url = worker.endpoint, worker.url or ""
             # As far as that is known without looking a name up.
-            why_not = self._reach.judge_host(host_of(worker.url), worker.standing_here) if worker.url else None
-            gate.barred = why_not or ""
-            gate.site = self.sites.get(gate.endpoint)
+            why_not = self._ssrf.judge_host(host_of(worker.url), worker.standing_here) if worker.url else None
+            breaker.barred = why_not or ""
+            breaker.site = self.sites.get(breaker.endpoint)
         if self._remaining:
-            self._apply(worker.id, gate)
-        return gate
+            self._apply(worker.id, breaker)
+        return breaker
 
     def isolate(self, endpoint: str) -> Site:
         """Begin to watch a host and port for crash isolation: which of its requests run alone."""
         if endpoint not in self.sites:
             site = Site(request for request in self.requests if request.worker.endpoint == endpoint)
             self.sites[endpoint] = site
-            for gate in self.at(endpoint):
-                gate.site = site
+            for breaker in self.at(endpoint):
+                breaker.site = site
         return self.sites[endpoint]
 
     def rests(self, daemon: str) -> Mapping[str, Remaining]:
@@ -177,46 +179,50 @@ class Capacity:
         if rests:
             self._remaining[daemon] = rests
         for worker_id in before.keys() | rests.keys():
-            if (gate := self.gates.get(worker_id)) is not None:
-                self._apply(worker_id, gate)
+            if (breaker := self.breakers.get(worker_id)) is not None:
+                self._apply(worker_id, breaker)
         if before:
             self.note_free()
 
-    def _apply(self, worker_id: str, gate: CircuitBreaker) -> None:
+    def _apply(self, worker_id: str, breaker: CircuitBreaker) -> None:
         pauses = (rests[worker_id] for rests in self._remaining.values() if worker_id in rests)
-        its = max((rest for rest in pauses if rest.registered_at_ms == gate.registered_at_ms), default=None)
+        its = max((rest for rest in pauses if rest.registered_at_ms == breaker.registered_at_ms), default=None)
         if its is None:
-            gate.pause(float("-inf"), yields=False)
+            breaker.pause(float("-inf"), yields=False)
         else:
-            gate.pause(its.until_s, yields=not (gate.failures and its.yields))
+            breaker.pause(its.until_s, yields=not (breaker.failures and its.yields))
 
-    def _begin(self, gate: CircuitBreaker, worker: Worker) -> None:
+    def _begin(self, breaker: CircuitBreaker, worker: Worker) -> None:
         """Start a breaker anew for a worker that came back or moved.
 
         If its host and port was unreachable just now, a probe of one job goes first.
         """
         now_s = self._clock.mono_s()
-        moved = gate.endpoint != worker.endpoint
-        afresh = gate.registered_at_ms != worker.registered_at_ms
-        if moved or (afresh and not (gate.unreached and gate.is_open(now_s))):
-            gate.begin(now_s)
+        moved = breaker.endpoint != worker.endpoint
+        afresh = breaker.registered_at_ms != worker.registered_at_ms
+        if moved or (afresh and not (breaker.unreached and breaker.is_open(now_s))):
+            breaker.begin(now_s)
 
     def ailing(self) -> dict[str, CircuitBreaker]:
         """Return, by worker id, the breakers of workers whose last request failed, that somebody has to mend, or
         that this daemon may not reach."""
-        return {name: gate for name, gate in self.gates.items() if gate.failures or gate.complaint or gate.barred}
+        return {
+            name: breaker
+            for name, breaker in self.breakers.items()
+            if breaker.failures or breaker.complaint or breaker.barred
+        }
 
     def in_flight(self, worker_id: str) -> int:
-        gate = self.gates.get(worker_id)
-        return gate.in_flight if gate is not None else 0
+        breaker = self.breakers.get(worker_id)
+        return breaker.in_flight if breaker is not None else 0
 
     def at(self, endpoint: str) -> list[CircuitBreaker]:
         """Return the breakers of all workers at a host and port: when one cannot be reached there, none can."""
-        return [gate for gate in self.gates.values() if gate.endpoint == endpoint]
+        return [breaker for breaker in self.breakers.values() if breaker.endpoint == endpoint]
 
-    def lend(self, gate: CircuitBreaker, held: Held) -> None:
+    def lend(self, breaker: CircuitBreaker, held: Held) -> None:
         """Keep a slot taken for a job that its worker holds by itself, until the job's end is known."""
-        self._lent[held.job.id, held.fence] = gate, held.job.jobtype
+        self._lent[held.job.id, held.fence] = breaker, held.job.jobtype
 
     def lent(self) -> list[Claim]:
         return [*self._lent]
@@ -226,8 +232,8 @@ class Capacity:
         now_s = self._clock.mono_s()
         for claim in claims if self._lent else ():
             if (lent := self._lent.pop(claim, None)) is not None:
-                gate, jobtype = lent
-                gate.give(jobtype, claim[:1], now_s, ended=True)
+                breaker, jobtype = lent
+                breaker.give(jobtype, claim[:1], now_s, ended=True)
                 self.note_free()
 
     def note_free(self) -> None:
@@ -243,7 +249,11 @@ class Capacity:
         await self.freed.wait()
 
     def complaints(self) -> list[str]:
-        return [f"worker {each.name} ({each.url}) {gate.complaint}" for each, gate in self.posting() if gate.complaint]
+        return [
+            f"worker {each.name} ({each.url}) {breaker.complaint}"
+            for each, breaker in self.posting()
+            if breaker.complaint
+        ]
 
     def load(self, now_s: float) -> list[dict[str, object]]:
         return [
@@ -251,12 +261,12 @@ class Capacity:
                 "id": bare(worker.id),
                 **({"tenant": tenant} if (tenant := tenant_of(worker.id)) else {}),
                 "name": worker.name,
-                "in_flight": gate.in_flight,
-                "window": gate.window(),
-                "jobs_per_s": round(gate.rate, 1),
-                "backed_off_s": round(max(0.0, gate.open_until_s - now_s), 3),
-                "failures": gate.failures,
-                "complaint": gate.complaint,
+                "in_flight": breaker.in_flight,
+                "window": breaker.window(),
+                "jobs_per_s": round(breaker.rate, 1),
+                "backed_off_s": round(max(0.0, breaker.open_until_s - now_s), 3),
+                "failures": breaker.failures,
+                "complaint": breaker.complaint,
             }
-            for worker, gate in self.posting()
+            for worker, breaker in self.posting()
         ]

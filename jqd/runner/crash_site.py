@@ -16,8 +16,8 @@ from jqd.runner.worker import Worker
 class Stay:
     """One request at a worker, and at its host and port where several workers may share that."""
 
-    def __init__(self, worker: str, own: Isolation, house: Isolation) -> None:
-        self._worker, self._own, self._house = worker, own, house
+    def __init__(self, worker: str, own: Isolation, machine: Isolation) -> None:
+        self._worker, self._own, self._machine = worker, own, machine
         self._waits_at: Isolation | None = None  # this is to become empty for it
 
     async def wait_turn(
@@ -47,25 +47,25 @@ class Stay:
 
     def turn(self, losses: int, now_s: float, send_s: float, *, jobs: int, group: int, extent: Extent) -> float:
         """As `Isolation.turn`. A suspect that has to wait reserves the place that its present extent needs."""
-        house = self._house
+        machine = self._machine
         if not losses:
-            wait_s = max(self._own.wait_s(now_s), house.wait_s(now_s))
+            wait_s = max(self._own.wait_s(now_s), machine.wait_s(now_s))
             if not wait_s:
                 self.set_out()
             return wait_s
-        place = house if extent is Extent.ALL else self._own
+        place = machine if extent is Extent.ALL else self._own
         self._wait_at(place)
-        if place is not house and (wait_s := house.wait_s(now_s)) > 0:
+        if place is not machine and (wait_s := machine.wait_s(now_s)) > 0:
             return wait_s
         perhaps = extent is Extent.PERHAPS
-        if perhaps and (others_s := house.others_s(self._worker, now_s)) > 0:
+        if perhaps and (others_s := machine.others_s(self._worker, now_s)) > 0:
             self._wait_at(None)  # its worker need not become empty yet: another one's suspects are at work
             return others_s
         wait_s = place.turn(self, losses, now_s, send_s, jobs=jobs, group=group)
         if not wait_s:
             self._wait_at(None)
             if perhaps:
-                house.bear(self, self._worker, now_s, send_s)
+                machine.bear(self, self._worker, now_s, send_s)
         return wait_s
 
     def _wait_at(self, place: Isolation | None) -> None:
@@ -77,31 +77,31 @@ class Stay:
         self._waits_at = place
 
     def set_out(self) -> None:
-        for place in (self._own, self._house):
+        for place in (self._own, self._machine):
             place.set_out(self)
 
     def entered(self, jobs: int, losses: int, now_s: float) -> None:
-        for place in (self._own, self._house):
+        for place in (self._own, self._machine):
             place.entered(self, jobs, losses, now_s, self._worker)
 
     def fewer(self, jobs: int) -> None:
-        for place in (self._own, self._house):
+        for place in (self._own, self._machine):
             place.at_work -= jobs
 
     def is_alone(self) -> bool:
         """Return whether nothing else was at work at its host and port since it was sent."""
-        return self._house.is_alone(self)
+        return self._machine.is_alone(self)
 
     def answered(self) -> None:
-        self._house.answered(self)
+        self._machine.answered(self)
 
     def lost(self, now_s: float) -> Burst:
         """Note that its connection broke. Returns the burst: what broke with it."""
         self._own.lost(now_s, self)
-        return self._house.lost(now_s, self)
+        return self._machine.lost(now_s, self)
 
     def left(self, now_s: float) -> None:
-        for place in (self._own, self._house):
+        for place in (self._own, self._machine):
             place.left(self, now_s)
 
 
@@ -121,7 +121,7 @@ class Site:
     """A host and port where a connection broke, or a suspect is sent."""
 
     def __init__(self, under_way: Iterable[Request]) -> None:
-        self.house = Isolation()
+        self.machine = Isolation()
         self._workers: dict[str, Isolation] = {}  # by URL: several may be registered at one
         sent: list[tuple[float, Request, Stay]] = []
         for request in under_way:
@@ -134,12 +134,12 @@ class Site:
             stay.entered(len(request.missing), 0, sent_at_s)
 
     def stay(self, url: str) -> Stay:
-        return Stay(url, self._workers.setdefault(url, Isolation()), self.house)
+        return Stay(url, self._workers.setdefault(url, Isolation()), self.machine)
 
     def is_kept(self, url: str, now_s: float) -> bool:
         """Return whether a suspect has that worker, or the whole host and port, to itself, or waits for that."""
         own = self._workers.get(url)
-        return self.house.is_kept(now_s) or (own is not None and own.is_kept(now_s))
+        return self.machine.is_kept(now_s) or (own is not None and own.is_kept(now_s))
 
     def keep(self, urls: Collection[str]) -> None:
         """Forget workers that are at none of these URLs and have nothing at work."""

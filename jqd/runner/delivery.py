@@ -45,7 +45,7 @@ class DeliveryContext:
     backoff: Backoff
     daemon: str
     config: RunnerConfig
-    gates: Capacity
+    capacity: Capacity
     wrong: Callable[[bytes, Sequence[str]], str]
     """What is wrong with jobs that are to follow, or nothing; the scopes that they are bound by."""
     mark: str
@@ -103,14 +103,14 @@ class Delivery:
         self,
         shared: DeliveryContext,
         worker: Worker,
-        gate: CircuitBreaker,
+        breaker: CircuitBreaker,
         jobtype: str,
         entries: Sequence[InFlightJob],
         *,
         losses: int = 0,
     ) -> None:
         """`losses`: how often these jobs were lost together with a worker; see `crash_isolation.py`."""
-        self.worker, self.gate, self.jobtype, self.losses = worker, gate, jobtype, losses
+        self.worker, self.breaker, self.jobtype, self.losses = worker, breaker, jobtype, losses
         self.is_callback = worker.standing is AddressPolicy.CALLBACK
         self.missing: dict[str, InFlightJob] = {}
         self._timeout_min_s = math.inf
@@ -131,12 +131,12 @@ class Delivery:
         self._begun: set[str] = set()
         self._had_room = False  # for all jobs of ours at its worker, these included: then it began each at once
         self._answered_at_s = 0.0
-        shared.open[self] = shared.gates.requests[self] = None
+        shared.open[self] = shared.capacity.requests[self] = None
         self.stay: Stay | None = None
         # The gate may be of a later registration meanwhile, at another host and port.
-        is_watched = gate.site is not None if gate.worker is worker else worker.endpoint in shared.gates.sites
+        is_watched = breaker.site is not None if breaker.worker is worker else worker.endpoint in shared.capacity.sites
         if losses or is_watched:
-            self.stay = shared.gates.isolate(worker.endpoint).stay(worker.url or worker.id)
+            self.stay = shared.capacity.isolate(worker.endpoint).stay(worker.url or worker.id)
 
     async def send(self, post: Post) -> Ending | None:
         """Send the batch when its turn has come, and act on the answer.
@@ -146,12 +146,12 @@ class Delivery:
         shared, ending = self._shared, None
         with self.scope:
             if self.stay is not None:
-                now_s, wait_free = shared.clock.mono_s, shared.gates.wait_free
-                send_s, suspects = shared.config.connect_timeout_s, shared.gates.suspects
+                now_s, wait_free = shared.clock.mono_s, shared.capacity.wait_free
+                send_s, suspects = shared.config.connect_timeout_s, shared.capacity.suspects
                 await self.stay.wait_turn(self, suspects, self.losses, send_s, now_s, wait_free)
             self.set_out_at_s = shared.clock.mono_s()
             known = shared.workers.get(self.worker.id) is not None and not shared.workers.is_disowned(self.worker)
-            is_here = known and not self.gate.is_open(self.set_out_at_s)
+            is_here = known and not self.breaker.is_open(self.set_out_at_s)
             if not self.missing or not is_here or not shared.trusts():
                 self.release()
                 return None
@@ -178,7 +178,7 @@ class Delivery:
         if not self.missing or len(self.missing) != self.size or not shared.trusts():
             return False
         self.sent_at_s = self._answered_at_s = shared.clock.mono_s()
-        self._had_room = self.gate.in_flight <= self.worker.max_jobs
+        self._had_room = self.breaker.in_flight <= self.worker.max_jobs
         shared.in_flight.sent(self.missing.values(), shared.clock.wall_ms())
         if self.stay is not None:
             self.stay.entered(len(self.missing), self.losses, self.sent_at_s)
@@ -193,11 +193,11 @@ class Delivery:
         if self.stay is not None:
             self.stay.answered()
         if self.is_callback and judgement is Judgement.READ:
-            self._shared.gates.receivers.answered(self.worker.endpoint)
+            self._shared.capacity.receivers.answered(self.worker.endpoint)
             self.report_all(Report())  # whatever else the answer has
         if judgement in (Judgement.READ, Judgement.LATER, Judgement.NOT_TAKEN, Judgement.FAILED):
             assert self.sent_at_s is not None
-            self.gate.answered(self.sent_at_s)
+            self.breaker.answered(self.sent_at_s)
 
     def receive(self, answers: Iterable[Answer]) -> None:
         """Act on what the worker says of some jobs, or of all. Outcomes in a row, often hundreds, are taken at once."""
@@ -249,7 +249,7 @@ class Delivery:
             self.stay.fewer(len(entries))  # nobody hears of its death from us any more
         for entry in entries:
             del self._shared.deliveries[entry.held.job.id]
-            self._shared.gates.lend(self.gate, entry.held)
+            self._shared.capacity.lend(self.breaker, entry.held)
         if entries:
             self._shared.entrust(entries, self.worker.id, self.worker.heartbeat_s)
         self._leave((), self._shared.clock.mono_s())
@@ -290,10 +290,10 @@ class Delivery:
         else:
             self.scope.cancel()
             if overdue and self.is_callback:
-                self._shared.gates.receivers.failed(self.worker.endpoint, now_s)
+                self._shared.capacity.receivers.failed(self.worker.endpoint, now_s)
             elif overdue and not self.has_status:
                 # Not a word in all that time: perhaps the worker is gone. Single jobs find out.
-                self.gate.back_off(self.sent_at_s, now_s, why="it did not answer in the time of its jobs")
+                self.breaker.back_off(self.sent_at_s, now_s, why="it did not answer in the time of its jobs")
 
     # ------------------------------------------------
 
@@ -313,8 +313,8 @@ class Delivery:
             outcome = shared.end(entry.held, report, worker.id, entry.started_at_ms, worker)
             outcomes.append((entry, outcome))
             job_ids.append(outcome.job_id)
-        if shared.gates.suspects.known:
-            shared.gates.suspects.cleared(one.job_id for _, one in outcomes if cleared or one.fate is not Fate.RETRY)
+        if shared.capacity.suspects.known:
+            shared.capacity.suspects.cleared(one.job_id for _, one in outcomes if cleared or one.fate is not Fate.RETRY)
         shared.in_flight.stop(outcomes)
         self._leave(job_ids, now_s, ended=True)
 
@@ -334,8 +334,8 @@ class Delivery:
             del self._shared.deliveries[job_id]
         if self.sent_at_s is not None and self.stay is not None:
             self.stay.fewer(len(job_ids))
-        self.gate.give(self.jobtype, job_ids, now_s, ended=ended)
-        self._shared.gates.freed.set()
+        self.breaker.give(self.jobtype, job_ids, now_s, ended=ended)
+        self._shared.capacity.freed.set()
         if not self.missing and self in self._shared.open:
             del self._shared.open[self]
             # All is said. Let the answer end in good order, so that the connection can be used again.
@@ -370,7 +370,7 @@ class Delivery:
             assert self.sent_at_s is not None
             now_s = self._answered_at_s = self._shared.clock.mono_s()
             self._return(entry, refused=True, interruption=interruption)
-            self.gate.crowded(self.sent_at_s, now_s, retry_after_s)
+            self.breaker.crowded(self.sent_at_s, now_s, retry_after_s)
 
     def _started(self, job_id: str | None) -> None:
         """Begin a job's time anew, as its worker begins it only now. Once: else a worker could hold a job for ever."""

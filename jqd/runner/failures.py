@@ -68,15 +68,15 @@ def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[
             delivery.release()
         case End.CROWDED:
             shared.counters.crowded += 1
-            connections = shared.gates.connections
+            connections = shared.capacity.connections
             log.warning("runner.crowded", count=len(delivery.missing), most=connections.most, why=ending.brief)
             connections.pause()
             delivery.release()
         case End.UNREACHABLE:
             shared.counters.unreachable += 1
             _back_off(shared, delivery, now_s, None, ending.brief)
-            for gate in shared.gates.at(delivery.worker.endpoint) if ending.is_shared else [delivery.gate]:
-                gate.unreachable(delivery.set_out_at_s, now_s, ending.broke or "no connection")
+            for breaker in shared.capacity.at(delivery.worker.endpoint) if ending.is_shared else [delivery.breaker]:
+                breaker.unreachable(delivery.set_out_at_s, now_s, ending.broke or "no connection")
             delivery.release()
             shared.workers.unreachable(delivery.worker.id)
         case End.GARBLED:
@@ -95,7 +95,7 @@ def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[
 def put_off(shared: DeliveryContext, delivery: Delivery) -> bool:
     """Put a callback off, with no attempt counted, while its receiver does not answer. False: it may be sent."""
     endpoint = delivery.worker.endpoint
-    wait_s = shared.gates.receivers.wait_s(endpoint, shared.clock.mono_s())
+    wait_s = shared.capacity.receivers.wait_s(endpoint, shared.clock.mono_s())
     if wait_s <= 0 or not delivery.missing or not shared.trusts():
         return False
     why = f"{endpoint} did not answer other callbacks; nothing is sent there for {wait_s:.1f} s"
@@ -106,7 +106,7 @@ def put_off(shared: DeliveryContext, delivery: Delivery) -> bool:
 
 def _finish_callback(shared: DeliveryContext, delivery: Delivery, ending: Ending, now_s: float) -> None:
     """A receiver is nobody's worker: whatever it does costs an attempt, and only 410 is its last word."""
-    receivers, endpoint = shared.gates.receivers, delivery.worker.endpoint
+    receivers, endpoint = shared.capacity.receivers, delivery.worker.endpoint
     if ending.end is End.STATUS and ending.status not in AWAY:
         receivers.answered(endpoint)
     else:
@@ -132,10 +132,10 @@ def _lost(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> None:
         count=len(delivery.missing),
         why=ending.brief,
     )
-    gates, now_s = shared.gates, shared.clock.mono_s()
-    gates.isolate(delivery.worker.endpoint)
+    capacity, now_s = shared.capacity, shared.clock.mono_s()
+    capacity.isolate(delivery.worker.endpoint)
     assert delivery.stay is not None
-    gates.suspects.lost([*delivery.missing], delivery.stay.lost(now_s))
+    capacity.suspects.lost([*delivery.missing], delivery.stay.lost(now_s))
     # Who did it is not known, unless one job had the worker to itself. One that was lost often enough pays as well.
     is_known = (delivery.losses and delivery.stay.is_alone()) or delivery.losses + 1 >= COMPANY_LOSSES
     if delivery.size > 1 or not is_known:
@@ -146,7 +146,7 @@ def _lost(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> None:
 
 
 def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[Delivery]:
-    worker, gate = delivery.worker, delivery.gate
+    worker, breaker = delivery.worker, delivery.breaker
     now_s = shared.clock.mono_s()
     match ending.judgement:
         case Judgement.LATER:
@@ -162,12 +162,12 @@ def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) 
             delivery.release(refused=True)
         case Judgement.NOT_TAKEN:
             log.warning("runner.not_taken", worker=worker.id, name=worker.name, jobtype=delivery.jobtype)
-            gate.not_taken(delivery.jobtype, now_s)
+            breaker.not_taken(delivery.jobtype, now_s)
             delivery.release(refused=True)
         case _:
             if ending.status in (502, 504):
                 # A gateway speaks for a worker that is away: what it got counts, but no more is sent for a while.
-                gate.back_off(delivery.sent_at_s or now_s, now_s, why=ending.brief)
+                breaker.back_off(delivery.sent_at_s or now_s, now_s, why=ending.brief)
             status = ending.status if 400 <= ending.status <= 599 else 502
             retry = ending.judgement is not Judgement.FAILED  # a protocol may try a 4xx again
             misplaced = ending.judgement is Judgement.MISPLACED
@@ -182,7 +182,7 @@ def _misplaced(delivery: Delivery, ending: Ending, now_s: float) -> str:
     That somebody has to mend it is logged now and then, and shown.
     """
     worker, hint = delivery.worker, MISPLACED_HINTS.get(ending.status, "it is not what it registered as")
-    if delivery.gate.complain(f"answers {ending.status}: {hint}", now_s):
+    if delivery.breaker.complain(f"answers {ending.status}: {hint}", now_s):
         status, why = ending.status, hint
         log.error("runner.misplaced", worker=worker.id, name=worker.name, url=worker.url, status=status, why=why)
     return f"MISPLACED: {hint}; {ending.message}"
@@ -190,14 +190,14 @@ def _misplaced(delivery: Delivery, ending: Ending, now_s: float) -> str:
 
 def _back_off(shared: DeliveryContext, delivery: Delivery, now_s: float, retry_after_s: float | None, why: str) -> None:
     sent_at_s = delivery.set_out_at_s if delivery.sent_at_s is None else delivery.sent_at_s
-    if delivery.gate.back_off(sent_at_s, now_s, retry_after_s, why=why):
+    if delivery.breaker.back_off(sent_at_s, now_s, retry_after_s, why=why):
         shared.counters.back_offs += 1
         log.warning(
             "runner.back_off",
             worker=delivery.worker.id,
             name=delivery.worker.name,
-            wait_s=round(delivery.gate.open_until_s - now_s, 3),
-            failures=delivery.gate.failures,
+            wait_s=round(delivery.breaker.open_until_s - now_s, 3),
+            failures=delivery.breaker.failures,
             why=why,
         )
 
@@ -229,4 +229,4 @@ def _hand_on(shared: DeliveryContext, delivery: Delivery) -> list[InFlightJob]:
 
 
 def _again(shared: DeliveryContext, delivery: Delivery, entries: Sequence[InFlightJob]) -> Delivery:
-    return Delivery(shared, delivery.worker, delivery.gate, delivery.jobtype, entries, losses=delivery.losses)
+    return Delivery(shared, delivery.worker, delivery.breaker, delivery.jobtype, entries, losses=delivery.losses)

@@ -43,16 +43,16 @@ class WorkerRegistry(Presence):
         settings: SettingTable | None = None,
         *,
         clock: Clock,
-        reach: SsrfGuard | None = None,
+        ssrf: SsrfGuard | None = None,
         callback_secret: str = "",
     ) -> None:
         """`settings`: where registrations are kept; None: only here.
 
-        `reach`: which addresses a registration may name; None: the default policy.
+        `ssrf`: which addresses a registration may name; None: the default policy.
         """
         super().__init__(clock)
         self.settings = settings or SettingTable()
-        self._reach = reach or SsrfGuard()
+        self._ssrf = ssrf or SsrfGuard()
         self._repeated_at_s: dict[str, float] = {}  # when the very registration that holds was said here last
         self._former: dict[str, tuple[bytes, ...]] = {}  # what its worker said before, the latest last
         self._disowned_at_s: dict[str, float] = {}  # when it was first seen that a worker's token has ended
@@ -90,7 +90,7 @@ class WorkerRegistry(Presence):
             if why := next(filter(None, map(why_no_place, filter(None, names))), None):
                 raise refused(field, f"{field} {why}")
         if spec.url is not None:
-            _refuse_unless(spec.url, self._reach.judge_host(host_of(spec.url), standing))
+            _refuse_unless(spec.url, self._ssrf.judge_host(host_of(spec.url), standing))
         self._expire()
         if spec.id:
             known = self._workers.get(annotate(tenant, spec.id))
@@ -160,7 +160,7 @@ class WorkerRegistry(Presence):
     async def judge(self, url: str | None, peer: str | None) -> None:
         """Look up a URL's host. Raises Invalid when somebody at `peer` may not name its address."""
         if url is not None:
-            _refuse_unless(url, await self._reach.judge_name(host_of(url), standing_of(peer)))
+            _refuse_unless(url, await self._ssrf.judge_name(host_of(url), standing_of(peer)))
 
     def unregister(self, worker_id: str, why: str = "unregistered") -> bool:
         """Take a worker out, here at once and soon at all daemons.
@@ -175,7 +175,7 @@ class WorkerRegistry(Presence):
 
     def why_no_callback(self, url: str) -> str | None:
         """Return why no callback goes to a right URL, as far as is known without looking its host up; else None."""
-        why = self._reach.judge_host(host_of(url), AddressPolicy.CALLBACK)
+        why = self._ssrf.judge_host(host_of(url), AddressPolicy.CALLBACK)
         return f"must not be reached from here: {why}" if why else None
 
     def farewells(self) -> dict[tuple[str, str], bytes]:

@@ -55,17 +55,17 @@ class Runner:
         backoff: Backoff,
         daemon: str,
         pool: Pool,
-        gates: Capacity,
+        capacity: Capacity,
         wrong: Callable[[bytes, Sequence[str]], str] = nothing_follows,
     ) -> None:
         """`trusts`: whether our lease holds now. `backoff`: the waits after failed attempts. `wrong`: see
         `DeliveryContext`.
-        `pool`, `gates`: of all partitions together, so that a worker gets no more from all than it takes.
+        `pool`, `capacity`: of all partitions together, so that a worker gets no more from all than it takes.
         """
         self._config = config
         self._workers = workers
         self.paused = Paused(workers.settings)
-        self._gates = gates
+        self._capacity = capacity
         self._clock = clock
         self._pool = pool
         self._in_flight = InFlightJobs()
@@ -78,10 +78,10 @@ class Runner:
         self.mark_durable = self._in_flight.mark_durable
         self.refused = self._in_flight.refused
         self.release_undelivered = self._in_flight.release_undelivered
-        self.wait_free = gates.wait_free
+        self.wait_free = capacity.wait_free
         mark = f"{source.getrandbits(32):08x}"
         self._shared = DeliveryContext(
-            self._in_flight, workers, clock, source, trusts, backoff, daemon, config, gates, wrong, mark
+            self._in_flight, workers, clock, source, trusts, backoff, daemon, config, capacity, wrong, mark
         )
         self._nursery: trio.Nursery | None = None
         self._early: list[Delivery] = []
@@ -94,7 +94,7 @@ class Runner:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Carry deliveries until cancelled. Requests under way end with it; their jobs stay in flight."""
-        self._post = Post(self._pool, self._gates.connections, self._config, self._is_backlogged)
+        self._post = Post(self._pool, self._capacity.connections, self._config, self._is_backlogged)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             for delivery in self._early:
@@ -119,10 +119,10 @@ class Runner:
         ending = None if delivery.is_callback and put_off(self._shared, delivery) else await delivery.send(self._post)
         if ending is not None and (delivery.missing or ending.end is not End.COMPLETE):
             parts = finish(self._shared, delivery, ending)
-        del self._gates.requests[delivery]
+        del self._capacity.requests[delivery]
         if delivery.stay is not None:
             delivery.stay.left(self._clock.mono_s())
-            self._gates.note_free()
+            self._capacity.note_free()
         for part in parts:
             nursery.start_soon(self._deliver, nursery, part)
 
@@ -131,8 +131,8 @@ class Runner:
     def wanted(self) -> list[Wanted]:
         if self._is_backlogged():
             return []
-        wanted, posting = self._gates.wanted(self.paused)
-        self.is_served = bool(wanted or posting) or not self._gates.connections.free
+        wanted, posting = self._capacity.wanted(self.paused)
+        self.is_served = bool(wanted or posting) or not self._capacity.connections.free
         return wanted
 
     def offer(self, jobtype: str, priority: int, waiting: int | None = None) -> Offer | None:
@@ -143,7 +143,7 @@ class Runner:
         """
         if self._is_backlogged() or self.paused.holds(jobtype):
             return None
-        return self._gates.offer(jobtype, priority, waiting, self._linger)
+        return self._capacity.offer(jobtype, priority, waiting, self._linger)
 
     def linger_s(self) -> float:
         """Return the seconds until the first lingering batch goes out; infinity when none lingers."""
@@ -174,21 +174,21 @@ class Runner:
         if worker is None or worker.url is None:
             self._give_back(entries)  # it left between offer and claim
             return
-        gate = self._gates.gates.get(worker_id)
-        if gate is None or gate.worker is not worker:
-            gate = self._gates.gate(worker)
+        breaker = self._capacity.breakers.get(worker_id)
+        if breaker is None or breaker.worker is not worker:
+            breaker = self._capacity.breaker(worker)
         posts: Iterable[tuple[list[InFlightJob], int]]
-        if self._gates.suspects.known:
-            posts = self._posts(entries, gate.post_jobs_max)
+        if self._capacity.suspects.known:
+            posts = self._posts(entries, breaker.post_jobs_max)
         else:
             one_post = len(entries) == 1
-            parts = [entries] if one_post else posts_of(entries, gate.post_jobs_max, self._config.batch_bytes_max)
+            parts = [entries] if one_post else posts_of(entries, breaker.post_jobs_max, self._config.batch_bytes_max)
             posts = zip(parts, repeat(0), strict=False)
         now_s = self._clock.mono_s()
         for part, losses in posts:
             whom = receiver_of(worker, part[0].held.job) if worker.standing is AddressPolicy.CALLBACK else worker
-            delivery = Delivery(self._shared, whom, gate, jobtype, part, losses=losses)
-            gate.take(jobtype, delivery.missing, now_s)
+            delivery = Delivery(self._shared, whom, breaker, jobtype, part, losses=losses)
+            breaker.take(jobtype, delivery.missing, now_s)
             if self._nursery is None:
                 self._early.append(delivery)
             else:
@@ -217,7 +217,7 @@ class Runner:
         backlogged = self._is_backlogged()
         stopped = self._in_flight.get_stopped(limit)
         if backlogged and not self._is_backlogged():
-            self._gates.note_free()
+            self._capacity.note_free()
         return stopped
 
     def forget(self, claims: Iterable[tuple[str, int]], epoch: int = 0, void: Collection[int] | None = ()) -> None:
@@ -226,7 +226,7 @@ class Runner:
         `epoch`, `void`: see `LeaseHandover`.
         """
         claims = [*claims]
-        self._gates.ended(self._in_flight.forget(claims))
+        self._capacity.ended(self._in_flight.forget(claims))
         self._handing.arrived(claims, epoch, void)
 
     def drop_lost(self, job_ids: Iterable[str]) -> None:
@@ -315,7 +315,7 @@ class Runner:
         return Running(entry.worker_id, entry.started_at_ms, entry.held.job.jobtype, entry.lease)
 
     def stats(self) -> dict[str, Any]:
-        return {**self._in_flight.stats(), "workers": self._gates.load(self._clock.mono_s())}
+        return {**self._in_flight.stats(), "workers": self._capacity.load(self._clock.mono_s())}
 
     # ------------------------------------------------ for membership and shutdown
 
@@ -334,7 +334,7 @@ class Runner:
 
     def _posts(self, entries: Sequence[InFlightJob], jobs_max: int) -> Iterator[tuple[list[InFlightJob], int]]:
         """Cut entries into requests, suspects apart from others; each with how often its jobs were lost."""
-        found = [(entry, self._gates.suspects.of(entry.held.job.id)) for entry in entries]
+        found = [(entry, self._capacity.suspects.of(entry.held.job.id)) for entry in entries]
         bytes_max = self._config.batch_bytes_max
         for part in posts_of([entry for entry, why in found if why is None], jobs_max, bytes_max):
             yield part, 0

@@ -67,12 +67,14 @@ _decoder = msgspec.msgpack.Decoder(WorkerView)
 class WorkerViews:
     """The view of this daemon, and those of others as far as they are known."""
 
-    def __init__(self, daemon: str, workers: WorkerRegistry, gates: Capacity, clock: Clock, pause_s_max: float) -> None:
+    def __init__(
+        self, daemon: str, workers: WorkerRegistry, capacity: Capacity, clock: Clock, pause_s_max: float
+    ) -> None:
         """`pause_s_max`: the longest pause, whatever a worker asked for."""
         self._daemon = daemon
         self._workers = workers
         self._settings = workers.settings
-        self._gates = gates
+        self._capacity = capacity
         self._clock = clock
         self._pause_s_max = pause_s_max
         self.url = ""
@@ -131,32 +133,32 @@ class WorkerViews:
 
     def _rows(self) -> dict[str, WorkerHealth]:
         """Return a row for each worker that is not well, also for those taken out just now."""
-        ailing = self._gates.ailing()
+        ailing = self._capacity.ailing()
         now_ms, now_s = self._settings.now_ms(self._clock), self._clock.mono_s()
         known = {worker.id for worker in self._workers.list()} if ailing else ()
-        here = [worker_id for worker_id, gate in ailing.items() if worker_id in known or gate.is_shut(now_s)]
+        here = [worker_id for worker_id, breaker in ailing.items() if worker_id in known or breaker.is_shut(now_s)]
         known_view = self._known.get(self._daemon)
         before = known_view.rows if known_view else {}
         rows: dict[str, WorkerHealth] = {}
         self._ends = {worker_id: end for worker_id, end in self._ends.items() if worker_id in ailing}
         for worker_id in _fair(here, ailing, now_s)[:ROWS_MAX]:
-            gate = ailing[worker_id]
-            ill: Health = "unreachable" if _is_away(gate) else "backed_off"
-            state: Health = ill if gate.failures or gate.barred else "ok"
+            breaker = ailing[worker_id]
+            ill: Health = "unreachable" if _is_away(breaker) else "backed_off"
+            state: Health = ill if breaker.failures or breaker.barred else "ok"
             then = before.get(worker_id, WELL)
             since_ms = then.since_ms if then.since_ms and then.state == state else now_ms
-            until_ms = self._until_ms(worker_id, gate, now_ms) if gate.failures else 0
-            complaint, why = gate.complaint[:WHY_MAX], (gate.barred or gate.why)[:WHY_MAX]
-            rows[worker_id] = WorkerHealth(state, since_ms, complaint, why, until_ms, gate.registered_at_ms)
+            until_ms = self._until_ms(worker_id, breaker, now_ms) if breaker.failures else 0
+            complaint, why = breaker.complaint[:WHY_MAX], (breaker.barred or breaker.why)[:WHY_MAX]
+            rows[worker_id] = WorkerHealth(state, since_ms, complaint, why, until_ms, breaker.registered_at_ms)
         return rows
 
-    def _until_ms(self, worker_id: str, gate: CircuitBreaker, now_ms: int) -> int:
+    def _until_ms(self, worker_id: str, breaker: CircuitBreaker, now_ms: int) -> int:
         """Return the end of a pause by the store's clock: computed once, unless that clock was set."""
-        until_ms = round(now_ms + (gate.open_until_s - self._clock.mono_s()) * 1000)
+        until_ms = round(now_ms + (breaker.open_until_s - self._clock.mono_s()) * 1000)
         until_s, before_ms = self._ends.get(worker_id, (0.0, 0))
-        if until_s == gate.open_until_s and abs(until_ms - before_ms) < SAME_MS:
+        if until_s == breaker.open_until_s and abs(until_ms - before_ms) < SAME_MS:
             return before_ms
-        self._ends[worker_id] = gate.open_until_s, until_ms
+        self._ends[worker_id] = breaker.open_until_s, until_ms
         return until_ms
 
     def _ruled(self, setting: Setting) -> None:
@@ -166,7 +168,7 @@ class WorkerViews:
         else:
             self._known[setting.name] = _read(setting)
         if setting.name != self._daemon:
-            self._gates.record_pauses(setting.name, self._rests(setting.name, before))
+            self._capacity.record_pauses(setting.name, self._rests(setting.name, before))
         elif setting.revision != self._made:
             self._resume()
 
@@ -177,12 +179,12 @@ class WorkerViews:
             worker = self._workers.get(worker_id)
             if worker is not None and worker.registered_at_ms == rest.registered_at_ms:
                 why = self._known[self._daemon].rows[worker_id].why
-                self._gates.gate(worker).resume(rest.until_s, why)
+                self._capacity.breaker(worker).resume(rest.until_s, why)
 
     def _rests(self, daemon: str, before: WorkerView | None) -> dict[str, Remaining]:
         """Return the workers that another daemon gives nothing, by our clock; not those that it cannot reach: we may
         reach them."""
-        view, known = self._known.get(daemon), self._gates.rests(daemon)
+        view, known = self._known.get(daemon), self._capacity.rests(daemon)
         now_ms, now_s = self._settings.now_ms(self._clock), self._clock.mono_s()
         rests: dict[str, Remaining] = {}
         for worker_id, seen in view.rows.items() if view is not None else ():
@@ -203,16 +205,16 @@ def _fair(worker_ids: Iterable[str], ailing: Mapping[str, CircuitBreaker], now_s
     ranked: list[tuple[int, int, str]] = []
     ranks = Counter[tuple[int, str]]()
     for worker_id in sorted(worker_ids):
-        gate = ailing[worker_id]
-        group = 2 if _is_away(gate) else int(not gate.is_shut(now_s))
+        breaker = ailing[worker_id]
+        group = 2 if _is_away(breaker) else int(not breaker.is_shut(now_s))
         ranks[group, tenant_of(worker_id)] += 1
         ranked.append((group, ranks[group, tenant_of(worker_id)], worker_id))
     return [worker_id for *_, worker_id in sorted(ranked)]
 
 
-def _is_away(gate: CircuitBreaker) -> bool:
+def _is_away(breaker: CircuitBreaker) -> bool:
     """Return whether the worker cannot be reached from here."""
-    return gate.unreached or bool(gate.barred)
+    return breaker.unreached or bool(breaker.barred)
 
 
 def _read(setting: Setting) -> WorkerView:

@@ -30,8 +30,8 @@ class Hall:
         nursery.start_soon(self.door.watch)
 
     async def enter(self, data: bytes = b"") -> Talk:
-        talk = Talk(self.door._house, self.log, MemoryPipe())
-        assert self.door._house.limit.join(talk.connection)
+        talk = Talk(self.door._context, self.log, MemoryPipe())
+        assert self.door._context.limit.join(talk.connection)
         talk.pipe.feed(data)
 
         async def run() -> None:
@@ -124,7 +124,7 @@ async def test_other_limits_hold_from_then_on_for_those_that_are_there_too(autoj
     async with trio.open_nursery() as nursery:
         hall = Hall(echo, nursery)
         talk = await hall.enter(GET)
-        house = hall.door._house
+        house = hall.door._context
         kept = house.read_head(GET)
         hall.door.change(ListenerConfig(idle_s=3.0, connections_max=7, address_connections_max=5))
         assert (house.limit.total_max, house.limit.address_max) == (7, 5)

@@ -43,8 +43,8 @@ async def flap(daemon: Any, source: random.Random) -> None:
     follow, workers = daemon.partitions[0].settings_sync, [w for w in daemon.workers.list() if w.url]
     while True:
         for _ in range(5):
-            gate = daemon.capacity.gate(source.choice(workers))
-            gate.back_off(trio.current_time(), trio.current_time(), 1.0)
+            breaker = daemon.capacity.breaker(source.choice(workers))
+            breaker.back_off(trio.current_time(), trio.current_time(), 1.0)
         refused = daemon.worker_views.look().revision
         await follow.publish_view()
         assert follow._published >= refused, "jobs would go back before all know who refused them"

@@ -173,7 +173,7 @@ def without_turn(here: House) -> tuple[Any, WorkerRegistry]:
         backoff=Backoff(),
         daemon="",
         pool=make_pool(config, 1),
-        gates=Capacity(config, workers, random.Random(1), here.clock),
+        capacity=Capacity(config, workers, random.Random(1), here.clock),
     )
     here.claims.runner = here.settle._runner = runner
     return runner, workers

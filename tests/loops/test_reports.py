@@ -66,7 +66,7 @@ async def _scene(*, max_retry: int = 5) -> AsyncIterator[Scene]:
         clock, journal, source = here.clock, here.journal, random.Random(1)
         workers, config = WorkerRegistry(None, clock=clock), RunnerConfig()
         card = workers.register(WorkerSpec(name="w", url="http://127.0.0.1:9/", max_jobs=9), peer=None)
-        gates = Capacity(config, workers, source, clock)
+        capacity = Capacity(config, workers, source, clock)
         runner = Runner(
             config,
             workers=workers,
@@ -75,8 +75,8 @@ async def _scene(*, max_retry: int = 5) -> AsyncIterator[Scene]:
             trusts=lambda: True,
             backoff=Backoff(),
             daemon="d",
-            pool=make_pool(config, gates.connections.most),
-            gates=gates,
+            pool=make_pool(config, capacity.connections.most),
+            capacity=capacity,
         )
         here.settle._runner = runner
         here.scheduler.jobs_started("a", 1)

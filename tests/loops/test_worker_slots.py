@@ -16,19 +16,21 @@ async def test_a_slot_is_free_when_the_job_ended_elsewhere(autojump_clock: None)
         stays, ends = held = await lent(here, nursery, 2)
         source = random.Random(1)
         workers = WorkerRegistry(None, clock=here.clock)
-        gates = Capacity(RunnerConfig(), workers, source, here.clock)
-        gate = gates.gate(workers.register(WorkerSpec(name="w", url="http://127.0.0.1:9/", max_jobs=2, jobs=None)))
-        gate.take("mail", [one.job.id for one in held], 0.0)
+        capacity = Capacity(RunnerConfig(), workers, source, here.clock)
+        breaker = capacity.breaker(
+            workers.register(WorkerSpec(name="w", url="http://127.0.0.1:9/", max_jobs=2, jobs=None))
+        )
+        breaker.take("mail", [one.job.id for one in held], 0.0)
         for one in held:
-            gates.lend(gate, one)
-        loop = WorkerSlots(store=here.store, gates=gates, mine=lambda job_id: True, source=source)
+            capacity.lend(breaker, one)
+        loop = WorkerSlots(store=here.store, capacity=capacity, mine=lambda job_id: True, source=source)
         await nursery.start(loop.run)
         await trio.sleep(2.5 * LOOK_S)  # from here on always between two looks
-        assert gate.in_flight == 2
+        assert breaker.in_flight == 2
         await here.store.release_entrusted([(ends.job.id, ends.fence)])
-        freed = gates.freed
+        freed = capacity.freed
         await trio.sleep(2 * LOOK_S)
-        assert gate.in_flight == 1
+        assert breaker.in_flight == 1
         assert freed.is_set(), "the dispatcher is told"
 
         def away(*_: object, **__: object) -> None:
@@ -37,8 +39,8 @@ async def test_a_slot_is_free_when_the_job_ended_elsewhere(autojump_clock: None)
         here.store.touch, touch = away, here.store.touch  # type: ignore[assignment, method-assign]
         await here.store.release_entrusted([(stays.job.id, stays.fence)])
         await trio.sleep(2 * LOOK_S)
-        assert (gate.in_flight, loop.backoff.reason is None) == (1, False)
+        assert (breaker.in_flight, loop.backoff.reason is None) == (1, False)
         here.store.touch = touch  # type: ignore[method-assign]
         await trio.sleep(60)
-        assert (gate.in_flight, loop.backoff.reason) == (0, None)
+        assert (breaker.in_flight, loop.backoff.reason) == (0, None)
         nursery.cancel_scope.cancel()

@@ -160,8 +160,8 @@ async def _open_house(*, clock: Clock | None = None, **config: Any) -> AsyncIter
     house: House
     limits = RunnerConfig(**{**settings, **config})
     source = random.Random(1)
-    gates = Capacity(limits, workers, source, clock)
-    pool = make_pool(limits, gates.connections.most)
+    capacity = Capacity(limits, workers, source, clock)
+    pool = make_pool(limits, capacity.connections.most)
     runner = Runner(
         limits,
         workers=workers,
@@ -171,7 +171,7 @@ async def _open_house(*, clock: Clock | None = None, **config: Any) -> AsyncIter
         backoff=Backoff(first_s=1.0, jitter=0.0),
         daemon="DAEMON",
         pool=pool,
-        gates=gates,
+        capacity=capacity,
         wrong=partial(wrong, ServiceConfig()),
     )
     house = House(runner, workers)

@@ -19,11 +19,11 @@ class Hall:
     def __init__(self, *networks: str) -> None:
         self.clock = ManualClock(wall_ms=1_000_000)
         self.workers = WorkerRegistry(None, clock=self.clock)
-        self.gates = Capacity(RunnerConfig(worker_networks=networks), self.workers, random.Random(1), self.clock)
-        self.views = WorkerViews("d1", self.workers, self.gates, self.clock, 3_600.0)
+        self.capacity = Capacity(RunnerConfig(worker_networks=networks), self.workers, random.Random(1), self.clock)
+        self.views = WorkerViews("d1", self.workers, self.capacity, self.clock, 3_600.0)
 
     def register(self, card: WorkerSpec = CARD) -> CircuitBreaker:
-        return self.gates.gate(self.workers.register(card))
+        return self.capacity.breaker(self.workers.register(card))
 
     def come_back(self) -> CircuitBreaker:
         self.workers.unregister("w")
@@ -37,10 +37,10 @@ def hall() -> Hall:
 
 
 def test_who_left_and_registers_afresh_begins_with_a_closed_breaker(hall: Hall) -> None:
-    gate = hall.register()
+    breaker = hall.register()
     for _ in range(5):
-        gate.back_off(hall.clock.mono_s(), hall.clock.mono_s())
-    gate.not_taken("mail", hall.clock.mono_s())
+        breaker.back_off(hall.clock.mono_s(), hall.clock.mono_s())
+    breaker.not_taken("mail", hall.clock.mono_s())
     assert hall.register().is_open(hall.clock.mono_s()), "a repetition says nothing of what failed"
     back = hall.come_back()
     now_s = hall.clock.mono_s()
@@ -50,8 +50,8 @@ def test_who_left_and_registers_afresh_begins_with_a_closed_breaker(hall: Hall) 
 
 
 def test_who_could_not_be_reached_a_moment_ago_is_tried_with_one_job_first(hall: Hall) -> None:
-    gate = hall.register()
-    gate.unreachable(hall.clock.mono_s(), hall.clock.mono_s())
+    breaker = hall.register()
+    breaker.unreachable(hall.clock.mono_s(), hall.clock.mono_s())
     back = hall.come_back()
     assert not back.free("mail", hall.clock.mono_s())
     hall.clock.advance(60)
@@ -66,10 +66,10 @@ def test_who_moved_begins_anew_however_near_the_failure(hall: Hall) -> None:
 
 
 def test_a_view_is_said_anew_when_it_changes_and_each_hour(hall: Hall) -> None:
-    gate = hall.register()
+    breaker = hall.register()
     first = hall.views.look()
     assert (hall.views.look(), hall.views.of("w", ["d1", "d2"])) == (first, {"d1": WELL})
-    gate.unreachable(hall.clock.mono_s(), hall.clock.mono_s())
+    breaker.unreachable(hall.clock.mono_s(), hall.clock.mono_s())
     hall.clock.advance(1)
     second = hall.views.look()
     (seen,) = hall.views.of("w", ["d1"]).values()
@@ -77,15 +77,15 @@ def test_a_view_is_said_anew_when_it_changes_and_each_hour(hall: Hall) -> None:
     assert (seen.state, seen.since_ms) == ("unreachable", hall.clock.wall_ms())
     hall.clock.advance(1)
     assert hall.views.look() == second
-    gate.complain("answers 405", hall.clock.mono_s())
-    gate.back_off(hall.clock.mono_s(), hall.clock.mono_s(), 30, why="it answered 429")
+    breaker.complain("answers 405", hall.clock.mono_s())
+    breaker.back_off(hall.clock.mono_s(), hall.clock.mono_s(), 30, why="it answered 429")
     third = hall.views.look()
     (seen,) = hall.views.of("w", ["d1"]).values()
     assert (seen.state, seen.complaint, seen.why) == ("backed_off", "answers 405", "it answered 429")
     assert seen.until_ms == hall.clock.wall_ms() + 30_000
     hall.clock.advance(1)
     assert hall.views.look() == third, "when its pause ends is said once"
-    gate.answered(hall.clock.mono_s() + 1)
+    breaker.answered(hall.clock.mono_s() + 1)
     assert hall.views.of("w", ["d1"]) != {"d1": WELL}
     last = hall.views.look()
     assert hall.views.of("w", ["d1"]) == {"d1": WELL}
@@ -101,12 +101,12 @@ def test_nothing_is_claimed_for_a_worker_that_this_daemon_may_not_connect_to() -
     far = WorkerSpec(name="far", id="far", url="http://10.2.0.9:80/", max_jobs=4)
     for card in (near, far):
         hall.workers.register(card)
-    assert [worker.id for worker, _ in hall.gates.posting()] == ["near"]
+    assert [worker.id for worker, _ in hall.capacity.posting()] == ["near"]
     hall.views.look()
     (seen,) = hall.views.of("far", ["d1"]).values()
     assert (seen.state, seen.why) == ("unreachable", "10.2.0.9 is in none of runner.worker_networks")
     hall.workers.register(WorkerSpec(name="far", id="far", url="http://10.1.0.7:80/", max_jobs=4))
-    assert [worker.id for worker, _ in hall.gates.posting()] == ["far", "near"], "it moved"
+    assert [worker.id for worker, _ in hall.capacity.posting()] == ["far", "near"], "it moved"
     hall.views.look()
     assert hall.views.of("far", ["d1"]) == {"d1": WELL}
 
@@ -115,7 +115,7 @@ def test_a_daemon_says_where_it_is_reached_and_a_loopback_address_only_on_its_ma
     hall: Hall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def said(name: str, url: str) -> None:
-        other = WorkerViews(name, hall.workers, hall.gates, hall.clock, 3_600.0)
+        other = WorkerViews(name, hall.workers, hall.capacity, hall.clock, 3_600.0)
         other.url = url
         other.look()
 

@@ -46,7 +46,7 @@ def test_a_site_knows_what_was_under_way_before_it(monkeypatch: pytest.MonkeyPat
     monkeypatch.undo()
     later, first, comes, waits = posted("b", 1, 2.0), posted("a", 2, 1.0), posted("a", 1), posted("b", 1, set_out=False)
     site = Site([later, first, comes, waits])
-    assert (site.house.at_work, site.is_kept("http://h/a", 2.5)) == (3, False)
+    assert (site.machine.at_work, site.is_kept("http://h/a", 2.5)) == (3, False)
     burst = stay_of(first).lost(3.0)
     assert burst.spared, "the other one was at work, and has not broken"
     assert stay_of(later).lost(3.1) is burst
@@ -129,7 +129,7 @@ class Walk:
     @property
     def waited_for(self) -> list[int]:
         """At the host and port, and at its two workers."""
-        return [self.site.house.waiting, *(self.site.stay(f"http://h/{n}")._own.waiting for n in range(2))]
+        return [self.site.machine.waiting, *(self.site.stay(f"http://h/{n}")._own.waiting for n in range(2))]
 
 
 def walk(steps: Callable[[Walk], Any]) -> None:
@@ -211,7 +211,7 @@ def test_after_any_walk_nobody_is_waited_for(moves: list[tuple[int, str, Extent,
         await trio.testing.wait_all_tasks_blocked()
         for number in [*here.at_work]:
             here.leave(number)
-        assert (here.waits, here.waited_for, here.site.house.at_work) == ({}, [0, 0, 0], 0)
+        assert (here.waits, here.waited_for, here.site.machine.at_work) == ({}, [0, 0, 0], 0)
         assert not any(here.site.is_kept(f"http://h/{n}", trio.current_time() + 1e6) for n in range(2))
 
     walk(steps)

@@ -93,7 +93,7 @@ def promise(house: House) -> Pull:
 async def test_a_cancel_of_all_that_is_claimed_leaves_the_poll_waiting(open_house: OpenHouse) -> None:
     async with open_house() as house:
         held = hold(1)
-        with house.runner._gates.pulls.waiting(worker("mail"), 10) as poll:
+        with house.runner._capacity.pulls.waiting(worker("mail"), 10) as poll:
             house.runner.cancel(claims(held))  # it overtakes the answer to the claim
             offer = house.runner.offer("mail", 0)
             assert offer is not None
@@ -106,7 +106,7 @@ async def test_a_cancel_of_all_that_is_claimed_leaves_the_poll_waiting(open_hous
 
 async def test_jobs_are_entrusted_to_who_waits_and_go_back_where_nobody_does(open_house: OpenHouse, kind: str) -> None:
     async with open_house() as house:
-        pulls, runner = house.runner._gates.pulls, house.runner
+        pulls, runner = house.runner._capacity.pulls, house.runner
         held = hold(2, fence=9)
         assert runner.wanted() == []
         if kind == "cancelled":
@@ -169,6 +169,6 @@ async def test_a_poll_gets_no_more_jobs_of_code_than_one_batch_of_it(open_house:
             settings = house.workers.settings
             packed = msgspec.msgpack.encode(Handler(1, (version,)))
             settings.take(settings.make({(HANDLER, name): packed}, now_ms=0, origin=1))
-        with house.runner._gates.pulls.waiting(worker("one", "one@1", "ten", "url"), 40):
+        with house.runner._capacity.pulls.waiting(worker("one", "one@1", "ten", "url"), 40):
             offers = [house.runner.offer(name, 0) for name in ("one", "one@1", "ten", "url")]
             assert [offer.jobs_max for offer in offers] == [1, 1, 10, 40]

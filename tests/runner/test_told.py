@@ -22,20 +22,20 @@ class Side:
         self.clock = clock
         self.settings = SettingTable()
         self.workers = WorkerRegistry(self.settings, clock=clock)
-        self.gates = Capacity(RunnerConfig(), self.workers, random.Random(1), clock)
-        self.views = WorkerViews(name, self.workers, self.gates, clock, MAX_S)
+        self.capacity = Capacity(RunnerConfig(), self.workers, random.Random(1), clock)
+        self.views = WorkerViews(name, self.workers, self.capacity, clock, MAX_S)
         self.settings.ahead_ms[self] = 5_000_000
 
     @property
-    def gate(self) -> CircuitBreaker:
-        (one,) = (gate for worker, gate in self.gates.posting() if worker.id == "w")
+    def breaker(self) -> CircuitBreaker:
+        (one,) = (breaker for worker, breaker in self.capacity.posting() if worker.id == "w")
         return one
 
     def free(self) -> int:
-        return self.gate.free("mail", self.clock.mono_s())
+        return self.breaker.free("mail", self.clock.mono_s())
 
     def back_off(self, for_s: float | None = 30.0, why: str = "") -> None:
-        self.gate.back_off(self.clock.mono_s(), self.clock.mono_s(), for_s, why=why)
+        self.breaker.back_off(self.clock.mono_s(), self.clock.mono_s(), for_s, why=why)
 
 
 class Pair:
@@ -69,7 +69,7 @@ def test_a_pause_holds_at_both_and_who_was_told_tries_the_worker_first(pair: Pai
     assert pair.free() == (4, 4)
     pair.one.back_off(30.0)
     pair.tell()
-    assert pair.two.gate.is_open(pair.clock.mono_s()), "nor goes out what was handed over already"
+    assert pair.two.breaker.is_open(pair.clock.mono_s()), "nor goes out what was handed over already"
     pair.clock.advance(29.9)
     assert pair.free() == (0, 0)
     pair.clock.advance(0.2)
@@ -77,12 +77,12 @@ def test_a_pause_holds_at_both_and_who_was_told_tries_the_worker_first(pair: Pai
     pair.tell()
     pair.clock.advance(PROBE_S)
     assert pair.free() == (1, 1), "the first may have nothing to try it with, or be gone"
-    pair.two.gate.take("mail", ["a"], pair.clock.mono_s())
+    pair.two.breaker.take("mail", ["a"], pair.clock.mono_s())
     assert pair.free() == (1, 0), "one job of each at most"
-    pair.two.gate.give("mail", ["a"], pair.clock.mono_s(), ended=True)
-    pair.two.gate.answered(pair.clock.mono_s())
+    pair.two.breaker.give("mail", ["a"], pair.clock.mono_s(), ended=True)
+    pair.two.breaker.answered(pair.clock.mono_s())
     assert pair.free() == (1, 4)
-    pair.one.gate.complain("answers 405", pair.clock.mono_s())
+    pair.one.breaker.complain("answers 405", pair.clock.mono_s())
     pair.tell()
     assert pair.free() == (1, 4), "what was disproved does not come again with what else is said"
     pair.one.back_off(30.0)
@@ -94,7 +94,7 @@ def test_when_it_is_well_at_one_it_is_at_all(pair: Pair) -> None:
     pair.one.back_off(30.0)
     pair.tell()
     pair.clock.advance(30.1)
-    pair.one.gate.answered(pair.clock.mono_s())
+    pair.one.breaker.answered(pair.clock.mono_s())
     pair.tell()
     assert pair.two.free() == 4
 
@@ -104,7 +104,7 @@ def test_an_answer_to_what_was_sent_before_the_pause_does_not_end_it(pair: Pair)
     pair.clock.advance(1)
     pair.one.back_off(30.0)
     pair.tell()
-    pair.two.gate.answered(sent_at_s)
+    pair.two.breaker.answered(sent_at_s)
     assert pair.two.free() == 0
 
 
@@ -117,7 +117,7 @@ def test_of_two_that_were_told_the_first_by_name_tries_it_first(pair: Pair) -> N
 
 
 def test_who_cannot_be_reached_from_one_place_is_tried_from_another(pair: Pair) -> None:
-    pair.one.gate.unreachable(pair.clock.mono_s(), pair.clock.mono_s())
+    pair.one.breaker.unreachable(pair.clock.mono_s(), pair.clock.mono_s())
     pair.tell()
     assert pair.free() == (0, 4)
 
@@ -130,15 +130,15 @@ def test_however_many_workers_of_one_are_ill_pauses_of_others_come_to_all(pair: 
         card = WorkerSpec(name=name, id=name, url=f"http://{name}:80/", max_jobs=4)
         worker = pair.one.workers.check(card, tenant=tenant)
         pair.one.settings.take(pair.one.settings.make({("worker", worker.id): body_of(worker)}, now_ms=0, origin=0))
-        gate = pair.one.gates.gate(worker)
+        breaker = pair.one.capacity.breaker(worker)
         if tenant == "acme" and others_are == "away":
-            gate.unreachable(now_s, now_s)
+            breaker.unreachable(now_s, now_s)
         else:
-            gate.back_off(now_s, now_s, 30.0)
+            breaker.back_off(now_s, now_s, 30.0)
     pair.one.back_off(30.0)
     pair.two.settings.take([setting for setting in pair.one.settings.every() if setting.kind == "worker"])
     pair.tell()
-    shut = {worker.id for worker, gate in pair.two.gates.posting() if gate.is_open(now_s)}
+    shut = {worker.id for worker, breaker in pair.two.capacity.posting() if breaker.is_open(now_s)}
     assert {"w", annotate("zeta", "z")} <= shut
     assert len(shut) == (2 if others_are == "away" else ROWS_MAX)
 

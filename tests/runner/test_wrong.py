@@ -323,4 +323,4 @@ async def test_a_worker_that_comes_and_goes_leaves_nothing_behind(open_house: Op
             await house.run_to_end(hold(1))
             house.workers.unregister(card.id)
             assert house.runner.wanted() == []
-        assert len(house.runner._gates.gates) <= FORGET_ABOVE + 1
+        assert len(house.runner._capacity.breakers) <= FORGET_ABOVE + 1

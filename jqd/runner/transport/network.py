@@ -44,8 +44,8 @@ class UnreachedError(JqdError):
 
 
 class Network:
-    def __init__(self, reach: SsrfGuard) -> None:
-        self._reach = reach
+    def __init__(self, ssrf: SsrfGuard) -> None:
+        self._ssrf = ssrf
 
     async def connect(self, origin: Origin, within_s: float) -> Line:
         """Return a connection. Raises UnreachedError, also for an address that may not be reached."""
@@ -59,7 +59,7 @@ class Network:
     async def _connect(self, origin: Origin) -> Line:
         host, port = origin.host, origin.port
         found = [host] if ip_of(host) is not None else await _find(host, port)
-        refused = {address: self._reach.why_not(address, origin.standing) for address in found}
+        refused = {address: self._ssrf.why_not(address, origin.standing) for address in found}
         allowed = [address for address, why in refused.items() if why is None]
         if not allowed:
             why = next(iter(refused.values()), "it has no address")

@@ -274,8 +274,8 @@ class Hand:
 class Control:
     """Acts the daemon around the service: ready, alone, and what it journals is applied when somebody waits for it."""
 
-    def __init__(self, house: TrialDaemon) -> None:
-        self._house = house
+    def __init__(self, daemon: TrialDaemon) -> None:
+        self._daemon = daemon
 
     def push_ready(self) -> str | None:
         """Always true."""
@@ -299,12 +299,12 @@ class Control:
 
     async def wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
         """Apply what was written."""
-        await self._house.apply()
+        await self._daemon.apply()
         return True
 
     async def wait_ingested(self, timeout_s: float) -> bool:
         """Apply what was written."""
-        await self._house.apply()
+        await self._daemon.apply()
         return True
 
     def owed(self, tenant: str) -> int:
@@ -325,7 +325,7 @@ class Control:
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None:
         """Remember them."""
-        self._house.pushed += job_ids
+        self._daemon.pushed += job_ids
 
 
 class Whole(Request):

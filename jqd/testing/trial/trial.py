@@ -57,16 +57,16 @@ class Trial:
             raise ValueError(f'an app is tested "inline" or "fake", not {mode!r}')
         self.app, self.mode = app, mode
         self._raises = raises
-        self._house = TrialDaemon(BACKOFF)
-        self._worker = Worker(self._house.clock)
+        self._daemon = TrialDaemon(BACKOFF)
+        self._worker = Worker(self._daemon.clock)
         self._way = _Way(self)
-        self.client = Client(URL, transport=self._way, clock=self._house.clock)
+        self.client = Client(URL, transport=self._way, clock=self._daemon.clock)
         """For what pushes by name: it knows the same jobs."""
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        self._house.open()
-        self._open.callback(self._house.close)
+        self._daemon.open()
+        self._open.callback(self._daemon.close)
         self._open.callback(self.client.close)
         self._open.enter_context(self.app.pushing_by(self.client))
         return self
@@ -79,7 +79,7 @@ class Trial:
     @property
     def now(self) -> datetime:
         """Return the time of this trial, in UTC. It begins with the real one."""
-        return date_of(self._house.clock.wall_ms())
+        return date_of(self._daemon.clock.wall_ms())
 
     def pushed(self, job: Job[..., Any, Any] | str | None = None) -> list[JobInfo]:
         """The jobs that were pushed, in order: of one function or name, or all; each as it stands now.
@@ -87,7 +87,7 @@ class Trial:
         `argument` is the map of a call's parameters: `[job.argument for job in t.pushed(send)] == [{"to": "ann"}]`.
         """
         name = job.name if isinstance(job, Job) else job
-        infos = [self._look(job_id) for job_id in dict.fromkeys(self._house.pushed)]
+        infos = [self._look(job_id) for job_id in dict.fromkeys(self._daemon.pushed)]
         return [info for info in infos if info is not None and name in (None, info.name)]
 
     def run_all(self, *, until_done: bool = False) -> int:
@@ -96,8 +96,8 @@ class Trial:
         `until_done`: then let time pass to the next date, and so on, until no job waits any more.
         """
         runs = self._run_due()
-        while until_done and (due_s := self._house.next_due_s()) is not None:
-            self._house.clock.advance(due_s)
+        while until_done and (due_s := self._daemon.next_due_s()) is not None:
+            self._daemon.clock.advance(due_s)
             runs += self._run_due(runs)
         return runs
 
@@ -125,21 +125,21 @@ class Trial:
         if self.mode == "inline":
             self._pass(seconds, is_over)
         elif not is_over():
-            self._house.clock.advance(seconds)
+            self._daemon.clock.advance(seconds)
 
     def ask(self, method: str, path: bytes, query: bytes, headers: dict[str, str], body: bytes) -> httpx2.Response:
         """Make one request of the client."""
-        answer = self._house.answer(method, path, query, headers, body)
+        answer = self._daemon.answer(method, path, query, headers, body)
         return httpx2.Response(answer.status, headers=answer.fields(), content=answer.body)
 
     # ------------------------------------------------------------ running
 
     def _pass(self, seconds: float, is_over: Callable[[], bool]) -> int:
-        clock = self._house.clock
+        clock = self._daemon.clock
         until_ms = clock.wall_ms() + round(seconds * 1000)
         runs = self._run_due()
         while not is_over():
-            due_s, left_s = self._house.next_due_s(), (until_ms - clock.wall_ms()) / 1000
+            due_s, left_s = self._daemon.next_due_s(), (until_ms - clock.wall_ms()) / 1000
             if due_s is None or due_s > left_s:
                 clock.advance(max(0.0, left_s))
                 break
@@ -149,10 +149,10 @@ class Trial:
 
     def _run_due(self, before: int = 0) -> int:
         runs = 0
-        while (held := self._house.claim(self.app.jobs)) is not None:
+        while (held := self._daemon.claim(self.app.jobs)) is not None:
             runs += 1
             if before + runs > RUNS_MAX:
-                self._house.give_back(held)
+                self._daemon.give_back(held)
                 raise RuntimeError(
                     f"{RUNS_MAX} attempts were made in one call, and job {held.job.jobtype!r} waits: do jobs "
                     "push each other for ever?"
@@ -163,9 +163,9 @@ class Trial:
     def _run(self, held: Held) -> None:
         report, mistake = self._worker.run(self.app.jobs[held.job.jobtype], held)
         if isinstance(report, Refused):
-            self._house.give_back(held)
+            self._daemon.give_back(held)
         else:
-            self._house.end(held, report)
+            self._daemon.end(held, report)
         if mistake is not None and self._raises:
             raise mistake
 
