@@ -41,7 +41,7 @@ from jqd.http import (
 from jqd.service import find, job_watch
 
 # Paths that there are not, of which it is looked up what was meant: a millisecond each. People get theirs.
-MEANT_PER_S = 10
+SUGGESTED_PER_S = 10
 ELSEWHERE = "jobs are pushed with POST /v1/jobs, and docs/use/HTTP.md has all"
 NATIVE = "/v1/"
 PATH_CHARS_MAX = 100  # characters of a path that is told: enough to know it by
@@ -90,11 +90,11 @@ class Api:
 
     async def __call__(self, request: Request) -> Response | None:
         """Answer one request; return None when its client left before it was whole."""
-        verdict: Admission = request.heading.verdict or self._admit(request.heading)
+        admission: Admission = request.heading.admission or self._admit(request.heading)
         try:
             try:
-                parts = self._let_in(request, verdict)
-                body = await self._bodies.read(request, verdict.bytes_max)
+                parts = self._let_in(request, admission)
+                body = await self._bodies.read(request, admission.bytes_max)
                 if body is None:
                     self._log.info("api.disconnected", path=request.path)
                     return None
@@ -102,13 +102,13 @@ class Api:
                 if body and "content-type" not in request.headers:
                     parts.guard.check_type(request.headers, has_body=True, plain=request.plain)
             except (Foreign, Problem, Refused) as error:
-                response = self._render(request, verdict, error)
+                response = self._render(request, admission, error)
                 response.headers["connection"] = "close"  # what is left of the body is not read
                 return response
-            route = verdict.route
+            route = admission.route
             if route is None:
-                return self._unrouted(request, verdict)
-            call = Call(route, verdict.names, parts, request)
+                return self._unrouted(request, admission)
+            call = Call(route, admission.names, parts, request)
             if route.method == "GET":  # nothing of it is to be kept
                 with request.while_there() as work:
                     response = await self._serve(call)
@@ -122,14 +122,14 @@ class Api:
         finally:
             self._bodies.release(request)
 
-    def _let_in(self, request: Request, verdict: Admission) -> ApiContext:
+    def _let_in(self, request: Request, admission: Admission) -> ApiContext:
         """Return the API acting for the request's principal, before its body is read.
 
         Raises Foreign, Problem, Refused.
         """
-        route, parts = verdict.route, self._parts
-        if verdict.bytes_max < 0:
-            self._check(request.heading, verdict)
+        route, parts = admission.route, self._parts
+        if admission.bytes_max < 0:
+            self._check(request.heading, admission)
         if route is None:
             return parts
         request.plain = route.plain
@@ -176,19 +176,19 @@ class Api:
 
     def _admit(self, heading: RequestHead) -> Admission:
         """Return the route of a head; found once for all requests with this head."""
-        verdict: Admission | None = heading.verdict
-        if verdict is None:
+        admission: Admission | None = heading.admission
+        if admission is None:
             found = self.table.match(heading.raw_path)
             route, names = found.get("GET" if heading.method == "HEAD" else heading.method, (None, {}))
-            verdict = heading.verdict = Admission(found, route, names)
-        return verdict
+            admission = heading.admission = Admission(found, route, names)
+        return admission
 
-    def _check(self, heading: RequestHead, verdict: Admission) -> None:
+    def _check(self, heading: RequestHead, admission: Admission) -> None:
         """Refuse by the head a request whose body need not be read; once for all requests with this head.
 
         Raises Foreign, Problem.
         """
-        config, route = self._parts.config, verdict.route
+        config, route = self._parts.config, admission.route
         bytes_max = config.array_bytes_max if route is not None and route.any_size else config.job_bytes_max
         if route is not None and route.urgency is Urgency.ANY_SIZE:
             bytes_max = max(bytes_max, REPORT_BYTES_MAX)
@@ -196,13 +196,13 @@ class Api:
             bytes_max = SOME_BYTES
         self._parts.guard.check(heading.path, heading.headers, plain=() if route is None else route.plain)
         check_head(heading, bytes_max, is_native=heading.path.startswith(NATIVE))
-        verdict.bytes_max = bytes_max
+        admission.bytes_max = bytes_max
 
-    def _unrouted(self, request: Request, verdict: Admission) -> Response:
+    def _unrouted(self, request: Request, admission: Admission) -> Response:
         """Return the error for a path that does not exist, or a method that it does not take."""
-        found = verdict.found
+        found = admission.found
         if not found:
-            return self._render(request, verdict, Problem(404, self._no_path(request.path)))
+            return self._render(request, admission, Problem(404, self._no_path(request.path)))
         allowed = {"allow": ", ".join(sorted({*found, *(("HEAD",) if "GET" in found else ()), "OPTIONS"}))}
         if request.method == "OPTIONS":
             return Response(200, headers=allowed)
@@ -210,7 +210,7 @@ class Api:
         detail = f"{request.method} is nothing that '{_short(request.path)}' takes; it takes {taken}"
         if request.path == "/":  # a person looks what is here
             detail += f"; {ELSEWHERE}"
-        response = self._render(request, verdict, Problem(405, detail))
+        response = self._render(request, admission, Problem(405, detail))
         response.headers.update(allowed)
         return response
 
@@ -221,15 +221,15 @@ class Api:
             return f"there is no path '{_short(path)}'; did you mean '/v1{_short(path)}'?"
         named = _ID.sub(r"\1{id}", path[:PATH_CHARS_MAX])
         close = difflib.get_close_matches(named, self.paths, n=1, cutoff=0.7) if look else []
-        meant = f"did you mean '{close[0]}'?" if close else ELSEWHERE
-        return f"there is no path '{_short(path)}'; {meant}"
+        suggestion_text = f"did you mean '{close[0]}'?" if close else ELSEWHERE
+        return f"there is no path '{_short(path)}'; {suggestion_text}"
 
-    def _render(self, request: Request, verdict: Admission, error: JqdError) -> Response:
+    def _render(self, request: Request, admission: Admission, error: JqdError) -> Response:
         """Return an error as the surface of the request words it; what the guard says is the same on all."""
         if isinstance(error, Foreign):
             return refuse(request, error)
-        if verdict.route is not None:
-            return verdict.route.refuse(request, error)
+        if admission.route is not None:
+            return admission.route.refuse(request, error)
         return self._surfaces.get(_root(request.path), refuse)(request, error)
 
     def _may_look(self) -> bool:
@@ -238,7 +238,7 @@ class Api:
         if second != self._second:
             self._second, self._looked = second, 0
         self._looked += 1
-        return self._looked <= MEANT_PER_S
+        return self._looked <= SUGGESTED_PER_S
 
     async def _serve(self, call: Call) -> Response:
         """Answer a call as its route says; in a turn of its own where its body is much work."""
@@ -312,11 +312,11 @@ class Api:
                 answer if isinstance(answer, Response) else await answer_any(parts, answer, request.answer_language())
             )
         except JqdError as error:
-            return route.refuse(request, self._mistake(error) if as_problem(error).status == 500 else error)
+            return route.refuse(request, self._internal_error(error) if as_problem(error).status == 500 else error)
         except Exception as error:  # noqa: BLE001 - an internal error is told and logged; it ends one answer only
-            return route.refuse(request, self._mistake(error))
+            return route.refuse(request, self._internal_error(error))
 
-    def _mistake(self, error: BaseException) -> Problem:
+    def _internal_error(self, error: BaseException) -> Problem:
         """Return what a client sees of an internal error: the id under which the log has it."""
         fault = log_internal_error(self._log, "api.failed", error)
         return Problem(500, f"an internal error; the daemon's log tells more under the id {fault}", fault=fault)

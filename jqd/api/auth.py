@@ -87,8 +87,8 @@ class Authenticator(NamedTuple):
         if not needs:
             return self._looking(header)
         # Where none is needed, what is no token of ours is passed over: it may be a key, or meant for a proxy.
-        is_meant = header is not None and " jqd_" in header
-        who = self.by_token(_bearer(header)) if self.required or is_meant else EVERYBODY
+        for_us = header is not None and " jqd_" in header
+        who = self.by_token(_bearer(header)) if self.required or for_us else EVERYBODY
         if named is not None:
             who = speaking_for(who, named)
         if named == ALL and route.one_tenant:

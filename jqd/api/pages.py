@@ -39,15 +39,15 @@ class Pages:
 
     async def as_json(self, parts: ApiContext, request: Request) -> Response:
         """This interface as OpenAPI 3.1, in JSON."""
-        return Response(200, await _aside(lambda: self._json), media.JSON)
+        return Response(200, await _in_thread(lambda: self._json), media.JSON)
 
     async def as_yaml(self, parts: ApiContext, request: Request) -> Response:
         """This interface as OpenAPI 3.1, in YAML."""
-        return Response(200, await _aside(lambda: self._yaml), YAML)
+        return Response(200, await _in_thread(lambda: self._yaml), YAML)
 
     async def as_html(self, parts: ApiContext, request: Request) -> Response:
         """This interface as a page to read."""
-        return Response(200, await _aside(lambda: self._html), HTML, {"content-security-policy": POLICY})
+        return Response(200, await _in_thread(lambda: self._html), HTML, {"content-security-policy": POLICY})
 
     @cached_property
     def _json(self) -> bytes:
@@ -62,7 +62,7 @@ class Pages:
         return page(msgspec.json.decode(self._json)).encode()
 
 
-async def _aside(make: Callable[[], bytes]) -> bytes:
+async def _in_thread(make: Callable[[], bytes]) -> bytes:
     return await trio.to_thread.run_sync(make)
 
 
@@ -94,7 +94,7 @@ def _call(method: str, path: str, call: dict[str, Any]) -> str:
     given = [
         (
             f"<code>{escape(one['name'])}</code>",
-            f"{one['in']}, {_words(one['schema'] | _meant(one))}",
+            f"{one['in']}, {_words(one['schema'] | _with_defaults(one))}",
         )
         for one in call.get("parameters", ())
     ]
@@ -107,7 +107,7 @@ def _call(method: str, path: str, call: dict[str, Any]) -> str:
     return f'<p class="call">{method.upper()} {escape(path)}</p>{about}{_table(given)}{_table(rows)}'
 
 
-def _meant(one: dict[str, Any]) -> dict[str, Any]:
+def _with_defaults(one: dict[str, Any]) -> dict[str, Any]:
     return {"description": one["description"]} if "description" in one else {}
 
 

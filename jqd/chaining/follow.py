@@ -35,7 +35,7 @@ _items_decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
 
 
-class Following(NamedTuple):
+class Follower(NamedTuple):
     """An entry of an outbox."""
 
     entry: bytes
@@ -48,11 +48,11 @@ class Following(NamedTuple):
 
 
 async def follow(
-    services: Services, entries: Sequence[bytes], *, shelved: bool = False, written: trio.Event | None = None
+    services: Services, entries: Sequence[bytes], *, from_shelf: bool = False, written: trio.Event | None = None
 ) -> OutboxLeft:
     """Push the jobs of these entries, as far as the quotas of their tenants have room.
 
-    `shelved`: they waited for a quota. `written`: as `Push` has it. Raises JournalRefused.
+    `from_shelf`: they waited for a quota. `written`: as `Push` has it. Raises JournalRefused.
     """
     children = list[tuple[str, str]]()
     done = OutboxLeft({}, {}, children)
@@ -65,7 +65,7 @@ async def follow(
         if written is not None and not unwritten and not done.over:
             written.set()
 
-    async def push(batch: int, homes: frozenset[int], some: Sequence[Following]) -> None:
+    async def push(batch: int, homes: frozenset[int], some: Sequence[Follower]) -> None:
         began_s = services.clock.mono_s()
         try:
             if (why := services.partition_breaker.why(homes, began_s)) is not None:
@@ -85,7 +85,7 @@ async def follow(
             go_on(batch)
 
     with ExitStack() as charges:
-        found = await _within(services, _read(entries, done.waits), done.over, charges, shelved=shelved)
+        found = await _within(services, _read(entries, done.waits), done.over, charges, shelf=from_shelf)
         batches = _by_partition(services, found)
         unwritten.update(range(len(batches)))
         async with trio.open_nursery() as nursery:
@@ -97,17 +97,22 @@ async def follow(
 
 
 async def _within(
-    services: Services, found: Iterable[Following], over: dict[str, OutboxDone], charges: ExitStack, *, shelved: bool
-) -> list[Following]:
+    services: Services,
+    found: Iterable[Follower],
+    over: dict[str, OutboxDone],
+    charges: ExitStack,
+    *,
+    shelf: bool,
+) -> list[Follower]:
     """Return entries that the quotas of their tenants have room for; after one that waits, all of its tenant wait."""
-    admitted: list[Following] = []
+    admitted: list[Follower] = []
     for each in found:
         charge: Charge | str = FREE
         if each.tenant in over:
             over[each.tenant].entries.append(each.entry)
             continue
         if each.tenant in services.feature(Quotas).known:
-            if shelved or not services.control.owes(each.tenant):
+            if shelf or not services.control.owes(each.tenant):
                 charge = await reserve_owed(
                     services, each.tenant, len(each.jobs), sum(len(bytes(it)) for it in each.items)
                 )
@@ -122,7 +127,7 @@ async def _within(
     return admitted
 
 
-def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Following]:
+def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Follower]:
     """Return entries that can be read. The others stay, and health reports them."""
     found = []
     for entry in entries:
@@ -131,15 +136,15 @@ def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Following]:
             jobs = _jobs_decoder.decode(raw)
             if not jobs or any(job.job_id is None for job in jobs):
                 raise ValueError("it has no jobs, or one without an id")
-            found.append(Following(entry, parent, tenant, _items_decoder.decode(raw), jobs))
+            found.append(Follower(entry, parent, tenant, _items_decoder.decode(raw), jobs))
         except DECODE_ERRORS as error:
             waits[entry] = f"{UNREADABLE}: {str(error)[:DETAIL_LENGTH_MAX]}"
     return found
 
 
-def _by_partition(services: Services, found: Iterable[Following]) -> list[tuple[frozenset[int], list[Following]]]:
+def _by_partition(services: Services, found: Iterable[Follower]) -> list[tuple[frozenset[int], list[Follower]]]:
     """Cut entries into batches of one tenant and the same partitions: a partition that is away holds up no other."""
-    parts: dict[tuple[str, frozenset[int]], list[list[Following]]] = {}
+    parts: dict[tuple[str, frozenset[int]], list[list[Follower]]] = {}
     sizes: dict[tuple[str, frozenset[int]], int] = {}  # jobs in the last batch
     for each in found:
         where = _homes(services, each) if services.partitions > 1 else ALL_HERE
@@ -153,13 +158,13 @@ def _by_partition(services: Services, found: Iterable[Following]) -> list[tuple[
     return [(where, some) for (_, where), batches in parts.items() for some in batches]
 
 
-def _homes(services: Services, each: Following) -> frozenset[int]:
+def _homes(services: Services, each: Follower) -> frozenset[int]:
     named = [name for job in each.jobs for name in (job.job_id, job.group) if name is not None]
     return frozenset(partition_of_name(annotate(each.tenant, name), services.partitions) for name in named)
 
 
 async def _push(
-    services: Services, some: Sequence[Following], children: list[tuple[str, str]], written: Callable[[], None]
+    services: Services, some: Sequence[Follower], children: list[tuple[str, str]], written: Callable[[], None]
 ) -> dict[bytes, str]:
     """Push the jobs of these entries. Returns which wait, and why; adds parents and jobs that they have made."""
     owners = [each for each in some for _ in each.jobs]

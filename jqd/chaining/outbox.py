@@ -39,7 +39,7 @@ SHELF_S = 1.0  # between two tries of a tenant's shelf, by whichever daemon
 SHELF_LOOK_S = 0.5  # between looks while there is a shelf: each is tried about when it is due
 SHELVES = 100  # tried in one look, one call each for those that have no room
 SHELVES_MAX = 1_000  # listed; a tenant beyond them is still tried in its turn
-SHELVED_AT_ONCE = 1_000  # entries off one shelf in one look: new outbox entries wait meanwhile
+FROM_SHELF_AT_ONCE = 1_000  # entries off one shelf in one look: new outbox entries wait meanwhile
 SHELVES_HOLD_S = 5.0  # an older list makes nobody wait: the store may be away, and pushes need none
 
 
@@ -72,7 +72,7 @@ class Push(Protocol):
     behind them may be pushed then."""
 
     def __call__(
-        self, entries: Sequence[bytes], *, shelved: bool = False, written: trio.Event | None = None
+        self, entries: Sequence[bytes], *, from_shelf: bool = False, written: trio.Event | None = None
     ) -> Awaitable[OutboxLeft]: ...
 
 
@@ -256,7 +256,7 @@ class Outbox:
     async def _try_shelf(self, tenant: str, entries: Sequence[bytes]) -> None:
         wait: list[bytes] = []
         tried = 0
-        while entries and tried < SHELVED_AT_ONCE:
+        while entries and tried < FROM_SHELF_AT_ONCE:
             left, over = await self._push_some(entries, tenant)
             if over:
                 return
@@ -280,7 +280,7 @@ class Outbox:
         if written is None:
             rest |= self._under_way.intersection(entries)
         due = [entry for entry in entries if entry not in rest]
-        pushed = await self._push(due, shelved=shelf is not None, written=written) if due else OutboxLeft({}, {})
+        pushed = await self._push(due, from_shelf=shelf is not None, written=written) if due else OutboxLeft({}, {})
         waits, over, children = pushed
         for tenant, its in over.items():
             if tenant not in self.shelves:

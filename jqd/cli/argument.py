@@ -163,7 +163,7 @@ def value(text: str, where: str, *, as_text: bool = False) -> Any:
     Raises Usage for text that begins like JSON and is not, and when MessagePack cannot carry the value.
     """
     try:
-        meant: Any = text if as_text else json_ext.read(text.encode())
+        value: Any = text if as_text else json_ext.read(text.encode())
     except json_ext.FormError as error:
         pointer, why = json_ext.fault_of(text.encode())
         raise Usage(f"{where}{pointer and f' at {pointer}'}: {why}") from error
@@ -172,12 +172,12 @@ def value(text: str, where: str, *, as_text: bool = False) -> Any:
             raise Usage(
                 f"{where} begins like JSON but is not JSON ({error}); with --text it is taken as text"
             ) from error
-        meant = text
+        value = text
     try:
-        msgspec.msgpack.encode(meant)
+        msgspec.msgpack.encode(value)
     except (OverflowError, UnicodeEncodeError, RecursionError) as error:
         raise Usage(f"{where} cannot be sent as MessagePack: {error}") from error
-    return meant
+    return value
 
 
 def arguments(path: Path, *, as_text: bool = False) -> Iterator[Line]:

@@ -50,9 +50,9 @@ async def doctor(
         return Exit.FAILED
     if code is Exit.DONE:
         if (process := living(settings.journal.directory)) is not None:
-            verdict = f"a daemon runs here (process {process}), and nothing that was looked at is against it"
+            conclusion = f"a daemon runs here (process {process}), and nothing that was looked at is against it"
         elif seen:
-            verdict = "a daemon would start here"
+            conclusion = "a daemon would start here"
         else:
             verdict = "nothing that was looked at keeps a daemon from starting here"
         print_note(verdict + (", with these warnings" if findings else ""))
@@ -62,8 +62,8 @@ async def doctor(
 def _examine_certificate(settings: Config) -> list[Diagnostic]:
     what, http = "the daemon's certificate", settings.http
     try:
-        door = ListenerConfig(certificate=http.certificate, clients=http.tls_clients)
-        complaint = Certificate(door, log.get_logger("doctor"), SystemClock()).complaint
+        listener = ListenerConfig(certificate=http.certificate, clients=http.tls_clients)
+        complaint = Certificate(listener, log.get_logger("doctor"), SystemClock()).complaint
     except ConfigError as error:
         mend = "name the files that belong together, and let the daemon's user read them"
         return [Diagnostic("certificate", Severity.REFUSE, what, str(error), mend)]

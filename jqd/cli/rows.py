@@ -123,12 +123,12 @@ class _Maker:
         if len(cells) != len(self._names):
             raise Usage(f"{where} has {len(cells)} cells, the first line names {len(self._names)}")
         argument = {
-            name: self._meant(cell, f"{where}, column {name}") if place in self._json else cell
+            name: self._read_cell(cell, f"{where}, column {name}") if place in self._json else cell
             for place, (name, cell) in enumerate(zip(self._names, cells, strict=True))
         }
         return Line(number, argument, read_bytes, self._named(number, cells, where))
 
-    def _meant(self, cell: str, where: str) -> Any:
+    def _read_cell(self, cell: str, where: str) -> Any:
         if not cell.strip():
             return None
         try:

@@ -28,8 +28,8 @@ LIVING = {True: "yes", False: "no", None: "not known"}  # of a daemon; the last 
 CLEAR = "\x1b[2K"  # the present line of a terminal
 WATCH_S = 2.0  # between looks: what changes in between nobody could read
 # What a list of jobs leaves out: shown as null it would be a lie.
-UNTOLD = {*KEPT, "argument", "argument_bytes", "expires_at", "progress", "error", "result", "history", "log"}
-UNTOLD -= {"priority", "max_retry"}
+LEFT_OUT = {*KEPT, "argument", "argument_bytes", "expires_at", "progress", "error", "result", "history", "log"}
+LEFT_OUT -= {"priority", "max_retry"}
 
 
 @Parameter(name="*")
@@ -249,7 +249,7 @@ def _watch_jobs(client: Client, ask: Callable[[], list[JobInfo]], common: Common
 
 
 def _brief(info: JobInfo) -> dict[str, Any]:
-    return {name: value for name, value in plain(info).items() if name not in UNTOLD}
+    return {name: value for name, value in plain(info).items() if name not in LEFT_OUT}
 
 
 def _jobs(found: Sequence[JobInfo]) -> Text:

@@ -114,7 +114,7 @@ def revoke(*token_ids: str, data_dir: DataDir = None, common: Common = Common())
     code = Exit.DONE
     with common.client() as client:
         for token_id in token_ids:
-            untold = client.revoke_token(token_id)
+            not_reached = client.revoke_token(token_id)
             show({"token_id": token_id, "revoke": "done"}, common.output)
             for url in untold:
                 why = "does not answer, or not to this token; it hears of it when it reaches the store"

@@ -63,7 +63,7 @@ class Loud:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Door:
+class ListenFlags:
     """How jobs come to it."""
 
     bind: str | None = None
@@ -143,7 +143,7 @@ async def worker(
     name: str | None = None,
     drain: str = "30s",
     module: Module = Module(),
-    door: Door = Door(),
+    listen: ListenFlags = ListenFlags(),
     code: Code = Code(),
     loud: Loud = Loud(),
 ) -> int:
@@ -168,13 +168,13 @@ async def worker(
     set_log(level, "auto")
     drain_s = duration(drain, "--drain")
     if code.code or target is None:
-        silence_s = duration(door.silence, "--silence")
+        silence_s = duration(listen.silence, "--silence")
         if code.code:
-            _expect_unsaid(door, "--code listens nowhere, and asks for jobs", "pull", *FOR_PORT)
+            _expect_unsaid(listen, "--code listens nowhere, and asks for jobs", "pull", *FOR_PORT)
             _expect_unsaid(module, "--code runs the handlers that are code", *(each.name for each in fields(module)))
         return await _run_code(code, target, daemon or daemon_urls(), concurrency, name, drain_s, silence_s, level)
     _expect_unsaid(code, "without --code there is a module", *(each.name for each in fields(code)))
-    options, processes = door.options(), module.processes
+    options, processes = listen.options(), module.processes
     if not processes:
         collect_logs(level)
     watch = Watch(Path.cwd()) if module.reload else None
@@ -184,7 +184,7 @@ async def worker(
     if watch is not None:
         watch.start()
         drain_s = drain_s if processes else min(drain_s, RELOAD_DRAIN_S)
-    with _bindable(door.bind or BIND), worded():
+    with _bindable(listen.bind or BIND), worded():
         await serve_worker(
             app,
             daemons=daemon or daemon_urls(),

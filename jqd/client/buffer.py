@@ -209,7 +209,7 @@ class Buffer:
         self.settle(EXIT_S)
         LEAVING.discard(self)
         with self._changed:
-            return [*self._failed_untold(), *(one for one in (*self._out, *self._waiting) if not one.is_over)]
+            return [*self._failed_unreported(), *(one for one in (*self._out, *self._waiting) if not one.is_over)]
 
     def forget(self) -> None:
         """Empty the buffer in a child of a fork: its jobs are the parent's, which alone sends them."""
@@ -286,7 +286,7 @@ class Buffer:
                 failed = [one for one in over if one.error is not None]
                 for one in over:
                     one.end()
-                self._failed = [*self._failed_untold(), *failed]
+                self._failed = [*self._failed_unreported(), *failed]
                 self._changed.notify_all()
         if failed:
             self._log.error("%d jobs could not be pushed: %s", len(failed), error or failed[0].error)
@@ -304,13 +304,13 @@ class Buffer:
             size += one.size
         return list(some.values())
 
-    def _failed_untold(self) -> list[Pending]:
+    def _failed_unreported(self) -> list[Pending]:
         return [one for one in self._failed if not one.is_reported]
 
     def _raise_unfetched(self) -> None:
         """Raise NotPushed for failures that nobody has fetched."""
         with self._changed:
-            failed, self._failed = self._failed_untold(), []
+            failed, self._failed = self._failed_unreported(), []
         for one in failed:
             one.is_reported = True
         if failed:

@@ -36,7 +36,7 @@ from jqd.client.http import Http, encode, item_errors, odd, query
 from jqd.client.job_info import Ack, Cancel, JobInfo, PushedJob, job_info, job_map, listed_job
 from jqd.client.manage import Manage
 from jqd.client.path import job_path
-from jqd.client.send import cuts, how_safe, less, of_all, send_own, send_push, taken, unnamed
+from jqd.client.send import how_safe, less, of_all, send_own, send_push, split_requests, taken, unnamed
 from jqd.client.tracing import sending
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.job_spec import PushOptions
@@ -152,7 +152,7 @@ class Client(Manage):
         errors: list[ItemError] = []
         known: set[str] = set()
         least: str | None = None
-        for start, stop in [(0, len(encoded))] if atomic and encoded else cuts(encoded):
+        for start, stop in [(0, len(encoded))] if atomic and encoded else split_requests(encoded):
             try:
                 params = query(ack=ack, atomic=atomic or None)
                 made = not any(job.get("job_id") is not None for job in given[start:stop])

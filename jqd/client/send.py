@@ -45,15 +45,15 @@ def how_safe(jobs: str, asked: Ack | None, reached: str) -> str:
     )
 
 
-def cuts(encoded: Sequence[bytes]) -> list[tuple[int, int]]:
+def split_requests(encoded: Sequence[bytes]) -> list[tuple[int, int]]:
     """Return where to cut a list of jobs into requests, by number and bytes: (start, stop) of each."""
-    cuts, start, size = [], 0, 0
+    ranges, start, size = [], 0, 0
     for index, job in enumerate(encoded):
         if index > start and (index - start == PUSH_JOBS_MAX or size + len(job) > PUSH_BYTES_MAX):
-            cuts.append((start, index))
+            ranges.append((start, index))
             start, size = index, 0
         size += len(job)
-    return [*cuts, (start, len(encoded))] if encoded else []
+    return [*ranges, (start, len(encoded))] if encoded else []
 
 
 def of_all(error: ItemError, start: int) -> ItemError:

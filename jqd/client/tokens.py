@@ -150,19 +150,19 @@ class Tokens:
         """
         path = path_of("tokens", token_id)
         answer = self._http.call_for_map("a call about tokens", "DELETE", path)
-        untold = []
+        not_reached = []
         for url in map(str, answer.get("urls") or ()):
             if self._http.url.startswith("https:") and not url.startswith("https:"):
-                untold.append(url)  # our own token goes nowhere without TLS that was given for one with it
+                not_reached.append(url)  # our own token goes nowhere without TLS that was given for one with it
                 continue
             other = self._http.beside(url)
             try:
                 other.call("DELETE", path)
             except JqdClientError:
-                untold.append(url)
+                not_reached.append(url)
             finally:
                 other.close()
-        return untold
+        return not_reached
 
 
 def _date(when: datetime | float | timedelta | None) -> str | None:

@@ -104,8 +104,8 @@ class Catalogue:
             found = self._known.get((jobtype, newest.version))
             return found if found is not None and found.is_code else None
         name, _, number = jobtype.rpartition("@")
-        pinned = self._known.get((name, int(number))) if number.isdecimal() else None
-        return pinned if pinned is not None and pinned.is_code else None
+        by_number = self._known.get((name, int(number))) if number.isdecimal() else None
+        return by_number if by_number is not None and by_number.is_code else None
 
     def is_resting(self, definition: Definition) -> bool:
         """Return whether a handler is broken, and its next try has not come."""
@@ -155,10 +155,10 @@ class Catalogue:
         asked = [name for name in self._versions if not self._scopes or in_scope(self._scopes, name)]
         current = [(name, self.find(name)) for name in asked]
         plain = [name for name, each in current if each is not None and not self.is_resting(each)]
-        pinned = [each.called for each in code if not self.is_resting(each)]
-        if code and not plain + pinned:
-            pinned = [each.called for each in code]  # a worker names something, or nobody would read its trouble
-        jobtypes, trouble = tuple([*plain, *pinned][:JOBTYPES_MAX]), self.trouble
+        by_number = [each.called for each in code if not self.is_resting(each)]
+        if code and not plain + by_number:
+            by_number = [each.called for each in code]  # a worker names something, or nobody would read its trouble
+        jobtypes, trouble = tuple([*plain, *by_number][:JOBTYPES_MAX]), self.trouble
         if jobtypes != self.jobtypes or trouble != self._known_trouble:
             self.jobtypes, self._known_trouble = jobtypes, trouble
             self._changed()

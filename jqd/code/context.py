@@ -30,7 +30,7 @@ EACH_S = 30.0  # for `beforeEach`, and for `afterEach`: as long as a job has by 
 ANSWER_BYTES_MAX = 17 << 20  # of one answer: the largest result that a daemon keeps, 16 MiB, and its frame
 READ_BYTES = 1 << 16
 ERROR_CHARS_MAX = 1_024  # of an exception's own text
-UNTOLD = (ValueError, msgspec.MsgspecError, RecursionError, OverflowError)  # of JSON that MessagePack has not
+UNREADABLE = (ValueError, msgspec.MsgspecError, RecursionError, OverflowError)  # of JSON that MessagePack has not
 SHOWN_CHARS = 2_000  # of what a `before` printed that failed, its end
 
 BEFORE = "its before failed"  # what all handlers share that may run in the same process
@@ -217,7 +217,7 @@ class Context:
             if number != b"%d" % self._asked:
                 raise ValueError("it answers another request, or none")
             return _decode(text)
-        except UNTOLD:
+        except UNREADABLE:
             self.process.kill(f"{INVALID_RESPONSE}: the code wrote to a descriptor that is not its own")
             return Answer(500)
 
@@ -236,7 +236,7 @@ def _outcome(job: LeasedJob, answer: Answer, output: JobOutput) -> Outcome:
         return outcome
     try:
         result = result_of(bytes(answer.result))
-    except UNTOLD as error:
+    except UNREADABLE as error:
         return failed(job, f"{INVALID_RESPONSE}: its result cannot be kept: {error}", output.log)
     return succeeded(job, result, output.follows, output.log)
 

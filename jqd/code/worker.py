@@ -218,8 +218,8 @@ class Slot:
         while not self._stopping.is_set():
             self._turn += 1
             count = len(self._homes)
-            turns = (self._homes[(self._turn + more) % count] for more in range(count))
-            home = next((each for each in turns if each.is_open), None)
+            homes = (self._homes[(self._turn + more) % count] for more in range(count))
+            home = next((each for each in homes if each.is_open), None)
             if home is None:
                 with trio.move_on_after(REST_S / 4):
                     await self._stopping.wait()

@@ -23,7 +23,7 @@ from jqd.service.services import Services
 
 AT_ONCE = 100  # schedules fired in one call: a few ms of the store, one sync
 TURN_S = 1.0  # between the turns of two daemons: longer than one takes to learn what the other fired
-TURNS_MAX = 5  # of ten daemons the last wait no longer
+PLACES_MAX = 5  # of ten daemons the last wait no longer
 LOOK_S = 0.25  # between rounds while a date is due that this daemon may not fire yet
 AGAIN_S = 1.0  # until a schedule that could not be fired is tried again
 SLEEP_S = 10.0  # longest sleep: so soon a clock that was set forward is noticed
@@ -94,7 +94,7 @@ class CronLoop:
             return False
         number, daemons = self._place()
         turn = (number + zlib.crc32(one.name.encode())) % daemons
-        return self._schedules.now_ms() >= one.next_ms + min(turn, TURNS_MAX) * TURN_S * 1000
+        return self._schedules.now_ms() >= one.next_ms + min(turn, PLACES_MAX) * TURN_S * 1000
 
     def _is_current(self, home: int, life: str) -> bool:
         follow = self._follows[home]

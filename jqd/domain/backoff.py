@@ -48,7 +48,7 @@ class Backoff:
         # The exponent is bounded before it is raised: failures may be any number, floats are not.
         steps = min(failures - 1, STEPS_MAX)
         delay_s = min(self.cap_s, self.first_s * self.factor**steps)
-        return self._spread_s(delay_s, source)
+        return self._jittered_s(delay_s, source)
 
     def asked_s(self, asked: float | Sequence[float], failures: int, source: random.Random) -> float:
         """Return the wait with a job's own `backoff`. A number is the first wait, which grows, and may begin above the
@@ -58,7 +58,7 @@ class Backoff:
             return first.delay_s(failures, source)
         if not asked:
             return self.delay_s(failures, source)
-        return self._spread_s(asked[min(failures, len(asked)) - 1], source)
+        return self._jittered_s(asked[min(failures, len(asked)) - 1], source)
 
-    def _spread_s(self, delay_s: float, source: random.Random) -> float:
+    def _jittered_s(self, delay_s: float, source: random.Random) -> float:
         return delay_s * (1 - self.jitter + 2 * self.jitter * source.random())

@@ -133,7 +133,7 @@ class JobLog:
         lines = [*map(_line, found)]
         data = b"".join(lines)
         if self._queued_bytes + len(data) > QUEUE_BYTES_MAX:
-            self._lose(len(lines), f"more than {QUEUE_BYTES_MAX >> 20} MiB wait for its disk")
+            self._count_lost(len(lines), f"more than {QUEUE_BYTES_MAX >> 20} MiB wait for its disk")
             return
         self._queue.append(_Lines(data, len(lines)))
         self._queued_bytes += len(data)
@@ -152,7 +152,7 @@ class JobLog:
                 self._append, self._path, note + data, limiter=self._limiter, abandon_on_cancel=True
             )
         except (OSError, RuntimeError) as error:  # also: the machine has no more threads
-            self._lose(sum(lines.number for lines in taken), str(error))
+            self._count_lost(sum(lines.number for lines in taken), str(error))
         else:
             self._dropped -= dropped
             if self.failing is not None and not self._dropped:
@@ -162,7 +162,7 @@ class JobLog:
         self._written.set()
         self._written = trio.Event()
 
-    def _lose(self, lines: int, why: str) -> None:
+    def _count_lost(self, lines: int, why: str) -> None:
         self._dropped += lines
         if self.failing is None:
             self._log.error("joblog.failing", path=str(self._path), error=why)

@@ -18,7 +18,7 @@ from msgspec import Raw
 
 from jqd.domain.decode_errors import WIDE_HERE
 
-UNTOLD = (ValueError, TypeError, RecursionError, OverflowError, IndexError, msgpack.UnpackException)
+NOT_HELD = (ValueError, TypeError, RecursionError, OverflowError, IndexError, msgpack.UnpackException)
 """What a well-formed value of a worker may raise, which JSON or Python cannot hold."""
 
 _json = msgspec.json.Encoder().encode
@@ -77,7 +77,7 @@ def json_of(packed: bytes) -> bytes:
         unpacker.feed(packed)
         _write(unpacker, packed, text)
         end = unpacker.tell()
-    except UNTOLD:
+    except NOT_HELD:
         end = -1
     if end == len(packed):
         return bytes(text)
@@ -85,7 +85,7 @@ def json_of(packed: bytes) -> bytes:
 
 
 def _write(unpacker: msgpack.Unpacker, packed: bytes, text: bytearray) -> None:
-    """Write the next value. Raises UNTOLD for what plain JSON cannot express."""
+    """Write the next value. Raises NOT_HELD for what plain JSON cannot express."""
     head = packed[unpacker.tell()]
     if 0x90 <= head <= 0x9F or head in (0xDC, 0xDD):
         sign = b"["
@@ -138,7 +138,7 @@ def read(text: bytes | Raw, of_bytes: int = 0) -> Any:
     """
     value = decode(text, of_bytes)
     # Nearly no JSON has such a thing, and to walk through costs more than to decode.
-    return _meant(value) if b'"$' in bytes(text) or b"\\u0024" in bytes(text) else value
+    return _plain_form(value) if b'"$' in bytes(text) or b"\\u0024" in bytes(text) else value
 
 
 def fault_of(text: bytes | Raw, of_bytes: int = 0) -> tuple[str, str]:
@@ -178,15 +178,15 @@ def _wrong(value: Any) -> str:
     return ""
 
 
-def _meant(value: Any) -> Any:
+def _plain_form(value: Any) -> Any:
     """Return decoded JSON with its `$` forms resolved. Raises FormError."""
     if isinstance(value, list):
-        return [_meant(part) for part in value]
+        return [_plain_form(part) for part in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1 and (formed := _formed(value)) is not None:
         return formed
-    return {key: _meant(part) for key, part in value.items()}
+    return {key: _plain_form(part) for key, part in value.items()}
 
 
 def _formed(value: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ PIECE_BYTES = 65_536  # of small values a millisecond and some MB
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{},"]', re.DOTALL)
 _BLANK = re.compile(rb"[ \t\n\r]*+")
 _PLAIN = re.compile(rb'[^\s,\]}"]++')  # a number, true, false or null
-_HEADS = {b"[": b"\xdd", b"{": b"\xdf"}  # MessagePack: arrays and maps whose number of items has four bytes
+_LONG_FORMS = {b"[": b"\xdd", b"{": b"\xdf"}  # MessagePack: arrays and maps whose number of items has four bytes
 _ENDS = {b"[": b"]", b"{": b"}"}
 _FORMS = ("$bytes", "$msgpack")
 
@@ -58,7 +58,7 @@ class _Packing:
     def _items(self, begin: int) -> int:
         """Pack an array or a map; return its end."""
         text, sign, head, count = self._text, self._text[begin : begin + 1], len(self.packed), 0
-        self.packed += _HEADS[sign] + bytes(4)
+        self.packed += _LONG_FORMS[sign] + bytes(4)
         at, mark, form = begin, b",", False
         while mark == b",":
             at = self.behind_blanks(at + 1)

@@ -35,7 +35,7 @@ class LossyWriter:
 
     def _begin(self) -> None:
         self._waiting = bytearray()
-        self._writing_bytes = self._untold = 0
+        self._writing_bytes = self._unnamed = 0
         self._is_torn = self._is_running = False  # torn: what was written last is the beginning of a line
         self._moved = threading.Condition()
 
@@ -81,8 +81,8 @@ class LossyWriter:
 
     def _write(self, data: bytes, patience_ms: int | None) -> bytes:
         """Write. Returns the bytes that the descriptor did not take in time; bytes that it refuses are dropped."""
-        untold = self._untold
-        note = (b"\n" * self._is_torn + _encoded(self.note(untold))) if untold else b""
+        unnamed = self._unnamed
+        note = (b"\n" * self._is_torn + _encoded(self.note(unnamed))) if unnamed else b""
         rest, left = memoryview(note + data), data
         try:
             while rest and _takes(self._fd, patience_ms):
@@ -95,14 +95,14 @@ class LossyWriter:
             left = b""
         if len(rest) <= len(data):
             with self._moved:
-                self._untold -= untold
+                self._unnamed -= unnamed
         return left
 
     def _drop(self, data: bytes) -> None:
         lines = max(1, data.count(b"\n"))
         with self._moved:  # held already by `add`, not by the thread
             self.dropped += lines
-            self._untold += lines
+            self._unnamed += lines
 
 
 class LossyStream:

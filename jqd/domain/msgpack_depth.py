@@ -9,7 +9,7 @@ import msgpack
 NESTING_MAX = 256  # containers within containers in one argument or result; a quarter of what our own decoders take
 COUNTED_BYTES_MAX = 65_536  # from here on counting takes longer than measuring
 
-_HEADS = bytes([*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF])  # bytes that may begin an array or a map
+_NESTED_FORMS = bytes([*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF])  # bytes that may begin an array or a map
 
 
 def nests_deeper(data: bytes, levels: int) -> bool:
@@ -20,7 +20,7 @@ def nests_deeper(data: bytes, levels: int) -> bool:
     """
     if len(data) <= levels:
         return False
-    if len(data) < COUNTED_BYTES_MAX and len(data) - len(data.translate(None, _HEADS)) <= levels:
+    if len(data) < COUNTED_BYTES_MAX and len(data) - len(data.translate(None, _NESTED_FORMS)) <= levels:
         return False
     return not _takes(b"\x91" * (_ROOM - levels) + data)
 

@@ -31,11 +31,11 @@ def read(hint: Any, value: Any, name: str) -> Any:
     if type(None) in get_args(hint) and value in (None, ""):
         return None
     try:
-        meant = _meant(kind, value, name)
+        read = _converted(kind, value, name)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"= {_quoted(value)} is no {KINDS[kind]}: {error}") from error
     try:
-        as_text = meant if kind is Path else msgspec.convert(meant, hint)
+        as_text = read if kind is Path else msgspec.convert(read, hint)
         if isinstance(as_text, int | float) and as_text < 0:
             raise ValueError(f"must be 0 or more, not {_quoted(value)}")
         return as_text
@@ -91,7 +91,7 @@ def _kind(hint: Any) -> Any:
     return kind if kind in KINDS else _kind(get_args(hint)[0])
 
 
-def _meant(kind: Any, value: Any, name: str) -> Any:
+def _converted(kind: Any, value: Any, name: str) -> Any:
     """Return the value of a file, a variable or a flag. Raises ValueError."""
     if kind is bool:
         return _bool(value)

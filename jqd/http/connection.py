@@ -146,7 +146,7 @@ class Connection:
         try:
             wire.read_due_s = trio.current_time() + self._context.config.handshake_s
             self._context.limit.mark_idle(self)  # who says nothing at all must not keep others out
-            await self._agree()
+            await self._handshake()
             while (head := await self._read_head()) is not None:
                 if not await self._answer(head):
                     return
@@ -158,23 +158,23 @@ class Connection:
         except Refused as refused:
             self._send_last(refused.status, refused.detail)
 
-    async def _agree(self) -> None:
+    async def _handshake(self) -> None:
         """Do the TLS handshake, where there is TLS. Handshakes are work, so each address has turns."""
-        turns, wire, entered = self._context.lines.handshakes, self._wire, False
+        limiter, wire, entered = self._context.lines.handshakes, self._wire, False
 
         async def turn() -> None:
             nonlocal entered
             entered = True
-            if not turns.enter(self.address):
+            if not limiter.enter(self.address):
                 wire.read_due_s = math.inf  # it is we who are slow
-                await turns.wait(self.address, HANDSHAKE)
+                await limiter.wait(self.address, HANDSHAKE)
             wire.read_due_s = trio.current_time() + wire.config.handshake_s
 
         try:
             await self._wire.pipe.begin(turn)
         finally:
             if entered:
-                turns.leave(self.address)
+                limiter.leave(self.address)
 
     async def _read_head(self) -> Head | None:
         """Return the next request; None when there is none. Raises Refused, trio.BrokenResourceError."""

@@ -50,7 +50,7 @@ class RequestHead:
     query: bytes
     headers: Mapping[str, str]
     """Names in lower case; of one that stands there twice the last."""
-    verdict: Any = None
+    admission: Any = None
     """What the application makes of it, kept for the next request with this head; the application's alone."""
 
 

@@ -26,7 +26,7 @@ class Files:
     def __init__(self) -> None:
         self._directory: int | None = None
         # One descriptor in reserve, so that a process that ran out of them can still begin the next segment.
-        self._spare: int | None = None
+        self._second_fd: int | None = None
         self._opening = threading.Lock()
 
     def open_directory(self, path: Path) -> None:
@@ -43,14 +43,14 @@ class Files:
             finally:
                 os.close(parent)
         self._directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._spare = os.dup(self._directory)
+        self._second_fd = os.dup(self._directory)
 
     def release(self) -> None:
         """Close what `open_directory` opened."""
-        for fd in (self._directory, self._spare):
+        for fd in (self._directory, self._second_fd):
             if fd is not None:
                 os.close(fd)
-        self._directory = self._spare = None
+        self._directory = self._second_fd = None
 
     def lock(self, path: Path) -> int:
         """Hold `path` for this process until the descriptor is closed. Raises JournalLocked naming the holder."""
@@ -87,10 +87,10 @@ class Files:
 
     def close(self, fd: int) -> None:
         with self._opening:
-            if self._spare is None and self._directory is not None:
+            if self._second_fd is None and self._directory is not None:
                 # The spare descriptor is in use: this one replaces it in one step, before any other thread can have it.
                 os.dup2(self._directory, fd, inheritable=False)
-                self._spare = fd
+                self._second_fd = fd
             else:
                 os.close(fd)
 
@@ -153,10 +153,10 @@ class Files:
             try:
                 return os.open(path, flags, 0o600)
             except OSError as error:
-                if error.errno not in OUT_OF_DESCRIPTORS or self._spare is None:
+                if error.errno not in OUT_OF_DESCRIPTORS or self._second_fd is None:
                     raise
-            os.close(self._spare)
-            self._spare = None
+            os.close(self._second_fd)
+            self._second_fd = None
             return os.open(path, flags, 0o600)
 
 

@@ -126,7 +126,7 @@ def snapshot(files: Files, directory: Path) -> list[SegmentView]:
                 listed.clear()  # segments go oldest first: those before it are gone too
     except OSError as error:
         raise _unreadable(directory, error) from error
-    _judge_heads(files, listed)
+    _judge_headers(files, listed)
     return listed
 
 
@@ -183,7 +183,7 @@ def _bad_copies(name: str, head: bytes, header: SegmentHeader) -> Iterator[Place
             yield Place(name, at, HEADER_COPY_BYTES, Kind.BAD_HEAD, "the other copy is good")
 
 
-def _judge_heads(files: Files, listed: list[SegmentView]) -> None:
+def _judge_headers(files: Files, listed: list[SegmentView]) -> None:
     """Compare heads and sizes: which segments belong to this journal, and what is missing between them."""
     before: SegmentView | None = None
     journal_id: bytes | None = None

@@ -36,8 +36,8 @@ from jqd.journal.segment import (
     Gap,
     Segment,
     Walker,
+    copy_damaged,
     first_of,
-    keep_aside,
     name_of,
     quarantine,
     seal,
@@ -84,7 +84,7 @@ def recover(files: Files, directory: Path) -> Recovered:
     cannot be read. After any of these the directory is as it was."""
     names = sorted(files.names(directory))
     found = Recovered()
-    headless = _look_at_heads(files, directory, names, found)
+    headless = _read_headers(files, directory, names, found)
     lost_end = found.end
     _bound_by_next(found)
     scan = _scan_newest(files, found)
@@ -117,7 +117,7 @@ def recover(files: Files, directory: Path) -> Recovered:
 # ---------------------------------------------------------------- look
 
 
-def _look_at_heads(files: Files, directory: Path, names: list[str], found: Recovered) -> list[Path]:
+def _read_headers(files: Files, directory: Path, names: list[str], found: Recovered) -> list[Path]:
     """Fill in the segments and where they can end at most; returns the files whose head is lost."""
     headless = []
     for name in names:
@@ -242,15 +242,15 @@ def _seal(files: Files, fd: int, segment: Segment, gap: Gap) -> None:
 def _cut_tail(files: Files, segment: Segment) -> None:
     """Cut the torn tail. Nothing in it was acknowledged, for its sync never came back. A copy is kept for people."""
     size = HEAD_BYTES + segment.size
-    aside = segment.path.with_name(f"{segment.path.stem}-{segment.end}{TORN}")
+    kept = segment.path.with_name(f"{segment.path.stem}-{segment.end}{TORN}")
     if not segment.size:
-        files.rename(segment.path, aside)  # renaming needs no space, and the next segment needs the name
+        files.rename(segment.path, kept)  # renaming needs no space, and the next segment needs the name
         files.sync_directory()
     else:
-        keep_aside(files, segment.path, aside, size, files.size(segment.path) - size)
+        copy_damaged(files, segment.path, kept, size, files.size(segment.path) - size)
         with closing(files, files.open(segment.path, write=True)) as fd:
             files.truncate(fd, size)
-    get_logger("journal").warning("journal.torn_tail", segment=segment.path.name, position=segment.end, kept=aside.name)
+    get_logger("journal").warning("journal.torn_tail", segment=segment.path.name, position=segment.end, kept=kept.name)
 
 
 def _try(call: Callable[..., None], *arguments: Path) -> None:

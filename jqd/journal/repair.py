@@ -37,7 +37,7 @@ from jqd.journal.frame import (
     pack_head,
 )
 from jqd.journal.inspect import Good, Kind, Place, SegmentView, snapshot, walk
-from jqd.journal.segment import DAMAGED, NEW, SUFFIX, TORN, WINDOW_BYTES, Gap, Walker, keep_aside, seal
+from jqd.journal.segment import DAMAGED, NEW, SUFFIX, TORN, WINDOW_BYTES, Gap, Walker, copy_damaged, seal
 
 VOTES_MAX = 1_000  # places that look like a frame; those of one segment agree, so a few would do
 CANDIDATES_MAX = 3  # each is tried on the whole segment
@@ -213,7 +213,7 @@ class _Mender:
         """Copy bytes of a file durably to a new one beside it; returns the name of that file."""
         name = self._free(f"{path.stem}-{label}", TORN)
         if not self._dry:
-            keep_aside(self._files, path, self._directory / name, offset, size)
+            copy_damaged(self._files, path, self._directory / name, offset, size)
         return name
 
     def _free(self, stem: str, suffix: str) -> str:

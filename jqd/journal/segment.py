@@ -181,7 +181,7 @@ class Walker:
         return read_whole(self._files, self._fd, size, HEAD_BYTES + position - self._first)
 
 
-def keep_aside(files: Files, source: Path, target: Path, offset: int, size: int) -> None:
+def copy_damaged(files: Files, source: Path, target: Path, offset: int, size: int) -> None:
     """Copy bytes of `source` durably to `target`. Raises OSError, also when `source` ends before them."""
     with closing(files, files.open(source)) as fd, closing(files, files.create(target)) as out:
         end = offset + size

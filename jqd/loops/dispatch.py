@@ -96,13 +96,13 @@ class Dispatch:
                 return  # a worker runs jobs in the order it gets them
             if claims.since_s is None and claims.is_fresh:
                 working = any(each.is_working for each in self._claims)
-                suspects = self._alone.judge(suspect=row.suspect, empty=self._is_idle(), working=working)
-                if suspects is None:
+                policy = self._alone.judge(suspect=row.suspect, empty=self._is_idle(), working=working)
+                if policy is None:
                     return
                 if place == 0:
                     self._scheduler.chosen(row)
-                taken = self._alone.taken if suspects is Suspects.ALONE else None
-                claims.start_claim(nursery, row, no_worse_than, suspects, taken)
+                taken = self._alone.taken if policy is Suspects.ALONE else None
+                claims.start_claim(nursery, row, no_worse_than, policy, taken)
             else:
                 if claims.since_s is None:
                     claims.start_look(nursery)

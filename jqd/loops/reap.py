@@ -42,10 +42,10 @@ class Reap:
         """Note the heartbeats of a renewal's answer; a burnt member needs no further watching."""
         others = {sysid: member for sysid, member in members.items() if sysid != self._membership.sysid}
         self._note_left(others)
-        beats = {sysid: (member.counter, member.epoch) for sysid, member in others.items()}
+        counters = {sysid: (member.counter, member.epoch) for sysid, member in others.items()}
         now_s = self._clock.mono_s()
         silent_s = {sysid: self._heartbeats.silent_s(sysid, now_s) for sysid in others}  # that it is burnt is no beat
-        dead = self._heartbeats.observe(beats, now_s)
+        dead = self._heartbeats.observe(counters, now_s)
         dead += [sysid for sysid, member in others.items() if member.epoch == 0]
         self._silent_s |= {sysid: silent_s[sysid] for sysid in dead if sysid not in self._dead}
         self._dead |= {sysid: others[sysid] for sysid in dead}

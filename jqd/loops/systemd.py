@@ -18,7 +18,7 @@ import trio
 from jqd.domain.log import get_logger
 
 BEAT_S = 5.0  # between status lines, where no watchdog requires more
-BEATS_A_WATCH = 3  # sd_watchdog_enabled(3) wants two at least: one may be late
+NOTICES_PER_WATCH = 3  # sd_watchdog_enabled(3) wants two at least: one may be late
 ENDING_S = 10.0  # for the stages of shutdown after the drain
 
 
@@ -56,7 +56,7 @@ class SystemdNotifier:
         if not self._manager.address:
             return
         watchdog_s = self._manager.watchdog_s
-        beat_s = BEAT_S if watchdog_s is None else min(BEAT_S, watchdog_s / BEATS_A_WATCH)
+        beat_s = BEAT_S if watchdog_s is None else min(BEAT_S, watchdog_s / NOTICES_PER_WATCH)
         before, hangs = -1, False
         while True:
             rounds = self._rounds()

@@ -27,7 +27,7 @@ class WorkerSlots:
             await self.backoff.attempt(self._free_ended)
 
     async def _free_ended(self) -> None:
-        claims = [claim for claim in self._capacity.lent() if self._mine(claim[0])]
+        claims = [claim for claim in self._capacity.entrusted() if self._mine(claim[0])]
         for at in range(0, len(claims), CALL_JOBS_MAX):
             piece = claims[at : at + CALL_JOBS_MAX]
             seen = await self._store.touch(piece, renew=False)

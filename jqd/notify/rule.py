@@ -178,17 +178,17 @@ def _is_over(group: Group, config: NotifyConfig, seen_ms: int) -> bool:
 def _sorted(rows: Sequence[Row]) -> list[Row]:
     """Return the rows that go into the notice, the largest first. Tenants take turns, and jobtypes of a tenant."""
     ordered = sorted(rows, key=lambda row: (row.is_over, -row.new, row.key))
-    ordered = _in_turns(ordered, lambda row: row.jobtype)
-    ordered = _in_turns(ordered, lambda row: tenant_of(row.jobtype))
+    ordered = _interleaved(ordered, lambda row: row.jobtype)
+    ordered = _interleaved(ordered, lambda row: tenant_of(row.jobtype))
     return sorted(ordered, key=lambda row: row.is_over)
 
 
-def _in_turns(rows: Sequence[Row], whose: Callable[[Row], str]) -> list[Row]:
+def _interleaved(rows: Sequence[Row], whose: Callable[[Row], str]) -> list[Row]:
     """The first of each, then the second of each, and so on."""
-    turns, found = Counter[str](), list[tuple[int, Row]]()
+    places, found = Counter[str](), list[tuple[int, Row]]()
     for row in rows:
-        found.append((turns[whose(row)], row))
-        turns[whose(row)] += 1
+        found.append((places[whose(row)], row))
+        places[whose(row)] += 1
     return [row for _, row in sorted(found, key=lambda one: one[0])]
 
 

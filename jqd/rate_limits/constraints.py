@@ -176,12 +176,12 @@ class KnownConstraint:
             raise Failed(self._trouble)
         if isinstance(fields, Failed):
             raise fields
-        if not self._is_meant(fields, steps):
+        if not self._matches(fields, steps):
             return None
         cost = 1 if self._cost is None else self._cost_of(_value("cost", self._cost, fields, steps))
         return cost, "" if self._key is None else key_text(_value("key", self._key, fields, steps))
 
-    def _is_meant(self, fields: Mapping[str, Any], steps: Steps) -> bool:
+    def _matches(self, fields: Mapping[str, Any], steps: Steps) -> bool:
         """Return whether a job matches.
 
         A job without a field that `match` names does not: else all other jobtypes would be held up.

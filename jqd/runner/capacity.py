@@ -15,7 +15,7 @@ from jqd.domain.tenant import bare, tenant_of
 from jqd.runner.callbacks import Receivers
 from jqd.runner.circuit_breaker import CircuitBreaker
 from jqd.runner.config import RunnerConfig
-from jqd.runner.crash_isolation import Suspects
+from jqd.runner.crash_isolation import CrashIsolation
 from jqd.runner.crash_site import Request, Site
 from jqd.runner.demand import Demand, Linger
 from jqd.runner.endpoint import host_of
@@ -60,14 +60,14 @@ class Capacity:
         self._clock = clock
         self.breakers: dict[str, CircuitBreaker] = {}
         self.receivers = Receivers(source)
-        self.suspects = Suspects()
+        self.crash_isolation = CrashIsolation()
         self.requests: dict[Request, None] = {}
         """All that are under way to workers, or wait for that."""
         self.sites: dict[str, Site] = {}
         """By host and port."""
         self._remaining: dict[str, Mapping[str, Remaining]] = {}  # daemon → worker's id → its rest
         self.freed = trio.Event()
-        self._lent: dict[Claim, tuple[CircuitBreaker, str]] = {}
+        self._entrusted: dict[Claim, tuple[CircuitBreaker, str]] = {}
         self.pulls = Pulls(self.note_free)
         self.connections = Connections(
             min(connections_max or config.connections_max, config.connections_max), clock.mono_s, self.note_free
@@ -220,19 +220,19 @@ class Capacity:
         """Return the breakers of all workers at a host and port: when one cannot be reached there, none can."""
         return [breaker for breaker in self.breakers.values() if breaker.endpoint == endpoint]
 
-    def lend(self, breaker: CircuitBreaker, held: Held) -> None:
+    def entrust(self, breaker: CircuitBreaker, held: Held) -> None:
         """Keep a slot taken for a job that its worker holds by itself, until the job's end is known."""
-        self._lent[held.job.id, held.fence] = breaker, held.job.jobtype
+        self._entrusted[held.job.id, held.fence] = breaker, held.job.jobtype
 
-    def lent(self) -> list[Claim]:
-        return [*self._lent]
+    def entrusted(self) -> list[Claim]:
+        return [*self._entrusted]
 
     def ended(self, claims: Iterable[Claim]) -> None:
         """Free the slots of jobs that workers held by themselves. Unknown claims are passed over."""
         now_s = self._clock.mono_s()
-        for claim in claims if self._lent else ():
-            if (lent := self._lent.pop(claim, None)) is not None:
-                breaker, jobtype = lent
+        for claim in claims if self._entrusted else ():
+            if (entrusted := self._entrusted.pop(claim, None)) is not None:
+                breaker, jobtype = entrusted
                 breaker.give(jobtype, claim[:1], now_s, ended=True)
                 self.note_free()
 

@@ -118,7 +118,7 @@ class _Loss(NamedTuple):
         return max(1, jobs // GROUP_PART)
 
 
-class Suspects:
+class CrashIsolation:
     """The suspects of a daemon: a job that was lost at one worker runs alone at the next."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import trio
 
-from jqd.runner.crash_isolation import Burst, Extent, Isolation, Suspects
+from jqd.runner.crash_isolation import Burst, CrashIsolation, Extent, Isolation
 from jqd.runner.worker import Worker
 
 
@@ -23,7 +23,7 @@ class Stay:
     async def wait_turn(
         self,
         request: "Request",
-        suspects: Suspects,
+        isolation: CrashIsolation,
         losses: int,
         send_s: float,
         now_s: Callable[[], float],
@@ -34,9 +34,9 @@ class Stay:
         try:
             while True:
                 # A group is larger than when it was packed, if more broke since; the extent changes with that, too.
-                first = suspects.of(next(iter(request.missing), ""))
+                first = isolation.of(next(iter(request.missing), ""))
                 jobs, group = len(request.missing), first.group if first is not None else 1
-                extent = suspects.extent(request.missing)
+                extent = isolation.extent(request.missing)
                 wait_s = self.turn(losses, now_s(), send_s, jobs=jobs, group=group, extent=extent)
                 if not wait_s:
                     return

@@ -147,8 +147,8 @@ class Delivery:
         with self.scope:
             if self.stay is not None:
                 now_s, wait_free = shared.clock.mono_s, shared.capacity.wait_free
-                send_s, suspects = shared.config.connect_timeout_s, shared.capacity.suspects
-                await self.stay.wait_turn(self, suspects, self.losses, send_s, now_s, wait_free)
+                send_s, crash_isolation = shared.config.connect_timeout_s, shared.capacity.crash_isolation
+                await self.stay.wait_turn(self, crash_isolation, self.losses, send_s, now_s, wait_free)
             self.set_out_at_s = shared.clock.mono_s()
             known = shared.workers.get(self.worker.id) is not None and not shared.workers.is_disowned(self.worker)
             is_here = known and not self.breaker.is_open(self.set_out_at_s)
@@ -249,7 +249,7 @@ class Delivery:
             self.stay.fewer(len(entries))  # nobody hears of its death from us any more
         for entry in entries:
             del self._shared.deliveries[entry.held.job.id]
-            self._shared.capacity.lend(self.breaker, entry.held)
+            self._shared.capacity.entrust(self.breaker, entry.held)
         if entries:
             self._shared.entrust(entries, self.worker.id, self.worker.heartbeat_s)
         self._leave((), self._shared.clock.mono_s())
@@ -313,8 +313,10 @@ class Delivery:
             outcome = shared.end(entry.held, report, worker.id, entry.started_at_ms, worker)
             outcomes.append((entry, outcome))
             job_ids.append(outcome.job_id)
-        if shared.capacity.suspects.known:
-            shared.capacity.suspects.cleared(one.job_id for _, one in outcomes if cleared or one.fate is not Fate.RETRY)
+        if shared.capacity.crash_isolation.known:
+            shared.capacity.crash_isolation.cleared(
+                one.job_id for _, one in outcomes if cleared or one.fate is not Fate.RETRY
+            )
         shared.in_flight.stop(outcomes)
         self._leave(job_ids, now_s, ended=True)
 

@@ -135,7 +135,7 @@ def _lost(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> None:
     capacity, now_s = shared.capacity, shared.clock.mono_s()
     capacity.isolate(delivery.worker.endpoint)
     assert delivery.stay is not None
-    capacity.suspects.lost([*delivery.missing], delivery.stay.lost(now_s))
+    capacity.crash_isolation.lost([*delivery.missing], delivery.stay.lost(now_s))
     # Who did it is not known, unless one job had the worker to itself. One that was lost often enough pays as well.
     is_known = (delivery.losses and delivery.stay.is_alone()) or delivery.losses + 1 >= COMPANY_LOSSES
     if delivery.size > 1 or not is_known:

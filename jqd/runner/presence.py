@@ -18,7 +18,7 @@ UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that 
 SILENT = ("expired", "unreachable")  # why a worker is taken out that did not say goodbye
 SIGN_S = 30.0  # between two signs of life told to others of a worker without ttl: a tenth of UNREACHABLE_S
 SIGNS_PER_TTL = 4  # and of one with a ttl, which repeats itself three times in it
-SPREAD_S = 2.0  # so long a sign may take from another daemon to us
+PROPAGATION_S = 2.0  # so long a sign may take from another daemon to us
 BLIND_S = 2.0  # looks at the store come twice a second; while there are none, nobody's silence counts
 PLACE_S = 0.25  # between two counts of the daemons: each look for work asks for every worker
 
@@ -194,7 +194,7 @@ class Presence(ABC):
         for worker_id, age_ms in ages_ms.items():
             self._note_age(worker_id, age_ms)
             if worker_id in self._workers:
-                self._seen_at_s[worker_id] = now_s + SPREAD_S
+                self._seen_at_s[worker_id] = now_s + PROPAGATION_S
             else:
                 self._back(worker_id)
 

@@ -157,17 +157,17 @@ class Pulls:
             for pull in pulls:
                 pull.close()
 
-    def wish(self, wishes: Demand) -> None:
+    def wish(self, demand: Demand) -> None:
         """Add what all waiting polls take: a step for each kind of worker, however many polls wait."""
         for (jobs, low, high), pulls in self._kinds.items():
             first = _first(pulls)
             if first is None:
                 continue
             if first.worker.takes_any:
-                wishes.any_type((low, high), frozenset(), first.worker.tenant)
+                demand.any_type((low, high), frozenset(), first.worker.tenant)
                 continue
             for jobtype in jobs or ():
-                wishes.named(jobtype, (low, high))
+                demand.named(jobtype, (low, high))
 
     def best(self, jobtype: str, priority: int) -> Pull | None:
         """Return the poll that has waited longest of those that take such a job, warm ones first."""

@@ -199,7 +199,7 @@ class WorkerRegistry(Presence):
     def code(self, jobtype: str) -> Version | None:
         """Return the code that runs jobs of that type; None: their handler is not in code, or there is none."""
         name, _, number = jobtype.rpartition("@")
-        plain, pinned = self._handlers.get(jobtype), self._handlers.get(name)
+        plain, by_number = self._handlers.get(jobtype), self._handlers.get(name)
         found = code_for(plain) if plain is not None else None
         if found is None and pinned is not None and number.isdecimal():
             found = code_for(pinned, int(number))

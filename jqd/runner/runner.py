@@ -89,7 +89,7 @@ class Runner:
         self._cancelled: dict[str, int] = {}  # fences of jobs that were not in flight when their cancel came
         self._linger = Linger()
         self._work = trio.Event()
-        self._handing = LeaseHandover(self._shared)
+        self._handover = LeaseHandover(self._shared)
         self._log = get_logger("runner")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -168,7 +168,7 @@ class Runner:
         if not is_sound and not (entries := self._keep_sound(entries, jobtype)):
             return
         if pull is not None:
-            self._handing.begin(pull, entries)
+            self._handover.begin(pull, entries)
             return
         worker = self._workers.get(worker_id)
         if worker is None or worker.url is None:
@@ -178,7 +178,7 @@ class Runner:
         if breaker is None or breaker.worker is not worker:
             breaker = self._capacity.breaker(worker)
         posts: Iterable[tuple[list[InFlightJob], int]]
-        if self._capacity.suspects.known:
+        if self._capacity.crash_isolation.known:
             posts = self._posts(entries, breaker.post_jobs_max)
         else:
             one_post = len(entries) == 1
@@ -227,7 +227,7 @@ class Runner:
         """
         claims = [*claims]
         self._capacity.ended(self._in_flight.forget(claims))
-        self._handing.arrived(claims, epoch, void)
+        self._handover.arrived(claims, epoch, void)
 
     def drop_lost(self, job_ids: Iterable[str]) -> None:
         """End the work of jobs that the store says are not ours, and report nothing. Unknown ids are passed over."""
@@ -334,13 +334,13 @@ class Runner:
 
     def _posts(self, entries: Sequence[InFlightJob], jobs_max: int) -> Iterator[tuple[list[InFlightJob], int]]:
         """Cut entries into requests, suspects apart from others; each with how often its jobs were lost."""
-        found = [(entry, self._capacity.suspects.of(entry.held.job.id)) for entry in entries]
+        found = [(entry, self._capacity.crash_isolation.of(entry.held.job.id)) for entry in entries]
         bytes_max = self._config.batch_bytes_max
         for part in posts_of([entry for entry, why in found if why is None], jobs_max, bytes_max):
             yield part, 0
-        suspects = [(entry, why) for entry, why in found if why is not None]
-        for kind in sorted({why for _, why in suspects}):
-            same = [entry for entry, why in suspects if why == kind]
+        crash_isolation = [(entry, why) for entry, why in found if why is not None]
+        for kind in sorted({why for _, why in crash_isolation}):
+            same = [entry for entry, why in crash_isolation if why == kind]
             for part in posts_of(same, min(jobs_max, kind.group), bytes_max):
                 yield part, kind.losses
 

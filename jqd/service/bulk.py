@@ -20,7 +20,18 @@ from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
 from jqd.service.find import Coming, expect_promised, find, resolve
 from jqd.service.job_filter import JobFilter
-from jqd.service.listing import FREE_JOBS, LIST_S, STEP_JOBS, STEPS_MAX, WALK_S, Looked, Of, fitting, page_of, reach
+from jqd.service.listing import (
+    FREE_JOBS,
+    LIST_S,
+    STEP_JOBS,
+    STEPS_MAX,
+    WALK_S,
+    Looked,
+    Of,
+    examined_of,
+    fitting,
+    page_of,
+)
 from jqd.service.server_only import any_reserved, may_change
 from jqd.service.services import Services
 from jqd.store import JobView
@@ -212,7 +223,7 @@ async def _each_piece(services: Services, wanted: Filter, tally: Tally, may: Tes
             if not tally.cursor or (looked >= free and trio.current_time() >= until_s):
                 break
         if tally.cursor:
-            tally.looked, tally.of = await reach(services, wanted, tally.cursor, looked)
+            tally.looked, tally.of = await examined_of(services, wanted, tally.cursor, looked)
 
 
 async def _act_on(matched: Sequence[Found], wanted: Filter, tally: Tally, act: Act) -> None:

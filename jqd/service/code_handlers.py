@@ -57,6 +57,6 @@ def why_unserved(workers: WorkerRegistry, jobtype: str) -> str | None:
         return None
     broken = f"{BROKEN} {bare(jobtype).rpartition('@')[0] or bare(jobtype)}@{version.number} "
     troubles = [one.trouble for one in workers.list() if one.tenant == tenant_of(jobtype) and one.trouble]
-    said = (one for trouble in troubles for one in re.split(rf"; (?={BROKEN} )", trouble) if one.startswith(broken))
+    lines = (one for trouble in troubles for one in re.split(rf"; (?={BROKEN} )", trouble) if one.startswith(broken))
     waits = f"handler is {LANGS[version.lang]} code: waits for a code worker (`jqd worker --code`)"
-    return next((f"a code worker says: {one}" for one in said), waits)
+    return next((f"a code worker says: {one}" for one in lines), waits)

@@ -18,7 +18,7 @@ from jqd.service.find import once_settled
 from jqd.service.idempotency import overtaken
 from jqd.service.job_limits import eligible_at_ms
 from jqd.service.services import Services
-from jqd.store import JobView, NameGiven, NameJournaled, NameStanding, NameVerdict, NameWanted, Replace
+from jqd.store import JobView, NameGiven, NameJournaled, NameStanding, NameState, NameWanted, Replace
 
 DIFFERENCES_MAX = (
     10  # refused names of a request of which it is looked up in what they differ: a call of the store each
@@ -71,7 +71,7 @@ async def reserve_ids(
     items = _items_decoder.decode(batch.array)
     try:
         digests = [_digest(job, item, batch.request, dated=dated) for job, item in zip(batch.jobs, items, strict=True)]
-        verdicts = await _ask(services, batch.jobs, digests, over)
+        answers = await _ask(services, batch.jobs, digests, over)
     except StoreAway as error:
         why = "only the store knows whose a job_id is, so nothing of this push was taken; pushes without a job_id go on"
         raise IdsUnknown(f"{error}; {why}") from error
@@ -79,14 +79,14 @@ async def reserve_ids(
     kept: list[Raw] = []
     its: list[str] = []
     for place, job in enumerate(batch.jobs):
-        given = verdicts.get(place)
+        given = answers.get(place)
         if given is None and job.job_id is not None:
             agreed.refused[place] = f"job_id {job.job_id!r} appears twice in this request; give each job its own"
             continue
-        if given is not None and given.verdict is NameVerdict.DUPLICATE:
+        if given is not None and given.state is NameState.DUPLICATE:
             agreed.known[place] = str(job.job_id)
             continue
-        if given is not None and given.verdict is NameVerdict.CONFLICT:
+        if given is not None and given.state is NameState.CONFLICT:
             differ = (
                 await _differing(services, given.job_id, job, items[place])
                 if len(agreed.refused) < DIFFERENCES_MAX
@@ -96,20 +96,20 @@ async def reserve_ids(
                 f"another job stands under job_id {job.job_id!r}, with other content{differ}; {_advice(services)}"
             )
             continue
-        if given is not None and given.verdict is NameVerdict.PROMISED:
+        if given is not None and given.state is NameState.PROMISED:
             agreed.refused[place] = (
                 f"job_id {job.job_id!r} was given to another push with other content, which may be on its way: if that "
                 "is not taken, the id is free again within half a minute (store.name_reserve_s)"
             )
             continue
         if given is not None:
-            kind = ChangeKind.REPLACE if given.verdict is NameVerdict.REPLACE else ChangeKind.NEW
+            kind = ChangeKind.REPLACE if given.state is NameState.REPLACE else ChangeKind.NEW
             agreed.changes[len(kept)] = given.job_id, given.revision, given.revision, kind
         kept.append(items[place])
         its.append(digests[place])
         agreed.jobs.append(job)
-    life = next((given.life for given in verdicts.values()), "")
-    ids = {str(batch.jobs[n].job_id): given.job_id for n, given in verdicts.items() if n not in agreed.refused}
+    life = next((given.life for given in answers.values()), "")
+    ids = {str(batch.jobs[n].job_id): given.job_id for n, given in answers.items() if n not in agreed.refused}
     array = batch.array if len(kept) == len(items) else _encoder.encode(kept)
     return agreed._replace(array=array, life=life, dated=dated, request=batch.request, ids=ids, digests=its)
 

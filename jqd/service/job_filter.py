@@ -140,7 +140,7 @@ def _parts(packed: bytes) -> Iterator[str | int]:
     out."""
     try:
         left = [msgpack.unpackb(packed, object_pairs_hook=list, strict_map_key=False, unicode_errors="replace")]
-    except json_ext.UNTOLD:
+    except json_ext.NOT_HELD:
         return
     while left:
         match left.pop():
@@ -180,7 +180,7 @@ def _text_of(error: bytes) -> str:
         try:
             plain = msgspec.msgpack.decode(error)
             return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
-        except (*json_ext.UNTOLD, msgspec.MsgspecError):
+        except (*json_ext.NOT_HELD, msgspec.MsgspecError):
             return ""
     value = json_ext.show_packed(error)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

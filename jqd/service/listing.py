@@ -138,7 +138,7 @@ async def list_jobs(services: Services, wanted: JobFilter, limit: int) -> Page:
             return Page(found, cursor, looked, page.in_parts)
 
 
-async def reach(services: Services, wanted: JobFilter, cursor: str, looked: int) -> tuple[Looked, Of]:
+async def examined_of(services: Services, wanted: JobFilter, cursor: str, looked: int) -> tuple[Looked, Of]:
     """Return how many jobs were looked at, and, if there is a cursor, how many such a list may have to look at in all.
 
     A token of one tenant gets neither: both count the jobs of others. Raises StoreAway, StoreRefused.
@@ -162,7 +162,7 @@ async def failures(services: Services, wanted: JobFilter) -> Failures:
         cursor = page.cursor
         looked += page.looked
         failed = [(view, view.outcome) for view in await fitting(services, wanted, page.jobs) if view.outcome]
-        lines = await aside(services, partial(_lines, [last for _, last in failed]))
+        lines = await in_thread(services, partial(_lines, [last for _, last in failed]))
         for (view, last), (line, pattern) in zip(failed, lines, strict=True):
             group = groups.setdefault((view.jobtype, pattern), Failure(view.jobtype, pattern))
             group.note(line, last.finished_at_ms, bare(view.name) or view.id, now_ms)
@@ -181,10 +181,10 @@ async def fitting(services: Services, wanted: JobFilter, views: Sequence[JobView
     """Return the jobs that match. Texts are searched in a thread: some take 30 ms."""
     if not wanted.reads_values:
         return [*filter(wanted.fits, views)]
-    return await aside(services, lambda: [*filter(wanted.fits, views)])
+    return await in_thread(services, lambda: [*filter(wanted.fits, views)])
 
 
-async def aside(services: Services, look: Callable[[], T]) -> T:
+async def in_thread(services: Services, look: Callable[[], T]) -> T:
     """Run `look` in a thread, one request at a time. A tenant's search waits for at most one search of each other
     tenant."""
     async with _queue(services):

@@ -165,7 +165,7 @@ async def _push_named(
     atomic: bool,
 ) -> Pushed:
     """As `push`, with pushers' own ids: a repetition counts once, another job under the same id is refused."""
-    agreed = await _agree(services, batch)
+    agreed = await _reserve(services, batch)
     refused = refusals(batch, agreed)
     if refused and batch.single:
         raise Conflict(refused[0].detail, batch.shown(refused))
@@ -237,7 +237,7 @@ def _parts(agreed: ReservedIds, key: str) -> Sequence[Sequence[int]]:
     return (places,)
 
 
-async def _agree(services: Services, batch: Batch) -> ReservedIds:
+async def _reserve(services: Services, batch: Batch) -> ReservedIds:
     """As `reserve_ids`; under a key all names are reserved, or none."""
     # Nobody but who may change it takes the id of what was cancelled: `replace` asks what stands there.
     is_any = not batch.key and not services.principal.scopes and not any_reserved(services)

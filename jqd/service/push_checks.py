@@ -22,11 +22,11 @@ from jqd.store import JobView
 async def refuse_unset(services: Services, batch: Batch) -> Batch:
     """Return the batch without jobs for versions that were never set, or that such jobs are to follow: these would wait
     for ever. Jobs for a deleted version are taken and wait; so are jobs whose name only looks like a version."""
-    pinned = {services.qualified_name(name) for name in names_of(batch.jobs) if "@" in name and is_version(name)}
+    by_number = {services.qualified_name(name) for name in names_of(batch.jobs) if "@" in name and is_version(name)}
     # The store is asked once for all of them: a look takes up to a second.
-    if not pinned or await get_or_refresh(services, lambda: not _unset(services, pinned) or None):
+    if not by_number or await get_or_refresh(services, lambda: not _unset(services, by_number) or None):
         return batch
-    why = {bare(name): _why_unset(services, name) for name in _unset(services, pinned)}
+    why = {bare(name): _why_unset(services, name) for name in _unset(services, by_number)}
     batch = _without(batch, why)
     following = [next((why[name] for name in names_of([job]) if name in why), "") for job in batch.jobs]
     return batch.without({place: Fault("/then", each) for place, each in enumerate(following) if each})
@@ -120,10 +120,10 @@ def why_gone(services: Services, jobtype: str) -> str | None:
     return f"version {number} of handler {name!r} is gone: these jobs wait; cancel them, or push them for {name!r}"
 
 
-def _unset(services: Services, pinned: set[str]) -> set[str]:
+def _unset(services: Services, by_number: set[str]) -> set[str]:
     """Return the versions that were never set, as far as is known here, and that no worker takes by name."""
     taken = (worker.jobs for worker in services.workers.list() if worker.jobs)
-    return {name for name in pinned.difference(*taken) if not _was_set(services, name)}
+    return {name for name in by_number.difference(*taken) if not _was_set(services, name)}
 
 
 def _was_set(services: Services, jobtype: str) -> bool:

@@ -139,7 +139,7 @@ class Walk:
         """The jobs that are known so far."""
         return Flow(self._jobs, self._names, self._is_whole)
 
-    async def reach(self, services: Services, jobs: int, breathe: Breathe) -> None:
+    async def walk_to(self, services: Services, jobs: int, breathe: Breathe) -> None:
         """Look on until so many are known, or all. Raises StoreAway, StoreRefused."""
         while len(self._jobs) < jobs and (self._due or self._wide):
             if self._due:
@@ -155,7 +155,7 @@ class Walk:
 
     async def take(self, services: Services, breathe: Breathe) -> Flow:
         """Return the next FLOW_MAX jobs, of which only ids are kept. Raises StoreAway, StoreRefused."""
-        await self.reach(services, FLOW_MAX, breathe)
+        await self.walk_to(services, FLOW_MAX, breathe)
         some = dict(islice(self._jobs.items(), FLOW_MAX))
         self._taken.update(some)
         for job_id in some:
@@ -169,7 +169,7 @@ class Walk:
 
     async def page(self, services: Services, begin: int, size: int, breathe: Breathe) -> Page:
         """Return the jobs from that place on. Raises StoreAway, StoreRefused."""
-        await self.reach(services, begin + size + 1, breathe)
+        await self.walk_to(services, begin + size + 1, breathe)
         rows = list(islice(self._jobs.values(), begin, begin + size))
         near, asked = dict[str, None](), dict[str, bool]()
         for row in rows:
@@ -195,15 +195,15 @@ class Walk:
 
     async def _look(self, services: Services, given: Sequence[str], breathe: Breathe) -> None:
         """Take the jobs with these ids, and what is found from them; the last stay due where links are very many."""
-        reach = max(0, PIECE - len(given))
-        known = list(islice(reversed(self._jobs), KNOWN)) if reach else []
+        walk_to = max(0, PIECE - len(given))
+        known = list(islice(reversed(self._jobs), KNOWN)) if walk_to else []
         pieces = pieces_of(services, given)
         linked: dict[int, Sequence[Linked | None]] = {}
 
         async def one(place: int) -> None:
             home, its = pieces[place]
             linked[place] = await services.store.at(home).list_links(
-                its, CHILDREN_MAX, 0, reach, known, LINKS_MAX // PIECES
+                its, CHILDREN_MAX, 0, walk_to, known, LINKS_MAX // PIECES
             )
 
         await act_on_each(range(len(pieces)), one, PIECES)
@@ -339,7 +339,7 @@ async def _begin(services: Services, given: str, breathe: Breathe, *, is_taken: 
     is_ingested = await wait_ingested(services)
     first = await resolve(services, given)
     walk = Walk(first, services.clock.mono_s(), is_ingested=is_ingested, is_taken=is_taken)
-    await walk.reach(services, 1, breathe)
+    await walk.walk_to(services, 1, breathe)
     if first not in walk.flow.jobs:
         raise NotFound(f"there is no job {given[:64]!r} in the store; it never was, is on its way, or was deleted")
     return walk

@@ -8,7 +8,7 @@ from jqd.store.counts import Totals, TypeView
 from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded, server_binary
 from jqd.store.history import HistoryPage, HistoryRow
-from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameVerdict, NameWanted, Replace
+from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameState, NameWanted, Replace
 from jqd.store.outbox import Shelf, Waiting
 from jqd.store.partition_check import MISPLACED
 from jqd.store.partitioned import EdgeStore, PartitionedStore
@@ -63,7 +63,7 @@ __all__ = [
     "NameGiven",
     "NameJournaled",
     "NameStanding",
-    "NameVerdict",
+    "NameState",
     "NameWanted",
     "OnItsWay",
     "Owner",

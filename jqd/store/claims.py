@@ -37,11 +37,11 @@ class ClaimMethods(ScriptMethods):
         name = "get_aged_jobtypes" if period_ms else "get_waiting_jobtypes"
         ages = (period_ms,) if period_ms else ()
         for part in in_steps(wanted, TYPES_PER_CALL) if limit > 0 else ():
-            wishes: list[object] = []
+            demand: list[object] = []
             for one in part:
                 jobtype = one.jobtype or any_of(one.tenant)
-                wishes += (jobtype, one.priority_min, one.priority_max, len(one.besides), *one.besides)
-            answer = await self._caller.call(name, limit, *ages, *wishes)
+                demand += (jobtype, one.priority_min, one.priority_max, len(one.besides), *one.besides)
+            answer = await self._caller.call(name, limit, *ages, *demand)
             found += (self._waiting_type(*row) for row in self._rows("types", answer, 6 if period_ms else 5))
         found.sort(key=lambda row: (row.priority if row.rank is None else row.rank, row.head_id))
         # Several calls may have found the same jobtype: its best row counts.

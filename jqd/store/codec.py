@@ -25,7 +25,7 @@ from jqd.domain.job import NIL, Fate, Held, Job, Keep, Outcome, lease_claim
 from jqd.domain.jobid import ID_LENGTH, TIME_LENGTH, parse_id
 from jqd.domain.results import LargeResult
 from jqd.store.keys import Keys
-from jqd.store.types import SEATS_MAX, Log, Member, OnItsWay
+from jqd.store.types import JOINS_MAX, Log, Member, OnItsWay
 
 ROW_VERSION = 1
 _LENGTH_BYTES = 4  # of the numbers in a `tries` row
@@ -164,13 +164,13 @@ def grouped(outcomes: Iterable[Outcome]) -> list[Any]:
             common, count_at = its, len(flat) + 4
             flat += (*its, 0)
         flat[count_at] += 1
-        flat += (_meant(one), b"" if fate == ENTRUSTED else encode_outcome(one))
+        flat += (_with_generation(one), b"" if fate == ENTRUSTED else encode_outcome(one))
         if fate == SUCCEEDED_WITH_MORE:
             flat.append(one.follows)
     return flat
 
 
-def _meant(outcome: Outcome) -> str:
+def _with_generation(outcome: Outcome) -> str:
     """Return the id as functions take it: with the generation of the content that ran, where it is not the first."""
     return f"{outcome.job_id}:{outcome.generation}" if outcome.generation else outcome.job_id
 
@@ -359,7 +359,7 @@ def whole(keys: Keys, name: str, value: object) -> int:
 
 def seat_refused(sysid: str) -> SysidRefused:
     return SysidRefused(
-        f"{sysid} sat down {SEATS_MAX} times within minutes and died each time before its journal was applied, while "
+        f"{sysid} sat down {JOINS_MAX} times within minutes and died each time before its journal was applied, while "
         "all daemons of the store waited: they go on without it, and it comes back behind them, or in a minute. Look "
         "in its log for what ended it; jobs that ended here may run once more"
     )

@@ -215,8 +215,8 @@ def _can_sync(client: "redis.Redis", _mark: Mark) -> bool:
     """Return whether the server's last write to its file succeeded, and nothing delays its syncs."""
     facts: dict[str, Any] = client.info("persistence")
     busy = facts.get("aof_rewrite_in_progress") or facts.get("rdb_bgsave_in_progress")
-    held_up = busy and _setting(client, "no-appendfsync-on-rewrite", "no") == "yes"
-    return bool(facts.get("aof_enabled")) and facts.get("aof_last_write_status") == "ok" and not held_up
+    is_delayed = busy and _setting(client, "no-appendfsync-on-rewrite", "no") == "yes"
+    return bool(facts.get("aof_enabled")) and facts.get("aof_last_write_status") == "ok" and not is_delayed
 
 
 def _has_synced(client: "redis.Redis", mark: Mark) -> bool:

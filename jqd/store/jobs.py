@@ -11,7 +11,7 @@ from jqd.domain.results import PIECE_BYTES
 from jqd.store import codec
 from jqd.store.keys import lane_field, last_field
 from jqd.store.methods import BYTES_MAX, ScriptMethods, bound, milliseconds
-from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameVerdict, NameWanted
+from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameState, NameWanted
 from jqd.store.types import CALL_JOBS_MAX, EditGiven, Promoted
 
 _id = operator.attrgetter("id")
@@ -74,7 +74,7 @@ class JobMethods(ScriptMethods):
         answer = await self._ask_names(wanted, milliseconds(self._config.name_reserve_s))
         life, names = self._caller.identity.partition(".")[2], iter(self._list("names", answer))
         text, whole = partial(codec.text, self._keys, "names"), partial(codec.whole, self._keys, "fence")
-        return [NameGiven(NameVerdict(text(one)), text(next(names)), whole(next(names)), life) for one in names]
+        return [NameGiven(NameState(text(one)), text(next(names)), whole(next(names)), life) for one in names]
 
     async def free_names(self, wanted: Sequence[NameWanted]) -> None:
         """Free names that `reserve_names` gave to a push that was then refused: no journal has its jobs.

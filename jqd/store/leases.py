@@ -32,8 +32,8 @@ class LeaseMethods(ScriptMethods):
         flat = (value for claim in claims for value in claim)
         ask = self._caller.identity, int(renew), silence_s, progress, log.start, log.data
         answer = await self._caller.call("touch", *ask, *flat)
-        lent, rows = codec.fields(self._keys, "leases", answer, 2)
-        leases, held = self._rows("leases", lent, 3), self._list("held", rows)
+        leased, rows = codec.fields(self._keys, "leases", answer, 2)
+        leases, held = self._rows("leases", leased, 3), self._list("held", rows)
         workers = {
             fence: (self._text("leases", worker), self._whole("leases", allowed_s))
             for fence, worker, allowed_s in leases
@@ -41,9 +41,9 @@ class LeaseMethods(ScriptMethods):
         columns = (held[at::8] for at in range(8))
         found = [
             self._entrusted(
-                job_id, state, fence, workers[fence] if is_lent else ("", 0), cancelled, *row, log_end=log_end
+                job_id, state, fence, workers[fence] if is_entrusted else ("", 0), cancelled, *row, log_end=log_end
             )
-            for (job_id, _), state, fence, is_lent, cancelled, *row, log_end in zip(claims, *columns, strict=True)
+            for (job_id, _), state, fence, is_entrusted, cancelled, *row, log_end in zip(claims, *columns, strict=True)
         ]
         await self.burial.bury()
         return found

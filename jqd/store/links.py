@@ -259,12 +259,12 @@ class LinkMethods(ScriptMethods):
         given: Sequence[str],
         most: int,
         skip: int = 0,
-        reach: int = 0,
+        around_max: int = 0,
         known: Sequence[str] = (),
         links: int | None = None,
     ) -> list[Linked | None]:
         """Of each, up to `most` children after the first `skip`; None for what is not here. One whose row cannot be
-        read has no jobtype, and counts as failed. `given`: ids, or "=" and own ones. Behind these stand up to `reach`
+        read has no jobtype, and counts as failed. `given`: ids, or "=" and own ones. Then come up to `around_max`
         jobs more, found from them, the nearest first, and none of `known`. Fewer than are given where these have more
         than `links` parents and listed children.
 
@@ -273,7 +273,7 @@ class LinkMethods(ScriptMethods):
         left, links_read = given, 0
         while left and (links is None or links_read <= links):
             some = left[:LOOKED]
-            numbers = most, skip, reach, len(known)
+            numbers = most, skip, around_max, len(known)
             answer = await self._caller.call("list_links", self._caller.identity, *numbers, *known, *some)
             looked, *rows = self._list("jobs", answer)
             new = [None if row is None else self._linked(row) for row in rows]

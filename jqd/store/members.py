@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from jqd.store import codec
 from jqd.store.methods import BYTES_MAX, STEP_JOBS, ScriptMethods, in_rows
-from jqd.store.types import CALL_JOBS_MAX, SEATS_MAX, SEATS_SOON_S, DurableReply, KeptJob, Member, Owner, Renewed
+from jqd.store.types import CALL_JOBS_MAX, JOINS_MAX, JOINS_SOON_S, DurableReply, KeptJob, Member, Owner, Renewed
 
 _SYSID = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # it ends a key and is part of log lines
 
@@ -50,8 +50,8 @@ class MemberMethods(ScriptMethods):
             int(previous_epoch_dead),
             self._caller.identity,
             int(through),
-            SEATS_MAX,
-            round(SEATS_SOON_S * 1000),
+            JOINS_MAX,
+            round(JOINS_SOON_S * 1000),
             "" if seen is None else seen,
             period_ms,
         )

@@ -4,7 +4,7 @@ import enum
 from typing import NamedTuple
 
 
-class NameVerdict(enum.StrEnum):
+class NameState(enum.StrEnum):
     """What a pusher's own id means for the job."""
 
     NEW = "new"
@@ -53,7 +53,7 @@ class NameWanted(NamedTuple):
 
 
 class NameGiven(NamedTuple):
-    verdict: NameVerdict
+    state: NameState
     job_id: str
     """The job that has, or will have, that name."""
     revision: int

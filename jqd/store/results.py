@@ -10,7 +10,7 @@ from jqd.domain.results import PIECE_BYTES, LargeResult, without_result
 from jqd.store import codec
 from jqd.store.methods import ScriptMethods, milliseconds
 
-SPARE_S = 3_600.0  # pieces wait so long for the outcome that names them, which is the next call: a stopped daemon's go
+ORPHAN_S = 3_600.0  # pieces wait so long for the outcome that names them, which is the next call: a stopped daemon's go
 
 
 class ResultMethods(ScriptMethods):
@@ -42,7 +42,7 @@ class ResultMethods(ScriptMethods):
         try:
             for at, begin in enumerate(pieces):
                 piece = result[begin : begin + PIECE_BYTES]
-                await self._caller.call("put_piece", named, milliseconds(SPARE_S), at, piece)
+                await self._caller.call("put_piece", named, milliseconds(ORPHAN_S), at, piece)
         except StoreFull:
             await self._caller.call("drop_pieces", named)
             why = f"the store is full, and the result has {len(result)} bytes; raise its maxmemory, or store results"

@@ -113,8 +113,8 @@ class DurableReply(NamedTuple):
     """When it reported that, or was first met."""
 
 
-SEATS_MAX = 5  # times in a row that a daemon may join, never through, while others wait for it
-SEATS_SOON_S = 60.0  # apart at most; as long as a daemon may make no progress before it resigns
+JOINS_MAX = 5  # times in a row that a daemon may join, never through, while others wait for it
+JOINS_SOON_S = 60.0  # apart at most; as long as a daemon may make no progress before it resigns
 
 
 class Ends(NamedTuple):

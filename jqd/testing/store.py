@@ -55,7 +55,7 @@ class Client:
         self._keys = keys
         self._clock = clock
 
-    async def reach(self) -> None:
+    async def expect_there(self) -> None:
         """Raise StoreAway where the acted server is away."""
         await trio.lowlevel.checkpoint()
         if self.away is not None:
@@ -63,7 +63,7 @@ class Client:
 
     async def answer(self) -> None:
         """Raises StoreAway, StoreChanged."""
-        await self.reach()
+        await self.expect_there()
         if self.accepted_run not in (0, self.server.runs):
             self.changed = "another run of the server answers than was accepted"
         if self.changed:
@@ -156,7 +156,7 @@ class FakeStore(Store):
 
     async def look(self, *, fresh: bool) -> StoreLook:
         """See Store."""
-        await self.client.reach()
+        await self.client.expect_there()
         run = self.server.runs
         answer = self.client.call_now("look", self._name_life(), run, "history", int(fresh), self.config.place)
         life, settled, fence = codec.list_of(self.keys, "life", answer)

@@ -26,7 +26,7 @@ from jqd.webui.assets import load_assets
 from jqd.webui.config import BODY_BYTES_MAX, LOGIN_BYTES_MAX, TIMEOUT_S, UiConfig
 from jqd.webui.errors import LoginNeeded, OtherLogin, Refused
 from jqd.webui.feed import Feeds
-from jqd.webui.refusals import MISTAKE, refusal_of
+from jqd.webui.refusals import INTERNAL_ERROR, refusal_of
 from jqd.webui.rights import LOOK, Right
 from jqd.webui.security import FRESH, HEADERS, is_own_form, is_own_host, local_path
 from jqd.webui.sessions import Me, Session, Sessions
@@ -259,9 +259,9 @@ class Ui:
         match error:
             case LoginNeeded():
                 had_login = self.cookie in request.cookies or "hx-request" in request.headers
-                return _to_login(visit, next=onward, why="ended" if had_login else "")
+                return _to_login(visit, next=target, why="ended" if had_login else "")
             case JqdClientError() if visit.has_session and self.end_session(error, visit.session):
-                return _to_login(visit, next=onward, why="ended")
+                return _to_login(visit, next=target, why="ended")
             case OtherLogin():
                 return live.last_tick() if visit.path == STREAM else Response("", 204, {"hx-refresh": "true"})
             case JqdClientError() if isinstance(error, AWAY):
@@ -274,7 +274,7 @@ class Ui:
         refusal = refusal_of(error, request.method, request.path)
         if refusal is None:
             _log.error("webui.failed", path=request.path, exc_info=error)
-            refusal = MISTAKE
+            refusal = INTERNAL_ERROR
         return visit.render("refused.html", status=refusal.status, refusal=refusal)
 
     async def _in_passing(self, error: Exception) -> Visit:

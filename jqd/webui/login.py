@@ -30,8 +30,8 @@ def register(ui: "Ui") -> None:
     limiter = trio.CapacityLimiter(AT_ONCE_MAX)
 
     def ask(visit: Visit, *, why: str = "", status: int = 200) -> Response:
-        onward = local_path(visit.form.get("next") or visit.query.get("next", "/"))
-        return visit.render("login.html", status=status, why=why, onward=onward, urls=ui.config.urls)
+        target = local_path(visit.form.get("next") or visit.query.get("next", "/"))
+        return visit.render("login.html", status=status, why=why, onward=target, urls=ui.config.urls)
 
     @ui.page("/login", needs_login=False, takes=("next", "why"))
     async def show(visit: Visit) -> Response:

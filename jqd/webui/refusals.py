@@ -16,7 +16,7 @@ class Refusal(NamedTuple):
     remedy: str = ""
 
 
-MISTAKE = Refusal(
+INTERNAL_ERROR = Refusal(
     500, "The UI made a mistake", "nothing is known to be wrong with your request", "The log of `jqd ui` says more."
 )
 NOT_UNDERSTOOD = "Not understood"

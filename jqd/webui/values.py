@@ -68,13 +68,13 @@ def value(given: Any, chars_max: int = VALUE_CHARS_MAX) -> Shown:
 def read_value(text: str) -> Any:
     """Return the value of JSON that a person typed. Raises ValueError that says what is wrong, and where."""
     try:
-        meant = json_ext.read(text.encode())
-        msgspec.msgpack.encode(meant)
+        value = json_ext.read(text.encode())
+        msgspec.msgpack.encode(value)
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, OverflowError) as error:
         half = _half(text)
         why = f"{half} is half of a character, and the other half is not beside it" if half else error
         raise ValueError(f"this is no JSON that MessagePack can carry: {why}") from error
-    return meant
+    return value
 
 
 def _half(text: str) -> str:

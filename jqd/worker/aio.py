@@ -41,7 +41,7 @@ class AsyncioLoop:
         self._some_ended = trio.Event()
         self._is_closing = False
         self._log = get_logger("worker")
-        self._pulse = Watchdog(self._at_work, clock)
+        self._watchdog = Watchdog(self._at_work, clock)
         threading.Thread(target=self._live, name="jqd-asyncio", daemon=True).start()
 
     @property
@@ -72,9 +72,9 @@ class AsyncioLoop:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _live(self) -> None:
-        self._pulse.listen()
+        self._watchdog.listen()
         self._loop.call_soon(self._beat)
-        with closing(self._pulse), asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+        with closing(self._watchdog), asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             while not self._is_closing:
                 why = "a job called loop.stop()"
                 try:
@@ -87,8 +87,8 @@ class AsyncioLoop:
             # Closing the runner cancels what is left.
 
     def _beat(self) -> None:
-        self._pulse.beaten()
-        self._loop.call_later(self._pulse.beat_s, self._beat)
+        self._watchdog.beaten()
+        self._loop.call_later(self._watchdog.beat_s, self._beat)
 
     def _at_work(self) -> str:
         return ", ".join(f"{item.job_id} ({item.job.name})" for item in self.now)

@@ -192,12 +192,12 @@ class Attempts:
         if item.span is not None and not isinstance(error, Snooze):
             item.span.fail(type(error).__name__, error)
         try:
-            return self._meant(item, error)
+            return self._expected(item, error)
         except Exception as odd:  # noqa: BLE001 - a foreign exception may do anything when it is looked at
             message = f"the job raised {type(error).__name__}, which cannot be read: {_name(odd)}"
             return self._failure(item, message, error=_name(error))
 
-    def _meant(self, item: Item, error: BaseException) -> bytes:
+    def _expected(self, item: Item, error: BaseException) -> bytes:
         if isinstance(error, Unsendable):  # it would return the same again: it fails for good
             self._log.warning("worker.job_failed", **_which(item), why=error.why)
             message = f"the job ran, but {error.why}"

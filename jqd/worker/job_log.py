@@ -44,9 +44,9 @@ class JobLog:
             self._unlogged += 1
 
     def count(self) -> None:
-        untold, self._unlogged = self._unlogged, 0
-        if untold:
-            self._log.info("worker.jobs_succeeded", count=untold, why=f"above {LINES_PER_S} a second jobs are counted")
+        count, self._unlogged = self._unlogged, 0
+        if count:
+            self._log.info("worker.jobs_succeeded", count=count, why=f"above {LINES_PER_S} a second jobs are counted")
 
     async def run(self) -> None:
         try:

@@ -17,8 +17,8 @@ from jqd.domain.backoff import Backoff
 from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK
 
-BEATS = 3  # heartbeats in the time for which a worker may be silent: a lost one costs nothing
-BEATS_AT_ONCE = 10  # a hundred jobs, each heard in time by a daemon that takes a third of a second for each
+HEARTBEATS = 3  # heartbeats in the time for which a worker may be silent: a lost one costs nothing
+HEARTBEATS_AT_ONCE = 10  # a hundred jobs, each heard in time by a daemon that takes a third of a second for each
 SILENCE_S_MIN = 2.0  # of a worker that beats three times in it
 LINES_S = 1.0  # between lines of a job that somebody follows
 CALL_S = 5.0  # of a heartbeat
@@ -136,7 +136,7 @@ class Lease:
         """Fewer once a report was refused, so that one outcome holds up no other."""
         self._more, self._all = trio.Event(), trio.Event()
         self._away = away
-        self._lease_id, self._http, self._daemon, self._beat_s = lease_id, http, daemon, silence_s / BEATS
+        self._lease_id, self._http, self._daemon, self._beat_s = lease_id, http, daemon, silence_s / HEARTBEATS
         self._source = random.Random()
         self._room, self._log = room, get_logger(room)
 
@@ -166,7 +166,7 @@ class Lease:
             due_s = trio.current_time() + self._beat_s
             waiting = iter(list(self._ours))
             async with trio.open_nursery() as nursery:
-                for _ in range(min(BEATS_AT_ONCE, len(self._ours))):
+                for _ in range(min(HEARTBEATS_AT_ONCE, len(self._ours))):
                     nursery.start_soon(self._beat_each, waiting)
 
     async def _beat_each(self, job_ids: Iterator[str]) -> None:

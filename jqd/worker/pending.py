@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from jqd.worker.batch import Item
-from jqd.worker.crash_blame import Suspects
+from jqd.worker.crash_isolation import CrashSuspects
 from jqd.worker.job import Declared
 from jqd.worker.process import Kind, Process
 
 
 class PendingJobs:
-    def __init__(self, suspects: Suspects, tasks: int) -> None:
+    def __init__(self, suspects: CrashSuspects, tasks: int) -> None:
         """`tasks`: async functions in one process at once."""
         self._suspects, self._tasks = suspects, tasks
         self._ordinary: dict[Kind, deque[Item]] = {"plain": deque(), "async": deque()}

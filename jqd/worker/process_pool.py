@@ -26,7 +26,7 @@ from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.crash_blame import CrashIsolation, Suspects
+from jqd.worker.crash_isolation import CrashIsolation, CrashSuspects
 from jqd.worker.executors import Executor
 from jqd.worker.frames import Begin, Declaration
 from jqd.worker.pending import PendingJobs, kind_of
@@ -59,7 +59,7 @@ class ProcessPool(Executor):
         self._jobs: dict[str, Declaration] = {}
         self._process_pool: list[Process] = []
         self._leaving: set[Process] = set()
-        self._suspects = Suspects()
+        self._suspects = CrashSuspects()
         self._isolation = CrashIsolation(self._attempts, self._suspects)
         self._waiting = PendingJobs(self._suspects, begin.tasks)
         self._has_extra = False

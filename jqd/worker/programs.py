@@ -82,7 +82,7 @@ def _command(pid: int) -> str:
 
 READ_BYTES = 1 << 16
 READS_MAX = 16  # in one go: a program that never stops must not hold up the others' jobs
-ONWARD = LossyWriter(2)  # the worker's own log
+WORKER_LOG = LossyWriter(2)  # the worker's own log
 
 
 _SIGNALS = {one.value: one.name for one in signal.Signals}  # those between the real-time ones have no name
@@ -143,7 +143,7 @@ class Programs:
         if job is not None:
             job.printed += data
             del job.printed[:-OUTPUT_BYTES_MAX]
-        ONWARD.add(data)
+        WORKER_LOG.add(data)
 
 
 def text_of(printed: bytearray) -> str:

@@ -96,7 +96,7 @@ async def serve(
     """
     daemons, ttl_s = daemons or daemon_urls(), ttl_s or (TTL_PULL_S if pull else TTL_S_DEFAULT)
     _check(app, processes, daemons, concurrency, priority_min, priority_max, silence_s)
-    at, advertise, secrets = (None, None, ()) if pull else (_door(bind, advertise, secrets), advertise, secrets)
+    at, advertise, secrets = (None, None, ()) if pull else (_listen_at(bind, advertise, secrets), advertise, secrets)
     signalled = ShutdownSignals(stop, reloads=processes > 0, owns=signals and not processes)
     name = name or f"{socket.gethostname()}-{os.getpid()}"
     way: dict[str, Any] = {"heartbeat": silence_s} if pull else {"secrets": list(secrets)} if secrets else {}
@@ -105,12 +105,12 @@ async def serve(
     async with _opened(at, app, begin, processes, places, token) as (listener, force, jobs, process_pool, http, beside):
         if signals:
             await beside.start(signalled.listen)
-        beats = ProgressReporter(places, http)
+        reporter = ProgressReporter(places, http)
         if process_pool is not None:
-            process_pool.spoke = beats.spoke
+            process_pool.spoke = reporter.spoke
         limits = ServiceConfig(concurrency=max(concurrency, processes), queue_jobs=batch)
         more: dict[str, Any] = {"clock": clock, "secrets": secrets or (), "guard": _guard(at, advertise)}
-        service = Service(jobs, limits, executor=process_pool, spoke=beats.spoke, **more)
+        service = Service(jobs, limits, executor=process_pool, spoke=reporter.spoke, **more)
         async with trio.open_nursery() as nursery:
             own_url: str = await nursery.start(_serve_http, service, listener, signalled.close.wait)
             spec |= _given(url=(url := advertise or own_url) or None)
@@ -124,7 +124,7 @@ async def serve(
                 partial(_reload, process_pool, signalled, slots.changed),
             )
             beat, ended = Watchdog(service.tasks, SystemClock()).beat, partial(_end_if_refused, slots, signalled)
-            for task in (beat, service.attempts.lines.run, beats.run, watch, reload, ended):
+            for task in (beat, service.attempts.lines.run, reporter.run, watch, reload, ended):
                 beside.start_soon(task)
             puller = Puller(service, places, http, process_pool=process_pool, silence_s=silence_s) if pull else None
             await _stay(places, puller, service, signalled, drain_s)
@@ -330,7 +330,7 @@ def _check(
         raise ConfigError(f"silence of {silence_s:g} s: a worker that is merely busy would lose its jobs")
 
 
-def _door(bind: str, advertise: str | None, secrets: Sequence[str] | None) -> Address:
+def _listen_at(bind: str, advertise: str | None, secrets: Sequence[str] | None) -> Address:
     """Return where to listen. Raises ConfigError where daemons would not get in, or anybody would."""
     try:
         at = address.parse(bind)

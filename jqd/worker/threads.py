@@ -18,7 +18,7 @@ from jqd.domain.clock import Clock
 from jqd.worker.batch import Item
 
 NOTE_S = 0.25  # a daemon is told of a longer wait: half of the margin that it gives every job
-SPARE_ITEMS = 16  # a queue is looked through when it holds so many more than twice what was left the last time
+STALE_ITEMS_MAX = 16  # a queue is looked through when it holds so many more than twice what was left the last time
 
 
 class Outbox:
@@ -71,7 +71,7 @@ class ThreadPool:
         self._clock = clock
         self._outbox = outbox
         self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
-        self._queued_max = SPARE_ITEMS
+        self._queued_max = STALE_ITEMS_MAX
         self._nows: list[tuple[Item, float] | None] = [None] * threads  # what each runs, and since when (monotonic)
         self._closed = False
         for number in range(threads):
@@ -116,7 +116,7 @@ class ThreadPool:
                 break  # the threads were faster
             if item is not None and not item.is_over:
                 self._queue.put(item)
-        self._queued_max = 2 * self._queue.qsize() + SPARE_ITEMS
+        self._queued_max = 2 * self._queue.qsize() + STALE_ITEMS_MAX
 
     def _loop(self, number: int) -> None:
         take, run, mono_s, begun, deliver = (

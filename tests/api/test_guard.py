@@ -5,7 +5,7 @@ import re
 import pytest
 import trio
 
-from jqd.api.app import MEANT_PER_S
+from jqd.api.app import SUGGESTED_PER_S
 from jqd.config import load
 from jqd.domain import media
 from jqd.domain.errors import ConfigError, Foreign
@@ -191,7 +191,7 @@ async def test_a_flood_of_wrong_paths_is_not_told_what_each_was_meant_to_be(auto
         told = [(await edge.call("GET", "/v1/jbs")).body["detail"] for _ in range(number)]
         return sum("did you mean '/v1/jobs'" in detail for detail in told)
 
-    assert await meant(MEANT_PER_S + 5) == MEANT_PER_S
+    assert await meant(SUGGESTED_PER_S + 5) == SUGGESTED_PER_S
     await trio.sleep(1)
     assert await meant(1) == 1
 

@@ -251,7 +251,7 @@ async def test_a_quota_puts_them_off_and_they_come_in_their_order(edge: Whole) -
     for held in await edge.claim("acme\x1fa"):
         await edge.end(held, Fate.SUCCEEDED)
     edge.clock.advance(2)
-    left = await follow(services(edge), [second, third], shelved=True)
+    left = await follow(services(edge), [second, third], from_shelf=True)
     await edge.apply()
     assert len(await jobs(edge, "acme")) == 12
     assert {tenant: over.entries for tenant, over in left.over.items()} == {"acme": [third]}

@@ -45,7 +45,7 @@ class Pushes:
         """Whose shelves are looked at, too: what is new goes behind what lies there."""
 
     async def __call__(
-        self, entries: Sequence[bytes], *, shelved: bool = False, written: trio.Event | None = None
+        self, entries: Sequence[bytes], *, from_shelf: bool = False, written: trio.Event | None = None
     ) -> OutboxLeft:
         its = [entry.partition(b" ")[2] for entry in entries]
         self.calls.append(its)
@@ -56,7 +56,7 @@ class Pushes:
             raise self.refuses
         done, left = [], OutboxLeft({}, {})
         for entry, it in zip(entries, its, strict=True):
-            if not shelved and self.outbox and it.startswith(b"acme") and self.outbox.owes("acme"):
+            if not from_shelf and self.outbox and it.startswith(b"acme") and self.outbox.owes("acme"):
                 left.over.setdefault("acme", OutboxDone("others wait", [])).entries.append(entry)
             elif it in self.waits:
                 left.waits[entry] = "its partition is away"

@@ -17,7 +17,7 @@ from jqd.client import (
     Unavailable,
 )
 from jqd.client.job_info import PushedJob, job_info
-from jqd.client.send import PUSH_BYTES_MAX, PUSH_JOBS_MAX, cuts
+from jqd.client.send import PUSH_BYTES_MAX, PUSH_JOBS_MAX, split_requests
 from tests.client.scripted import use
 from tests.harness.daemon import Answer, ScriptedDaemon
 
@@ -104,9 +104,9 @@ async def test_no_jobs_are_no_request(daemon: ScriptedDaemon) -> None:
 
 def test_cuts_follow_bytes_too() -> None:
     big = bytes(PUSH_BYTES_MAX // 2 + 1)
-    assert cuts([big, big, b"a", big, big]) == [(0, 1), (1, 3), (3, 4), (4, 5)]
-    assert cuts([bytes(2 * PUSH_BYTES_MAX)]) == [(0, 1)]
-    assert cuts([]) == []
+    assert split_requests([big, big, b"a", big, big]) == [(0, 1), (1, 3), (3, 4), (4, 5)]
+    assert split_requests([bytes(2 * PUSH_BYTES_MAX)]) == [(0, 1)]
+    assert split_requests([]) == []
 
 
 async def test_refused_items_are_named_by_their_place_in_the_whole_list(daemon: ScriptedDaemon) -> None:

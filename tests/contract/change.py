@@ -3,7 +3,7 @@
 from typing import Any
 
 from jqd.domain.job import ChangeKind, Job
-from jqd.store import NameJournaled, NameStanding, NameVerdict, NameWanted
+from jqd.store import NameJournaled, NameStanding, NameState, NameWanted
 from tests.contract.bench import StoreBench, changed
 
 TTL_MS = 30_000
@@ -33,7 +33,7 @@ async def push_named(bench: StoreBench, digest: str = "d1", **fields: Any) -> Jo
     """A job under the name "mine", applied."""
     job = bench.make(name="mine", **fields)
     given = await ask(bench, job.id, digest)
-    assert given.verdict is NameVerdict.NEW
+    assert given.state is NameState.NEW
     job = changed(job, given.revision, ChangeKind.NEW, digest=digest)
     await bench.add(job)
     return job

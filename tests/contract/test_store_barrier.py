@@ -9,7 +9,7 @@ from jqd.domain.errors import PositionMismatch, StaleOwner, StoreChanged, SysidR
 from jqd.domain.job import Change, ChangeKind, Fate, Held, Job, Wanted
 from jqd.domain.record import Lane, cancel_of
 from jqd.store import CALL_JOBS_MAX, DurableReply, Owner, Store
-from jqd.store.types import SEATS_MAX, SEATS_SOON_S
+from jqd.store.types import JOINS_MAX, JOINS_SOON_S
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, changed, early, ids, outcome, setting
 
 # ---------------------------------------------------------------- lives
@@ -124,7 +124,7 @@ async def test_who_dies_again_and_again_before_it_is_through_is_not_waited_for(s
     """It would stop the claims of all for ever: each seat is a new one, so nobody sees a heartbeat stand still."""
     store = store_bench.store
     await store.look(fresh=False)
-    for _ in range(2 * SEATS_MAX):
+    for _ in range(2 * JOINS_MAX):
         await reserve(store, "two", through=False)  # nobody else is there to wait
     await store_bench.other.look(fresh=False)
     one = await reserve(store_bench.other, "one", through=False)
@@ -139,9 +139,9 @@ async def test_who_dies_again_and_again_before_it_is_through_is_not_waited_for(s
     assert not members["two"].epoch
     await store_bench.other.reap("two", members["two"], 10)
     await reserve(store, "two", through=True)
-    store_bench.clock.advance(SEATS_SOON_S + 0.001)
+    store_bench.clock.advance(JOINS_SOON_S + 0.001)
     await reserve(store, "two", through=False)
-    for _ in range(SEATS_MAX - 1):
+    for _ in range(JOINS_MAX - 1):
         await reserve(store, "two", through=False)
     await store.new_life((await store.look(fresh=False)).identity)
     await store.look(fresh=False)
@@ -154,7 +154,7 @@ async def test_who_comes_through_each_time_gets_a_seat_as_often_as_he_needs_one(
     await store.look(fresh=False)
     await other.look(fresh=False)
     await reserve(other, "one", through=False)
-    for _ in range(2 * SEATS_MAX):
+    for _ in range(2 * JOINS_MAX):
         await store.renew_sysid(await reserve(store, "two", through=False), through=True)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from jqd.domain.job import ChangeKind, Fate, State
 from jqd.domain.record import cancel_of
-from jqd.store import NameJournaled, NameStanding, NameVerdict, OnItsWay, Release
+from jqd.store import NameJournaled, NameStanding, NameState, OnItsWay, Release
 from tests.contract.bench import StoreBench, changed, orders, outcome
 from tests.contract.change import TTL_MS, ask, edit_of, push_named
 
@@ -83,7 +83,7 @@ async def test_a_replacement_that_took_too_long_is_not_acknowledged_over_an_edit
 async def test_a_waiting_job_is_replaced_where_it_waits(store_bench: StoreBench) -> None:
     job = await push_named(store_bench, argument=b"\x01")
     given = await ask(store_bench, "X", "d2", replace=True)
-    assert given.verdict is NameVerdict.REPLACE
+    assert given.state is NameState.REPLACE
     await store_bench.add(
         changed(job, given.revision, ChangeKind.REPLACE, digest="d2", argument=b"\x02", jobtype="sms")
     )
@@ -91,7 +91,7 @@ async def test_a_waiting_job_is_replaced_where_it_waits(store_bench: StoreBench)
     assert await store_bench.claim(owner) == []
     held = await store_bench.claim_one(owner, "sms")
     assert (held.job.id, held.job.argument) == (job.id, b"\x02")
-    assert (await ask(store_bench, "X", "d2")).verdict is NameVerdict.DUPLICATE
+    assert (await ask(store_bench, "X", "d2")).state is NameState.DUPLICATE
 
 
 @pytest.mark.parametrize("fate", [Fate.SUCCEEDED, Fate.RETRY, Fate.DEAD])

@@ -6,7 +6,7 @@ import pytest
 
 from jqd.domain.job import ChangeKind, Fate, Job, State
 from jqd.domain.record import cancel_of
-from jqd.store import NameJournaled, NameStanding, NameVerdict, NameWanted
+from jqd.store import NameJournaled, NameStanding, NameState, NameWanted
 from tests.contract.bench import StoreBench, changed, outcome
 from tests.contract.change import TTL_MS
 
@@ -23,7 +23,7 @@ async def named(bench: StoreBench, *names: str, digest: str = "d", **fields: Any
     jobs = [bench.make(name=name, **fields) for name in names]
     wanted = [NameWanted(job.name, job.id, digest, 0) for job in jobs]
     given = await bench.store.reserve_names(wanted)
-    assert {one.verdict for one in given} == {NameVerdict.NEW}
+    assert {one.state for one in given} == {NameState.NEW}
     assert len({one.revision for one in given}) == len(jobs), "each has a number of its own"
     return [changed(job, one.revision, ChangeKind.NEW, digest=digest) for job, one in zip(jobs, given, strict=True)]
 
@@ -47,7 +47,7 @@ async def test_all_wait_under_their_names(store_bench: StoreBench, confirmed_fir
     assert set(await store_bench.store.confirm_names(journaled(everybody))) == {NameStanding.STANDS}
     assert [await store_bench.state(job) for job in (*jobs, *dated)] == [State.WAITING] * 3 + [State.SCHEDULED]
     again = await store_bench.store.reserve_names([NameWanted(job.name, "other", "d", 0) for job in everybody])
-    assert [(one.verdict, one.job_id) for one in again] == [(NameVerdict.DUPLICATE, job.id) for job in everybody]
+    assert [(one.state, one.job_id) for one in again] == [(NameState.DUPLICATE, job.id) for job in everybody]
     store_bench.clock.advance(10)
     owner = await store_bench.join()
     held = await store_bench.claim(owner)

@@ -328,9 +328,9 @@ async def test_what_is_found_from_a_job_is_told_behind_it_the_nearest_first(stor
     await bench.store.watch_parents([WatchPair(child, "", ids[at], "") for at, child in enumerate(ids[1:])])
     assert await links(bench, [ids[2]]) == [ids[2]]
     assert await links(bench, ["=own/2", "=own/none", "none"]) == [ids[2], "", ""]
-    assert await links(bench, [ids[2]], reach=2) == [ids[2], ids[3], ids[1]]
-    assert await links(bench, [ids[2]], reach=9, known=[ids[3]]) == [ids[2], ids[1], ids[0]]
-    assert await links(bench, ["=own/0", "none"], reach=9) == [ids[0], "", *ids[1:]]
+    assert await links(bench, [ids[2]], around_max=2) == [ids[2], ids[3], ids[1]]
+    assert await links(bench, [ids[2]], around_max=9, known=[ids[3]]) == [ids[2], ids[1], ids[0]]
+    assert await links(bench, ["=own/0", "none"], around_max=9) == [ids[0], "", *ids[1:]]
     assert await bench.store.unfinished(["=own/1", "=own/none", ids[2]]) == ["=own/1", ids[2]]
 
 
@@ -340,9 +340,9 @@ async def test_no_more_are_found_than_are_asked_for_of_a_chain_of_followers(stor
         chain.append(bench.make(flow=Flow(parent=chain[-1].id)))
     await bench.add(*chain)
     ids = [job.id for job in chain][::-1]
-    assert await links(bench, [ids[0]], reach=9) == ids[:10]
-    assert await links(bench, [ids[0], ids[10]], reach=3) == [ids[0], ids[10], ids[1], ids[11], ids[2]]
-    assert await links(bench, [ids[0]], reach=99) == ids
+    assert await links(bench, [ids[0]], around_max=9) == ids[:10]
+    assert await links(bench, [ids[0], ids[10]], around_max=3) == [ids[0], ids[10], ids[1], ids[11], ids[2]]
+    assert await links(bench, [ids[0]], around_max=99) == ids
 
 
 async def test_a_parent_that_is_no_text_stands_in_a_row_that_cannot_be_read(store_bench: StoreBench) -> None:
@@ -353,7 +353,7 @@ async def test_a_parent_that_is_no_text_stands_in_a_row_that_cannot_be_read(stor
     assert row.count(text) == 1
     assert bench.recount is not None
     bench.recount.spoil(job.id, row.replace(text, number))
-    rows = await bench.store.list_links([job.id], 9, reach=9)
+    rows = await bench.store.list_links([job.id], 9, around_max=9)
     assert [(row.job.id, row.job.jobtype, row.state) for row in rows if row] == [
         (job.id, "", State.FAILED),
         (good.id, "mail", State.WAITING),

@@ -6,7 +6,7 @@ from msgspec import structs
 from jqd.domain.errors import StoreChanged, StoreUnsettled
 from jqd.domain.job import ChangeKind, Fate, State
 from jqd.domain.record import Lane, cancel_of
-from jqd.store import NameJournaled, NameStanding, NameVerdict, NameWanted, Replace
+from jqd.store import NameJournaled, NameStanding, NameState, NameWanted, Replace
 from tests.contract.bench import JOURNAL, StoreBench, changed, outcome
 from tests.contract.change import ask, confirm, push_named
 
@@ -26,9 +26,9 @@ async def test_a_name_stands_for_one_job(store_bench: StoreBench) -> None:
     job = await push_named(store_bench)
     assert await store_bench.store.resolve("mine") == job.id
     again, other = await ask(store_bench, "X"), await ask(store_bench, "X", "d2")
-    assert (again.verdict, again.job_id, again.revision) == (NameVerdict.DUPLICATE, job.id, 0)
-    assert (other.verdict, other.job_id, other.revision) == (NameVerdict.CONFLICT, job.id, 0)
-    assert (await ask(store_bench, "X", name="yours")).verdict is NameVerdict.NEW
+    assert (again.state, again.job_id, again.revision) == (NameState.DUPLICATE, job.id, 0)
+    assert (other.state, other.job_id, other.revision) == (NameState.CONFLICT, job.id, 0)
+    assert (await ask(store_bench, "X", name="yours")).state is NameState.NEW
     view = await store_bench.view(job)
     assert (view.name, view.state) == ("mine", State.WAITING)
     assert view.revision == view.generation > 0
@@ -37,22 +37,22 @@ async def test_a_name_stands_for_one_job(store_bench: StoreBench) -> None:
 async def test_a_name_that_is_never_confirmed_is_free_again(store_bench: StoreBench) -> None:
     lost = store_bench.make(name="mine")
     first = await ask(store_bench, lost.id)
-    assert (await ask(store_bench, "X", "d2")).verdict is NameVerdict.PROMISED, "it may still come"
+    assert (await ask(store_bench, "X", "d2")).state is NameState.PROMISED, "it may still come"
     same = await ask(store_bench, "X")
-    assert (same.verdict, same.job_id) == (NameVerdict.NEW, lost.id), "who pushes the same again need not wait"
+    assert (same.state, same.job_id) == (NameState.NEW, lost.id), "who pushes the same again need not wait"
     assert same.revision == first.revision
     for promised in (lost.id, None):
         assert await store_bench.store.resolve("mine", promised=True) == promised
         store_bench.clock.advance(TTL_MS / 1000 + 1)
     assert await store_bench.store.resolve("mine") == lost.id, "a cancel of it holds if it comes after all"
     other = await ask(store_bench, "X", "d2")
-    assert (other.verdict, other.job_id) == (NameVerdict.NEW, lost.id)
+    assert (other.state, other.job_id) == (NameState.NEW, lost.id)
     # Its journal comes back after all: what it holds is older, and the later content stays.
     new = changed(lost, other.revision, ChangeKind.NEW, digest="d2", priority=7)
     await store_bench.add(new)
     await store_bench.add(changed(lost, first.revision, ChangeKind.NEW, digest="d1", priority=1))
     assert (await store_bench.view(lost)).priority == 7
-    assert (await ask(store_bench, "X", "d2")).verdict is NameVerdict.DUPLICATE
+    assert (await ask(store_bench, "X", "d2")).state is NameState.DUPLICATE
 
 
 async def test_a_name_that_is_given_back_is_free_at_once(store_bench: StoreBench) -> None:
@@ -60,7 +60,7 @@ async def test_a_name_that_is_given_back_is_free_at_once(store_bench: StoreBench
     store, lost = store_bench.store, store_bench.make(name="mine")
     for digest in ("d1", "d2"):
         given = await ask(store_bench, lost.id, digest)
-        assert (given.verdict, given.job_id) == (NameVerdict.NEW, lost.id)
+        assert (given.state, given.job_id) == (NameState.NEW, lost.id)
         await store.free_names([NameWanted("mine", lost.id, "other", False)])
         assert await store.resolve("mine", promised=True) == lost.id, "another content gives nothing back"
         await store.free_names([NameWanted("mine", lost.id, digest, False)])
@@ -68,7 +68,7 @@ async def test_a_name_that_is_given_back_is_free_at_once(store_bench: StoreBench
     other = await ask(store_bench, lost.id, "d3")
     await confirm(store_bench, lost, "d3", other.revision)
     await store.free_names([NameWanted("mine", lost.id, "d3", False)])
-    assert (await ask(store_bench, "X", "d3")).verdict is NameVerdict.DUPLICATE
+    assert (await ask(store_bench, "X", "d3")).state is NameState.DUPLICATE
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["the later", "the earlier"])
@@ -78,9 +78,9 @@ async def test_a_name_that_two_pushes_were_given_is_not_given_back_by_one(store_
     first, second = await ask(store_bench, lost.id), await ask(store_bench, "X")
     assert (second.job_id, second.revision) == (first.job_id, first.revision)
     await store.free_names([NameWanted("mine", (first if later else second).job_id, "d1", False)])
-    assert (await ask(store_bench, "Y", "d2")).verdict is NameVerdict.PROMISED
+    assert (await ask(store_bench, "Y", "d2")).state is NameState.PROMISED
     store_bench.clock.advance(31)
-    assert (await ask(store_bench, "Y", "d2")).verdict is NameVerdict.NEW, "none of them came"
+    assert (await ask(store_bench, "Y", "d2")).state is NameState.NEW, "none of them came"
 
 
 async def test_a_confirmation_that_comes_late_takes_no_name_for_a_job_that_is_deleted(store_bench: StoreBench) -> None:
@@ -102,19 +102,19 @@ async def test_a_job_that_is_journaled_has_its_name_for_good(store_bench: StoreB
     job = store_bench.make(name="mine")
     given = await ask(store_bench, job.id)
     await store_bench.store.confirm_names([NameJournaled("mine", job.id, "d1", given.revision)])
-    assert (await ask(store_bench, "X")).verdict is NameVerdict.DUPLICATE
+    assert (await ask(store_bench, "X")).state is NameState.DUPLICATE
     store_bench.clock.advance(TTL_MS / 1000 + 1)
     assert await store_bench.store.resolve("mine", promised=True) == job.id
-    assert (await ask(store_bench, "X", "d2")).verdict is NameVerdict.CONFLICT
+    assert (await ask(store_bench, "X", "d2")).state is NameState.CONFLICT
     await store_bench.store.confirm_names([NameJournaled("mine", "older", "d0", given.revision - 1)])
-    assert (await ask(store_bench, "X")).verdict is NameVerdict.DUPLICATE, "an older content says nothing"
+    assert (await ask(store_bench, "X")).state is NameState.DUPLICATE, "an older content says nothing"
     replaced = await ask(store_bench, "X", "d2", replace=True)
     await store_bench.store.confirm_names([NameJournaled("mine", job.id, "d2", replaced.revision)])
-    assert (await ask(store_bench, "X", "d2")).verdict is NameVerdict.DUPLICATE
+    assert (await ask(store_bench, "X", "d2")).state is NameState.DUPLICATE
     # The journal burns with the machine: the name is not taken for ever.
     store_bench.clock.advance(200_000)
     await store_bench.store.purge(100)
-    assert (await ask(store_bench, "X", "d3")).verdict is NameVerdict.NEW
+    assert (await ask(store_bench, "X", "d3")).state is NameState.NEW
 
 
 async def test_of_two_contents_that_had_a_name_reserved_one_is_acknowledged(store_bench: StoreBench) -> None:
@@ -123,13 +123,13 @@ async def test_of_two_contents_that_had_a_name_reserved_one_is_acknowledged(stor
     slow = await ask(store_bench, job.id, "slow")
     store_bench.clock.advance(TTL_MS / 1000 + 1)
     quick = await ask(store_bench, "X", "quick")
-    assert (quick.verdict, quick.job_id) == (NameVerdict.NEW, job.id)
+    assert (quick.state, quick.job_id) == (NameState.NEW, job.id)
     assert await confirm(store_bench, job, "slow", slow.revision) is False, "the other one may be in a journal"
     assert await confirm(store_bench, job, "quick", quick.revision) is True
     assert await confirm(store_bench, job, "slow", slow.revision) is False
     # Who may take any place had it until it was replaced.
     assert await confirm(store_bench, job, "slow", slow.revision, replaces=True) is True
-    assert (await ask(store_bench, "X", "quick")).verdict is NameVerdict.DUPLICATE
+    assert (await ask(store_bench, "X", "quick")).state is NameState.DUPLICATE
 
 
 async def test_the_same_content_is_confirmed_by_whoever_has_it_in_a_journal(store_bench: StoreBench) -> None:
@@ -137,7 +137,7 @@ async def test_the_same_content_is_confirmed_by_whoever_has_it_in_a_journal(stor
     first, second = await ask(store_bench, job.id), await ask(store_bench, "X")
     assert second.job_id == job.id
     assert await confirm(store_bench, job, "d1", first.revision) is True
-    assert (await ask(store_bench, "X")).verdict is NameVerdict.DUPLICATE
+    assert (await ask(store_bench, "X")).state is NameState.DUPLICATE
     assert await confirm(store_bench, job, "d1", second.revision) is True
     assert await confirm(store_bench, job, "d1", first.revision) is True
 
@@ -188,19 +188,19 @@ async def test_a_name_goes_with_its_job(store_bench: StoreBench) -> None:
     job = await push_named(store_bench)
     owner = await store_bench.join()
     await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.SUCCEEDED))
-    assert (await ask(store_bench, "X")).verdict is NameVerdict.DUPLICATE, "it ran; the same push again is the same job"
+    assert (await ask(store_bench, "X")).state is NameState.DUPLICATE, "it ran; the same push again is the same job"
     assert await store_bench.store.delete_dead([job.id, "no-such-job"]) == [job.id]
     assert await store_bench.store.resolve("mine") is None
-    assert (await ask(store_bench, "X")).verdict is NameVerdict.NEW
+    assert (await ask(store_bench, "X")).state is NameState.NEW
 
 
 async def test_a_cancelled_job_begins_anew_only_when_it_is_replaced(store_bench: StoreBench) -> None:
     """The same push may be the repetition of one whose answer was lost before the cancel."""
     job = await push_named(store_bench)
     await store_bench.cancel(cancel_of(job.id, (await store_bench.view(job)).generation))
-    assert (await ask(store_bench, "X")).verdict is NameVerdict.DUPLICATE
+    assert (await ask(store_bench, "X")).state is NameState.DUPLICATE
     given = await ask(store_bench, "X", replace=True)
-    assert (given.verdict, given.job_id) == (NameVerdict.REPLACE, job.id)
+    assert (given.state, given.job_id) == (NameState.REPLACE, job.id)
     await store_bench.add(changed(job, given.revision, ChangeKind.REPLACE, digest="d1"))
     assert await store_bench.state(job) is State.WAITING
 
@@ -208,34 +208,32 @@ async def test_a_cancelled_job_begins_anew_only_when_it_is_replaced(store_bench:
 async def test_a_cancelled_job_leaves_its_name_to_another_content(store_bench: StoreBench) -> None:
     """Once: what was given the name then may be on its way, and is what stands there when that is known."""
     job = await push_named(store_bench)
-    assert (await ask(store_bench, "X", "d2", replace=Replace.CANCELLED)).verdict is NameVerdict.CONFLICT
+    assert (await ask(store_bench, "X", "d2", replace=Replace.CANCELLED)).state is NameState.CONFLICT
     await store_bench.cancel(cancel_of(job.id, (await store_bench.view(job)).generation))
-    assert (await ask(store_bench, "X", "d2")).verdict is NameVerdict.CONFLICT
-    assert (await ask(store_bench, "X", replace=Replace.CANCELLED)).verdict is NameVerdict.DUPLICATE, (
-        "it may be a repeat"
-    )
+    assert (await ask(store_bench, "X", "d2")).state is NameState.CONFLICT
+    assert (await ask(store_bench, "X", replace=Replace.CANCELLED)).state is NameState.DUPLICATE, "it may be a repeat"
     given = await ask(store_bench, "X", "d2", replace=Replace.CANCELLED)
-    assert (given.verdict, given.job_id) == (NameVerdict.REPLACE, job.id)
-    assert (await ask(store_bench, "X", "d3", replace=Replace.CANCELLED)).verdict is NameVerdict.PROMISED
+    assert (given.state, given.job_id) == (NameState.REPLACE, job.id)
+    assert (await ask(store_bench, "X", "d3", replace=Replace.CANCELLED)).state is NameState.PROMISED
     store_bench.clock.advance(TTL_MS / 1000 + 1)
     given = await ask(store_bench, "X", "d2", replace=Replace.CANCELLED)
-    assert given.verdict is NameVerdict.REPLACE, "what was promised did not come"
+    assert given.state is NameState.REPLACE, "what was promised did not come"
     assert await confirm(store_bench, job, "d2", given.revision, True)
-    assert (await ask(store_bench, "X", "d3", replace=Replace.CANCELLED)).verdict is NameVerdict.CONFLICT
-    assert (await ask(store_bench, "X", "d2", replace=Replace.CANCELLED)).verdict is NameVerdict.DUPLICATE
+    assert (await ask(store_bench, "X", "d3", replace=Replace.CANCELLED)).state is NameState.CONFLICT
+    assert (await ask(store_bench, "X", "d2", replace=Replace.CANCELLED)).state is NameState.DUPLICATE
     await store_bench.add(changed(job, given.revision, ChangeKind.REPLACE, digest="d2"))
     assert await store_bench.state(job) is State.WAITING
-    assert (await ask(store_bench, "X", "d3", replace=Replace.CANCELLED)).verdict is NameVerdict.CONFLICT
+    assert (await ask(store_bench, "X", "d3", replace=Replace.CANCELLED)).state is NameState.CONFLICT
 
 
 async def test_a_job_that_was_cancelled_before_it_came_leaves_its_name_too(store_bench: StoreBench) -> None:
     job = store_bench.make(name="mine")
     first = await ask(store_bench, job.id)
     assert await confirm(store_bench, job, "d1", first.revision)
-    assert (await ask(store_bench, "X", "d2", replace=Replace.CANCELLED)).verdict is NameVerdict.CONFLICT
+    assert (await ask(store_bench, "X", "d2", replace=Replace.CANCELLED)).state is NameState.CONFLICT
     await store_bench.cancel(cancel_of(job.id, await store_bench.store.reserve_change(job.id)))
     given = await ask(store_bench, "X", "d2", replace=Replace.CANCELLED)
-    assert (given.verdict, given.job_id) == (NameVerdict.REPLACE, job.id)
+    assert (given.state, given.job_id) == (NameState.REPLACE, job.id)
     new = changed(job, given.revision, ChangeKind.REPLACE, digest="d2", priority=7)
     await store_bench.add(new)
     await store_bench.add(changed(job, first.revision, ChangeKind.NEW, digest="d1", priority=1))
@@ -250,12 +248,12 @@ async def test_a_job_that_has_ended_leaves_its_name_where_that_is_asked_for(
     job = await push_named(store_bench)
     owner = await store_bench.join()
     held = await store_bench.claim_one(owner)
-    assert (await ask(store_bench, "X", replace=Replace.ENDED)).verdict is NameVerdict.DUPLICATE, "it runs"
+    assert (await ask(store_bench, "X", replace=Replace.ENDED)).state is NameState.DUPLICATE, "it runs"
     await store_bench.settle(outcome(held, fate))
     for digest in ("d1", "d2"):
-        wanted = (NameVerdict.DUPLICATE if digest == "d1" else NameVerdict.CONFLICT, NameVerdict.REPLACE)
+        wanted = (NameState.DUPLICATE if digest == "d1" else NameState.CONFLICT, NameState.REPLACE)
         given = [await ask(store_bench, "X", digest, replace=how) for how in (Replace.CANCELLED, Replace.ENDED)]
-        assert tuple(one.verdict for one in given) == wanted
+        assert tuple(one.state for one in given) == wanted
         store_bench.clock.advance(TTL_MS / 1000 + 1)
     assert given[1].job_id == job.id
 
@@ -306,4 +304,4 @@ async def test_no_name_is_given_while_the_store_is_told_what_it_forgot(store_ben
         await store.renew_sysid(two, through=not through)  # and nobody has noted yet that all are
     await store.renew_sysid(two, through=True)
     await store.renew_sysid(one, through=True, settle=True)
-    assert (await ask(store_bench, "X", name="yours")).verdict is NameVerdict.NEW
+    assert (await ask(store_bench, "X", name="yours")).state is NameState.NEW

@@ -9,7 +9,7 @@ import pytest
 
 from jqd.domain.job import ChangeKind, Fate, Held, Job, State
 from jqd.domain.record import cancel_of
-from jqd.store import JobView, NameVerdict, OnItsWay, Owner
+from jqd.store import JobView, NameState, OnItsWay, Owner
 from tests.contract.bench import StoreBench, changed, outcome
 from tests.contract.change import LATER_MS, ask, confirm, push_named
 from tests.contract.lent import BEAT_S, handed, mark
@@ -83,7 +83,7 @@ async def test_what_was_acknowledged_and_never_comes_is_given_up_some_day(store_
     store_bench.clock.advance(200_000)
     await store_bench.store.purge(100)
     assert await store_bench.state(job) is State.SUCCEEDED
-    assert (await ask(store_bench, "X", "d2")).verdict is NameVerdict.CONFLICT, "it did not run"
+    assert (await ask(store_bench, "X", "d2")).state is NameState.CONFLICT, "it did not run"
     store_bench.clock.advance(100_000)
     assert await store_bench.store.purge(100) == 1
     assert await store_bench.store.resolve("mine") is None
@@ -129,7 +129,7 @@ async def test_an_older_content_that_comes_when_the_newer_is_deleted_begins_noth
         given = late.change.revision
     if how == "pushed again":  # at another daemon, for the first one does not answer
         newer, again = late, await ask(store_bench, "X")
-        assert (again.verdict, again.job_id, again.revision) == (NameVerdict.NEW, late.id, given)
+        assert (again.state, again.job_id, again.revision) == (NameState.NEW, late.id, given)
     elif how.startswith("replaced"):
         assert await confirm(store_bench, late, "d1", given)
         given = (await ask(store_bench, "X", "d2", replace=True)).revision

@@ -4,7 +4,7 @@ import pytest
 
 from jqd.domain.job import Change, ChangeKind, Job, State
 from jqd.domain.jobid import journal_number
-from jqd.store import NameJournaled, NameStanding, NameVerdict, NameWanted, OnItsWay
+from jqd.store import NameJournaled, NameStanding, NameState, NameWanted, OnItsWay
 from jqd.store.keys import last_field
 from jqd.store.links import Watched, WatchPair
 from tests.contract.bench import JOURNAL, StoreBench
@@ -116,5 +116,5 @@ async def test_a_copy_that_comes_after_its_job_was_deleted_takes_back_what_was_c
     assert await store.resolve("mine") == (job.id if later else None)
     if not later:
         (again,) = await store.reserve_names([NameWanted("mine", store_bench.make().id, "d", False)])
-        assert again.verdict is NameVerdict.NEW
+        assert again.state is NameState.NEW
         assert again.job_id != job.id

@@ -14,7 +14,7 @@ from jqd.domain.record import Lane, cancel_of
 from jqd.store import (
     NameGiven,
     NameJournaled,
-    NameVerdict,
+    NameState,
     NameWanted,
     Owner,
     Release,
@@ -195,7 +195,7 @@ class Walk:
         self.jobs = [structs.replace(one, name=name) if one.id == given[0].job_id else one for one in self.jobs]
         if self.random.random() < 0.2:
             return
-        kind = ChangeKind.REPLACE if given[0].verdict is NameVerdict.REPLACE else ChangeKind.NEW
+        kind = ChangeKind.REPLACE if given[0].state is NameState.REPLACE else ChangeKind.NEW
         change = Change(given[0].revision, given[0].revision, kind, digest)
         named = structs.replace(job, id=given[0].job_id, name=name, change=change)
         self.revisions.append(given[0].revision)

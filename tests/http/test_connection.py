@@ -36,8 +36,8 @@ async def test_what_an_application_made_of_a_head_comes_again_with_the_same_head
 
     async def judge(exchange: Exchange) -> Response:
         heading = exchange.heading
-        seen.append((heading.path, heading.verdict))
-        heading.verdict = heading.path + heading.headers.get("x-a", "")[:1]
+        seen.append((heading.path, heading.admission))
+        heading.admission = heading.path + heading.headers.get("x-a", "")[:1]
         return Response(200)
 
     other, long = GET[:-2] + b"X-A: 1\r\n\r\n", GET[:-2] + b"X-A: " + b"2" * KEPT_BYTES + b"\r\n\r\n"
@@ -45,7 +45,7 @@ async def test_what_an_application_made_of_a_head_comes_again_with_the_same_head
         talk.house.app = judge
         talk.pipe.feed(GET + other + GET + long + other + long + LAST)
         await answered(talk)
-    assert [verdict for _, verdict in seen] == [None, None, "/a", None, "/a1", None, None]
+    assert [admission for _, admission in seen] == [None, None, "/a", None, "/a1", None, None]
     async with talking(echo) as talk:
         talk.house.app = judge
         talk.pipe.feed(GET + LAST)

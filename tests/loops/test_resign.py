@@ -13,7 +13,7 @@ from jqd.domain.job import State
 from jqd.domain.record import Lane
 from jqd.journal import JournalConfig, open_journal
 from jqd.recovery.recovery import RESIGN_S
-from jqd.store.types import SEATS_MAX
+from jqd.store.types import JOINS_MAX
 from jqd.testing.store import FakeStore
 from tests.harness.files import MemoryFiles
 from tests.loops.barred import end, push, state
@@ -156,10 +156,10 @@ async def test_a_daemon_that_dies_again_and_again_at_it_stops_the_others_for_a_w
         (waiting,) = await push(here)
         await until(lambda: lives == 2)
         assert not here.membership.settled, "it is waited for at first"
-        with trio.fail_after(SEATS_MAX * every_s):
+        with trio.fail_after(JOINS_MAX * every_s):
             await until(lambda: here.membership.settled)
             assert await claimed(here, store) == [waiting]
-        await until(lambda: lives == 4 * SEATS_MAX)
+        await until(lambda: lives == 4 * JOINS_MAX)
         assert here.membership.not_ready_reason() is None
         ill = False
         await until(lambda: any(peer.sysid == "d2" and peer.epoch for peer in here.renew.peers()))

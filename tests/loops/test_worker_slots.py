@@ -22,7 +22,7 @@ async def test_a_slot_is_free_when_the_job_ended_elsewhere(autojump_clock: None)
         )
         breaker.take("mail", [one.job.id for one in held], 0.0)
         for one in held:
-            capacity.lend(breaker, one)
+            capacity.entrust(breaker, one)
         loop = WorkerSlots(store=here.store, capacity=capacity, mine=lambda job_id: True, source=source)
         await nursery.start(loop.run)
         await trio.sleep(2.5 * LOOK_S)  # from here on always between two looks

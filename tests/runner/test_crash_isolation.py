@@ -15,9 +15,9 @@ from jqd.runner.crash_isolation import (
     RECESS_S,
     SETTLE_S,
     SUSPECTS_MAX,
+    CrashIsolation,
     Extent,
     Isolation,
-    Suspects,
 )
 from jqd.runner.crash_site import Stay
 
@@ -27,7 +27,7 @@ SEND_S = 5.0
 
 
 def test_a_group_is_cut_until_each_is_by_itself() -> None:
-    suspects = Suspects()
+    suspects = CrashIsolation()
     names = [f"{n}" for n in range(100)]
     suspects.lost(names)
     assert {suspects.of(name) for name in names} == {(1, 12)}
@@ -41,7 +41,7 @@ def test_a_group_is_cut_until_each_is_by_itself() -> None:
 def test_what_breaks_together_is_one_burst(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forty requests of one job each are as good as one of forty; what is lost again is cut further all the same."""
     monkeypatch.undo()
-    suspects, isolation = Suspects(), Isolation()
+    suspects, isolation = CrashIsolation(), Isolation()
     for n in range(40):
         suspects.lost([f"{n}"], isolation.lost(n * SETTLE_S / 40))
     assert {suspects.of(f"{n}") for n in range(40)} == {(1, 5)}
@@ -54,7 +54,7 @@ def test_what_breaks_together_is_one_burst(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_so_many_are_remembered() -> None:
-    suspects = Suspects()
+    suspects = CrashIsolation()
     suspects.lost(["first"])
     suspects.lost([f"{n}" for n in range(SUSPECTS_MAX)])
     assert suspects.of("first") is None
@@ -214,7 +214,7 @@ def two_broken_hooks() -> Isolation:
 
 def test_what_was_sent_after_the_first_broke_was_not_in_one_process_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    suspects, house = Suspects(), two_broken_hooks()
+    suspects, house = CrashIsolation(), two_broken_hooks()
     suspects.lost(["a"], house.lost(1.0, "a"))
     house.entered("b", 1, 0, 1.1, "B")
     suspects.lost(["b"], house.lost(1.0 + SETTLE_S / 2, "b"))
@@ -225,7 +225,7 @@ def test_what_was_sent_after_the_first_broke_was_not_in_one_process_with_it(monk
 @pytest.mark.parametrize("sent_later", [True, False])
 def test_what_answers_between_two_that_break_lives(monkeypatch: pytest.MonkeyPatch, sent_later: bool) -> None:
     monkeypatch.undo()
-    suspects, house = Suspects(), two_broken_hooks()
+    suspects, house = CrashIsolation(), two_broken_hooks()
     house.entered("b", 1, 0, 0.0, "B")
     if not sent_later:
         house.entered("c", 1, 0, 0.0, "C")
@@ -244,7 +244,7 @@ def test_two_that_break_in_the_same_moment_hold_up_nobody_and_a_second_time_they
 ) -> None:
     """What web hooks that are broken both do, behind one door with a healthy one, looks like one death."""
     monkeypatch.undo()
-    suspects, house = Suspects(), two_broken_hooks()
+    suspects, house = CrashIsolation(), two_broken_hooks()
     places = {name: Isolation() for name in "ABC"}
     house.entered("b", 1, 0, 0.0, "B")
     suspects.lost(["a"], house.lost(1.0, "a"))

@@ -11,7 +11,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.runner.crash_isolation import EMPTYING_S, SETTLE_S, Extent, Suspects
+from jqd.runner.crash_isolation import EMPTYING_S, SETTLE_S, CrashIsolation, Extent
 from jqd.runner.crash_site import Site, Stay
 from jqd.runner.worker import Worker
 
@@ -64,7 +64,7 @@ def test_a_site_knows_what_was_under_way_before_it(monkeypatch: pytest.MonkeyPat
 # ------------------------------------------------ who is waited for
 
 
-class Extents(Suspects):
+class Extents(CrashIsolation):
     """The extent of each job is what the test says."""
 
     def __init__(self) -> None:

@@ -61,7 +61,7 @@ async def test_a_job_that_kills_its_worker_again_is_counted_each_time(open_house
         house.runner.forget([(held.job.id, first.fence)])
         (last,) = await house.run_out([msgspec.structs.replace(held, fence=first.fence + 1, attempt=2)])
         assert (last.fate, len(worker.requests)) == (Fate.DEAD, 3)
-        assert house.runner._capacity.suspects.of(held.job.id) is None
+        assert house.runner._capacity.crash_isolation.of(held.job.id) is None
 
 
 async def test_a_job_that_kills_in_company_pays_at_last(open_house: OpenHouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ async def test_a_worker_that_left_and_then_ends_costs_no_attempt(open_house: Ope
 
     async with open_worker(cut_off) as worker, open_house() as house:
         held = hold(1, max_retry=0)
-        house_suspects = house.runner._capacity.suspects
+        house_suspects = house.runner._capacity.crash_isolation
         house_suspects.lost(ids(held))
         card = house.register(worker.url)
         house.run(held)
@@ -151,7 +151,7 @@ async def test_others_wait_while_a_suspect_has_the_worker_and_no_longer(open_hou
     async with open_worker(script) as worker, open_house(clock=clock) as house:
         house.register(worker.url, batch=1)
         suspect = hold(1, argument="suspect")
-        house.runner._capacity.suspects.lost(ids(suspect))
+        house.runner._capacity.crash_isolation.lost(ids(suspect))
         house.run(suspect)
         await worker.request(0)
         assert house.runner.offer("mail", 0) is None
@@ -175,7 +175,7 @@ async def test_what_two_workers_lost_together_twice_was_one_process_and_its_susp
 
     async with open_worker(script) as worker, open_house(clock=clock) as house:
         old, new = (house.register(f"{worker.url}/{name}", name=name, batch=1) for name in ("old", "new"))
-        known = house.runner._capacity.suspects
+        known = house.runner._capacity.crash_isolation
         first, (suspect,) = hold(1), hold(1)
         for round_, extent in enumerate((Extent.PERHAPS, Extent.ALL)):
             house.runner.run_jobs(old.id, "mail", first)
@@ -210,7 +210,7 @@ async def test_a_worker_that_was_started_again_is_one_with_what_is_still_registe
     async with open_worker(hang) as worker, open_house() as house:
         old, new = (house.register(worker.url, name=name, batch=1) for name in ("old", "new"))
         first, second = hold(1), hold(1)
-        house.runner._capacity.suspects.lost(ids([*first, *second]))
+        house.runner._capacity.crash_isolation.lost(ids([*first, *second]))
         house.runner.run_jobs(old.id, "mail", first)
         await worker.request(0)
         assert house.runner.offer("mail", 0) is None
@@ -257,7 +257,7 @@ async def test_what_a_worker_keeps_for_itself_is_no_company(open_house: OpenHous
         house.run(hold(1))
         await house.stopped(1)
         suspect = hold(1)
-        house.runner._capacity.suspects.lost(ids(suspect))
+        house.runner._capacity.crash_isolation.lost(ids(suspect))
         (outcome,) = await house.run_out(suspect)
         assert outcome.fate is Fate.SUCCEEDED
         assert house.runner._capacity.isolate(worker.url.split("/")[2]).house.at_work == 0
@@ -272,7 +272,7 @@ async def test_a_suspect_that_waits_is_let_go(open_house: OpenHouse) -> None:
         house.run(hold(1))
         await worker.request(0)
         suspects = hold(2)
-        house.runner._capacity.suspects.lost(ids(suspects))
+        house.runner._capacity.crash_isolation.lost(ids(suspects))
         house.runner.run_jobs(card.id, "mail", suspects)
         await trio.testing.wait_all_tasks_blocked()
         house.runner.cancel(claims(suspects)[:1])

@@ -25,23 +25,23 @@ SLOW = cast("Wire", cast("Any", Slow()))
 
 async def test_so_many_are_read_at_once_and_the_next_one_waits(autojump_clock: object) -> None:
     reads = LargeReads(lambda: False)
-    turns = [Turn(reads) for _ in range(LARGE_READ_MAX + 1)]
-    for turn in turns[:-1]:
+    limiter = [Turn(reads) for _ in range(LARGE_READ_MAX + 1)]
+    for turn in limiter[:-1]:
         await turn.look(LARGE_BYTES + 1)
     with trio.move_on_after(1) as waits:
-        await turns[-1].look(LARGE_BYTES + 1)
+        await limiter[-1].look(LARGE_BYTES + 1)
     assert waits.cancelled_caught
-    await turns[0].look(0)  # it is complete
-    await turns[-1].look(LARGE_BYTES + 1)
-    for turn in turns:
+    await limiter[0].look(0)  # it is complete
+    await limiter[-1].look(LARGE_BYTES + 1)
+    for turn in limiter:
         turn.leave()
-    assert reads.turns.borrowed_tokens == 0
+    assert reads.limiter.borrowed_tokens == 0
 
 
 async def test_small_ones_wait_for_nobody() -> None:
     reads = LargeReads(lambda: True)
     await Turn(reads).look(LARGE_BYTES)
-    assert reads.turns.borrowed_tokens == 0
+    assert reads.limiter.borrowed_tokens == 0
 
 
 async def test_none_is_read_on_while_the_disk_has_enough(autojump_clock: object) -> None:
@@ -64,4 +64,4 @@ async def test_a_worker_that_sends_too_slowly_loses_its_turn(autojump_clock: tri
         await turn.read(SLOW)
     assert trio.current_time() - began_s == READ_S
     turn.leave()
-    assert reads.turns.borrowed_tokens == 0
+    assert reads.limiter.borrowed_tokens == 0

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from jqd.runner import WorkerRegistry
-from jqd.runner.presence import SPREAD_S, UNREACHABLE_S
+from jqd.runner.presence import PROPAGATION_S, UNREACHABLE_S
 from jqd.runner.worker import WorkerSpec
 from jqd.testing.clock import ManualClock
 from tests.runner.test_registry import register
@@ -69,7 +69,7 @@ def test_a_worker_is_overdue_once_it_was_silent_for_longer_than_it_may_be(card: 
         clock.advance(1.0)
         workers.record_signs({worker.id: 0})
         assert not workers.is_overdue(worker)
-    clock.advance(min(late_s, 1e6) + SPREAD_S)
+    clock.advance(min(late_s, 1e6) + PROPAGATION_S)
     assert [workers.is_overdue(worker), workers.is_blind] == [False, True]
     clock.advance(0.5)
     assert workers.is_overdue(worker) == (late_s < float("inf"))

@@ -5,7 +5,7 @@ from typing import Any
 
 import trio
 
-from jqd.service.listing import aside
+from jqd.service.listing import in_thread
 from jqd.service.principal import Principal
 from tests.api.whole import Whole
 
@@ -16,7 +16,7 @@ async def test_a_search_waits_for_one_of_each_other_tenant_at_most() -> None:
     goes_on = threading.Event()
 
     async def search(tenant: str) -> None:
-        await aside(services.as_principal(Principal(tenant)), goes_on.wait)
+        await in_thread(services.as_principal(Principal(tenant)), goes_on.wait)
         order.append(tenant)
 
     async with trio.open_nursery() as nursery:

@@ -14,7 +14,7 @@ from jqd.store import (
     JobView,
     NameGiven,
     NameJournaled,
-    NameVerdict,
+    NameState,
     NameWanted,
     Owner,
     PartitionedStore,
@@ -103,11 +103,11 @@ class Cluster:
         replace = self.random.random() < 0.5
         wanted = [NameWanted(job.name, job.id, f"digest{self.random.randint(0, 1)}", replace) for job in jobs]
         first, second = await self.one.reserve_names(wanted), await self.spread.reserve_names(wanted)
-        assert [(g.verdict, g.job_id) for g in first] == [(g.verdict, g.job_id) for g in second]
+        assert [(g.state, g.job_id) for g in first] == [(g.state, g.job_id) for g in second]
         rows = []
         for job, want, one, part in zip(jobs, wanted, first, second, strict=True):
             # Some pushers die before their job is in a journal: in time their name is free again.
-            if one.verdict in (NameVerdict.NEW, NameVerdict.REPLACE) and self.random.random() < 0.7:
+            if one.state in (NameState.NEW, NameState.REPLACE) and self.random.random() < 0.7:
                 here = structs.replace(job, id=one.job_id)
                 rows.append((one.job_id, _named(here, want, one), _named(here, want, part)))
         if self.random.random() < 0.5:
@@ -238,7 +238,7 @@ def shown(view: JobView) -> tuple[Any, ...]:
 
 
 def _named(job: Job, want: NameWanted, given: NameGiven) -> Job:
-    kind = ChangeKind.REPLACE if given.verdict is NameVerdict.REPLACE else ChangeKind.NEW
+    kind = ChangeKind.REPLACE if given.state is NameState.REPLACE else ChangeKind.NEW
     return structs.replace(job, change=Change(given.revision, given.revision, kind, want.digest))
 
 

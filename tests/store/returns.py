@@ -19,7 +19,7 @@ from jqd.domain.results import PIECE_BYTES
 from jqd.store import Ages, Log, NameJournaled, NameWanted, Owner, Release, StoreConfig, open_store
 from jqd.store.keys import Keys
 from jqd.store.links import NEW, Joined, ParentNote, Standing, UniqueWanted, WatchPair
-from jqd.store.types import SEATS_SOON_S
+from jqd.store.types import JOINS_SOON_S
 from jqd.testing.clock import ManualClock
 from tests.contract.bench import JOURNAL, StoreBench, changed, holds, outcome, setting
 from tests.contract.limited import KEYED, claim, item
@@ -257,7 +257,7 @@ class Round:
         """Daemons, each with a volume of its own."""
         for number in range(count + 1):
             if number == count:
-                self.bench.clock.advance(SEATS_SOON_S + 1)
+                self.bench.clock.advance(JOINS_SOON_S + 1)
             sysid = f"volume{number}"
             seat = await self.store.reserve_sysid(sysid, previous_epoch_dead=True, through=False)
             await self.store.release_sysid(seat)

@@ -17,7 +17,7 @@ from jqd.domain.results import LargeResult
 from jqd.store import (
     JobView,
     NameJournaled,
-    NameVerdict,
+    NameState,
     NameWanted,
     PartitionedStore,
     Store,
@@ -90,7 +90,7 @@ async def test_what_is_of_a_reachable_partition_goes_on(fakes: Cluster) -> None:
     assert await spread.reserve_change(here.id) > 0
     assert await spread.resolve(name_in(2)) is None
     (given,) = await spread.reserve_names([wanted(fakes, name_in(0))])
-    assert given.verdict is NameVerdict.NEW
+    assert given.state is NameState.NEW
     assert await spread.wait_durable(where=[0, 2])
     assert await spread.delete_dead([here.id]) == []
     await spread.drop_result(here.id)

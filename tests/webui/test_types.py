@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from jqd.webui.pages.types import _chart, _spread
+from jqd.webui.pages.types import _chart, _shares_of
 from tests.live.harness import wait_for
 from tests.webui.conftest import NASTY, Push, Site
 

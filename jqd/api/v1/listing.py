@@ -83,7 +83,7 @@ async def list_jobs(parts: ApiContext, request: Request) -> Response:
     """
     query = read_query(request, JobsQuery)
     page = await listing.list_jobs(parts.services, query, query.limit)
-    looked, of = await listing.reach(parts.services, query, page.cursor, page.looked)
+    looked, of = await listing.examined_of(parts.services, query, page.cursor, page.looked)
     return await answer_rows(
         request,
         Jobs([], page.cursor, looked, of, page.in_parts or UNSET),
@@ -114,7 +114,7 @@ async def list_errors(parts: ApiContext, request: Request) -> Response:
         )
         for group in found.groups
     )
-    looked, of = await listing.reach(parts.services, query, found.cursor, found.looked)
+    looked, of = await listing.examined_of(parts.services, query, found.cursor, found.looked)
     return await answer_rows(request, Errors([], found.others, found.cursor, looked, of), rows)
 
 

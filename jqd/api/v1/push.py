@@ -43,7 +43,7 @@ from jqd.service.push_trace import with_trace
 AT_ONCE_BYTES = 256 * 1024  # of JSON some 8 ms, of MessagePack with small values 0.8 ms
 ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))  # bytes that an array begins with
 KEY_HEADER, TRACE_HEADER = "idempotency-key", "traceparent"
-KEYED_AT_ONCE = 1_000  # jobs written anew in one piece: 4 ms, and a thread for more
+NAMED_AT_ONCE = 1_000  # jobs written anew in one piece: 4 ms, and a thread for more
 REPLICAS_MAX = 100  # nobody has more; a number above it is a mistake
 
 
@@ -89,7 +89,7 @@ async def push(parts: ApiContext, request: Request) -> Response:
 
 
 async def _rewritten(parts: ApiContext, batch: Batch, write: Callable[[Batch, str], Batch], text: str) -> Batch:
-    if len(batch.jobs) <= KEYED_AT_ONCE:
+    if len(batch.jobs) <= NAMED_AT_ONCE:
         return write(batch, text)
     return await trio.to_thread.run_sync(write, batch, text, limiter=parts.read)
 

@@ -128,8 +128,8 @@ class Retention:
             return
         began_s = self._clock.mono_s()
         # A piece at a time bounds the ids in memory; a piece that could not go is extended.
-        reach = start + max(LOOK_BYTES, 2 * self._look_at_bytes)
-        end = journal.retirable(min(applied, reach))
+        most = start + max(LOOK_BYTES, 2 * self._look_at_bytes)
+        end = journal.retirable(min(applied, most))
         if end <= start:
             end = expired
         if self._copied is not None and self._copied.start == start and self._copied.end <= applied:

@@ -75,7 +75,7 @@ _decode_fields: dict[Encoding, Callable[[bytes], dict[str, Raw]]] = {
     "msgpack": msgspec.msgpack.Decoder(dict[str, Raw]).decode,
     "json": msgspec.json.Decoder(dict[str, Raw]).decode,
 }
-_NARROW = frozenset(one.encode_name for one in msgspec.structs.fields(_Outcome) if one.type is not Raw)
+_CHECKED = frozenset(one.encode_name for one in msgspec.structs.fields(_Outcome) if one.type is not Raw)
 _NAMES: dict[Encoding, str] = {"msgpack": "MessagePack", "json": "JSON"}
 _UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
 
@@ -163,14 +163,14 @@ def _wrong(data: bytes, encoding: Encoding, error: Exception) -> str:
     if not isinstance(error, msgspec.ValidationError):
         return f"it is no {_NAMES[encoding]}: {decode_errors.why(error, text=data if encoding == 'json' else b'')}"
     try:
-        return faults_of(data if encoding == "msgpack" else _narrow(data), _Outcome)[0].detail
+        return faults_of(data if encoding == "msgpack" else _without_values(data), _Outcome)[0].detail
     except _UNREADABLE as unread:
         return decode_errors.why(unread)
 
 
-def _narrow(data: bytes) -> bytes:
+def _without_values(data: bytes) -> bytes:
     """Cut an outcome in JSON down to the fields that can be wrong; large values are only marked as present."""
-    fields = ((name, bytes(raw)) for name, raw in _decode_fields["json"](data).items() if name in _NARROW)
+    fields = ((name, bytes(raw)) for name, raw in _decode_fields["json"](data).items() if name in _CHECKED)
     return _encoder.encode(
         {name: json_ext.decode(raw) if len(raw) <= json_ext.FEW_BYTES else f"{len(raw)} bytes" for name, raw in fields}
     )

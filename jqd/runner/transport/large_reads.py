@@ -18,7 +18,7 @@ LOOK_S = 0.05  # until it is looked again whether the disk took some
 class LargeReads:
     def __init__(self, is_full: Callable[[], bool]) -> None:
         """`is_full`: whether enough results wait for the disk."""
-        self.turns = trio.CapacityLimiter(LARGE_READ_MAX)
+        self.limiter = trio.CapacityLimiter(LARGE_READ_MAX)
         self.is_full = is_full
 
 
@@ -41,7 +41,7 @@ class Turn:
         if held <= LARGE_BYTES:
             self.leave()
         elif not self._due_s:
-            await self._reads.turns.acquire_on_behalf_of(self)
+            await self._reads.limiter.acquire_on_behalf_of(self)
             self._due_s = trio.current_time() + READ_S
             while self._reads.is_full():  # noqa: ASYNC110 - of a disk that stands still
                 await trio.sleep(LOOK_S)
@@ -49,4 +49,4 @@ class Turn:
     def leave(self) -> None:
         if self._due_s:
             self._due_s = 0.0
-            self._reads.turns.release_on_behalf_of(self)
+            self._reads.limiter.release_on_behalf_of(self)

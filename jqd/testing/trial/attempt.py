@@ -34,12 +34,12 @@ class Watched(Attempts):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        self.mistake: BaseException | None = None
+        self.unexpected: BaseException | None = None
 
     def raised(self, item: Item, error: BaseException) -> bytes:
         """See Attempts."""
         if not isinstance(error, RAISED_ON_PURPOSE):
-            self.mistake = error
+            self.unexpected = error
         return super().raised(item, error)
 
 
@@ -80,9 +80,9 @@ class Worker:
             content = self._in_asyncio(attempts, item)
         answer = decode_answer(content, "msgpack")
         if isinstance(answer, Refused):
-            return answer, attempts.mistake
+            return answer, attempts.unexpected
         assert isinstance(answer, JobReport), f"an attempt ends by an outcome, not by {answer}"
-        return answer.report, attempts.mistake
+        return answer.report, attempts.unexpected
 
     def _in_asyncio(self, attempts: Attempts, item: Item) -> bytes:
         outlet = Outlet()

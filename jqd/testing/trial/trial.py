@@ -161,13 +161,13 @@ class Trial:
         return runs
 
     def _run(self, held: Held) -> None:
-        report, mistake = self._worker.run(self.app.jobs[held.job.jobtype], held)
+        report, raised = self._worker.run(self.app.jobs[held.job.jobtype], held)
         if isinstance(report, Refused):
             self._daemon.give_back(held)
         else:
             self._daemon.end(held, report)
-        if mistake is not None and self._raises:
-            raise mistake
+        if raised is not None and self._raises:
+            raise raised
 
     def _look(self, job_id: str) -> JobInfo | None:
         try:

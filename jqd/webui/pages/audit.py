@@ -20,13 +20,13 @@ def register(ui: "Ui") -> None:
     async def show(visit: Visit) -> Response:
         which, cursor = visit.asked(*FILTER), visit.query.get("cursor", "")
         answer = await visit.api.get("/v1/audit", limit=PAGE_NOTES, cursor=cursor or None, **which)
-        onward = answer.get("cursor") or ""
+        cursor_next = answer.get("cursor") or ""
         return visit.render(
             "audit.html",
             notes=answer.get("notes", []),
             which=which,
             newest=visit.link("/audit", **which) if cursor else "",
-            older=visit.link("/audit", **which, cursor=onward) if onward else "",
+            older=visit.link("/audit", **which, cursor=cursor_next) if cursor_next else "",
             call=link("/v1/audit", limit=PAGE_NOTES, cursor=cursor, **which),
             command=visit.command("jqd", "audit", by=which.get("token"), act=which.get("act")),
         )

@@ -59,7 +59,7 @@ def register(ui: "Ui") -> None:
     async def show(visit: Visit) -> Response:
         cursor = visit.query.get("cursor", "")
         answer = await visit.api.get("/v1/constraints", limit=PAGE_CONSTRAINTS, cursor=cursor or None)
-        onward = answer.get("cursor") or ""
+        cursor_next = answer.get("cursor") or ""
         return visit.render(
             "constraints.html",
             constraints=[(row, _limits(row)) for row in answer.get("constraints", [])],

@@ -34,13 +34,13 @@ def register(ui: "Ui") -> None:
             stats=partial(api.get, "/v1/stats"),
             ready=api.ready,
         )
-        stats, onward = found["stats"], found["daemons"].get("cursor") or ""
+        stats, cursor_next = found["stats"], found["daemons"].get("cursor") or ""
         return visit.render(
             "daemons.html",
             daemons=found["daemons"].get("daemons", []),
             gone=found["daemons"].get("gone") or [],
             newest="/daemons" if cursor else "",
-            older=visit.link("/daemons", cursor=onward) if onward else "",
+            older=visit.link("/daemons", cursor=cursor_next) if cursor_next else "",
             stats=stats,
             journal=stats.get("journal") or {},
             lanes=_lanes(stats.get("lanes") or {}),

@@ -26,7 +26,7 @@ def register(ui: "Ui") -> None:
             raise BadRequest(f"errors are of jobs that are {' or '.join(STATES)}, not {state!r}")
         cursor = visit.query.get("cursor", "")
         answer = await visit.api.get("/v1/errors", cursor=cursor or None, **which)
-        onward, looked = answer.get("cursor") or "", looked_at(visit, answer)
+        cursor_next, looked = answer.get("cursor") or "", looked_at(visit, answer)
         flags = {name: each for name, each in which.items() if name not in ("since", "before")}
         return visit.render(
             "errors.html",
@@ -38,7 +38,7 @@ def register(ui: "Ui") -> None:
             states=STATES,
             which=which,
             newest=visit.link("/errors", **which) if cursor else "",
-            older=visit.link("/errors", **which, cursor=onward, looked=str(looked)) if onward else "",
+            older=visit.link("/errors", **which, cursor=cursor_next, looked=str(looked)) if cursor_next else "",
             call=link("/v1/errors", cursor=cursor, **which),
             command=visit.command("jqd", "errors", **flags),
         )

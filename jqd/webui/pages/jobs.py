@@ -22,7 +22,7 @@ def register(ui: "Ui") -> None:
         which = visit.asked(*FILTER)
         cursor = visit.query.get("cursor", "")
         answer = await visit.api.get("/v1/jobs", limit=PAGE_JOBS, cursor=cursor or None, **which)
-        onward, looked = answer.get("cursor") or "", looked_at(visit, answer)
+        cursor_next, looked = answer.get("cursor") or "", looked_at(visit, answer)
         flags = {name: each for name, each in which.items() if name not in ("since", "before")}
         return visit.render(
             "jobs.html",
@@ -35,7 +35,7 @@ def register(ui: "Ui") -> None:
             codes=CODES,
             offers=offered(which),
             newest=visit.link("/jobs", **which) if cursor else "",
-            older=visit.link("/jobs", **which, cursor=onward, looked=str(looked)) if onward else "",
+            older=visit.link("/jobs", **which, cursor=cursor_next, looked=str(looked)) if cursor_next else "",
             call=link("/v1/jobs", limit=PAGE_JOBS, cursor=cursor, **which),
             command=visit.command("jqd", "jobs", **flags),
         )

@@ -57,7 +57,7 @@ def register(ui: "Ui") -> None:
     async def show(visit: Visit) -> Response:
         cursor = visit.query.get("cursor", "")
         answer = await visit.api.get("/v1/schedules", limit=PAGE_SCHEDULES, cursor=cursor or None)
-        onward = answer.get("cursor") or ""
+        cursor_next = answer.get("cursor") or ""
         return visit.render(
             "schedules.html",
             schedules=[(row, _when(row)) for row in answer.get("schedules", [])],

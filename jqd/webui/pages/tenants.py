@@ -23,7 +23,7 @@ def register(ui: "Ui") -> None:
     async def show(visit: Visit) -> Response:
         cursor = visit.query.get("cursor", "")
         answer = await visit.api.get("/v1/tenants", limit=PAGE_TENANTS, cursor=cursor or None)
-        onward = answer.get("cursor") or ""
+        cursor_next = answer.get("cursor") or ""
         return visit.render(
             "tenants.html",
             tenants=[(row, _quota(row)) for row in answer.get("tenants", [])],

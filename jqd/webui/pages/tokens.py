@@ -27,7 +27,7 @@ POINTERS = {f"/{name}": name for name in FIELDS} | {"/tenant": "of", "/expires_i
 NEW = dict.fromkeys(FIELDS, "") | {"role": Role.PUSH.value}
 DONE = {
     "revoke": "It is revoked, with all that was derived from it: it lets nobody in any more.",
-    "untold": "It is revoked. Some daemons could not be told: they let nobody in by it once they reach the store.",
+    "not-reached": "It is revoked. Some daemons could not be told: they let nobody in by it once they reach the store.",
 }
 
 
@@ -36,7 +36,7 @@ def register(ui: "Ui") -> None:
     async def show(visit: Visit) -> Response:
         cursor = visit.query.get("cursor", "")
         answer = await visit.api.get("/v1/tokens", limit=PAGE_TOKENS, cursor=cursor or None)
-        onward = answer.get("cursor") or ""
+        cursor_next = answer.get("cursor") or ""
         return visit.render(
             "tokens.html",
             tokens=answer.get("tokens", []),
@@ -70,8 +70,8 @@ def register(ui: "Ui") -> None:
 
     @ui.act("/token/revoke")
     async def revoke(visit: Visit) -> Response:
-        untold = await visit.api.client.revoke_token(visit.form.get("id", ""))
-        return visit.go("/tokens", done="untold" if untold else "revoke")
+        not_reached = await visit.api.client.revoke_token(visit.form.get("id", ""))
+        return visit.go("/tokens", done="not-reached" if not_reached else "revoke")
 
 
 async def _find(api: Api, token_id: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def register(ui: "Ui") -> None:
         which = visit.asked("name")
         cursor = visit.query.get("cursor", "")
         answer = await visit.api.get("/v1/types", limit=PAGE, cursor=cursor or None, **which)
-        onward = answer.get("cursor") or ""
+        cursor_next = answer.get("cursor") or ""
         lines = await _lines(visit)
         return visit.render(
             "types.html",
@@ -61,7 +61,7 @@ def register(ui: "Ui") -> None:
             height=LINE_HEIGHT,
             ours=("", visit.me.tenant),
             newest=visit.link("/types", **which) if cursor else "",
-            older=visit.link("/types", **which, cursor=onward) if onward else "",
+            older=visit.link("/types", **which, cursor=cursor_next) if cursor_next else "",
             call=link("/v1/types", limit=PAGE, cursor=cursor, **which),
             command=visit.command("jqd", "types"),
         )
@@ -157,7 +157,7 @@ def _chart(steps: Sequence[dict[str, Any]]) -> list[Line]:
     ]
 
 
-def _spread(steps: Sequence[dict[str, Any]], field: str, bounds: Sequence[float]) -> str:
+def _shares_of(steps: Sequence[dict[str, Any]], field: str, bounds: Sequence[float]) -> str:
     """Return in words below what half and 95 % of all lie, as exact as the buckets are; empty without any."""
     counts = [sum(bucket) for bucket in zip(*(step[field] for step in steps), strict=False)]
     total = sum(counts)

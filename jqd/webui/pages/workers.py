@@ -46,9 +46,9 @@ DONE = {
 def register(ui: "Ui") -> None:
     @ui.page("/workers", nav="Workers & handlers", needs=SOURCE, takes=("cursor", "handlers", "done"))
     async def show(visit: Visit) -> Response:
-        api, cursor, onward = visit.api, visit.query.get("cursor", ""), visit.query.get("handlers", "")
+        api, cursor, cursor_next = visit.api, visit.query.get("cursor", ""), visit.query.get("handlers", "")
         calls: dict[str, Callable[[], Awaitable[Any]]] = {
-            "handlers": partial(api.get, "/v1/handlers", limit=PAGE_HANDLERS, cursor=onward or None),
+            "handlers": partial(api.get, "/v1/handlers", limit=PAGE_HANDLERS, cursor=cursor_next or None),
             "ready": api.ready,
         }
         if visit.has(LOOK):
@@ -68,7 +68,7 @@ def register(ui: "Ui") -> None:
             gone=found["workers"].get("gone") or [],
             newest="/workers" if cursor else "",
             older=visit.link("/workers", cursor=next_workers) if next_workers else "",
-            newest_handlers="/workers" if onward else "",
+            newest_handlers="/workers" if cursor_next else "",
             older_handlers=visit.link("/workers", handlers=next_handlers) if next_handlers else "",
             done=DONE.get(visit.done, ""),
             call=link("/v1/workers", limit=PAGE_WORKERS, cursor=cursor),

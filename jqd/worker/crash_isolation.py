@@ -17,7 +17,7 @@ from jqd.worker.process import Process
 SUSPECTS_MAX = 10_000  # remembered by their ids; the oldest goes first
 
 
-class Suspects:
+class CrashSuspects:
     """The ids of jobs that are to run alone here when they come again."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Suspects:
 
 
 class CrashIsolation:
-    def __init__(self, attempts: Attempts, suspects: Suspects) -> None:
+    def __init__(self, attempts: Attempts, suspects: CrashSuspects) -> None:
         self._attempts, self._suspects = attempts, suspects
         self._log = get_logger("worker")
 
