@@ -32,12 +32,13 @@ from jqd.loops.backpressure import Backpressure
 from jqd.loops.watch import watch_disk, watch_nothing
 from jqd.metrics.own import Own, families
 from jqd.notify.loop import make_notices
-from jqd.partition import Partition, Shared
+from jqd.partition import Partition
 from jqd.reload import Reload
 from jqd.runner import Runners, WorkerHealth
 from jqd.runner.departures import Gone, Kind
 from jqd.service import JobSpec, Services
 from jqd.service.rates import sample
+from jqd.shared_parts import SharedParts
 from jqd.store import Owner
 from jqd.tenants.quotas import Quotas
 
@@ -51,7 +52,7 @@ class Control:
     """Answers from the parts of the daemon. Its own state is only whether the daemon shuts down."""
 
     def __init__(
-        self, shared: Shared, partitions: Sequence[Partition], runners: Runners, retention: LoopBackoff
+        self, shared: SharedParts, partitions: Sequence[Partition], runners: Runners, retention: LoopBackoff
     ) -> None:
         self.draining = False
         self.schedules: Schedules | None = None

@@ -6,15 +6,11 @@
 SIGTERM and kill -9 lead to the same recovery at the next start; SIGTERM only makes it quick and quiet.
 """
 
-import dataclasses
-import os
 import random
-import signal
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import trio
 
@@ -26,26 +22,24 @@ from jqd.control import Control
 from jqd.cron.loop import CronLoop
 from jqd.cron.schedules import Schedules
 from jqd.domain import root_token
-from jqd.domain.clock import Clock, SystemClock
+from jqd.domain.clock import Clock
 from jqd.domain.descriptors import open_files_max, share_out
-from jqd.domain.errors import ConfigError, JournalForked, JqdError, StoreError
+from jqd.domain.errors import ConfigError
 from jqd.domain.joblog import JobLog
 from jqd.domain.log import configure, get_logger
 from jqd.domain.settings import SettingTable
 from jqd.features import HOOKS
-from jqd.http import Listener, ListenerConfig, address_of, bind, tls_context, url_of
-from jqd.journal import Journal, open_journal
+from jqd.http import Listener, ListenerConfig, url_of
+from jqd.journal import Journal
 from jqd.loops.dispatch import Dispatch
 from jqd.loops.poison import PoisonGuard
 from jqd.loops.retention.retention import Retention
 from jqd.loops.settings import SettingsUpkeep
 from jqd.loops.systemd import SystemdNotifier
-from jqd.loops.watch import Watch, watch_nothing, watch_over
+from jqd.loops.watch import Watch, watch_nothing
 from jqd.metrics.meter import Meter
-from jqd.partition import Partition, Shared
+from jqd.partition import Partition
 from jqd.rate_limits.constraints import Constraints
-from jqd.recovery.recovery import hand_down
-from jqd.reload import Reload
 from jqd.routes import ROUTES
 from jqd.runner import Capacity, Runners, SsrfGuard, WorkerRegistry, WorkerViews, make_pool
 from jqd.scheduler import Scheduler, make_policy
@@ -53,26 +47,21 @@ from jqd.service import Services
 from jqd.service.outcome_checks import wrong
 from jqd.service.settings import save
 from jqd.service.workers import unneeded_options
-from jqd.signals import watch_signals
-from jqd.store import PartitionedStore, Store, StoreConfig, open_embedded, open_store
+from jqd.shared_parts import SharedParts
+from jqd.store import PartitionedStore, Store
 from jqd.tenants.quotas import Quotas
 
 FLUSH_S = 2.0  # for the job log at the end: it is no promise, and the process must end
-FORK_RETRY_S = 1.0  # between looks at a partition that is away while the journal gets a new id
 
 log = get_logger("daemon")
 
-SETTINGS_S = (
-    2.0  # the door opens without what the others said: a store that is there tells it in less than half a second
-)
-
-E = TypeVar("E", bound=Exception)
+SETTINGS_S = 2.0  # then it listens without what others changed: a store that is there has that in half a second
 
 
 class Daemon:
     """All parts of one daemon, built but not yet running."""
 
-    door: Listener | None = None  # where it listens, once it does
+    server: Listener | None = None  # where it listens, once it does
 
     def __init__(
         self,
@@ -97,7 +86,7 @@ class Daemon:
         self.capacity = Capacity(config.runner, self.workers, source, clock, self._shares.workers)
         self.pool = make_pool(config.runner, self.capacity.connections.most)
         self.worker_views = WorkerViews(sysid, self.workers, self.capacity, clock, config.runner.retry_after_max_s)
-        shared = Shared(
+        shared = SharedParts(
             config=config,
             journal=journal,
             clock=clock,
@@ -132,9 +121,9 @@ class Daemon:
 
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:
         api, config = self.api, self._listener_config()
-        door = self.door = Listener(api, listener, config, whose=api.whose, urgent=api.urgent, clock=self.clock)
-        self.control.certificate = door.certificate
-        url = url_of(listener, door.config.scheme)
+        server = self.server = Listener(api, listener, config, whose=api.whose, urgent=api.urgent, clock=self.clock)
+        self.control.certificate = server.certificate
+        url = url_of(listener, server.config.scheme)
         self.worker_views.url = self.config.http.advertised(url)
         http_closed = trio.Event()
         notify = SystemdNotifier(self.config.manager, lambda: self.dispatch.rounds, self.control.in_a_line)
@@ -151,7 +140,7 @@ class Daemon:
                         await self.workers.settings.synced.wait()
                     await dispatching.start(self.dispatch.run)
                     await dispatching.start(self.cron.run)
-                    await listening.start(door.serve, http_closed.wait)
+                    await listening.start(server.serve, http_closed.wait)
                     log.info("daemon.ready", url=url, sysid=self.control.sysid, data_dir=str(self.config.data_dir))
                     ready(url)
                     notify.ready()
@@ -219,8 +208,8 @@ class Daemon:
         """Use another configuration, as far as possible now. Raises ConfigError for its certificate, first."""
         self.config, before = config, self.config
         try:
-            if self.door is not None:
-                self.door.change(self._listener_config())
+            if self.server is not None:
+                self.server.change(self._listener_config())
         except ConfigError:
             self.config = before
             raise
@@ -251,151 +240,3 @@ class Daemon:
         with trio.move_on_after(FLUSH_S):
             await self.joblog.flush()
         log.info("daemon.stopped", in_flight=self.runners.in_flight)
-
-
-async def serve(
-    config: Config,
-    *,
-    ready: Callable[[str], None] = lambda url: None,
-    interrupted: Callable[[int], None] = lambda in_flight: None,
-    load: Callable[[], Config] | None = None,
-) -> None:
-    """Run one daemon until SIGTERM or SIGINT; a second signal, or the end of the drain time, ends it at once.
-
-    `ready` is called with the URL once jobs are accepted, `interrupted` at the first Ctrl-C with how many jobs are
-    waited for. `load`: the configuration again, from the same places, for SIGHUP. Raises ConfigError, JournalLocked,
-    JournalVersion and StoreUnsafe before anything is accepted.
-    """
-    if load is not None:  # until the daemon listens for it: a start reads the files anyhow
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    share_out(open_files_max(), partitions=len(config.store.parts()))
-    if config.http.certificate:
-        tls_context(*config.http.certificate, config.http.tls_clients)
-    config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    watches = [] if config.store.is_own else await _look_at_all(config.store.parts())
-    listener = bind(config.http.bind)
-    address = address_of(listener)
-    journal_id: bytes | None = None
-    reload = Reload(config, load)
-    rows: list[str] = []
-
-    def ready_once(url: str) -> None:
-        if not rows:  # a life may end before it was ready, and the next one is the first to say so
-            rows.append(url)
-            ready(url)
-
-    while True:
-        with closing(listener):
-            forked = await _serve_once(reload, listener, ready_once, interrupted, journal_id, watches)
-        if forked is None:
-            return
-        journal_id, listener = forked, bind(address)
-
-
-async def _look_at_all(parts: Sequence[StoreConfig]) -> list[Watch]:
-    """Examine all servers concurrently. Returns their watches, which have reported their findings. Raises ConfigError,
-    StoreUnsafe."""
-    watches = [watch_over(part) for part in parts]
-    refused: dict[int, JqdError] = {}
-
-    async def look(number: int) -> None:
-        try:
-            await watches[number].start()
-        except JqdError as error:
-            refused[number] = error  # raised below, outside the nursery, as what it is
-
-    async with trio.open_nursery() as nursery:
-        for number in range(len(parts)):
-            nursery.start_soon(look, number)
-    if refused:
-        raise refused[min(refused)]
-    return watches
-
-
-async def _serve_once(
-    reload: Reload,
-    listener: Any,
-    ready: Callable[[str], None],
-    interrupted: Callable[[int], None],
-    journal_id: bytes | None,
-    watches: Sequence[Watch],
-) -> bytes | None:
-    """Run one life of the daemon. Returns the journal id to begin another with, or None when it was told to stop."""
-    clock, source, config = SystemClock(), random.Random(), reload.config
-    forked: bytes | None = None
-    async with AsyncExitStack() as stack:
-        journal = await stack.enter_async_context(open_journal(config.journal, clock=clock, journal_id=journal_id))
-        settings, watches = await stack.enter_async_context(_store_settings(config, watches))
-        parts = settings.parts()
-        stores = [await stack.enter_async_context(open_store(part)) for part in parts]
-        daemon = Daemon(config, journal, stores, clock, source, watches)
-        stack.callback(daemon.pool.close)
-        reload.change, daemon.control.reload = daemon.change, reload
-        left = root_token.RootToken(url_of(listener, config.http.scheme), daemon.parts.auth.root)
-        root_file = stack.enter_context(root_token.RootTokenFile(config.data_dir, left))
-        daemon.control.watch_disk(config.journal.directory, root_file.examine)
-        stop = trio.Event()
-        nursery = await stack.enter_async_context(trio.open_nursery())
-
-        def on_interrupt() -> None:
-            interrupted(daemon.runners.in_flight)
-
-        await nursery.start(watch_signals, stop, lambda: daemon.config.drain_s, on_interrupt, reload.on_signal)
-        try:
-            await daemon.run(stop=stop, listener=listener, ready=ready)
-        except* JournalForked as group:
-            log.error("daemon.journal_forked", error=str(_leaf(group)), journal=journal.journal_id)
-            listener.close()  # whoever pushes tries elsewhere, instead of waiting here
-            forked = await _fork(daemon, stop)
-        nursery.cancel_scope.cancel()
-    return forked
-
-
-def _leaf(group: ExceptionGroup[E]) -> E:
-    first = group.exceptions[0]
-    return _leaf(first) if isinstance(first, ExceptionGroup) else first
-
-
-async def _fork(daemon: Daemon, stop: trio.Event) -> bytes | None:
-    """Return a new id for this journal directory. What was applied under the old one is marked as applied for the new
-    one.
-
-    Partitions that are away are waited for, and nothing is taken meanwhile: the next life could not tell what this one
-    took apart from what the other copy had applied. None when it was told to stop.
-    """
-    journal, new = daemon.journal, os.urandom(16)
-    for number, partition in enumerate(daemon.partitions):
-        handed_down = False
-        while not handed_down:
-            try:
-                await hand_down(journal, partition.store, partition.lanes, new.hex())
-                handed_down = True
-            except StoreError as error:
-                log.error("daemon.not_forked", partition=number, error=str(error))
-                with trio.move_on_after(FORK_RETRY_S):
-                    await stop.wait()
-                if stop.is_set():
-                    return None
-    log.warning("daemon.forked", journal=new.hex(), before=journal.journal_id)
-    return new
-
-
-@asynccontextmanager
-async def _store_settings(
-    config: Config, watches: Sequence[Watch]
-) -> AsyncIterator[tuple[StoreConfig, Sequence[Watch]]]:
-    """Give settings and watches of the named store, or of our own, examined once it runs. Raises StoreUnsafe."""
-    if not config.store.is_own:
-        yield config.store, watches
-        return
-    refused: JqdError | None = None
-    async with open_embedded(config.data_dir / "store") as url:
-        own = dataclasses.replace(config.store, url=url)
-        try:
-            watches = await _look_at_all(own.parts())
-        except JqdError as error:
-            refused = error  # raised below, outside the server's nursery, as what it is
-        else:
-            yield own, watches
-    if refused is not None:
-        raise refused

@@ -6,36 +6,24 @@ A partition is a store of its own, and may be on another server: one that is awa
 partitions share the journal, the workers, and `dispatch`, which decides what is claimed next. docs/adr/0009.
 """
 
-import random
 import shlex
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import trio
-from msgspec.structs import replace
 
-from jqd.chaining.flows import Flows, Release
-from jqd.chaining.links import Links
-from jqd.chaining.outbox import Outbox, Push
-from jqd.config import Config
-from jqd.domain.clock import Clock
+from jqd.chaining.flows import Flows
+from jqd.chaining.outbox import Outbox
 from jqd.domain.dates import iso
 from jqd.domain.errors import StoreError
-from jqd.domain.job import Fate, Job, Outcome
-from jqd.domain.jobid import partition_of
-from jqd.domain.joblog import JobLog, named
 from jqd.domain.log import get_logger, logging_with
 from jqd.domain.pauses import DRAIN, Pauses
-from jqd.domain.record import Lane, split_cancel
-from jqd.domain.results import PIECE_BYTES
-from jqd.journal import Journal
+from jqd.domain.record import Lane
+from jqd.lanes import PartitionLanes
 from jqd.loops.ageing import Ageing
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.claims import Claims
 from jqd.loops.heartbeat import Heartbeat
-from jqd.loops.ingest import Ingest, LaneRules
-from jqd.loops.lane_records import RECORD_BYTES, job_bytes
 from jqd.loops.membership import Membership
 from jqd.loops.outcomes import OutcomesLoop
 from jqd.loops.progress import Progress
@@ -46,54 +34,21 @@ from jqd.loops.settings import SettingsSync
 from jqd.loops.watch import Watch
 from jqd.loops.worker_slots import WorkerSlots
 from jqd.loops.worker_timeouts import WorkerTimeouts
-from jqd.metrics.meter import Meter
-from jqd.rate_limits.constraints import Constraints
 from jqd.recovery.recovery import Recovery
-from jqd.runner import Capacity, Pool, Runner, WorkerRegistry, WorkerViews
-from jqd.scheduler import Scheduler
+from jqd.runner import Runner
+from jqd.shared_parts import SharedParts
 from jqd.store import Store
 
 SETTLE_S = 3.0  # of the drain time, reserved for writing and applying the last outcomes
 LEAVE_S = 2.0  # to hand jobs back and leave the store; else other daemons reap them after a lease
-MATCH_S = 0.01  # of matching constraints in a row, which blocks the event loop
-GATHER_S = 0.002  # single pushes become one call of the store, 500 a second at most; a job may begin so much later
 
 log = get_logger("daemon")
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """The parts of a daemon that all its partitions use."""
-
-    config: Config
-    journal: Journal
-    clock: Clock
-    source: random.Random
-    scheduler: Scheduler
-    workers: WorkerRegistry
-    capacity: Capacity
-    worker_views: WorkerViews
-    pool: Pool
-    constraints: Constraints
-    joblog: JobLog
-    meter: Meter
-    partitions: int
-    wrong: Callable[[bytes, Sequence[str]], str]
-    """Checks jobs that are to follow others: what is wrong with them, or ""; with the scopes that bind them."""
-    stores: Sequence[Store]
-    """Of all partitions."""
-    push: Push
-    """Pushes jobs that follow others, of entries of an outbox."""
-    release: Release
-    settled: Callable[[Collection[int]], bool]
-    wake: Callable[[Iterable[str]], None]
-    """Wakes who waits for these jobs."""
 
 
 class Partition:
     """One partition, built but not yet running."""
 
-    def __init__(self, shared: Shared, number: int, store: Store, watch: Watch) -> None:
+    def __init__(self, shared: SharedParts, number: int, store: Store, watch: Watch) -> None:
         config, clock, source, gone = shared.config, shared.clock, shared.source, shared.workers.departures
         sysid = shared.journal.journal_id[:10]
         self.number, self.store, self.watch, self._shared = number, store, watch, shared
@@ -115,8 +70,20 @@ class Partition:
             cancelled=self.runner.cancel,
             seen=self.reap.note_members,
         )
-        self.links = Links(number, store, shared.partitions)
-        self.lanes = self._build_lanes()
+        self.outbox = Outbox(store=store, push=shared.push, clock=clock, source=source)
+        self.flows = Flows(number, shared.stores, shared.settled, shared.release, clock=clock, source=source)
+        lanes = PartitionLanes(
+            shared,
+            number,
+            store,
+            watch=watch,
+            membership=self.membership,
+            runner=self.runner,
+            claims=self.claims,
+            outbox=self.outbox,
+            flows=self.flows,
+        )
+        self.lanes = lanes.build(lambda: self.recovery.rolled_back())
         self.settings_sync = SettingsSync(
             store=store,
             membership=self.membership,
@@ -129,9 +96,7 @@ class Partition:
         self.recovery = self._build_recovery()
         self.progress = self._build_progress()
         self.purge = Purge(store=store, source=source)
-        self.outbox = Outbox(store=store, push=shared.push, clock=clock, source=source)
-        self.flows = Flows(number, shared.stores, shared.settled, shared.release, clock=clock, source=source)
-        self.worker_slots = WorkerSlots(store=store, capacity=shared.capacity, mine=self._is_mine, source=source)
+        self.worker_slots = WorkerSlots(store=store, capacity=shared.capacity, mine=lanes.is_mine, source=source)
         self.worker_timeouts = WorkerTimeouts(
             journal=shared.journal, store=store, membership=self.membership, clock=clock, source=source,
             backoff=config.backoff, departures=gone,
@@ -288,111 +253,3 @@ class Partition:
         shared, lanes = self._shared, self.lanes.values()
         known = self._known_not_ready_reason
         return Progress(journal=shared.journal, lanes=lanes, clock=shared.clock, excused=lambda: known() is not None)
-
-    def _is_mine(self, job_id: str) -> bool:
-        return partition_of(job_id, self._shared.partitions) == self.number
-
-    def _build_lanes(self) -> dict[Lane, Ingest[Any]]:
-        shared, store, mine = self._shared, self.store, self._is_mine
-        some = shared.partitions > 1
-        whole: LaneRules[Job] = LaneRules(
-            self.watch.guard(self._apply_jobs),
-            lambda job: job_bytes(job, is_known=self.membership.through),
-            self._ingested,
-            (lambda job: mine(job.id) or self.links.concern(job)) if some else None,
-            is_alone=self.links.concern,
-        )
-        settings: dict[Lane, LaneRules[Any]] = {
-            Lane.JOBS: whole._replace(gather_s=GATHER_S),
-            Lane.CHANGES: whole._replace(apply=self.watch.guard(self._apply_changes)),
-            Lane.OUTCOMES: LaneRules(
-                self._apply_outcomes,
-                lambda outcome: outcome.content_bytes + RECORD_BYTES,
-                self._ended,
-                (lambda outcome: mine(outcome.job_id)) if some else None,
-                is_alone=lambda outcome: len(outcome.result) > PIECE_BYTES,
-            ),
-            Lane.CANCELS: LaneRules(
-                store.apply_cancels, lambda _: RECORD_BYTES, self._cancelled, mine if some else None
-            ),
-            # All partitions get all settings: whichever answers has them.
-            Lane.RULES: LaneRules(
-                store.apply_settings,
-                lambda setting: len(bytes(setting.body)) + RECORD_BYTES,
-                lambda settings, _: shared.workers.settings.take(settings),
-            ),
-        }
-        return {
-            lane: Ingest(
-                lane,
-                setting,
-                journal=shared.journal,
-                store=store,
-                source=shared.source,
-                rolled_back=lambda: self.recovery.rolled_back(),
-                reader=self.number,
-            )
-            for lane, setting in settings.items()
-        }
-
-    async def _apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
-        await self.links.confirm(jobs)
-        await self.store.apply_jobs(journal_id, start, end, self._queued(self.links.here(jobs)))
-
-    async def _apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
-        await self.links.confirm(jobs)
-        await self.store.apply_changes(journal_id, start, end, self._queued(self.links.here(jobs)))
-
-    def _queued(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return jobs with their queues. Jobs that take too long to match are matched by the claiming daemon."""
-        constraints, clock = self._shared.constraints, self._shared.clock
-        if not constraints.known:
-            return jobs
-        until_s = clock.mono_s() + MATCH_S
-        return [replace(job, queue=constraints.queue_of(job)) if clock.mono_s() < until_s else job for job in jobs]
-
-    async def _apply_outcomes(
-        self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]
-    ) -> tuple[Sequence[Outcome], list[int] | None]:
-        """Apply outcomes to the store; return them as they were applied: without a result that the store had no room
-        for."""
-        journal = self._shared.journal
-        if end <= journal.retired:  # their followers were journaled before that, and may have ended and be forgotten
-            outcomes = [replace(one, follows=b"") if one.follows else one for one in outcomes]
-        old = start < journal.opened_at
-        outcomes = await self.store.put_results(journal_id, start, outcomes)
-        return outcomes, await self.store.apply_outcomes(journal_id, start, end, outcomes, old=old)
-
-    # ------------------------------------------------------------ after records are applied
-
-    def _ingested(self, jobs: Sequence[Job], _: object) -> None:
-        self.claims.wake()
-        if any(job.flow is not None and job.flow.after for job in jobs):
-            self.flows.wake()
-        rows = (named(job.id, job.jobtype, job.tags) for job in self.links.here(jobs))
-        self._shared.joblog.write("ingested", rows)
-
-    def _ended(
-        self, outcomes: Sequence[Outcome], answer: tuple[Sequence[Outcome], Collection[int] | None] | None
-    ) -> None:
-        shared = self._shared
-        outcomes, void = answer or (outcomes, None)
-        owner = self.membership.owner
-        epoch = owner.epoch if owner is not None else 0
-        self.runner.forget(((outcome.job_id, outcome.fence) for outcome in outcomes), epoch, void)
-        success = Fate.SUCCEEDED
-        self.runner.skip_succeeded((outcome.job_id, outcome.fence) for outcome in outcomes if outcome.fate is success)
-        shared.wake(outcome.job_id for outcome in outcomes)
-        self.claims.wake()
-        if any(outcome.follows for outcome in outcomes):
-            self.outbox.wake()
-        if self.flows.is_awaited:
-            self.flows.wake()
-        shared.joblog.ended(outcomes, void)
-
-    def _cancelled(self, records: Sequence[str], jobtypes: Sequence[str] | None) -> None:
-        job_ids = [split_cancel(record)[0] for record in records]
-        if any(self.runner.at_work(job_id) for job_id in job_ids):
-            self.membership.hurry()  # the renewal says which of them are cancelled as they run now
-        self._shared.wake(job_ids)
-        self._shared.joblog.cancelled(job_ids, jobtypes)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jqd import daemon
+from jqd import serve
 from jqd.config import load
 
 
@@ -23,9 +23,9 @@ async def test_a_daemon_whose_journal_gets_a_new_id_says_once_that_it_is_ready(
             ready("http://here")
         return None if journal_id is not None else b"new"
 
-    monkeypatch.setattr(daemon, "_serve_once", one_life)
+    monkeypatch.setattr(serve, "_serve_once", one_life)
     told: list[str] = []
     config = load(environ={}, flags={"data_dir": str(tmp_path), "http.bind": "127.0.0.1:0"})
-    await daemon.serve(config, ready=told.append)
+    await serve.serve(config, ready=told.append)
     assert lives == [None, b"new"]
     assert told == ["http://here"]

@@ -19,9 +19,9 @@ from jqd.cli.exits import Exit, Usage
 from jqd.cli.printing import print_note
 from jqd.client import URL_DEFAULT
 from jqd.config import Config, load, store_flags
-from jqd.daemon import serve as serve_daemon
 from jqd.domain.errors import ConfigError
 from jqd.domain.lossy_stream import make_lossy
+from jqd.serve import serve as serve_daemon
 
 UI_BIND, UI_BIND_FREE = "127.0.0.1:7422", "127.0.0.1:0"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3) of glibc

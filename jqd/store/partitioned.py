@@ -4,12 +4,10 @@ A call on one job goes to the partition that its id names, on a name or a jobtyp
 from all, asked at the same time. An error names its partition. docs/adr/0009 says what lies where.
 """
 
-import base64
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-import msgspec
 import trio
 
 from jqd.domain.errors import StoreError
@@ -18,6 +16,7 @@ from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.domain.results import LargeResult
 from jqd.store.counts import Counts, Totals, TypeView, added
 from jqd.store.listing import LIST_FREE, LIST_S
+from jqd.store.merged_list import CURSOR_IDS, PIECE_JOBS, decode_cursor, encode_cursor
 from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameWanted
 from jqd.store.store import Store
 from jqd.store.types import (
@@ -33,19 +32,12 @@ from jqd.store.types import (
     StoreStats,
 )
 
-PIECE_JOBS = 50  # fetched of one partition at a time for a list; what a page leaves out is fetched again
-CURSOR_IDS = 200  # at most in a cursor, whatever the number of partitions: some 7 KiB of a URL
-
 S = TypeVar("S")
 T = TypeVar("T")
 Piece = Callable[[Store, list[S]], Awaitable[list[T]]]
 """Asks one partition for those items that are its own."""
 Calls = Mapping[int, Callable[[], Awaitable[T]]]
 """Number of a partition → what to ask of it."""
-
-_cursors = msgspec.msgpack.Decoder(
-    list[tuple[str, list[str], Annotated[int, msgspec.Meta(ge=1, le=PIECE_JOBS)]] | None]
-)
 
 
 class PartitionedStore:
@@ -324,77 +316,7 @@ EdgeStore = Store | PartitionedStore
 """What the API asks, whatever the number of partitions."""
 
 
-class _Walk:
-    """A partition that is walked from its newest job back, a piece at a time."""
-
-    def __init__(self, start: str = "", given: Sequence[str] = (), size: int = 1, *, done: bool = False) -> None:
-        self.start = start
-        """Its own cursor, to where the present piece begins."""
-        self.given = list(given)
-        """Ids of that piece that were in this page or an earlier one."""
-        self.size = size
-        """Jobs of that piece: fetched again it must be as large, or `given` is not in it."""
-        self.rows: list[JobView] = []
-        """The rest of it, the newest last."""
-        self._behind: list[str] = []
-        """Those of `given` that lie behind it: it was longer before."""
-        self.done = done
-        self._end = start
-        self._weary = False
-
-    @property
-    def is_dry(self) -> bool:
-        """Return whether more must be fetched to know its newest."""
-        return not (self.rows or self.done or self._weary)
-
-    def begin(self, size: int) -> int:
-        """The size of the next piece: `size`, unless the present one is fetched again."""
-        if not self.given:
-            self.size = size
-        return self.size
-
-    def take(self, page: Page) -> None:
-        """Take a fetched piece. Jobs that moved away since it was begun make room for those behind."""
-        self.rows = [view for view in reversed(page.jobs) if view.id not in self.given]
-        self._end = page.cursor
-        # A short piece means that many were looked at: more are left to the next page.
-        self._weary = page.cursor != "" and len(page.jobs) < self.size
-        here = {view.id for view in page.jobs}
-        self._behind = [job_id for job_id in self.given if job_id not in here] if self._weary else []
-        self._step_when_empty()
-
-    def pop_newest(self) -> JobView:
-        """Pop the newest of the rest."""
-        view = self.rows.pop()
-        self.given.append(view.id)
-        self._step_when_empty()
-        return view
-
-    def _step_when_empty(self) -> None:
-        if not self.rows:
-            self.start, self.given, self.done = self._end, self._behind, self._end == ""
-
-
 def _joined(one: TypeView, other: TypeView) -> TypeView:
     oldest = min((row.oldest_ms for row in (one, other) if row.oldest_ms), default=0)
     counts, totals = Counts(*added((one.counts, other.counts))), Totals(*added((one.totals, other.totals)))
     return TypeView(one.jobtype, counts, oldest, totals)
-
-
-def _encode_cursor(walks: Sequence[_Walk]) -> str:
-    if all(walk.done for walk in walks):
-        return ""
-    rows = [None if walk.done else (walk.start, walk.given, walk.size if walk.given else 1) for walk in walks]
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode(rows)).decode()
-
-
-def _decode_cursor(cursor: str, partitions: int) -> list[_Walk]:
-    if not cursor:
-        return [_Walk() for _ in range(partitions)]
-    try:
-        rows = _cursors.decode(base64.b64decode(cursor, altchars=b"-_", validate=True))
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise ValueError(f"the cursor {cursor[:32]!r} is none that was given here") from error
-    if len(rows) != partitions:
-        raise ValueError(f"the cursor {cursor[:32]!r} is of {len(rows)} partitions, not of {partitions}")
-    return [_Walk(done=True) if row is None else _Walk(*row) for row in rows]

@@ -52,7 +52,7 @@ def test_dev_refuses_a_store_of_somebody_elses(
 def test_too_few_open_files_are_refused_before_anything_is_begun(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jqd.daemon.open_files_max", lambda: 150)
+    monkeypatch.setattr("jqd.serve.open_files_max", lambda: 150)
     assert run(["serve", "--bind", "127.0.0.1:0", "--data-dir", str(tmp_path / "d")]) == Exit.FAILED
     assert "ulimit -n" in capsys.readouterr().err
     assert not (tmp_path / "d" / "store").exists(), "no server is started for nothing"

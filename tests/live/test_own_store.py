@@ -18,12 +18,12 @@ EIGHT = {"JQD_STORE__PARTITIONS": "8"}
 # A daemon as it was when nobody looked at its own store: it is ready, and runs nothing.
 UNLOOKED = """
 import sys
-import jqd.daemon
+import jqd.serve
 from jqd.cli import run
 
-async def nothing(parts): return [jqd.daemon.watch_over(part) for part in parts]
+async def nothing(parts): return [jqd.serve.watch_over(part) for part in parts]
 
-jqd.daemon._look_at_all = nothing
+jqd.serve._look_at_all = nothing
 sys.exit(run(sys.argv[1:]))
 """
 

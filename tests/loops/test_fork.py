@@ -11,10 +11,10 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from jqd.daemon import FORK_RETRY_S, _fork
 from jqd.domain.errors import JournalForked
 from jqd.domain.record import Lane
 from jqd.journal import JournalConfig, open_journal
+from jqd.serve import FORK_RETRY_S, _fork
 from jqd.testing.store import FakeStore
 from tests.harness.files import MemoryFiles
 from tests.loops.barred import push

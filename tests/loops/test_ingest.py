@@ -11,9 +11,9 @@ from trio.testing import MockClock
 from jqd.domain.errors import JqdError, StoreAway, StoreRefused
 from jqd.domain.job import Job, State
 from jqd.domain.record import Lane
+from jqd.lanes import GATHER_S
 from jqd.loops.ingest import SKIP_BYTES
 from jqd.loops.lane_records import CHUNK_BYTES, CHUNK_RECORDS
-from jqd.partition import GATHER_S
 from jqd.store import JobView
 from tests.loops.lane import bench, run
 

@@ -8,10 +8,10 @@ import trio
 from structlog.testing import capture_logs
 from trio.to_thread import run_sync as run_in_a_thread
 
-from jqd.daemon import _look_at_all
 from jqd.domain.diagnostic import Diagnostic, Severity
 from jqd.domain.errors import StoreAway, StoreUnsafe
 from jqd.loops.watch import LOOK_S, Apply, Watch, watch_disk, watch_nothing
+from jqd.serve import _look_at_all
 from jqd.store import StoreConfig
 
 BAD = Diagnostic("evicting", Severity.REFUSE, "maxmemory-policy is allkeys-lru", "it deletes jobs", "CONFIG SET …")
@@ -124,7 +124,7 @@ async def test_all_partitions_are_looked_at_side_by_side(monkeypatch: pytest.Mon
 
         return Watch(examine, accept_loss=False)
 
-    monkeypatch.setattr("jqd.daemon.watch_over", watch_over)
+    monkeypatch.setattr("jqd.serve.watch_over", watch_over)
     with trio.fail_after(60), pytest.raises(StoreUnsafe, match="allkeys-lru"):
         await _look_at_all(StoreConfig("redis://a", partitions=3).parts())
 
@@ -135,7 +135,7 @@ async def test_what_a_start_found_is_said_once(monkeypatch: pytest.MonkeyPatch) 
     async def examine() -> list[Diagnostic]:
         return [ODD]
 
-    monkeypatch.setattr("jqd.daemon.watch_over", lambda part: Watch(examine, accept_loss=False))
+    monkeypatch.setattr("jqd.serve.watch_over", lambda part: Watch(examine, accept_loss=False))
     with capture_logs() as logs:
         (watch,) = await _look_at_all(StoreConfig("redis://a").parts())
         await watch.look()

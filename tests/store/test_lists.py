@@ -11,7 +11,7 @@ from jqd.domain.record import Lane
 from jqd.store import (
     Page,
 )
-from jqd.store.partitioned import CURSOR_IDS, PIECE_JOBS
+from jqd.store.merged_list import CURSOR_IDS, PIECE_JOBS
 from jqd.testing.store import FakeStore
 from tests.store.parted import CONFIG, EVERYTHING, PARTS, Cluster, name_in, parted
 

@@ -1,0 +1,167 @@
+"""What becomes of the records of one partition: how each lane applies them to the store, and what is woken by that.
+
+jobs, changes ──▶ claims, flows      outcomes ──▶ runner, outbox, flows, claims      cancels ──▶ runner
+settings ───────▶ all that is known of workers, schedules and constraints
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from jqd.chaining.flows import Flows
+from jqd.chaining.links import Links
+from jqd.chaining.outbox import Outbox
+from jqd.domain.job import Fate, Job, Outcome
+from jqd.domain.jobid import partition_of
+from jqd.domain.joblog import named
+from jqd.domain.record import Lane, split_cancel
+from jqd.domain.results import PIECE_BYTES
+from jqd.loops.claims import Claims
+from jqd.loops.ingest import Ingest, LaneRules
+from jqd.loops.lane_records import RECORD_BYTES, job_bytes
+from jqd.loops.membership import Membership
+from jqd.loops.watch import Watch
+from jqd.runner import Runner
+from jqd.shared_parts import SharedParts
+from jqd.store import Store
+
+MATCH_S = 0.01  # of matching constraints in a row, which blocks the event loop
+GATHER_S = 0.002  # single pushes become one call of the store, 500 a second at most; a job may begin so much later
+
+
+class PartitionLanes:
+    """Applies the journal's records to one partition, each kind of record in a lane of its own."""
+
+    def __init__(
+        self,
+        shared: SharedParts,
+        number: int,
+        store: Store,
+        *,
+        watch: Watch,
+        membership: Membership,
+        runner: Runner,
+        claims: Claims,
+        outbox: Outbox,
+        flows: Flows,
+    ) -> None:
+        self._shared, self._number, self._store, self._watch = shared, number, store, watch
+        self._membership, self._runner, self._claims, self._outbox, self._flows = (
+            membership,
+            runner,
+            claims,
+            outbox,
+            flows,
+        )
+        self._links = Links(number, store, shared.partitions)
+
+    def is_mine(self, job_id: str) -> bool:
+        """Return whether a job lives in this partition, by its id."""
+        return partition_of(job_id, self._shared.partitions) == self._number
+
+    def build(self, rolled_back: Callable[[], None]) -> dict[Lane, Ingest[Any]]:
+        """Return the loop of each lane. `rolled_back`: called when the store has forgotten what it had applied."""
+        shared, store, mine = self._shared, self._store, self.is_mine
+        some = shared.partitions > 1
+        whole: LaneRules[Job] = LaneRules(
+            self._watch.guard(self._apply_jobs),
+            lambda job: job_bytes(job, is_known=self._membership.through),
+            self._ingested,
+            (lambda job: mine(job.id) or self._links.concern(job)) if some else None,
+            is_alone=self._links.concern,
+        )
+        settings: dict[Lane, LaneRules[Any]] = {
+            Lane.JOBS: whole._replace(gather_s=GATHER_S),
+            Lane.CHANGES: whole._replace(apply=self._watch.guard(self._apply_changes)),
+            Lane.OUTCOMES: LaneRules(
+                self._apply_outcomes,
+                lambda outcome: outcome.content_bytes + RECORD_BYTES,
+                self._ended,
+                (lambda outcome: mine(outcome.job_id)) if some else None,
+                is_alone=lambda outcome: len(outcome.result) > PIECE_BYTES,
+            ),
+            Lane.CANCELS: LaneRules(
+                store.apply_cancels, lambda _: RECORD_BYTES, self._cancelled, mine if some else None
+            ),
+            # All partitions get all settings: whichever answers has them.
+            Lane.RULES: LaneRules(
+                store.apply_settings,
+                lambda setting: len(bytes(setting.body)) + RECORD_BYTES,
+                lambda settings, _: shared.workers.settings.take(settings),
+            ),
+        }
+        return {
+            lane: Ingest(
+                lane,
+                setting,
+                journal=shared.journal,
+                store=store,
+                source=shared.source,
+                rolled_back=rolled_back,
+                reader=self._number,
+            )
+            for lane, setting in settings.items()
+        }
+
+    async def _apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+        await self._links.confirm(jobs)
+        await self._store.apply_jobs(journal_id, start, end, self._queued(self._links.here(jobs)))
+
+    async def _apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+        await self._links.confirm(jobs)
+        await self._store.apply_changes(journal_id, start, end, self._queued(self._links.here(jobs)))
+
+    def _queued(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Return jobs with their queues. Jobs that take too long to match are matched by the claiming daemon."""
+        constraints, clock = self._shared.constraints, self._shared.clock
+        if not constraints.known:
+            return jobs
+        until_s = clock.mono_s() + MATCH_S
+        return [replace(job, queue=constraints.queue_of(job)) if clock.mono_s() < until_s else job for job in jobs]
+
+    async def _apply_outcomes(
+        self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]
+    ) -> tuple[Sequence[Outcome], list[int] | None]:
+        """Apply outcomes to the store; return them as they were applied: without a result that the store had no room
+        for."""
+        journal = self._shared.journal
+        if end <= journal.retired:  # their followers were journaled before that, and may have ended and be forgotten
+            outcomes = [replace(one, follows=b"") if one.follows else one for one in outcomes]
+        old = start < journal.opened_at
+        outcomes = await self._store.put_results(journal_id, start, outcomes)
+        return outcomes, await self._store.apply_outcomes(journal_id, start, end, outcomes, old=old)
+
+    # ------------------------------------------------------------ after records are applied
+
+    def _ingested(self, jobs: Sequence[Job], _: object) -> None:
+        self._claims.wake()
+        if any(job.flow is not None and job.flow.after for job in jobs):
+            self._flows.wake()
+        rows = (named(job.id, job.jobtype, job.tags) for job in self._links.here(jobs))
+        self._shared.joblog.write("ingested", rows)
+
+    def _ended(
+        self, outcomes: Sequence[Outcome], answer: tuple[Sequence[Outcome], Collection[int] | None] | None
+    ) -> None:
+        shared = self._shared
+        outcomes, void = answer or (outcomes, None)
+        owner = self._membership.owner
+        epoch = owner.epoch if owner is not None else 0
+        self._runner.forget(((outcome.job_id, outcome.fence) for outcome in outcomes), epoch, void)
+        success = Fate.SUCCEEDED
+        self._runner.skip_succeeded((outcome.job_id, outcome.fence) for outcome in outcomes if outcome.fate is success)
+        shared.wake(outcome.job_id for outcome in outcomes)
+        self._claims.wake()
+        if any(outcome.follows for outcome in outcomes):
+            self._outbox.wake()
+        if self._flows.is_awaited:
+            self._flows.wake()
+        shared.joblog.ended(outcomes, void)
+
+    def _cancelled(self, records: Sequence[str], jobtypes: Sequence[str] | None) -> None:
+        job_ids = [split_cancel(record)[0] for record in records]
+        if any(self._runner.at_work(job_id) for job_id in job_ids):
+            self._membership.hurry()  # the renewal says which of them are cancelled as they run now
+        self._shared.wake(job_ids)
+        self._shared.joblog.cancelled(job_ids, jobtypes)

@@ -1,0 +1,183 @@
+"""Runs a daemon until it is stopped: one life after another, each with its journal, its stores and its tasks.
+
+look at the servers ─▶ a life: journal, stores, Daemon.run ─▶ stopped; or the journal was forked: another life
+"""
+
+import dataclasses
+import os
+import random
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from typing import Any, TypeVar
+
+import trio
+
+from jqd.config import Config
+from jqd.daemon import Daemon
+from jqd.domain import root_token
+from jqd.domain.clock import SystemClock
+from jqd.domain.descriptors import open_files_max, share_out
+from jqd.domain.errors import JournalForked, JqdError, StoreError
+from jqd.domain.log import get_logger
+from jqd.http import address_of, bind, tls_context, url_of
+from jqd.journal import open_journal
+from jqd.loops.watch import Watch, watch_over
+from jqd.recovery.recovery import hand_down
+from jqd.reload import Reload
+from jqd.signals import watch_signals
+from jqd.store import StoreConfig, open_embedded, open_store
+
+FORK_RETRY_S = 1.0  # between looks at a partition that is away while the journal gets a new id
+
+log = get_logger("daemon")
+
+E = TypeVar("E", bound=Exception)
+
+
+async def serve(
+    config: Config,
+    *,
+    ready: Callable[[str], None] = lambda url: None,
+    interrupted: Callable[[int], None] = lambda in_flight: None,
+    load: Callable[[], Config] | None = None,
+) -> None:
+    """Run one daemon until SIGTERM or SIGINT; a second signal, or the end of the drain time, ends it at once.
+
+    `ready` is called with the URL once jobs are accepted, `interrupted` at the first Ctrl-C with how many jobs are
+    waited for. `load`: the configuration again, from the same places, for SIGHUP. Raises ConfigError, JournalLocked,
+    JournalVersion and StoreUnsafe before anything is accepted.
+    """
+    if load is not None:  # until the daemon listens for it: a start reads the files anyhow
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    share_out(open_files_max(), partitions=len(config.store.parts()))
+    if config.http.certificate:
+        tls_context(*config.http.certificate, config.http.tls_clients)
+    config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    watches = [] if config.store.is_own else await _look_at_all(config.store.parts())
+    listener = bind(config.http.bind)
+    address = address_of(listener)
+    journal_id: bytes | None = None
+    reload = Reload(config, load)
+    rows: list[str] = []
+
+    def ready_once(url: str) -> None:
+        if not rows:  # a life may end before it was ready, and the next one is the first to say so
+            rows.append(url)
+            ready(url)
+
+    while True:
+        with closing(listener):
+            forked = await _serve_once(reload, listener, ready_once, interrupted, journal_id, watches)
+        if forked is None:
+            return
+        journal_id, listener = forked, bind(address)
+
+
+async def _look_at_all(parts: Sequence[StoreConfig]) -> list[Watch]:
+    """Examine all servers concurrently. Returns their watches, which have reported their findings. Raises ConfigError,
+    StoreUnsafe."""
+    watches = [watch_over(part) for part in parts]
+    refused: dict[int, JqdError] = {}
+
+    async def look(number: int) -> None:
+        try:
+            await watches[number].start()
+        except JqdError as error:
+            refused[number] = error  # raised below, outside the nursery, as what it is
+
+    async with trio.open_nursery() as nursery:
+        for number in range(len(parts)):
+            nursery.start_soon(look, number)
+    if refused:
+        raise refused[min(refused)]
+    return watches
+
+
+async def _serve_once(
+    reload: Reload,
+    listener: Any,
+    ready: Callable[[str], None],
+    interrupted: Callable[[int], None],
+    journal_id: bytes | None,
+    watches: Sequence[Watch],
+) -> bytes | None:
+    """Run one life of the daemon. Returns the journal id to begin another with, or None when it was told to stop."""
+    clock, source, config = SystemClock(), random.Random(), reload.config
+    forked: bytes | None = None
+    async with AsyncExitStack() as stack:
+        journal = await stack.enter_async_context(open_journal(config.journal, clock=clock, journal_id=journal_id))
+        settings, watches = await stack.enter_async_context(_store_settings(config, watches))
+        parts = settings.parts()
+        stores = [await stack.enter_async_context(open_store(part)) for part in parts]
+        daemon = Daemon(config, journal, stores, clock, source, watches)
+        stack.callback(daemon.pool.close)
+        reload.change, daemon.control.reload = daemon.change, reload
+        left = root_token.RootToken(url_of(listener, config.http.scheme), daemon.parts.auth.root)
+        root_file = stack.enter_context(root_token.RootTokenFile(config.data_dir, left))
+        daemon.control.watch_disk(config.journal.directory, root_file.examine)
+        stop = trio.Event()
+        nursery = await stack.enter_async_context(trio.open_nursery())
+
+        def on_interrupt() -> None:
+            interrupted(daemon.runners.in_flight)
+
+        await nursery.start(watch_signals, stop, lambda: daemon.config.drain_s, on_interrupt, reload.on_signal)
+        try:
+            await daemon.run(stop=stop, listener=listener, ready=ready)
+        except* JournalForked as group:
+            log.error("daemon.journal_forked", error=str(_leaf(group)), journal=journal.journal_id)
+            listener.close()  # whoever pushes tries elsewhere, instead of waiting here
+            forked = await _fork(daemon, stop)
+        nursery.cancel_scope.cancel()
+    return forked
+
+
+def _leaf(group: ExceptionGroup[E]) -> E:
+    first = group.exceptions[0]
+    return _leaf(first) if isinstance(first, ExceptionGroup) else first
+
+
+async def _fork(daemon: Daemon, stop: trio.Event) -> bytes | None:
+    """Return a new id for this journal directory. What was applied under the old one is marked as applied for the new
+    one.
+
+    Partitions that are away are waited for, and nothing is taken meanwhile: the next life could not tell what this one
+    took apart from what the other copy had applied. None when it was told to stop.
+    """
+    journal, new = daemon.journal, os.urandom(16)
+    for number, partition in enumerate(daemon.partitions):
+        handed_down = False
+        while not handed_down:
+            try:
+                await hand_down(journal, partition.store, partition.lanes, new.hex())
+                handed_down = True
+            except StoreError as error:
+                log.error("daemon.not_forked", partition=number, error=str(error))
+                with trio.move_on_after(FORK_RETRY_S):
+                    await stop.wait()
+                if stop.is_set():
+                    return None
+    log.warning("daemon.forked", journal=new.hex(), before=journal.journal_id)
+    return new
+
+
+@asynccontextmanager
+async def _store_settings(
+    config: Config, watches: Sequence[Watch]
+) -> AsyncIterator[tuple[StoreConfig, Sequence[Watch]]]:
+    """Give settings and watches of the named store, or of our own, examined once it runs. Raises StoreUnsafe."""
+    if not config.store.is_own:
+        yield config.store, watches
+        return
+    refused: JqdError | None = None
+    async with open_embedded(config.data_dir / "store") as url:
+        own = dataclasses.replace(config.store, url=url)
+        try:
+            watches = await _look_at_all(own.parts())
+        except JqdError as error:
+            refused = error  # raised below, outside the server's nursery, as what it is
+        else:
+            yield own, watches
+    if refused is not None:
+        raise refused
