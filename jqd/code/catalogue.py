@@ -135,7 +135,7 @@ class Catalogue:
     def trouble(self) -> str:
         """Return the broken handlers, in words; empty: none."""
         lines = [
-            f"handler {each.called} is broken since {iso(fault.since_ms)}, {fault.of}: {_telling(fault.why)}"
+            f"handler {each.called} is broken since {iso(fault.since_ms)}, {fault.of}: {_printable_line(fault.why)}"
             for each in self._known.values()
             if each.is_code
             for fault in self._faults_of(each)[:1]
@@ -202,7 +202,7 @@ class Catalogue:
         return answer.content
 
 
-def _telling(why: str) -> str:
+def _printable_line(why: str) -> str:
     """Return the line of an error that tells most, printable."""
     text = "".join(one if one.isprintable() else " " for one in error_line(why))
     return " ".join(text.split())

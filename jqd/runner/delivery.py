@@ -313,10 +313,8 @@ class Delivery:
             outcome = shared.end(entry.held, report, worker.id, entry.started_at_ms, worker)
             outcomes.append((entry, outcome))
             job_ids.append(outcome.job_id)
-        if shared.capacity.crash_isolation.known:
-            shared.capacity.crash_isolation.cleared(
-                one.job_id for _, one in outcomes if cleared or one.fate is not Fate.RETRY
-            )
+        if (isolation := shared.capacity.crash_isolation).known:
+            isolation.cleared(one.job_id for _, one in outcomes if cleared or one.fate is not Fate.RETRY)
         shared.in_flight.stop(outcomes)
         self._leave(job_ids, now_s, ended=True)
 
