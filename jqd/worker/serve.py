@@ -119,11 +119,8 @@ async def serve(
             status = WorkerStatus(service, jobs, spec)
             places += _places(daemons, status.spec, slots, http=http, ttl_s=ttl_s, source=source or random.Random())
             task_status.started(url)
-            watch, reload = (
-                partial(status.watch, slots.changed),
-                partial(_reload, process_pool, signalled, slots.changed),
-            )
-            beat, ended = Watchdog(service.tasks, SystemClock()).beat, partial(_end_if_refused, slots, signalled)
+            reload, beat = partial(_reload, process_pool, signalled, slots.changed), _beat(service)
+            watch, ended = partial(status.watch, slots.changed), partial(_end_if_refused, slots, signalled)
             for task in (beat, service.attempts.lines.run, reporter.run, watch, reload, ended):
                 beside.start_soon(task)
             puller = Puller(service, places, http, process_pool=process_pool, silence_s=silence_s) if pull else None
@@ -131,6 +128,10 @@ async def serve(
             signalled.end(force if signals else None)
         beside.cancel_scope.cancel()
     _end(url, places, signalled)
+
+
+def _beat(service: Service) -> Callable[[], Awaitable[None]]:
+    return Watchdog(service.tasks, SystemClock()).beat
 
 
 @asynccontextmanager

@@ -229,7 +229,7 @@ async def test_who_asks_waits_until_all_children_of_an_end_were_told(
 
     monkeypatch.setattr(telling, "_release", release)
     await nursery.start(telling.run)
-    await telling.wait_told()
+    await telling.wait_links_applied()
     assert sorted(room.released) == sorted(child.id for child in children)
     assert set(room.failed) == {parent.id}
 

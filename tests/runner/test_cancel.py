@@ -288,7 +288,7 @@ async def test_a_worker_that_cannot_be_told_keeps_its_job(
 async def test_a_silent_worker_is_not_waited_for(
     open_house: OpenHouse, eventually: Eventually, monkeypatch: pytest.MonkeyPatch, no_pauses: None
 ) -> None:
-    monkeypatch.setattr("jqd.runner.cancel.TELL_S", 0.3)
+    monkeypatch.setattr("jqd.runner.cancel.SEND_S", 0.3)
     stage = Stage()
 
     async def silent(request: Request, reply: Reply) -> None:

@@ -260,7 +260,7 @@ async def test_what_a_worker_keeps_for_itself_is_no_company(open_house: OpenHous
         house.runner._capacity.crash_isolation.lost(ids(suspect))
         (outcome,) = await house.run_out(suspect)
         assert outcome.fate is Fate.SUCCEEDED
-        assert house.runner._capacity.isolate(worker.url.split("/")[2]).house.at_work == 0
+        assert house.runner._capacity.isolate(worker.url.split("/")[2]).machine.at_work == 0
 
 
 async def test_a_suspect_that_waits_is_let_go(open_house: OpenHouse) -> None:

@@ -18,7 +18,9 @@ from jqd.worker.service import Service
 from tests.worker.exchange import Exchange, packed
 
 ROOM = str(Path(jqd.__file__).parent)
-CALLS_MAX = 26  # where a loaded machine has some wait, else 24; of a job with one parameter, from its decoded batch to its outcome in the answer
+CALLS_MAX = (
+    26  # of a job with one parameter, from its batch to its outcome; 24, and more where a loaded machine lets some wait
+)
 FEW, MANY = 100, 300  # jobs of two batches: what they cost alike is the batch's
 
 
