@@ -29,7 +29,7 @@ Revision = Annotated[int, Meta(ge=0)] | None
 """Of a setting, as an answer told it."""
 
 
-def instant_in(told: Raw) -> int | None:
+def instant_in(value: Raw) -> int | None:
     """Return a date that a client only reports, in ms since 1970; 0 for what is no date."""
     try:
         return instant_ms(msgspec.msgpack.decode(value, type=str | float))

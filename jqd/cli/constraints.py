@@ -121,16 +121,16 @@ def _show(answer: dict[str, Any], common: Common) -> None:
             print_line(f"{name:<12}  {_limit(value) if name == 'rate' else value}")
 
 
-def _print_trial(name: str, told: dict[str, Any]) -> None:
-    keys = f" under {_count(told['keys'], 'key')}" if told["matched"] else ""
+def _print_trial(name: str, answer: dict[str, Any]) -> None:
+    keys = f" under {_count(answer['keys'], 'key')}" if answer["matched"] else ""
     print_line(
-        f"{name} matches {told['matched']} of {_count(told['looked_at'], 'waiting job')}{keys}; "
-        f"{told['delayed']} would not start at once"
+        f"{name} matches {answer['matched']} of {_count(answer['looked_at'], 'waiting job')}{keys}; "
+        f"{answer['delayed']} would not start at once"
     )
-    if told["failed"]:
-        print_note(f"it could not be asked of {_count(told['failed'], 'job')}: {told['error']}")
-    if told["warning"]:
-        print_note(told["warning"])
+    if answer["failed"]:
+        print_note(f"it could not be asked of {_count(answer['failed'], 'job')}: {answer['error']}")
+    if answer["warning"]:
+        print_note(answer["warning"])
 
 
 def _count(number: int, what: str) -> str:

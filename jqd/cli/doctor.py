@@ -54,8 +54,8 @@ async def doctor(
         elif seen:
             conclusion = "a daemon would start here"
         else:
-            verdict = "nothing that was looked at keeps a daemon from starting here"
-        print_note(verdict + (", with these warnings" if findings else ""))
+            conclusion = "nothing that was looked at keeps a daemon from starting here"
+        print_note(conclusion + (", with these warnings" if findings else ""))
     return code
 
 

@@ -236,7 +236,7 @@ async def _counted(
     except (StoreAway, StoreRefused) as error:
         why = str(error)
     print_note(f"the store was not asked which jobs it knows: {why}")
-    return await count(files, segments, None, since_ms=since_ms, told=told)
+    return await count(files, segments, None, since_ms=since_ms, progressed=progressed)
 
 
 @asynccontextmanager

@@ -257,12 +257,12 @@ def _whole(names: tuple[str, ...], common: Common, act: Callable[[Client], dict[
     if names:
         raise Usage("name jobtypes, or give --all: not both")
     with common.client() as client:
-        told = act(client)
-    if told.get("note"):
-        print_note(told["note"])
-    whose = f"all jobs of tenant {told['tenant']!r}" if told["tenant"] else "all jobs without a tenant"
-    state = f"paused since {told['paused_at']}" if told["paused_at"] else "resumed"
-    show_as(f"{whose}: {state}", told, common.output)
+        answer = act(client)
+    if answer.get("note"):
+        print_note(answer["note"])
+    whose = f"all jobs of tenant {answer['tenant']!r}" if answer["tenant"] else "all jobs without a tenant"
+    state = f"paused since {answer['paused_at']}" if answer["paused_at"] else "resumed"
+    show_as(f"{whose}: {state}", answer, common.output)
     return Exit.DONE
 
 

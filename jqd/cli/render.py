@@ -15,7 +15,7 @@ from rich.text import Text
 
 from jqd.domain import json_ext
 from jqd.domain.dates import iso_of
-from jqd.domain.error_summary import readable, telling_line
+from jqd.domain.error_summary import error_line, readable
 from jqd.domain.visible import CONTROLS, IN_JSON
 
 GAP = "  "

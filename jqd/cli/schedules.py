@@ -115,14 +115,14 @@ def _dates(answer: dict[str, Any], common: Common) -> int:
     if common.output != "table":
         show(answer, common.output)
         return Exit.DONE
-    for date in told["next"]:
+    for date in answer["next"]:
         print_line(f"{date}  {ago(instant(date))}")
-    if told.get("paused_at"):
-        print_note(f"{told['name']} is paused since {told['paused_at']}; `jqd schedules resume` goes on")
-    elif told.get("waits"):
-        print_note(f"{told['name']} waits: {told['waits']}")
-    elif not told["next"]:
-        print_note(f"{told['name']} has no date to come")
+    if answer.get("paused_at"):
+        print_note(f"{answer['name']} is paused since {answer['paused_at']}; `jqd schedules resume` goes on")
+    elif answer.get("waits"):
+        print_note(f"{answer['name']} waits: {answer['waits']}")
+    elif not answer["next"]:
+        print_note(f"{answer['name']} has no date to come")
     return Exit.DONE
 
 

@@ -51,7 +51,7 @@ def status(*, verbose: Flag = False, common: Common = Common()) -> int:
             if error.status != UNAUTHORIZED or common.has_token:
                 raise
             print_note("this is what a daemon says without a token; --token shows more")
-            seen, told = None, ready
+            seen, numbers = None, ready
         if seen is not None:
             console().print(_summary(client.url, seen), end="")
         if seen is None or verbose:

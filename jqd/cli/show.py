@@ -99,12 +99,12 @@ def jobs(
         if watch:
             return _watch_jobs(client, lambda: list(client.jobs(state=state, **asked, limit=limit)), common)
         parts = list[bool]()
-        told = client.jobs(state=state, **asked, limit=limit, looked=_say_looked_at, parted=lambda: parts.append(True))
-        found = list(told)
+        text = client.jobs(state=state, **asked, limit=limit, looked=_note_examined, parted=lambda: parts.append(True))
+        found = list(text)
     _over_line("")
     if parts and common.output == "table":
         print_note(IN_PARTS)
-    say_if_none(found, "no job is of that kind, or the store does not know it yet", common)
+    note_if_none(found, "no job is of that kind, or the store does not know it yet", common)
     if common.output != "table":
         show([_brief(info) for info in found], common.output)
     elif found:

@@ -116,7 +116,7 @@ def revoke(*token_ids: str, data_dir: DataDir = None, common: Common = Common())
         for token_id in token_ids:
             not_reached = client.revoke_token(token_id)
             show({"token_id": token_id, "revoke": "done"}, common.output)
-            for url in untold:
+            for url in not_reached:
                 why = "does not answer, or not to this token; it hears of it when it reaches the store"
                 print_note(f"{token_id}: {url} {why}")
                 code = Exit.FAILED

@@ -203,8 +203,8 @@ class Http:
             else:
                 decoded = self._decode(url, response)
                 if response.is_success or response.status_code in accept:
-                    return Answer(response.status_code, body_told)
-                refused = error_of(response.status_code, body_told, response.headers.get("retry-after"))
+                    return Answer(response.status_code, decoded)
+                refused = error_of(response.status_code, decoded, response.headers.get("retry-after"))
                 if refused.status == UNKNOWN and others:
                     self._leave(at)
                     continue
@@ -335,11 +335,8 @@ def error_of(status: int, body: Any, retry_after: str | None) -> JqdClientError:
     if status in (400, 414, 415, 422):
         return Invalid(message, status=status, errors=errors)
     if status in (429, 503, 507):
-        details = {
-            "ids_unknown": fields.get("type") == IdsUnknown.problem,
-            "closed": fields.get("type") == Closed.problem,
-        }
-        return Unavailable(message, status=status, retry_after=_after(retry_after), **details)
+        kind = {"ids_unknown": fields.get("type") == IdsUnknown.problem, "closed": fields.get("type") == Closed.problem}
+        return Unavailable(message, status=status, retry_after=_after(retry_after), **kind)
     kinds = {401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict, 413: TooLarge}
     return kinds.get(status, JqdClientError)(message, status=status)
 

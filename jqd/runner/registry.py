@@ -201,8 +201,8 @@ class WorkerRegistry(Presence):
         name, _, number = jobtype.rpartition("@")
         plain, by_number = self._handlers.get(jobtype), self._handlers.get(name)
         found = code_for(plain) if plain is not None else None
-        if found is None and pinned is not None and number.isdecimal():
-            found = code_for(pinned, int(number))
+        if found is None and by_number is not None and number.isdecimal():
+            found = code_for(by_number, int(number))
         return found
 
     def handlers(self) -> dict[str, Handler]:

@@ -255,7 +255,7 @@ class Ui:
     async def _failed(self, error: Exception) -> Response:
         visit: Visit = g.get("visit") or await self._in_passing(error)
         looks = request.method == "GET"
-        onward = visit.url if looks else _opened_at()  # no form is sent again
+        target = visit.url if looks else _opened_at()  # no form is sent again
         match error:
             case LoginNeeded():
                 had_login = self.cookie in request.cookies or "hx-request" in request.headers
@@ -266,8 +266,8 @@ class Ui:
                 return live.last_tick() if visit.path == STREAM else Response("", 204, {"hx-refresh": "true"})
             case JqdClientError() if isinstance(error, AWAY):
                 silent = not isinstance(error, Unavailable)
-                told = {"why": str(error), "urls": self.config.urls, "again": onward, "tries": looks}
-                answer = visit.render("away.html", status=503, silent=silent, **told)
+                about_daemons = {"why": str(error), "urls": self.config.urls, "again": target, "tries": looks}
+                answer = visit.render("away.html", status=503, silent=silent, **about_daemons)
                 if looks:
                     answer.headers["refresh"] = str(AGAIN_S)  # works without scripts
                 return answer

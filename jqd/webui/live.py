@@ -66,7 +66,7 @@ async def _events(ui: "Ui", feeds: Feeds, visit: Visit, url: str) -> AsyncIterat
         yield b"retry: 2000\n\n"
         seen, calls = feed.ticks, 0 if url else BARE_CALLS  # what others are shown, too, as far as is known
         while not is_over():
-            with trio.move_on_after(HEARD_S) as waited:
+            with trio.move_on_after(STREAM_S) as waited:
                 await feed.wait_tick(seen)
             if waited.cancelled_caught:
                 yield STILL_THERE

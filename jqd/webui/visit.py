@@ -123,7 +123,7 @@ class Visit:
         """Return a URL of this UI that speaks for the same tenant, unless it names another."""
         return values.link(path, **query, **({} if "tenant" in query else {"tenant": self.tenant}))
 
-    def onward(self, path: str) -> str:
+    def link_of(self, path: str) -> str:
         """Return the URL of a page that the head names: of the same tenant, where that page is of one."""
         return self.link(path) if self.has(self.ui.declared[path].needs) else self.link(path, tenant=None)
 

@@ -64,7 +64,7 @@ def register(ui: "Ui") -> None:
             "constraints.html",
             constraints=[(row, _limits(row)) for row in answer.get("constraints", [])],
             newest="/constraints" if cursor else "",
-            older=visit.link("/constraints", cursor=onward) if onward else "",
+            older=visit.link("/constraints", cursor=cursor_next) if cursor_next else "",
             done=DONE.get(visit.done, ""),
             call=link("/v1/constraints", limit=PAGE_CONSTRAINTS, cursor=cursor),
             command=visit.command("jqd", "constraints"),
@@ -115,17 +115,17 @@ async def _set(visit: Visit, typed: dict[str, str], *, is_trial: bool) -> Respon
         answer = await put(
             visit,
             path,
-            _body(said),
+            _body(typed),
             faults,
             dry_run=is_trial or None,
-            revision=None if is_trial else said["revision"] or None,
+            revision=None if is_trial else typed["revision"] or None,
         )
     except Invalid as error:
-        faults = faults_of(error, POINTERS, said) | faults
-        return _editor(visit, said, faults=faults, status=409 if faults.get("name") is TAKEN else error.status)
+        faults = faults_of(error, POINTERS, typed) | faults
+        return _editor(visit, typed, faults=faults, status=409 if faults.get("name") is TAKEN else error.status)
     except (Conflict, TooLarge) as error:
-        return _editor(visit, said, faults={"": Fault(str(error))}, status=error.status)
-    return _editor(visit, said, trial=answer) if is_trial else visit.go("/constraint", name=name, done="set")
+        return _editor(visit, typed, faults={"": Fault(str(error))}, status=error.status)
+    return _editor(visit, typed, trial=answer) if is_trial else visit.go("/constraint", name=name, done="set")
 
 
 async def _is_there(api: Api, name: str) -> bool:
@@ -138,27 +138,27 @@ async def _is_there(api: Api, name: str) -> bool:
 
 async def _known(visit: Visit, row: dict[str, Any]) -> Response:
     """Show a constraint: who waits for it now, and the editor."""
-    said = _typed_before(row)
-    found = await together(trial=partial(_trial, visit, row, said), limited=partial(_limited, visit.api, row))
+    typed = _typed_before(row)
+    found = await together(trial=partial(_trial, visit, row, typed), limited=partial(_limited, visit.api, row))
     done = DONE.get(visit.done, "")
-    return _editor(visit, said, row=row, stands=found["trial"], limited=found["limited"], done=done)
+    return _editor(visit, typed, row=row, stands=found["trial"], limited=found["limited"], done=done)
 
 
-def _editor(visit: Visit, said: dict[str, str], *, status: int = 200, **more: Any) -> Response:
-    name = said["name"]
-    flags = {"rate": f"{said['limit']}/{said['per']}" if said["limit"] else "", "concurrency": said["concurrency"]}
-    paused = {"no": "", "ever": "ever"}.get(said["pause"], said["until"])
-    flags |= {"burst": said["burst"], "pause": paused, "key": said["key"], "cost": said["cost"]}
+def _editor(visit: Visit, typed: dict[str, str], *, status: int = 200, **more: Any) -> Response:
+    name = typed["name"]
+    flags = {"rate": f"{typed['limit']}/{typed['per']}" if typed["limit"] else "", "concurrency": typed["concurrency"]}
+    paused = {"no": "", "ever": "ever"}.get(typed["pause"], typed["until"])
+    flags |= {"burst": typed["burst"], "pause": paused, "key": typed["key"], "cost": typed["cost"]}
     shows = visit.query.get("name") and not visit.form  # it is as it was set, and nothing was typed
     is_known = bool(visit.query.get("name") or visit.form.get("known"))
-    flags |= {"on_error": said["on_error"] if said["on_error"] != "hold" else ""}
-    of, exact = (name or "NAME", said["match"]), said["exact"] == "yes"
+    flags |= {"on_error": typed["on_error"] if typed["on_error"] != "hold" else ""}
+    of, exact = (name or "NAME", typed["match"]), typed["exact"] == "yes"
     sets = visit.command("jqd", "constraints", "set", of=of, exact=exact, **flags)
     more.setdefault("faults", {})
     return visit.render(
         "constraint.html",
         status=status,
-        said=said,
+        typed=typed,
         is_known=is_known,
         method="GET" if shows else "PUT",
         call="/v1/constraints/NAME" if name_fault("constraint", name) else path_of("constraints", name),

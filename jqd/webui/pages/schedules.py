@@ -62,7 +62,7 @@ def register(ui: "Ui") -> None:
             "schedules.html",
             schedules=[(row, _when(row)) for row in answer.get("schedules", [])],
             newest="/schedules" if cursor else "",
-            older=visit.link("/schedules", cursor=onward) if onward else "",
+            older=visit.link("/schedules", cursor=cursor_next) if cursor_next else "",
             done=DONE.get(visit.done, ""),
             call=link("/v1/schedules", limit=PAGE_SCHEDULES, cursor=cursor),
             command=visit.command("jqd", "schedules"),
@@ -125,8 +125,8 @@ async def _set(visit: Visit, typed: dict[str, str]) -> Response:
     elif before is not None and not visit.form.get("known"):
         faults["name"] = TAKEN
     job = dict((before or {}).get("job") or {}) | {
-        "name": said["jobtype"],
-        "tags": [tag.strip() for tag in said["tags"].splitlines() if tag.strip()],
+        "name": typed["jobtype"],
+        "tags": [tag.strip() for tag in typed["tags"].splitlines() if tag.strip()],
     }
     try:
         if "argument" in visit.form:  # it is missing where it was too long for a page
@@ -137,15 +137,15 @@ async def _set(visit: Visit, typed: dict[str, str]) -> Response:
         await put(
             visit,
             path_of("schedules", "…" if wrong else name),
-            _body(said, job),
+            _body(typed, job),
             faults,
-            revision=said["revision"] or None,
+            revision=typed["revision"] or None,
         )
     except Invalid as error:
-        faults = faults_of(error, POINTERS, said) | faults
-        return _editor(visit, said, faults=faults, status=409 if faults.get("name") is TAKEN else error.status)
+        faults = faults_of(error, POINTERS, typed) | faults
+        return _editor(visit, typed, faults=faults, status=409 if faults.get("name") is TAKEN else error.status)
     except (Conflict, TooLarge) as error:
-        return _editor(visit, said, faults={"": Fault(str(error))}, status=error.status)
+        return _editor(visit, typed, faults={"": Fault(str(error))}, status=error.status)
     return visit.go("/schedule", name=name, done="set")
 
 
@@ -156,22 +156,22 @@ async def _before(visit: Visit, name: str) -> dict[str, Any] | None:
         return None
 
 
-def _editor(visit: Visit, said: dict[str, str], *, status: int = 200, **more: Any) -> Response:
-    name = said["name"]
+def _editor(visit: Visit, typed: dict[str, str], *, status: int = 200, **more: Any) -> Response:
+    name = typed["name"]
     is_known = bool(visit.query.get("name") or visit.form.get("known"))
-    flags = {each: said[each] for each in ("cron", "every", "missed", "overlap", "jitter", "until")}
-    words = [name or "NAME", said["jobtype"] or "JOBTYPE", said["argument"]]
-    tags = [f"--tag={tag}" for tag in said["tags"].splitlines()]
+    flags = {each: typed[each] for each in ("cron", "every", "missed", "overlap", "jitter", "until")}
+    words = [name or "NAME", typed["jobtype"] or "JOBTYPE", typed["argument"]]
+    tags = [f"--tag={tag}" for tag in typed["tags"].splitlines()]
     # Of one that is there its job may have more than any form or command shows: nothing to be set anew as it stands.
     shows = visit.command("jqd", "schedules", "next", of=(name,))
-    sets = visit.command("jqd", "schedules", "set", *tags, of=words, tz=said["tz"] if said["cron"] else "", **flags)
+    sets = visit.command("jqd", "schedules", "set", *tags, of=words, tz=typed["tz"] if typed["cron"] else "", **flags)
     more.setdefault("faults", {})
     return visit.render(
         "schedule.html",
         status=status,
-        said=said,
+        typed=typed,
         is_known=is_known,
-        has_argument="argument" in visit.form if visit.form else said["argument"] != TOO_LONG,
+        has_argument="argument" in visit.form if visit.form else typed["argument"] != TOO_LONG,
         call="/v1/schedules/NAME" if name_fault("schedule", name) else path_of("schedules", name),
         command=shows if is_known else sets,
         **more,

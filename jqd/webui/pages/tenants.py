@@ -29,7 +29,7 @@ def register(ui: "Ui") -> None:
             tenants=[(row, _quota(row)) for row in answer.get("tenants", [])],
             states=STATES,
             newest="/tenants" if cursor else "",
-            older=visit.link("/tenants", cursor=onward) if onward else "",
+            older=visit.link("/tenants", cursor=cursor_next) if cursor_next else "",
             done=DONE.get(visit.done, ""),
             call=link("/v1/tenants", limit=PAGE_TENANTS, cursor=cursor),
             command=visit.command("jqd", "tenants"),

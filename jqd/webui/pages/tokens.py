@@ -42,7 +42,7 @@ def register(ui: "Ui") -> None:
             tokens=answer.get("tokens", []),
             login=NOTE,
             first=visit.link("/tokens") if cursor else "",
-            onward=visit.link("/tokens", cursor=onward) if onward else "",
+            onward=visit.link("/tokens", cursor=cursor_next) if cursor_next else "",
             done=DONE.get(visit.done, ""),
             call=link("/v1/tokens", limit=PAGE_TOKENS, cursor=cursor),
             command=visit.command("jqd", "tokens"),

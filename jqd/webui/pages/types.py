@@ -20,7 +20,7 @@ LOOKED, CALLS_MAX = 1_000, 10  # jobtypes that have a name in theirs, in one cal
 HISTORY_S = 20.0  # an answer is shared for so long: it has a new step each minute
 SPANS = {60: "an hour", 480: "8 hours", 11_520: "8 days"}
 """Minutes that a chart may show."""
-TOLD = {
+COUNTED = {
     "pushed": "Pushed",
     "started": "Started",
     "succeeded": "Succeeded",
@@ -107,8 +107,8 @@ async def _page(visit: Visit) -> Response:
         height=CHART_HEIGHT,
         steps=steps[::-1],
         counted=COUNTED,
-        waited=_spread(steps, "wait", history["wait_bounds"]),
-        ran=_spread(steps, "run", history["run_bounds"]),
+        waited=_shares_of(steps, "wait", history["wait_bounds"]),
+        ran=_shares_of(steps, "run", history["run_bounds"]),
         done=done.get(visit.done, ""),
         call=link("/v1/history", name=name, minutes=minutes),
         command=visit.command("jqd", "jobs", name=name),
