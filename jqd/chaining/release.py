@@ -1,5 +1,6 @@
 """Lets a job that waited for others go on: with their results, or not at all where one of them did not succeed."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -21,10 +22,10 @@ from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
 from jqd.service.find import read_pieces
 from jqd.service.services import Services
-from jqd.store import JobView
+from jqd.store import WHOLE_MAX, JobView, OnItsWay
 
 RELEASES = 32  # at once in the whole daemon: results, argument and frame of one are some 4 MiB (4 job_bytes_max)
-LOOKS = 32  # at once in the whole daemon for results of parents: a row and its result are some 3 MiB; so 224 MiB in all
+LOOKS = 2  # at once in the whole daemon for results of 16 parents, of some 3 MiB with their rows: 224 MiB in all
 TRIES = 5  # at once, where somebody changes the job meanwhile; then it rests, so that a busy pusher costs no more
 
 _encoder = msgspec.msgpack.Encoder()
@@ -125,37 +126,49 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
     odd: list[str] = []
     limiter = services.feature(ReleaseRoom).limiter("look", LOOKS, services, view.id)
     room = Room(bytes_max)
+    ids = await _ids_of(services, flow.after)
 
-    async def one(parent: str, cancel: trio.CancelScope) -> None:
+    async def some(parents: Sequence[str], cancel: trio.CancelScope) -> None:
         async with limiter:
             try:
-                result = await _result(services, parent, view.tenant, room, is_made=parent == flow.parent)
+                known = [ids[parent] for parent in parents]
+                views = iter(await services.store.get_jobs([job_id for job_id in known if job_id is not None]))
+                for parent, job_id in zip(parents, known, strict=True):
+                    its = next(views) if job_id is not None else None
+                    result = await _result(services, its, view.tenant, room, is_made=parent == flow.parent)
+                    if isinstance(result, bytes):
+                        found[parent] = result
+                    elif result == RESULTS_GONE and flow.on_parent_failure == "run":
+                        found[parent] = NIL
+                    else:
+                        odd.append(result)
+                        cancel.cancel()
+                        return
             except StoreError as error:
                 failed.append(error)  # raised below, outside the nursery, as what it is
                 cancel.cancel()
-                return
-        if isinstance(result, bytes):
-            found[parent] = result
-        elif result == RESULTS_GONE and flow.on_parent_failure == "run":
-            found[parent] = NIL
-        else:
-            odd.append(result)
-            cancel.cancel()
 
     failed: list[StoreError] = []
     async with trio.open_nursery() as nursery:
-        for parent in flow.after:
-            nursery.start_soon(one, parent, nursery.cancel_scope)
+        for at in range(0, len(flow.after), WHOLE_MAX):
+            nursery.start_soon(some, flow.after[at : at + WHOLE_MAX], nursery.cancel_scope)
     if failed:
         raise failed[0]
     return odd[0] if odd else found
 
 
-async def _result(services: Services, parent: str, tenant: str, room: Room, *, is_made: bool) -> bytes | str:
+async def _ids_of(services: Services, parents: Sequence[str]) -> dict[str, str | None]:
+    """Parent, by its id or its pusher's → its id; None: there is none."""
+    named = [parent for parent in parents if parse_id(parent) is None]
+    found = await services.store.resolve_all(named) if named else []
+    return {parent: parent for parent in parents} | dict(zip(named, found, strict=True))
+
+
+async def _result(
+    services: Services, view: JobView | OnItsWay | None, tenant: str, room: Room, *, is_made: bool
+) -> bytes | str:
     """The kept result of a parent, nil where it keeps none, did not succeed or is another tenant's; RESULTS_GONE,
     RESULTS_TOO_LARGE. `is_made`: the parent made the job, and its result was too large to be handed on."""
-    job_id = parent if parse_id(parent) is not None else await services.store.resolve(parent)
-    view = await services.store.get_job(job_id) if job_id is not None else None
     if not isinstance(view, JobView):
         return RESULTS_GONE
     if is_made and view.result is None:

@@ -12,7 +12,7 @@ from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameState, N
 from jqd.store.outbox import Shelf, Waiting
 from jqd.store.partition_check import MISPLACED
 from jqd.store.partitioned import EdgeStore, PartitionedStore
-from jqd.store.queries import BRIEFS_MAX
+from jqd.store.queries import BRIEFS_MAX, WHOLE_MAX
 from jqd.store.rdb import copy_rdb, place_rdb
 from jqd.store.store import Store
 from jqd.store.types import (
@@ -46,6 +46,7 @@ __all__ = [
     "CALL_JOBS_MAX",
     "MISPLACED",
     "NO_LOG",
+    "WHOLE_MAX",
     "Ages",
     "Claimed",
     "DurableReply",

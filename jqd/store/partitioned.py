@@ -116,6 +116,10 @@ class PartitionedStore:
     async def resolve(self, name: str, *, promised: bool = False) -> str | None:
         return await self._one(self._of_name(name), lambda store: store.resolve(name, promised=promised))
 
+    async def resolve_all(self, names: Sequence[str]) -> list[str | None]:
+        homes = [self._of_name(name) for name in names]
+        return await self._in_order(homes, names, lambda store, its: store.resolve_all(its))
+
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
         return await self._those(job_ids, job_ids, lambda store, its: store.unfinished(its, dead=dead))
 
@@ -138,6 +142,10 @@ class PartitionedStore:
     async def get_briefs(self, job_ids: Sequence[str]) -> list[JobView | OnItsWay | None]:
         homes = [self._of(job_id) for job_id in job_ids]
         return await self._in_order(homes, job_ids, lambda store, its: store.get_briefs(its))
+
+    async def get_jobs(self, job_ids: Sequence[str]) -> list[JobView | OnItsWay | None]:
+        homes = [self._of(job_id) for job_id in job_ids]
+        return await self._in_order(homes, job_ids, lambda store, its: store.get_jobs(its))
 
     async def watch_logs(self, known: Sequence[tuple[str, int, int]], watch_ms: int) -> list[Log | None]:
         homes = [self._of(job_id) for job_id, *_ in known]

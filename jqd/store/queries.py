@@ -8,11 +8,12 @@ from jqd.domain.queue_name import WITHIN
 from jqd.store import codec
 from jqd.store.counts import Counts, Totals, TypeView, decode_counts
 from jqd.store.keys import last_field
-from jqd.store.methods import ScriptMethods, bound, in_rows, milliseconds
+from jqd.store.methods import ScriptMethods, bound, in_rows, in_steps, milliseconds
 from jqd.store.types import CALL_JOBS_MAX, Ends, JobView, OnItsWay, QueuePlace, StoreStats
 from jqd.store.views import damaged_view, decode_end_outcome, read_view
 
 BRIEFS_MAX = 20  # jobs whose views are read at once: a millisecond of the loop, with some failed attempts each
+WHOLE_MAX = 16  # jobs that are read at once with arguments and results: some 48 MiB at most
 VIEWS = 100  # jobs asked for in one call when their arguments are left out
 PLACE_PAGES = 1_000  # counted to find what waits before a job: 100,000 jobs, about a millisecond
 PLACE_TYPES = 3  # with better jobs, named
@@ -29,6 +30,12 @@ class QueryMethods(ScriptMethods):
         """
         (view,) = await self._views([job_id])
         return view
+
+    async def get_jobs(self, job_ids: Sequence[str]) -> list[JobView | OnItsWay | None]:
+        """As `get_job` of each, of WHOLE_MAX at most: each may be of some 3 MiB."""
+        if len(job_ids) > WHOLE_MAX:
+            raise ValueError(f"{len(job_ids)} jobs in one call; {WHOLE_MAX} at most")
+        return await self._views(job_ids)
 
     async def get_briefs(self, job_ids: Sequence[str]) -> list[JobView | OnItsWay | None]:
         """As `get_job` of each, without what may be large: argument, result and log. At most BRIEFS_MAX."""
@@ -63,8 +70,19 @@ class QueryMethods(ScriptMethods):
 
         Raises StoreChanged as `get_job`; StoreUnsettled when a journal may have it.
         """
-        answer = await self._caller.call("resolve", self._caller.identity, name, int(promised))
-        return None if answer is None else self._text("names", answer)
+        (job_id,) = await self._resolve([name], promised=promised)
+        return job_id
+
+    async def resolve_all(self, names: Sequence[str]) -> list[str | None]:
+        """As `resolve` of each."""
+        found: list[str | None] = []
+        for some in in_steps(names, VIEWS):
+            found += await self._resolve(some)
+        return found
+
+    async def _resolve(self, names: Sequence[str], *, promised: bool = False) -> list[str | None]:
+        answer = await self._caller.call("resolve", self._caller.identity, int(promised), *names)
+        return [None if each is None else self._text("names", each) for each in self._list("names", answer)]
 
     async def _views(
         self, job_ids: Sequence[str], *, brief: int = 0, last: bool = False, again: bool = False

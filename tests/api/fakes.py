@@ -17,6 +17,7 @@ from jqd.store import (
     BRIEFS_MAX,
     CALL_JOBS_MAX,
     NO_LOG,
+    WHOLE_MAX,
     EditGiven,
     Entrusted,
     HistoryPage,
@@ -155,6 +156,10 @@ class FakeStore:
         known = self.knows_journals and ids is not None and ids.journal in (JOURNAL, JOURNAL + 1)
         return OnItsWay(self.applied_id) if known and job_id > self.applied_id else None
 
+    async def get_jobs(self, job_ids: Sequence[str]) -> list[JobView | OnItsWay | None]:
+        assert len(job_ids) <= WHOLE_MAX
+        return [await self.get_job(job_id) for job_id in job_ids]
+
     async def get_briefs(self, job_ids: Sequence[str]) -> list[JobView | OnItsWay | None]:
         assert len(job_ids) <= BRIEFS_MAX
         self.briefs += 1
@@ -214,6 +219,9 @@ class FakeStore:
             self.unsettled -= 1
             raise StoreUnsettled("the daemons are telling the store what it forgot")
         return self.names.get(name)
+
+    async def resolve_all(self, names: Sequence[str]) -> list[str | None]:
+        return [await self.resolve(name) for name in names]
 
     async def list_jobs(
         self,

@@ -6,7 +6,7 @@ from msgspec import structs
 from jqd.domain.errors import StoreChanged, StoreUnsettled
 from jqd.domain.job import ChangeKind, Fate, State
 from jqd.domain.record import Lane, cancel_of
-from jqd.store import NameJournaled, NameStanding, NameState, NameWanted, Replace
+from jqd.store import JobView, NameJournaled, NameStanding, NameState, NameWanted, Replace
 from tests.contract.bench import JOURNAL, StoreBench, changed, outcome
 from tests.contract.change import ask, confirm, push_named
 
@@ -96,6 +96,23 @@ async def test_a_confirmation_that_comes_late_takes_no_name_for_a_job_that_is_de
     assert await store_bench.store.resolve("mine") is None
     assert await store_bench.store.confirm_names([late], (JOURNAL, behind + 1)) == [NameStanding.STANDS]
     assert await store_bench.store.resolve("mine") == job.id, "that one has not come"
+
+
+async def test_many_names_are_resolved_in_one_call_and_their_jobs_read_in_one(store_bench: StoreBench) -> None:
+    jobs = [store_bench.make(name=f"n{number}") for number in range(3)]
+    wanted = [NameWanted(job.name, job.id, "d1", False) for job in jobs]
+    given = await store_bench.store.reserve_names(wanted)
+    await store_bench.add(
+        *(changed(job, one.revision, ChangeKind.NEW, digest="d1") for job, one in zip(jobs, given, strict=True))
+    )
+    names = ["n2", "none", "n0", *(f"none{number}" for number in range(200)), "n1"]
+    ids = await store_bench.store.resolve_all(names)
+    assert [ids[0], ids[1], ids[2], ids[-1]] == [jobs[2].id, None, jobs[0].id, jobs[1].id]
+    assert len(ids) == len(names)
+    found = await store_bench.store.get_jobs([jobs[2].id, "0" * 26, jobs[0].id])
+    assert [view.id if isinstance(view, JobView) else None for view in found] == [jobs[2].id, None, jobs[0].id]
+    with pytest.raises(ValueError, match="17 jobs in one call; 16 at most"):
+        await store_bench.store.get_jobs(["X"] * 17)
 
 
 async def test_a_job_that_is_journaled_has_its_name_for_good(store_bench: StoreBench) -> None:

@@ -103,6 +103,7 @@ def wanted(cluster: Cluster, name: str) -> NameWanted:
 
 ASK: dict[str, Callable[[Cluster, str], Awaitable[object]]] = {
     "get_job": lambda cluster, job_id: cluster.spread.get_job(job_id),
+    "get_jobs": lambda cluster, job_id: cluster.spread.get_jobs([job_id]),
     "get_briefs": lambda cluster, job_id: cluster.spread.get_briefs([job_id]),
     "watch_logs": lambda cluster, job_id: cluster.spread.watch_logs([(job_id, 1, 0)], 9),
     "unfinished": lambda cluster, job_id: cluster.spread.unfinished([cluster.pushed[0], job_id]),
@@ -112,6 +113,7 @@ ASK: dict[str, Callable[[Cluster, str], Awaitable[object]]] = {
     "queue_place": lambda cluster, job_id: cluster.spread.queue_place(job_id),
     "reserve_change": lambda cluster, job_id: cluster.spread.reserve_change(job_id),
     "reserve_edit": lambda cluster, job_id: cluster.spread.reserve_edit(job_id, 0),
+    "resolve_all": lambda cluster, job_id: cluster.spread.resolve_all([name_in(0), name_in(1)]),
     "resolve": lambda cluster, job_id: cluster.spread.resolve(name_in(1)),
     "reserve_names": lambda cluster, job_id: cluster.spread.reserve_names(
         [wanted(cluster, name_in(0)), wanted(cluster, name_in(1))]

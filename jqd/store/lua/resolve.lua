@@ -1,21 +1,24 @@
--- The job a pusher's own id stands for.
--- ARGV     now_ms, identity of the store as the caller knows it, name, 1: not if it is only reserved, by a push that did not come in time
--- Returns  id, or nil: no job has that name, or the job is deleted
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a job may have that name, JQD_WRONG_TYPE, JQD_BAD_VALUE
--- Cost     O(members)
+-- The jobs that pushers' own ids stand for.
+-- ARGV     now_ms, identity of the store as the caller knows it, 1: not if it is only reserved, by a push that did not come in time; then names
+-- Returns  per name: id, or nil: no job has it, or the job is deleted
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a job may have a name of those without one, JQD_WRONG_TYPE, JQD_BAD_VALUE
+-- Cost     O(members + names)
 register('resolve', {'no-writes'}, function()
   local now_ms = clock(ARGV[1])
-  local identity, name, promised = ARGV[2], ARGV[3], ARGV[4] == '1'
+  local identity, promised = ARGV[2], ARGV[3] == '1'
+  local FIRST = 4
 
   expect('names', 'life', 'members')
   Life.expect_life(identity)
-  local row = redis.call('HGET', K.names, name)
-  local id, until_ms = (row or ''):match('^%d+ (%S+) (%d+) ')
-  if promised and until_ms and until_ms ~= '0' and tonumber(until_ms) <= now_ms then
-    id = nil
+  local found, is_short = {}, false
+  for at = FIRST, #ARGV do
+    local id, until_ms = (redis.call('HGET', K.names, ARGV[at]) or ''):match('^%d+ (%S+) (%d+) ')
+    local lapsed = promised and until_ms and until_ms ~= '0' and tonumber(until_ms) <= now_ms
+    found[#found + 1] = not lapsed and id or false
+    is_short = is_short or not id or lapsed
   end
-  if not id then
+  if is_short then
     Settled.expect_settled(identity)
   end
-  return id
+  return found
 end)
