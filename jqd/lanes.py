@@ -1,6 +1,6 @@
 """What becomes of the records of one partition: how each lane applies them to the store, and what is woken by that.
 
-jobs, changes ──▶ claims, flows      outcomes ──▶ runner, outbox, flows, claims      cancels ──▶ runner
+jobs, changes ──▶ claims, flows      outcomes ──▶ runner, outbox, flows, claims      cancels ──▶ runner, flows
 settings ───────▶ all that is known of workers, schedules and constraints
 """
 
@@ -136,8 +136,7 @@ class PartitionLanes:
 
     def _ingested(self, jobs: Sequence[Job], _: object) -> None:
         self._claims.wake()
-        if any(job.flow is not None and job.flow.after for job in jobs):
-            self._flows.wake()
+        self._flows.note_jobs(jobs)
         rows = (named(job.id, job.jobtype, job.tags) for job in self._links.here(jobs))
         self._shared.joblog.write("ingested", rows)
 
@@ -155,8 +154,7 @@ class PartitionLanes:
         self._claims.wake()
         if any(outcome.follows for outcome in outcomes):
             self._outbox.wake()
-        if self._flows.is_awaited:
-            self._flows.wake()
+        self._flows.note_ends()
         shared.joblog.ended(outcomes, void)
 
     def _cancelled(self, records: Sequence[str], jobtypes: Sequence[str] | None) -> None:
@@ -164,4 +162,5 @@ class PartitionLanes:
         if any(self._runner.at_work(job_id) for job_id in job_ids):
             self._membership.hurry()  # the renewal says which of them are cancelled as they run now
         self._shared.wake(job_ids)
+        self._flows.note_ends()
         self._shared.joblog.cancelled(job_ids, jobtypes)

@@ -14,16 +14,17 @@ import msgspec
 from msgspec import Raw
 
 from jqd.domain.dates import iso
+from jqd.domain.errors import NotYet
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.flow import Flow
-from jqd.domain.job import NIL, Fate, State
+from jqd.domain.job import NIL, State
 from jqd.domain.jobid import parse_id
 from jqd.domain.results import LargeResult
 from jqd.domain.tenant import bare
 from jqd.service.callbacks import message
 from jqd.service.services import Services
 from jqd.service.walk import pieces_of
-from jqd.store import JobView
+from jqd.store import JobView, OnItsWay
 
 GONE = "gone"  # of a parent that nobody knows: it was deleted, or its push failed
 
@@ -32,7 +33,7 @@ _group_decoder = msgspec.msgpack.Decoder(dict[str, str])
 
 
 async def event_body(services: Services, view: JobView, flow: Flow) -> bytes:
-    """Return what the URL is told. Raises StoreError."""
+    """Return what the URL is told. Raises NotYet where the job begins anew: it is told of the new end. StoreError."""
     now = iso(services.clock.wall_ms())
     if group := _group(view):
         counts = await _counts(services, flow.after)
@@ -40,7 +41,7 @@ async def event_body(services: Services, view: JobView, flow: Flow) -> bytes:
     parent = await _parent(services, flow.after[0])
     if parent is None:
         return _packed(f"job.{GONE}", now, {"job_id": bare(flow.after[0]), "state": GONE})
-    last, how = parent.outcome, _how(parent)
+    last, how = parent.outcome, parent.state.value
     data: dict[str, Any] = {
         "job_id": bare(parent.name) or parent.id,
         "name": bare(parent.jobtype),
@@ -64,13 +65,6 @@ def _group(view: JobView) -> str:
         return _group_decoder.decode(view.argument).get("group", "")
     except DECODE_ERRORS:
         return ""
-
-
-def _how(view: JobView) -> str:
-    """How it ended; of one that was tried again by hand since, how it ended before."""
-    if view.state.is_final:
-        return view.state.value
-    return "succeeded" if view.outcome is not None and view.outcome.fate is Fate.SUCCEEDED else "failed"
 
 
 def _result(view: JobView) -> dict[str, Any]:
@@ -98,4 +92,17 @@ async def _counts(services: Services, members: Sequence[str]) -> dict[str, int]:
 async def _parent(services: Services, given: str) -> JobView | None:
     job_id = given if parse_id(given) is not None else await services.store.resolve(given)
     view = await services.store.get_job(job_id) if job_id is not None else None
-    return view if isinstance(view, JobView) else None
+    return ended(given, view)
+
+
+def ended(given: str, view: JobView | OnItsWay | None) -> JobView | None:
+    """Return a parent of which it was noted that it has ended; None: it is gone.
+
+    Raises NotYet where it begins anew since: its children wait for the new end, of which they are told in a moment."""
+    if isinstance(view, JobView):
+        if not view.state.is_final:
+            raise NotYet(f"job {bare(given)!r} begins anew")
+        return view
+    if view is not None and parse_id(given) is None:
+        raise NotYet(f"job {bare(given)!r} is replaced")
+    return None

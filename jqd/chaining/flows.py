@@ -21,7 +21,7 @@ import trio
 
 from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalRefused, StoreAway, StoreRefused
-from jqd.domain.job import Job
+from jqd.domain.job import ChangeKind, Job
 from jqd.domain.jobid import parse_id, partition_of, partition_of_name
 from jqd.domain.log import get_logger
 from jqd.loops.backoff import LoopBackoff
@@ -40,6 +40,7 @@ OLD_MS = 600_000  # a job whose journal has told a new store of nothing for so l
 FORGET_S = 60.0  # a child that was not asked for again in so long waits no more, or other daemons ask for it
 COMPLAIN_S = 60.0  # a parent may be on its way for some seconds
 
+AGAIN = (ChangeKind.REPLACE, ChangeKind.RETRY)  # with these a job that has ended begins anew
 GONE = "gone"  # how a parent ended that nobody knows any more
 
 Release = Callable[[str, str, str], Awaitable[bool]]
@@ -115,6 +116,19 @@ class Flows:
         """Something ended, or came, that may have to do with others."""
         self._bell.set()
 
+    def note_jobs(self, jobs: Sequence[Job]) -> None:
+        """Jobs were applied: look at once if some wait for others, or may be waited for and begin anew: of that their
+        children learn before another parent's end."""
+        if any(job.flow is not None and job.flow.after for job in jobs) or (
+            self.is_awaited and any(job.change is not None and job.change.kind in AGAIN for job in jobs)
+        ):
+            self.wake()
+
+    def note_ends(self) -> None:
+        """Jobs ended, or are cancelled: look at once if some may be waited for."""
+        if self.is_awaited:
+            self.wake()
+
     async def wait_links_applied(self) -> None:
         """Return once all is done that is due now: parents know the children that were applied here before.
 
@@ -151,7 +165,9 @@ class Flows:
         due = await self._store.take_links(ENTRIES, REST_S, passed=passed)
         if due.wait_s != 0:  # what is left of the others was for another daemon to tell
             self._passed.clear()
-        self.is_awaited, self._is_alone = due.linked > 0, len(due.blocked) + len(due.ended) <= 1
+        # A child that came just now is not linked yet, and its parent may end before the next look.
+        self.is_awaited = due.linked > 0 or bool(due.blocked)
+        self._is_alone = len(due.blocked) + len(due.ended) <= 1
         try:
             if due.blocked:
                 await self._ask(due.blocked, due.rest_until_ms)

@@ -1,13 +1,14 @@
 """Lets a job that waited for others go on: with their results, or not at all where one of them did not succeed."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 import trio
 from msgspec import Raw
 
-from jqd.chaining.callbacks import event_body
+from jqd.chaining.callbacks import ended, event_body
 from jqd.domain.clock import Clock
 from jqd.domain.errors import Conflict, Invalid, NotFound, NotYet, Overtaken, StoreError, StoreUnsettled
 from jqd.domain.fields import DECODE_ERRORS
@@ -22,10 +23,10 @@ from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
 from jqd.service.find import read_pieces
 from jqd.service.services import Services
-from jqd.store import WHOLE_MAX, JobView, OnItsWay
+from jqd.store import WHOLE_MAX, JobView
 
 RELEASES = 32  # at once in the whole daemon: results, argument and frame of one are some 4 MiB (4 job_bytes_max)
-LOOKS = 2  # at once in the whole daemon for results of 16 parents, of some 3 MiB with their rows: 224 MiB in all
+LOOKS = 32  # parents looked at at once in the whole daemon: a row and its result are some 3 MiB; so 224 MiB in all
 TRIES = 5  # at once, where somebody changes the job meanwhile; then it rests, so that a busy pusher costs no more
 
 _encoder = msgspec.msgpack.Encoder()
@@ -37,11 +38,27 @@ class ReleaseRoom:
 
     def __init__(self, _: SettingTable, __: Clock) -> None:
         self._limiters: dict[tuple[str, int], trio.CapacityLimiter] = {}
+        self._turns: dict[int, trio.Lock] = {}
 
     def limiter(self, what: str, most: int, services: Services, job_id: str) -> trio.CapacityLimiter:
         """Return that of the partition of a job."""
         key = what, partition_of(job_id, services.partitions)
         return self._limiters.setdefault(key, trio.CapacityLimiter(max(1, most // services.partitions)))
+
+    @asynccontextmanager
+    async def looks(self, services: Services, job_id: str, count: int) -> AsyncIterator[None]:
+        """Hold `count` looks of the partition of a job: all at once, or two that have a part of theirs would wait for
+        each other."""
+        limiter, taken = self.limiter("look", LOOKS, services, job_id), list[object]()
+        try:
+            async with self._turns.setdefault(partition_of(job_id, services.partitions), trio.Lock()):
+                for look in [object() for _ in range(count)]:
+                    await limiter.acquire_on_behalf_of(look)
+                    taken.append(look)
+            yield
+        finally:
+            for look in taken:
+                limiter.release_on_behalf_of(look)
 
 
 class Room:
@@ -121,20 +138,20 @@ async def _with_results(services: Services, view: JobView, flow: Flow) -> dict[s
 
 
 async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int) -> dict[str, bytes] | str:
-    """Parent → its kept result, nil where it has none; or why the job cannot have them."""
+    """Parent → its kept result, nil where it has none; or why the job cannot have them. Raises NotYet, StoreError."""
     found: dict[str, bytes] = {}
     odd: list[str] = []
-    limiter = services.feature(ReleaseRoom).limiter("look", LOOKS, services, view.id)
+    looks = services.feature(ReleaseRoom)
     room = Room(bytes_max)
     ids = await _ids_of(services, flow.after)
 
     async def some(parents: Sequence[str], cancel: trio.CancelScope) -> None:
-        async with limiter:
+        async with looks.looks(services, view.id, len(parents)):
             try:
                 known = [ids[parent] for parent in parents]
                 views = iter(await services.store.get_jobs([job_id for job_id in known if job_id is not None]))
                 for parent, job_id in zip(parents, known, strict=True):
-                    its = next(views) if job_id is not None else None
+                    its = ended(parent, next(views) if job_id is not None else None)
                     result = await _result(services, its, view.tenant, room, is_made=parent == flow.parent)
                     if isinstance(result, bytes):
                         found[parent] = result
@@ -144,14 +161,15 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
                         odd.append(result)
                         cancel.cancel()
                         return
-            except StoreError as error:
+            except (NotYet, StoreError) as error:
                 failed.append(error)  # raised below, outside the nursery, as what it is
                 cancel.cancel()
 
-    failed: list[StoreError] = []
+    failed: list[NotYet | StoreError] = []
     async with trio.open_nursery() as nursery:
-        for at in range(0, len(flow.after), WHOLE_MAX):
-            nursery.start_soon(some, flow.after[at : at + WHOLE_MAX], nursery.cancel_scope)
+        step = min(WHOLE_MAX, max(1, LOOKS // services.partitions // 2))
+        for at in range(0, len(flow.after), step):
+            nursery.start_soon(some, flow.after[at : at + step], nursery.cancel_scope)
     if failed:
         raise failed[0]
     return odd[0] if odd else found
@@ -164,12 +182,10 @@ async def _ids_of(services: Services, parents: Sequence[str]) -> dict[str, str |
     return {parent: parent for parent in parents} | dict(zip(named, found, strict=True))
 
 
-async def _result(
-    services: Services, view: JobView | OnItsWay | None, tenant: str, room: Room, *, is_made: bool
-) -> bytes | str:
+async def _result(services: Services, view: JobView | None, tenant: str, room: Room, *, is_made: bool) -> bytes | str:
     """The kept result of a parent, nil where it keeps none, did not succeed or is another tenant's; RESULTS_GONE,
     RESULTS_TOO_LARGE. `is_made`: the parent made the job, and its result was too large to be handed on."""
-    if not isinstance(view, JobView):
+    if view is None:
         return RESULTS_GONE
     if is_made and view.result is None:
         return RESULTS_TOO_LARGE

@@ -203,6 +203,6 @@ class Catalogue:
 
 
 def _printable_line(why: str) -> str:
-    """Return the line of an error that tells most, printable."""
-    text = "".join(one if one.isprintable() else " " for one in error_line(why))
+    """Return the line of an error that tells most, printable, and without what stands between two handlers."""
+    text = "".join(one if one.isprintable() and one != ";" else " " for one in error_line(why))
     return " ".join(text.split())

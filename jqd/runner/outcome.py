@@ -211,7 +211,7 @@ def with_then(report: Report, then: bytes, parent: str) -> tuple[Report, Sequenc
     jobs = jobs_of(then)
     wants = any(map(wants_result, jobs))
     size = report.result_bytes or len(report.result)
-    if not wants or size <= FOLLOWERS_BYTES_MAX:
+    if sum(map(wants_result, jobs)) * size <= FOLLOWERS_BYTES_MAX:  # else they surely do not fit: 500 copies of 1 MiB
         follows = [*own, *(with_result(job, report.result) for job in jobs)]
         # What surely fits is encoded once, when it is named.
         most = len(report.follows) + len(then) + len(jobs) * (size + FIELD_BYTES)
@@ -227,11 +227,13 @@ def with_then(report: Report, then: bytes, parent: str) -> tuple[Report, Sequenc
 
 def _too_many(follows: Sequence[Item], bytes_most: int = FOLLOWERS_BYTES_MAX + 1) -> str:
     """Return why these jobs cannot follow; "": they can. `bytes_most`: how large they are at most."""
-    size = bytes_most if bytes_most <= FOLLOWERS_BYTES_MAX else len(_encoder.encode(follows))
+    if len(follows) <= FOLLOWERS_MAX and bytes_most <= FOLLOWERS_BYTES_MAX:
+        return ""
+    size = len(_encoder.encode(follows))
     if len(follows) <= FOLLOWERS_MAX and size <= FOLLOWERS_BYTES_MAX:
         return ""
     most = f"at most {FOLLOWERS_MAX} of {FOLLOWERS_BYTES_MAX} bytes can follow one job"
-    return f"they are {len(follows)} jobs of {len(_encoder.encode(follows))} bytes, {most}"
+    return f"they are {len(follows)} jobs of {size} bytes, {most}"
 
 
 def _delay_s(report: Report, own_s: float) -> float:

@@ -207,7 +207,7 @@ async def test_a_result_that_is_dropped_while_it_is_read_takes_no_room(
 ) -> None:
     gone, there = [await succeeded(edge, PIECES) for _ in range(2)]
     services, room = edge.api._parts.services, Room(400_000)
-    views = await services.store.get_jobs([gone, there])
+    views: list[Any] = await services.store.get_jobs([gone, there])
     with monkeypatch.context() as patched:
         patched.setattr(edge.whole, "get_piece", _no_piece)
         assert await release_module._result(services, views[0], "", room, is_made=False) == RESULTS_GONE

@@ -10,9 +10,10 @@ import pytest
 import trio
 
 from jqd.chaining import release as release_module
+from jqd.chaining.callbacks import event_body
 from jqd.chaining.flows import REST_S, Flows
 from jqd.chaining.release import TRIES, release
-from jqd.domain.errors import Invalid
+from jqd.domain.errors import Invalid, NotYet
 from jqd.domain.job import Fate
 from jqd.service.edit import change
 from jqd.store import JobView
@@ -177,3 +178,50 @@ async def test_a_date_is_not_given_to_a_job_that_was_replaced_by_one_that_waits_
     told = await edge.call("PATCH", "/v1/jobs/mine", {"delay": 60})
     assert told.status == 409, told.body
     assert "waits for other jobs" in told.body["detail"]
+
+
+@pytest.mark.parametrize("is_applied", [False, True])
+async def test_a_child_waits_on_where_its_parent_is_pushed_anew_as_it_is_released(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch, is_applied: bool
+) -> None:
+    first = {"name": "made", "job_id": "p", "keep_result": True, "argument": 1}
+    assert (await edge.call("POST", "/v1/jobs", first)).status == 201
+    await edge.apply()
+    child = await edge.push(after=["p"], one_result=True)
+    await settle(edge)
+    (held,) = await edge.claim("made")
+    await edge.end(held, Fate.SUCCEEDED, keep_result=True, result=msgspec.msgpack.encode(42))
+
+    async def push_anew() -> None:
+        assert (await edge.call("POST", "/v1/jobs", first | {"argument": 2, "replace": True})).status == 201
+        if is_applied:
+            await edge.apply()
+
+    after_a_look(edge, monkeypatch, push_anew)
+    await settle(edge)
+    assert (await edge.call("GET", f"/v1/jobs/{child}")).body["state"] == "blocked", "neither failed nor begun with nil"
+    (held,) = await edge.claim("made")
+    await edge.end(held, Fate.SUCCEEDED, keep_result=True, result=msgspec.msgpack.encode(43))
+    await settle(edge)
+    edge.clock.advance(1)
+    await edge.whole.promote(100)
+    assert [msgspec.msgpack.decode(one.job.argument) for one in await edge.claim("mail")] == [43]
+
+
+@pytest.mark.parametrize("is_applied", [False, True])
+async def test_a_callback_tells_of_no_job_that_begins_anew(edge: Whole, is_applied: bool) -> None:
+    assert (await edge.call("POST", "/v1/jobs", {"name": "made", "job_id": "p"})).status == 201
+    await edge.apply()
+    child = await edge.push(after=["p"])
+    (held,) = await edge.claim("made")
+    await edge.end(held, Fate.SUCCEEDED)
+    view, services = await edge.whole.get_job(child), edge.api._parts.services
+    assert isinstance(view, JobView)
+    assert view.flow is not None
+    assert msgspec.msgpack.decode(await event_body(services, view, view.flow))["type"] == "job.succeeded"
+    anew = {"name": "made", "job_id": "p", "argument": 2, "replace": True}
+    assert (await edge.call("POST", "/v1/jobs", anew)).status == 201
+    if is_applied:
+        await edge.apply()
+    with pytest.raises(NotYet):
+        await event_body(services, view, view.flow)

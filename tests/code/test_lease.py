@@ -374,10 +374,12 @@ async def test_each_broken_handler_has_its_share_of_what_the_worker_says(
         await trio.sleep(LOOK_S * 4)
         twin = known.catalogue.find("twin")
         assert twin is not None
-        known.catalogue.broke(twin, Broken("Error: away\n    at one (before:1:2)\n    at two (before:1:2)"))
+        known.catalogue.broke(
+            twin, Broken("Error: away; handler h1@1 is broken\n    at one (before:1:2)\n    at two (before:1:2)")
+        )
         said = known.catalogue.trouble.split("; ")
         assert [one.split()[1] for one in said] == ["twin@1", "pair@1"], "both have that `before`"
-        assert all(one.endswith("its before failed: Error: away") for one in said), said
+        assert all(one.endswith("its before failed: Error: away handler h1@1 is broken") for one in said), said
         for number in range(100):
             each = known.catalogue.find(f"h{number}")
             assert each is not None

@@ -120,6 +120,16 @@ def test_what_the_pusher_wants_to_follow_gets_the_result() -> None:
     assert late.follows
 
 
+def test_a_result_that_surely_does_not_fit_is_not_copied_into_each_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies: list[bytes] = []
+    monkeypatch.setattr("jqd.runner.outcome.with_result", lambda job, result: copies.append(result))
+    then = [{"name": "b"}] * 500
+    won = ended_with_then(then, result=msgpack.packb("x" * 500_000))
+    assert (won.fate, copies) == (Fate.SUCCEEDED, [])
+    _, jobs = msgpack.unpackb(won.follows)
+    assert [job["after"] for job in jobs] == [["A"]] * 500, "they read it from their parent"
+
+
 def test_what_follows_goes_on_with_the_trace_of_its_parent_unless_it_names_one() -> None:
     own = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     follows = msgpack.packb(

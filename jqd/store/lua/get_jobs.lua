@@ -67,9 +67,9 @@ register('get_jobs', {'no-writes'}, function()
     local progress = (sysid or kept and kept:sub(1, 1) == Move.CANCELLED) and redis.call('HGET', K.leases, 'p' .. id)
     return {
       name, score, sysid, row and brief and #row > row_bytes and Move.header_of(row) or row, tries and is_last and latest(tries) or tries,
-      kept, not brief and redis.call('HGET', K.result, id),
+      kept, not brief and weighed(redis.call('HGET', K.result, id)),
       redis.call('ZSCORE', K.tomb, 'c' .. id) and '1', redis.call('HGET', K.applied, last_field),
-      redis.call('HGET', K.generation, id), worker, progress, not brief and redis.call('HGET', K.logs, id),
+      redis.call('HGET', K.generation, id), worker, progress, not brief and weighed(redis.call('HGET', K.logs, id)),
     }
   end
 
