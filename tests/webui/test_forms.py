@@ -211,7 +211,7 @@ def test_an_editor_that_is_sent_as_it_came_changes_nothing(site: Site) -> None:
             assert site.post(f"/{what}/set", fields_of(page.text)).status_code == 303
             after = look("as it came")
             assert after["revision"] > before["revision"]
-            changing = dict.fromkeys(("revision", "said_at", "next"))
+            changing = dict.fromkeys(("revision", "changed_at", "next"))
             assert after | changing == before | changing
         client.delete_schedule("as it came")
         client.delete_constraint("as it came")
