@@ -117,7 +117,7 @@ async def dev(
                 flags = ["--sandbox", settings.runner.sandbox, "--drain", "1s"]
                 if os.geteuid() == 0:
                     flags += ["--user", "root"]  # whoever runs this as root tries out his own code
-                    print("jqd: code runs as root here: no limit of processes holds", file=sys.stderr, flush=True)
+                    print_note("code runs as root here: no limit of processes holds")
                 start("worker", "--code", "--daemon", url, "--log-level", "error", *flags)
             print(_welcome(url, settings), flush=True)
             if find_spec("quart_trio") is not None:  # the extra `ui` is here
