@@ -1,11 +1,14 @@
 """One connection of a browser, as hypercorn serves it: whatever is wrong with it ends it alone.
 
 hypercorn runs all connections in one nursery, so an exception of one ended the process: text that is no ASCII, more
-streams of HTTP/2 than its tree holds.
+streams of HTTP/2 than its tree holds. And in one thread: who is next in a tree of priorities that hang on each other in
+a circle was sought for ever.
 """
 
 import trio
+from h2.events import PriorityUpdated
 from hypercorn.events import Event, Updated
+from hypercorn.protocol.h2 import H2Protocol
 from hypercorn.trio import run
 from hypercorn.trio.tcp_server import TCPServer
 
@@ -50,6 +53,11 @@ class Connection(TCPServer):
             await super()._idle_timeout()
 
 
+async def _leave_priority(protocol: H2Protocol, event: PriorityUpdated) -> None:
+    """Let all streams have one priority: RFC 9113 took those of browsers back, and they send none."""
+
+
 def guard_connections() -> None:
-    """Have hypercorn serve each connection so; it takes its class from nowhere else."""
+    """Have hypercorn serve each connection so; it takes its classes from nowhere else."""
     run.TCPServer = Connection  # type: ignore[attr-defined]
+    H2Protocol._priority_updated = _leave_priority  # type: ignore[method-assign, assignment]

@@ -20,7 +20,7 @@ from jqd.domain.log import get_logger
 from jqd.webui.api import UNAUTHORIZED
 from jqd.webui.app import create_app
 from jqd.webui.config import TIMEOUT_S, UiConfig
-from jqd.webui.connection import guard_connections
+from jqd.webui.connection import HEAD_S, guard_connections
 
 BACKLOG = 256  # connections not yet accepted: browsers of a team that come back at once
 KEEP_ALIVE_S = 75.0  # longer than proxies keep theirs
@@ -137,6 +137,7 @@ def _hypercorn(config: UiConfig, listener: socket.socket) -> hypercorn.Config:
     settings = hypercorn.Config()
     settings.bind = [f"fd://{listener.detach()}"]
     settings.backlog = BACKLOG
+    settings.ssl_handshake_timeout = HEAD_S
     settings.keep_alive_timeout = KEEP_ALIVE_S
     settings.keep_alive_max_requests = REQUESTS_MAX
     settings.graceful_timeout = CLOSE_S

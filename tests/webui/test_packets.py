@@ -14,6 +14,7 @@ from tests.webui.conftest import NOBODY, UiProcess
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 SOCKET = b"GET /live HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
 RESETS = 1_100  # more than hypercorn's tree of streams holds
+HELD = 950  # fewer
 
 
 def frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
@@ -29,13 +30,20 @@ def headers(stream: int, path: bytes = b"/login") -> bytes:
     return frame(1, 5, stream, fields)
 
 
+def priority(stream: int, *, on: int) -> bytes:
+    return frame(2, 0, stream, on.to_bytes(4, "big") + b"\x10")
+
+
 PACKETS = {
     "a key of a WebSocket that is no ASCII": SOCKET
     + b"Sec-WebSocket-Key: \xff\r\nSec-WebSocket-Protocol: \xff\r\n\r\n",
     "a WebSocket": SOCKET + b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
     "a path of HTTP/2 that is no ASCII": PREFACE + headers(1, b"/\xff\xfe"),
     "more priorities than streams": PREFACE
-    + b"".join(frame(2, 0, stream, b"\x00\x00\x00\x00\x10") for stream in range(1, 2 * RESETS, 2)),
+    + b"".join(priority(stream, on=0) for stream in range(1, 2 * RESETS, 2)),
+    "priorities that hang on each other in a circle": PREFACE
+    + b"".join(priority(stream, on=max(stream - 2, 0)) for stream in range(1, 2 * HELD, 2))
+    + b"".join(priority(1, on=stream) for stream in range(3, HELD, 2)),
     "streams that are reset at once": PREFACE
     + b"".join(headers(stream) + frame(3, 0, stream, b"\x00\x00\x00\x08") for stream in range(1, 2 * RESETS, 2)),
     "settings that are none": b"GET /login HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\n"
