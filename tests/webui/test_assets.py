@@ -35,7 +35,7 @@ def test_templates_make_addresses_in_one_way_and_have_no_code_in_them() -> None:
     for path in TEMPLATES:
         text = path.read_text()
         made = re.findall(r'(?:href|src|action)="([^"]*\{\{[^"]*)"', text)
-        fine = r"\{\{ (link\(|of_row\(|asset\(|newest|older|finding\.href|again|question\.back)"
+        fine = r"\{\{ (link\(|visit\.link_of\(|of_row\(|asset\(|newest|older|finding\.href|again|question\.back)"
         wrong += [f"{path.name}: {each}" for each in made if not re.match(fine, each)]
         wrong += [f"{path.name}: {each}" for each in re.findall(r'\s(?:style|on[a-z]+)="', text)]
         wrong += [f"{path.name}: {each}" for each in re.findall(r"\|\s*safe\b|<script(?! src)", text)]

@@ -39,8 +39,7 @@ PACKETS = {
     + b"Sec-WebSocket-Key: \xff\r\nSec-WebSocket-Protocol: \xff\r\n\r\n",
     "a WebSocket": SOCKET + b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
     "a path of HTTP/2 that is no ASCII": PREFACE + headers(1, b"/\xff\xfe"),
-    "more priorities than streams": PREFACE
-    + b"".join(priority(stream, on=0) for stream in range(1, 2 * RESETS, 2)),
+    "more priorities than streams": PREFACE + b"".join(priority(stream, on=0) for stream in range(1, 2 * RESETS, 2)),
     "priorities that hang on each other in a circle": PREFACE
     + b"".join(priority(stream, on=max(stream - 2, 0)) for stream in range(1, 2 * HELD, 2))
     + b"".join(priority(1, on=stream) for stream in range(3, HELD, 2)),
