@@ -24,6 +24,7 @@ from jqd.service.edit import Kind, change
 from jqd.service.find import read_pieces
 from jqd.service.services import Services
 from jqd.store import WHOLE_MAX, JobView
+from jqd.store.links import ParentNote, Standing
 
 RELEASES = 32  # at once in the whole daemon: results, argument and frame of one are some 4 MiB (4 job_bytes_max)
 LOOKS = 32  # parents looked at at once in the whole daemon: a row and its result are some 3 MiB; so 224 MiB in all
@@ -89,9 +90,18 @@ async def release(services: Services, job_id: str, failed: str, mark: str) -> bo
         for _ in range(TRIES):
             try:
                 return await _release(services, job_id, failed, mark)
-            except (Overtaken, Invalid):  # what it was to become was made of a content that is not the latest any more
-                continue
+            except (Overtaken, Invalid):  # what it was to become was made of what does not hold any more
+                standing = await _standing(services, job_id)
+                if not standing.is_done:
+                    return True  # a parent begins anew: its next end is told
+                failed = standing.failed
         return False
+
+
+async def _standing(services: Services, job_id: str) -> Standing:
+    """Return how the parents of a job stand now."""
+    home = services.store.at(partition_of(job_id, services.partitions))
+    return (await home.note_parents([ParentNote(job_id)]))[job_id]
 
 
 async def _release(services: Services, job_id: str, failed: str, mark: str) -> bool:
@@ -103,6 +113,7 @@ async def _release(services: Services, job_id: str, failed: str, mark: str) -> b
         if mark != view.flow.mark:
             return False
         if failed and view.flow.on_parent_failure == "cancel":
+            await _expect_standing(services, job_id, failed)
             return await record_cancels(services, [view], as_seen=True) is not None
         fields: dict[str, Any] = {"failed": failed} if failed and view.flow.on_parent_failure == "fail" else {}
         if bare(view.jobtype) == CALLBACK:
@@ -110,6 +121,7 @@ async def _release(services: Services, job_id: str, failed: str, mark: str) -> b
             fields = {"argument": await event_body(services, view, view.flow)}
         elif not fields:
             fields = await _with_results(services, view, view.flow)
+        await _expect_standing(services, job_id, failed)
         await change(services, view, Kind.RELEASE, **fields)
     except Conflict:
         return True  # it was cancelled, or deleted, in that moment
@@ -118,6 +130,13 @@ async def _release(services: Services, job_id: str, failed: str, mark: str) -> b
     except (NotYet, StoreUnsettled):
         return False
     return True
+
+
+async def _expect_standing(services: Services, job_id: str, failed: str) -> None:
+    """Raise Overtaken where the parents do not stand as they did: it waited for its turn, and a retry may be told."""
+    standing = await _standing(services, job_id)
+    if not standing.is_done or standing.failed != failed:
+        raise Overtaken(f"parents of job {job_id} began anew")
 
 
 async def _with_results(services: Services, view: JobView, flow: Flow) -> dict[str, Any]:

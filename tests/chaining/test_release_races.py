@@ -225,3 +225,35 @@ async def test_a_callback_tells_of_no_job_that_begins_anew(edge: Whole, is_appli
         await edge.apply()
     with pytest.raises(NotYet):
         await event_body(services, view, view.flow)
+
+
+async def test_a_child_whose_release_waited_is_not_cancelled_for_a_parent_that_was_tried_anew(edge: Whole) -> None:
+    parent = await edge.push(name="a")
+    child = await edge.push(argument=1, after=[parent], on_parent_failure="cancel")
+    wanted: list[tuple[str, str, str]] = []
+
+    async def wait_for_a_place(*args: str) -> bool:
+        wanted.append((args[0], args[1], args[2]))
+        return False
+
+    loop = Flows(0, [edge.whole], lambda _: True, wait_for_a_place, clock=edge.clock, source=random.Random(1))
+    while await loop.one_round() == 0.0:
+        await edge.apply()
+    (held,) = await edge.claim("a")
+    await edge.end(held, Fate.DEAD)
+    while await loop.one_round() == 0.0:
+        await edge.apply()
+    assert wanted == [(child, parent, wanted[0][2])]
+    assert (await edge.call("POST", f"/v1/jobs/{parent}/retry")).status == 200
+    await edge.apply()
+    while await loop.one_round() == 0.0:
+        await edge.apply()
+    assert await release(edge.api._parts.services, *wanted[0])
+    await edge.apply()
+    assert (await edge.call("GET", f"/v1/jobs/{child}")).body["state"] == "blocked"
+    (held,) = await edge.claim("a")
+    await edge.end(held, Fate.SUCCEEDED)
+    await settle(edge)
+    edge.clock.advance(1)
+    await edge.whole.promote(100)
+    assert len(await edge.claim("mail")) == 1
