@@ -31,7 +31,7 @@ from jqd.store import JobView
 from jqd.testing.store import FakeStore
 from tests.simulation.causes import Attempt
 from tests.simulation.loop import EPOCH_MS
-from tests.simulation.node import GIVEN_S, LATE_S, TOLD_S
+from tests.simulation.node import CURRENT_S, GIVEN_S, LATE_S
 from tests.simulation.notes import Notes
 from tests.simulation.plan import PURGE
 from tests.simulation.said import HEARD_S, Word
@@ -39,7 +39,7 @@ from tests.simulation.say import PUT, SCHEDULES
 from tests.simulation.word import DATE_S, ENDS, Run, end
 
 SLACK_MS = round(GIVEN_S * 1000) + 100  # from the choice of a date to its note
-KNOWN_S = HEARD_S + TOLD_S  # nobody fires who was not told for longer than that
+KNOWN_S = HEARD_S + CURRENT_S  # nobody fires who was not told for longer than that
 
 _fired_decoder = msgspec.msgpack.Decoder(FiredDate)
 _schedule_decoder = msgspec.msgpack.Decoder(Schedule)

@@ -44,7 +44,7 @@ SHORT: dict[str, Any] = {"segment_bytes": 512, "segment_age_s": 1.0, "retention_
 CHUNKS = (chunks_module.CHUNK_RECORDS, 2)  # jobs are few here: with every other seed a lane has several calls under way
 REAPS = (reap_module.REAP_JOBS, 2, 1)  # so are hands: with two seeds of three a dead daemon's is emptied in steps
 RESIGN_S = 6.0  # three leases of the world's, as 60 s are six of the real ones: time is what runs cost
-GIVEN_S, TAKEN_S, TOLD_S, LATE_S = 2.0, 18.0, 1.0, 6.0  # what firing dates waits for, shorter as leases are
+GIVEN_S, TAKEN_S, CURRENT_S, LATE_S = 2.0, 18.0, 1.0, 6.0  # what firing dates waits for, shorter as leases are
 OLD_MS = 20_000  # as a parent must be of which nobody told a new store, for what waits for it to go on
 TIDY_S = 4.0  # so often it is looked what nobody needs any more
 AGAIN_S = 1.0  # what ended by itself is started again after that, as a service manager does
@@ -129,7 +129,7 @@ def without_edge(seed: int) -> Iterator[None]:
         (chunks_module, "CHUNK_RECORDS", CHUNKS[seed % len(CHUNKS)]),
         (firing_module, "GIVEN_S", GIVEN_S),
         (firing_module, "TAKEN_S", TAKEN_S),
-        (dates_module, "TOLD_S", TOLD_S),
+        (dates_module, "CURRENT_S", CURRENT_S),
         (rules_module, "TIDY_S", TIDY_S),
         (flows_module, "OLD_MS", OLD_MS),
         (decide_module, "LATE_MS", round(LATE_S * 1000)),

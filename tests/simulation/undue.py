@@ -130,7 +130,7 @@ UNDUE: dict[str, Mistake] = {
         14,
         "twice",
         "a date is fired though the store did not say of late what others fired",
-        (CronLoop, "_is_told", _untold),
+        (CronLoop, "_is_current", _untold),
         schedules=True,
         dense=2,
     ),
