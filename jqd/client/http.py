@@ -205,7 +205,7 @@ class Http:
                 if response.is_success or response.status_code in accept:
                     return Answer(response.status_code, decoded)
                 refused = error_of(response.status_code, decoded, response.headers.get("retry-after"))
-                if refused.status == UNKNOWN and others:
+                if refused.status == UNKNOWN and others and self._token:
                     self._leave(at)
                     continue
                 if not isinstance(refused, Unavailable):

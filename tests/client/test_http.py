@@ -342,3 +342,11 @@ def test_a_token_that_one_daemon_does_not_know_is_shown_to_the_others(
         with pytest.raises(error):
             http.call(method, "/v1/me")
     assert [request.url.host for request in wire.requests] == ["one.test", "two.test"]
+
+
+def test_who_has_no_token_is_told_so_by_the_first_daemon() -> None:
+    """Where the other one hangs, the web UI would show that instead of the login."""
+    wire = Wire(packed(*STRANGE), httpx2.ReadTimeout("slow"))
+    with pytest.raises(Forbidden):
+        wire.http(urls=TWO).call("GET", "/v1/me")
+    assert len(wire.requests) == 1
