@@ -344,6 +344,12 @@ def cancel_of(job_id: str, generation: int) -> str:
     return f"{job_id}@{generation}" if generation else job_id
 
 
+def seen_to(generation: int) -> int:
+    """Return up to which generation a cancel counts that is meant for this content alone, as one for a parent is: any
+    other is for 0, or for a number that was given after the content's own. No content has the generation 1."""
+    return max(generation, 1)
+
+
 def split_cancel(record: str) -> tuple[str, int]:
     """The id and the generation in such a record. Raises ValueError for one that `cancel_of` did not make."""
     job_id, _, generation = record.partition("@")

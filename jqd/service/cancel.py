@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from jqd.domain.errors import Conflict, Denied, NotYet, StoreAway
 from jqd.domain.job import State
 from jqd.domain.jobid import parse_id
-from jqd.domain.record import Lane, cancel_of, encode_cancels
+from jqd.domain.record import Lane, cancel_of, encode_cancels, seen_to
 from jqd.domain.tokens import Role
 from jqd.service.audit import record
 from jqd.service.edit import latest
@@ -74,14 +74,14 @@ async def record_cancels(
 
     A job under its pusher's id may have a replacement that is acknowledged and not in the store: all that was
     acknowledged before now is meant. `as_seen`: only the contents that were found are, for their replacements may say
-    something else of what they are cancelled for.
+    something else of what they are cancelled for; and `Flow.cancelled_for` knows these cancels by that.
     """
     seen = {job.id: 0 if isinstance(job, Coming) else job.generation for job in found}
     moving = [
         job.id for job in found if isinstance(job, Coming) or job.name or job.generation or job.state is State.CANCELLED
     ]
     up_to, sure = await _up_to_now(services, [] if as_seen else moving)
-    up_to = seen | up_to
+    up_to = {job_id: seen_to(generation) for job_id, generation in seen.items()} if as_seen else seen | up_to
     records = [cancel_of(job_id, generation) for job_id, generation in up_to.items()]
     position = services.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
     await services.journal.wsync(position, shielded=True)

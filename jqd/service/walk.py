@@ -17,6 +17,7 @@ from jqd.domain.clock import Clock
 from jqd.domain.errors import NotFound
 from jqd.domain.job import State
 from jqd.domain.jobid import parse_id, partition_of, partition_of_name
+from jqd.domain.record import seen_to
 from jqd.domain.settings import SettingTable
 from jqd.service.act_on_each import act_on_each
 from jqd.service.find import resolve
@@ -55,16 +56,19 @@ class Flow(NamedTuple):
 
     def cancelled_for(self, job: Linked) -> str:
         """Return the parent for which a job was cancelled, as far as is known here; else "". That may have begun anew
-        since, and done well."""
+        since, and done well; the cancel may have come behind that, and is then known by `record_cancels`."""
         is_child = job.job.flow is not None and job.job.flow.on_parent_failure == "cancel"
         if job.state != State.CANCELLED or not is_child:
             return ""
-        bad = (State.FAILED, State.CANCELLED)
-        for each in self.parents(job):
-            parent = self.jobs.get(each)
-            if parent is not None and (parent.state in bad or parent.generation > 1000 * job.ended_ms):
+        known = [each for each in self.parents(job) if each in self.jobs]
+        for each in known:
+            if self.jobs[each].state in (State.FAILED, State.CANCELLED):
                 return each
-        return ""
+        since = 1000 * job.ended_ms
+        if job.cancelled_to == seen_to(job.generation):
+            since = 0 if job.generation else -1  # a named job that was refused behind its push is cancelled so, too
+        anew = [each for each in known if self.jobs[each].generation > since]
+        return max(anew, key=lambda each: self.jobs[each].generation, default="")
 
     def parents(self, job: Linked) -> list[str]:
         """Return the ids of the parents of a job; own ones of those that are not here."""

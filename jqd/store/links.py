@@ -125,6 +125,8 @@ class Linked(NamedTuple):
     """A time in µs: when it last began anew, by the store's clock, or was given its own id; 0: never."""
     ended_ms: int = 0
     """By the store's clock; 0: it has not."""
+    cancelled_to: int = 0
+    """Up to which generation it was cancelled; 0: the first, or it was not."""
 
 
 class Joined(enum.IntEnum):
@@ -283,7 +285,9 @@ class LinkMethods(ScriptMethods):
         return found
 
     def _linked(self, row: object) -> Linked:
-        job_id, header, how, attempts, children, listed, began, ended = codec.fields(self._keys, "jobs", row, 8)
+        job_id, header, how, attempts, children, listed, began, ended, cancelled = codec.fields(
+            self._keys, "jobs", row, 9
+        )
         job = self._readable(self._text("jobs", job_id), header)
         return Linked(
             job or Job(self._text("jobs", job_id), ""),
@@ -293,6 +297,7 @@ class LinkMethods(ScriptMethods):
             self._texts("children", listed),
             self._whole("generation", began or b"0"),
             self._whole("ended", ended or b"0"),
+            self._whole("generation", cancelled or b"0"),
         )
 
     # ------------------------------------------------------------ groups and unique keys

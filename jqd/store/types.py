@@ -123,9 +123,10 @@ class Ends(NamedTuple):
     outcomes: list[Outcome]
     """Of those that ended by one, without results; and the leases of those that workers hold by themselves."""
     asked: dict[str, int]
-    """Ids of jobs in flight that end as cancelled when they are released → up to which generation."""
+    """Ids of jobs in flight that end as cancelled when they are released → up to which generation; and of cancelled
+    ones of which that is known."""
     gone: list[str]
-    """Ids of those that were cancelled, or do not exist."""
+    """Ids of the other cancelled ones, and of those that do not exist."""
 
 
 class KeptJob(NamedTuple):

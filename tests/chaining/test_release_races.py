@@ -257,3 +257,36 @@ async def test_a_child_whose_release_waited_is_not_cancelled_for_a_parent_that_w
     edge.clock.advance(1)
     await edge.whole.promote(100)
     assert len(await edge.claim("mail")) == 1
+
+
+@pytest.mark.parametrize("by", ["parent", "person"])
+@pytest.mark.parametrize("own", [{}, {"job_id": "mine"}], ids=["unnamed", "named"])
+async def test_a_retry_of_the_flow_knows_a_cancel_for_a_parent_that_comes_after_that_ones_retry(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch, own: dict[str, str], by: str
+) -> None:
+    """It stayed cancelled for ever, as nobody's; chaos of flows, seed 708. What a person cancelled stays so."""
+    parent = await edge.ended(Fate.FAILED)
+    child = await edge.push(after=[parent], on_parent_failure="cancel", **own)
+    await edge.apply()
+
+    async def retry() -> None:
+        edge.clock.advance(1)
+        assert (await edge.call("POST", f"/v1/jobs/{parent}/flow/retry")).body["changed"] == 1
+        edge.clock.advance(1)
+
+    async def end_parent() -> None:
+        (held,) = await edge.claim()
+        await edge.end(held, Fate.SUCCEEDED)
+
+    if by == "parent":
+        after_a_look(edge, monkeypatch, retry)
+        await settle(edge)
+    else:
+        await retry()
+        assert (await edge.call("DELETE", f"/v1/jobs/{child}")).status == 204
+    await end_parent()
+    assert (await edge.call("GET", f"/v1/jobs/{child}")).body["state"] == "cancelled"
+    told = await edge.call("POST", f"/v1/jobs/{child}/flow/retry")
+    assert told.body["changed"] == (by == "parent")
+    await settle(edge)
+    assert len(await edge.claim()) == (by == "parent")

@@ -1,7 +1,8 @@
 -- How jobs ended, those in the dead set too; which were cancelled or are deleted, and which have a cancel that waits for a hand.
 -- ARGV     now_ms, identity as the caller knows it, then ids
 -- Returns  flat: id, outcome, row of `generation` or nothing, of those that ended and of which it is known; flat: id,
---          up to which generation it is cancelled, of those in a hand; ids of those that were cancelled or are not here; flat: id,
+--          up to which generation it is cancelled, of those in a hand, and of cancelled ones of which that is known; ids of the other cancelled ones, and of
+--          those that are not here; flat: id,
 --          fence, seconds of silence allowed, worker, header of the row, tries row, row of `generation`, the latter two or nothing,
 --          of those that workers hold
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
@@ -39,7 +40,12 @@ register('get_ends', {'no-writes'}, function()
       found[#found + 1], found[#found + 2] = id, outcome
       found[#found + 1] = redis.call('HGET', K.generation, id) or ''
     elseif outcome or redis.call('HEXISTS', K.jobs, id) == 0 then
-      gone[#gone + 1] = id
+      local to = outcome and Change.cancelled_to(id) or 0
+      if to > 0 and to >= Change.began(id) then
+        asked[#asked + 1], asked[#asked + 2] = id, digits(to)
+      else
+        gone[#gone + 1] = id
+      end
     elseif not ended then
       if redis.call('ZSCORE', K.tomb, 'c' .. id) then
         asked[#asked + 1], asked[#asked + 2] = id, redis.call('HGET', K.generation, 'c' .. id) or '0'

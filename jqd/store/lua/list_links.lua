@@ -2,7 +2,7 @@
 -- ARGV     now_ms, identity of the store as the caller knows it, number of children to be listed of each, and of those to be passed over; how many more jobs may be
 --          found, and of how many the ids follow that are known and not told again; these; then ids, or "=" and own ids
 -- Returns  of how many of the given it tells: fewer are for the next call, and fewer may be found then; then per such: id, its row without its argument,
---          how it stands, number of its attempts with the one that goes on, how many children it has, their ids, its generation (change), when (ms) it ended, or nothing; nil for what is not here; then the same of each
+--          how it stands, number of its attempts with the one that goes on, how many children it has, their ids, its generation (change), when (ms) it ended, up to which generation it was cancelled, or nothing; nil for what is not here; then the same of each
 --          that was found
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a job may have an own id that was given, JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O((ids + found) · (members + children listed + parents)) and the bytes of their rows, no more than some LINKS but for one job
@@ -59,7 +59,7 @@ register('list_links', {'no-writes'}, function()
     local attempts = how == 'running' and failed + 1 or math.max(failed, Stands.attempt_in(redis.call('HGET', K.outcome, id)))
     return {
       id, good and behind > 0 and row:sub(1, behind) .. '\192' or row, how, attempts,
-      redis.call('ZCARD', key), children, (redis.call('HGET', K.generation, id) or ''):match(':(%d+)') or '', Move.has_ended(id) or '',
+      redis.call('ZCARD', key), children, (redis.call('HGET', K.generation, id) or ''):match(':(%d+)') or '', Move.has_ended(id) or '', redis.call('HGET', K.generation, 'c' .. id) or '',
     }
   end
 
