@@ -58,6 +58,7 @@ class Room:
         self.failed: list[str] = []
         self.refuses: Exception | bool | None = None
         self.made: dict[str, Job] = {}
+        self._adding = trio.Lock()
         self.flows = self.loop()
 
     def loop(self, number: int = 0, wrap: Callable[[FakeStore], Any] = lambda store: store) -> Flows:
@@ -76,7 +77,8 @@ class Room:
         self.released.append(job_id)
         self.failed.append(failed)
         revision = await self.stores[0].reserve_change(job_id)
-        await self.benches[0].add(changed(self.made[job_id], revision, ChangeKind.EDIT, eligible_at_ms=0))
+        async with self._adding:  # one journal tells of them one after the other
+            await self.benches[0].add(changed(self.made[job_id], revision, ChangeKind.EDIT, eligible_at_ms=0))
         return True
 
     def make(self, home: int, **fields: Any) -> Job:
