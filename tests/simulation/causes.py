@@ -54,8 +54,10 @@ class Attempt:
 
 
 def may_be_over(attempts: Iterable[Attempt], max_retry: int) -> bool:
-    """Whether the last was an error too many: its worker was told that it is taken, and not how the job stands."""
-    return sum(attempt.fate is Fate.RETRY for attempt in attempts) > max_retry
+    """Whether the last was an error too many: its worker was told that it is taken, and not how the job stands.
+
+    One that was found silent was an error until its success was told (seed 41776)."""
+    return sum(attempt.fate is Fate.RETRY or attempt.found_silent for attempt in attempts) > max_retry
 
 
 @dataclass(slots=True)

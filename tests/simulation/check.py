@@ -10,7 +10,7 @@ What is not demanded is known by its cause (`causes.py`). Jobs whose contents ch
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import trio
@@ -221,10 +221,7 @@ class History(Notes):
                 story.attempts.append(Attempt(node, node, fence, trio.current_time()))
             if story.job_id == job_id and heard and fate is Fate.SUCCEEDED:
                 story.taken_s.append(trio.current_time())
-        runs = [(story.job_id, each) for story in self.stories.values() for each in story.attempts]
-        runs += [(run.job_id, run) for tale in self.tales.values() for run in tale.runs]
-        runs += [*self.almanac.runs(), *self.following.runs()]
-        for its_id, attempt in runs:
+        for its_id, attempt in self._runs():
             if (its_id, attempt.fence) != (job_id, fence):
                 continue
             if attempt.fate is Fate.SUCCEEDED and fate is not Fate.SUCCEEDED:
@@ -234,9 +231,20 @@ class History(Notes):
                 if fate is Fate.SUCCEEDED and not heard:
                     attempt.told = attempt.told or self.moment()
 
+    def has_succeeded(self, job_id: str) -> bool:
+        """Whether an attempt of it did: who runs it again, rightly or not, has a job that has ended."""
+        return any(its_id == job_id and attempt.fate is Fate.SUCCEEDED for its_id, attempt in self._runs())
+
     def knows(self, life: str, claims: Iterable[tuple[str, int]]) -> None:
         """That life knows that the store knows of these successes."""
         self._known.update((life, *claim) for claim in claims)
+
+    def _runs(self) -> Iterator[tuple[str, Attempt]]:
+        """All attempts that are known, with the ids of their jobs."""
+        yield from ((story.job_id, each) for story in self.stories.values() for each in story.attempts)
+        yield from ((run.job_id, run) for tale in self.tales.values() for run in tale.runs)
+        yield from self.almanac.runs()
+        yield from self.following.runs()
 
     # ------------------------------------------------------------ what must hold
 

@@ -6,10 +6,13 @@ concurrency  of those, no more are at work at once by daemons, or workers, that 
 Each partition of the store holds it by itself, from a second after its answer to the next word on it, the time not
 counted in which the daemon that was told, or the one that claims, could not speak to the store. Once it is known it
 holds through whatever comes: a store that forgot it gives nothing before it is told again.
+
+What runs again after a success that the store forgot while its daemon was away has ended once that one is back, and
+has no place any more, though a worker is still at it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -24,8 +27,11 @@ CLOCK_S = 0.002  # clocks are read in whole milliseconds
 class Limited:
     """All that started under each word."""
 
-    def __init__(self, history: Notes, words: Sequence[Word]) -> None:
-        self._history, self._words = history, words
+    def __init__(
+        self, history: Notes, words: Sequence[Word], succeeded: Callable[[str], bool] = lambda job_id: False
+    ) -> None:
+        """`succeeded`: whether an attempt of that job did, by its id."""
+        self._history, self._words, self._succeeded = history, words, succeeded
         self._claimed: dict[tuple[int, int], dict[str, float]] = {}
         """By the place of the word and the partition: job → when it was claimed last."""
 
@@ -79,5 +85,6 @@ class Limited:
 
     def _check_at_work(self, name: str, limit: Limit, claimed: dict[str, float]) -> None:
         at_work = [job_id for job_id in claimed if any(self._history.runs(job_id, ""))]
+        at_work = [job_id for job_id in at_work if not self._succeeded(job_id)]
         if len(at_work) > limit.most:
             self._history.wrong(f"concurrency: {name} allows {limit.most} at once, and {sorted(at_work)} are at work")

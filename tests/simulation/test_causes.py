@@ -162,3 +162,21 @@ async def test_a_push_behind_a_parent_may_be_refused_whose_journal_the_store_for
     history.awaiting.pushed(child, list(plan.works[child].after))
     history.kin.refused(child, 422)
     assert bool(history.violations) != is_away
+
+
+async def test_a_child_may_be_cancelled_for_a_parent_that_was_found_silent_before_its_success_was_told(
+    autojump_clock: MockClock,
+) -> None:
+    """Seed 41776: the daemon that had taken the report could not read its journal, and another ended the attempt."""
+    plan = make_plan(41776, frozenset(), flows=True, limits=True)
+    history = History(plan)
+    child = 31
+    (parent,) = plan.works[child].after
+    history.acked(parent, "id", "d0")
+    history.awaiting.pushed(child, [parent])
+    story = history.stories[parent]
+    story.state = State.SUCCEEDED
+    story.attempts.append(Attempt("p1.1", "d2", 1, 0.0, Fate.SUCCEEDED))
+    assert not history.awaiting.excuses(child, State.CANCELLED)
+    history.reported("id", 1, Fate.DEAD, "d1")
+    assert history.awaiting.excuses(child, State.CANCELLED)

@@ -87,3 +87,19 @@ async def test_a_constraint_that_was_lost_with_all_who_had_heard_of_it_holds_nob
         history.claimed_s[0, fence] = 12.0
         limited.started("p1.1", "b", job_id, fence)
     assert len(history.violations) == wrong
+
+
+@pytest.mark.parametrize(("succeeded", "wrong"), [((), 1), (("x",), 0)])
+async def test_what_runs_again_after_a_success_that_was_told_late_has_no_place_any_more(
+    autojump_clock: MockClock, succeeded: tuple[str, ...], wrong: int
+) -> None:
+    """Seed 41550: the store forgot the success, and its daemon could not read its journal for six seconds."""
+    history = Notes(replace(make_plan(1), nodes=2, faults=()))
+    word = Said(Say(0.0, 1, PUT, "c1", 1, None, Limit(("b",), 1, 0.0)), "d1", 0.0, 0.1)
+    limited = Limited(history, [word], succeeded.__contains__)
+    history.runs = lambda job_id, life: iter(["d1.1"])
+    await trio.sleep_until(12.0)
+    for fence, job_id in enumerate(("x", "y")):
+        history.claimed_s[0, fence] = 12.0
+        limited.started("d1.1", "b", job_id, fence)
+    assert len(history.violations) == wrong

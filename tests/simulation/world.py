@@ -51,7 +51,7 @@ class World(Stage):
         self.history.watch(self._runs)
         self.nemesis = Nemesis(self)
         self.registry = Registry(self.history, self.nodes)
-        self.history.tell_start = Limited(self.history, self.registry.words).started
+        self.history.tell_start = Limited(self.history, self.registry.words, self.history.has_succeeded).started
         self._pressed = Pressed(self.history)
         self._source = random.Random(f"net {plan.seed}")
 
