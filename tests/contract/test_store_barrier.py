@@ -297,8 +297,8 @@ async def test_a_cancel_that_waits_for_a_hand_can_be_told_again(store_bench: Sto
     await store_bench.cancel(plain.id, cancel_of(changed.id, 5), waiting.id)
     assert await store.get_ends(ids) == ([], {plain.id: 0, changed.id: 5}, [waiting.id])
     await store.release_jobs(owner, {one.job.id: one.fence for one in held})
-    over = [], {changed.id: 5}, [plain.id, waiting.id]
-    assert await store.get_ends(ids) == over, "who cancelled it, a person or a parent, is known by that number"
+    over = await store.get_ends(ids)
+    assert over == ([], {changed.id: 5}, [plain.id, waiting.id]), "a number tells whether a parent cancelled it"
 
 
 async def test_journals_tell_since_when_they_keep_jobs(store_bench: StoreBench) -> None:
