@@ -120,9 +120,11 @@ class Feeds:
         return sum(feed.listeners for feed in self._feeds.values())
 
     def has_room(self, session: Session) -> bool:
-        """Return whether one more page of that login may be open."""
-        is_few = session.is_open or self._of[session.session_id] < OF_SESSION_MAX
-        return is_few and self.listeners < LISTENERS_MAX and self._of[_tenant(session)] < OF_TENANT_MAX
+        """Return whether one more page of that login may be open. Its first one may, however many others have: one
+        token has a hundred logins."""
+        mine = 0 if session.is_open else self._of[session.session_id]
+        has_place = self.listeners < LISTENERS_MAX or (not mine and not session.is_open)
+        return has_place and mine < OF_SESSION_MAX and self._of[_tenant(session)] < OF_TENANT_MAX
 
     @asynccontextmanager
     async def listen_for(self, session: Session, api: Api) -> AsyncIterator[Feed]:

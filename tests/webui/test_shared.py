@@ -284,6 +284,10 @@ async def test_no_login_and_no_tenant_takes_the_streams_of_all(monkeypatch: pyte
                 assert feeds.has_room(session)
                 await stack.enter_async_context(feeds.listen_for(session, api))
             assert not feeds.has_room(session)
+        late = Session(api, Me("master"))
+        assert feeds.has_room(late), "its first page, however many logins of one token have taken the others"
+        await stack.enter_async_context(feeds.listen_for(late, api))
+        assert not feeds.has_room(late)
         await stack.aclose()
         assert feeds.listeners == 0
         assert feeds.has_room(one)
