@@ -146,7 +146,8 @@ class Ui:
         if page.needs_login:
             visit.expect_right(page.needs)
         visit.expect(page.takes)
-        return await (self._shared(visit, page.handler) if page.is_shared else page.handler(visit))
+        is_shared = page.is_shared and "done" not in visit.query  # what was done is said to whoever did it
+        return await (self._shared(visit, page.handler) if is_shared else page.handler(visit))
 
     async def _shared(self, visit: Visit, handler: Handler) -> Response:
         """Answer with what others with the same rights were just shown: 500 open pages are rendered once a second."""

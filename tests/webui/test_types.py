@@ -70,6 +70,6 @@ def test_what_was_done_is_said_once_and_by_no_address_alone(site: Site, push: Pu
     assert "not begun any more" not in site.get(f"{at}&done=pause").text, "nobody paused it"
     onward = site.post("/type/pause", sent).headers["location"]
     assert "not begun any more" in site.get(onward).text
-    assert site.post("/type/resume", sent).status_code == 303, "which forgets pages that are shared"
-    assert "not begun any more" not in site.get(onward).text
+    assert "not begun any more" not in site.get(onward).text, "also within the second for which pages are shared"
+    assert site.post("/type/resume", sent).status_code == 303
     assert "99999 jobs" not in site.get("/flow?id=held&changed=99999&done=retry").text
