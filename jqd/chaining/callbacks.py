@@ -1,9 +1,9 @@
-"""What callbacks tell: how a job ended, or a group, shaped as Standard Webhooks advises.
+"""The bodies of callbacks: how a job or a group ended, shaped as Standard Webhooks advises.
 
     {type: "job.succeeded" | "job.failed" | "job.cancelled" | "job.gone", timestamp, data: {job_id, name, state, …}}
     {type: "group.ended", timestamp, data: {group, counts: {succeeded, failed, …}}}
 
-It is made once, when the last parent has ended, and is the argument of the callback from then on.
+A body is made once, when the last parent has ended, and is the argument of the callback from then on.
 """
 
 from collections import Counter
@@ -81,7 +81,7 @@ def _packed(kind: str, at: str, data: dict[str, Any]) -> bytes:
 
 
 async def _counts(services: Services, members: Sequence[str]) -> dict[str, int]:
-    """State → how many members ended so."""
+    """Return state → how many members of the group ended in it."""
     counts: Counter[str] = Counter()
     for home, its in pieces_of(services, members):
         rows = await services.store.at(home).list_links(its, 0)

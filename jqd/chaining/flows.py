@@ -1,14 +1,14 @@
 """Lets jobs that wait for others go on when these have ended.
 
-    child pushed with `after` ──apply_jobs──▶ links "w<child>" ──ask──▶ each parent's partition: is told of its end
+    child pushed with `after` ──apply_jobs──▶ links "w<child>" ──ask──▶ each parent's partition: notes who waits
     parent ended ──write_counts──▶ links "e<parent>" ──tell──▶ each child's partition: which of them wait for no more?
     all parents ended ──▶ release: a journaled change of the child, and it waits as any other job
 
 Each step may be repeated, by any daemon: an end that is noted twice is one end, and a child that is not blocked is not
-released. What is taken from `links` and not done is found there again after REST_S. All parents are asked again when
-their partition, or the children's, began a new life: it may have forgotten who waits, or what it was told. A parent
-that no store and no journal knows any more has ended: nobody forgets what has not, nor deletes what its children were
-not told of.
+released. What is taken from `links` and not done is found there again after REST_S. All parents are queried again when
+their partition, or the children's, began a new life: it may have lost who waits, or which parents ended. A parent that
+no store and no journal knows any more has ended: a job is forgotten or deleted only after its end was noted at its
+children.
 """
 
 import math
@@ -51,11 +51,11 @@ Raises JournalRefused, StoreAway, StoreRefused."""
 
 
 class Wait(NamedTuple):
-    """Of a child for a parent that nobody knows yet, by the monotonic clock."""
+    """A child that waits for a parent which no partition knows yet; times by the monotonic clock."""
 
     since_s: float
     seen_s: float
-    """When it was last asked for here."""
+    """When this daemon last queried it."""
 
 
 class Asked(NamedTuple):
@@ -63,11 +63,11 @@ class Asked(NamedTuple):
 
     notes: list[ParentNote]
     is_known: bool
-    """Of all its parents; else some are on their way into the store."""
+    """Whether the state of all parents is known; else some are on their way into the store."""
 
 
 class Flows:
-    """Blocked jobs and their parents in one partition of the store: it tells both of each other."""
+    """Blocked jobs and their parents in one partition of the store: brings each parent's end to its children."""
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class Flows:
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`settled`: whether these partitions were told all that they had forgotten."""
+        """`settled`: whether recovery of these partitions is complete."""
         self.backoff = LoopBackoff("flows", source=source)
         self._store, self._stores, self._settled = stores[number], stores, settled
         self._lives: dict[int, str] = {}
-        """Of each partition that in which it was asked for all ends: in another it may have forgotten who waits."""
+        """Partition → the life in which all parents there were queried: in another one it may have lost who waits."""
         self._release = release
         self._clock = clock
         self._bell = trio.Event()
@@ -92,8 +92,9 @@ class Flows:
         self._waits: dict[str, Wait] = {}
         """Children with parents that nobody knows yet."""
         self._passed: dict[str, int] = {}
-        """Entry → how many children could not be told, while there are more behind them: each is tried once, and then
-        the entry rests."""
+        """Entry → how many of its first children could not be reached, while there are more: each is tried once, then
+        the entry rests.
+        """
         self._begun = self._clear = 0
         """Numbers of the last round, and of the last after which nothing was due."""
         self._turn = trio.Event()
@@ -105,7 +106,7 @@ class Flows:
 
     @property
     def complaint(self) -> str | None:
-        """Which jobs wait for others that nobody knows; None: there are none."""
+        """Return, for health, which jobs wait for parents that no partition knows; None: none do."""
         before_s = self._clock.mono_s() - COMPLAIN_S
         old = [child for child, wait in self._waits.items() if wait.since_s <= before_s]
         if not old:
@@ -113,7 +114,7 @@ class Flows:
         return f"job {old[0]} and {len(old) - 1} others wait for jobs that are not in the store yet"
 
     def wake(self) -> None:
-        """Something ended, or came, that may have to do with others."""
+        """Note that a job with parents or children ended or came: links may be due."""
         self._bell.set()
 
     def note_jobs(self, jobs: Sequence[Job]) -> None:
@@ -130,9 +131,9 @@ class Flows:
             self.wake()
 
     async def wait_links_applied(self) -> None:
-        """Return once all is done that is due now: parents know the children that were applied here before.
+        """Return once all due links are applied: parents know the children that were applied here before.
 
-        While a partition is being told what it forgot, a parent may not be there yet, and what asks for it rests."""
+        While a partition is in recovery, a parent may not be there yet, and queries for it wait."""
         if self._clear == self._begun > 0 and not self._bell.is_set() and self._is_whole():
             return
         goal = self._begun + 1  # a round that is under way may have looked before
@@ -158,7 +159,9 @@ class Flows:
                 self.backoff.succeeded()
 
     async def one_round(self) -> float:
-        """Do what is due. Returns the seconds until more is due, 0 where more may be. Raises as the loop survives."""
+        """Handle the due links. Returns the seconds until the next are due; 0: more may be due now. Raises errors that
+        the loop survives.
+        """
         self._begun += 1
         await self._ask_again()
         passed = dict(islice(self._passed.items(), WALKS))
@@ -184,7 +187,7 @@ class Flows:
     # ------------------------------------------------ children
 
     async def _ask_again(self) -> None:
-        """Whatever was asked of a partition before it lost data, or told here before this one did."""
+        """Query all parents again in partitions that lost data since, or if this partition did."""
         for number, store in enumerate(self._stores):
             life = store.identity
             if self._lives.get(number) != life and self._settled({number}):
@@ -192,12 +195,12 @@ class Flows:
                 self._lives[number] = life
 
     def _is_whole(self) -> bool:
-        """Whether all partitions were told what they forgot, and asked for all ends since."""
+        """Return whether all partitions completed recovery, and all parents were queried since."""
         numbers = range(len(self._stores))
         return self._settled(numbers) and all(self._lives.get(it) == self._stores[it].identity for it in numbers)
 
     async def _ask(self, blocked: Sequence[Blocked], rest_until_ms: int) -> None:
-        """Have their parents' partitions tell them of all ends from now on, and learn of those that came before.
+        """Have the partitions of their parents note all ends for them from now on, and read which parents ended before.
 
         Where a partition is away, only the children that have parents there are held up."""
         follow = [each for each in blocked if each.job.flow is not None and each.job.flow.after]
@@ -241,8 +244,9 @@ class Flows:
             raise failed
 
     def _unknown(self, pair: WatchPair, one: Watched, whole: Collection[int]) -> str | None:
-        """How a parent ended that is not in the store; None: it may come yet. `whole`: partitions that had been told
-        all when they were asked."""
+        """Return how a parent that is not in the store ended; None: it may come yet. `whole`: the partitions whose
+        recovery was complete at the query.
+        """
         ids = parse_id(one.id)
         if one.is_coming or self._home(pair.parent) not in whole:
             return None
@@ -252,7 +256,7 @@ class Flows:
         return GONE if is_old or one.id <= one.last_id else None
 
     async def _watch(self, pairs: Sequence[WatchPair]) -> tuple[dict[int, Watched], StoreAway | StoreRefused | None]:
-        """Return how the parents stand, by index of the pair, and the last failure of a partition that was asked."""
+        """Return the states of the parents, by index of the pair, and the last failure of a partition."""
         homes: dict[int, list[int]] = {}
         for place, pair in enumerate(pairs):
             homes.setdefault(self._home(pair.parent), []).append(place)
@@ -275,8 +279,9 @@ class Flows:
     # ------------------------------------------------ parents
 
     async def _note_ends(self, ended: Sequence[Parent], rest_until_ms: int) -> bool:
-        """Tell children of ends, and let those go on that wait for nothing else. Returns whether there are more; those
-        that could not be told, or go on, are told again when the entry has rested."""
+        """Note the ends of parents at their children, and release those that wait for nothing else. Returns whether
+        there are more. Children that failed are tried again when the entry has rested.
+        """
         by_home: dict[int, list[ParentNote]] = {}
         for each in ended:
             for child in each.children:
@@ -304,7 +309,7 @@ class Flows:
         return bool(more)
 
     async def _go_on(self, standing: Mapping[str, Standing]) -> set[str]:
-        """Release those that wait for no parent any more. Returns those that are to be tried again."""
+        """Release children that wait for no parent any more. Returns those to try again."""
         left: set[str] = set()
         failed: list[StoreAway | StoreRefused | JournalRefused] = []
         limiter = trio.CapacityLimiter(RELEASES)
@@ -338,6 +343,6 @@ def _pairs(job: Job) -> Iterable[WatchPair]:
 
 
 def _with_size(notes: Sequence[ParentNote]) -> Iterable[ParentNote]:
-    """All that is known of the parents of one child: with the last their number, each counted once."""
+    """Return the notes on one child's parents; the last note has the number of parents, each counted once."""
     yield from notes[:-1]
     yield notes[-1]._replace(size=len({note.parent for note in notes}))

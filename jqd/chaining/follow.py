@@ -44,7 +44,7 @@ class Follower(NamedTuple):
     items: list[Raw]
     jobs: list[JobSpec]
     charge: Charge = FREE
-    """Of their tenant's quota."""
+    """What the followers cost of their tenant's quota."""
 
 
 async def follow(

@@ -1,4 +1,4 @@
-"""Tells a store again, with each job, of the job's group and unique key: it may have forgotten them."""
+"""Confirms group and unique key of each job to the store before the job is applied: the store may have lost them."""
 
 from collections.abc import Sequence
 
@@ -11,26 +11,26 @@ from jqd.store.links import CLOSED, UniqueWanted
 
 
 class Links:
-    """Of one partition: the groups and keys that lie there. Members of a group may lie anywhere."""
+    """Groups and unique keys that lie in one partition. Members of a group may lie in any."""
 
     def __init__(self, number: int, store: Store, partitions: int) -> None:
         self._number, self._store, self._partitions = number, store, partitions
 
     def concern(self, job: Job) -> bool:
-        """Return whether the store is told of more than the job itself, which may lie elsewhere."""
+        """Return whether a record has a group or unique key, which may lie in another partition than its job."""
         flow = job.flow
         if flow is not None and (self._is_here(flow.group) or self._is_here(flow.unique)):
             return True
         return self._is_here(closed_by(job))
 
     def here(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return the jobs that lie here themselves."""
+        """Return those of the jobs that live in this partition."""
         if self._partitions == 1 or not any(map(self.concern, jobs)):
             return jobs
         return [job for job in jobs if partition_of(job.id, self._partitions) == self._number]
 
     async def confirm(self, jobs: Sequence[Job]) -> None:
-        """Tell of groups and keys, before the jobs are applied. Raises StoreError."""
+        """Confirm groups and keys before the jobs are applied. Raises StoreError."""
         members: dict[str, list[tuple[str, str]]] = {}
         keys: list[UniqueWanted] = []
         for job in jobs:

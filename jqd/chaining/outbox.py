@@ -44,7 +44,7 @@ SHELVES_HOLD_S = 5.0  # an older list makes nobody wait: the store may be away, 
 
 
 UNREADABLE = "they cannot be read"
-"""Begins the reason why such ones wait."""
+"""First words of the reason why unreadable entries wait."""
 
 
 class OutboxDone(NamedTuple):
@@ -58,11 +58,11 @@ class OutboxLeft(NamedTuple):
     """Entries of an outbox that were not pushed; all others are done."""
 
     waits: dict[bytes, str]
-    """Those that have to wait, and why."""
+    """Entry → why it has to wait."""
     over: dict[str, OutboxDone]
-    """By their tenants: those whose quota has no room."""
+    """Tenant → its entries for which its quota has no room."""
     children: Sequence[tuple[str, str]] = ()
-    """(parent, child) of all that were pushed, now or before."""
+    """(id of the parent, id of the child) of all followers that were pushed, now or before."""
 
 
 class Push(Protocol):
@@ -112,9 +112,10 @@ class Outbox:
         self._passed = 0
         """Number of entries since then that have to wait there."""
         self._asks = False
-        """Whether it is asked again once entries leave: too many are under way, or those are passed over just now."""
+        """Whether the outbox is read again once entries leave: too many are being pushed, or those are being skipped.
+        """
         self._failure: StoreAway | StoreRefused | JournalRefused | None = None
-        """Of a push under way."""
+        """The failure of a push that ran beside others."""
         self._walk_at_s = self._walk_began_s = clock.mono_s()
         self._walked = 0
         """Entries at the front of the outbox that have to wait, seen since the walk began there."""
@@ -213,7 +214,7 @@ class Outbox:
             written.set()
 
     def _leave(self, entries: Sequence[bytes]) -> None:
-        """Entries are not under way any more: they stay where they are, or are about to be taken away."""
+        """Count entries as not being pushed any more: they wait in the outbox, or are about to be removed."""
         self._under_way.difference_update(entries)
         if self._asks:
             self._bell.set()

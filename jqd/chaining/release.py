@@ -42,7 +42,7 @@ class ReleaseRoom:
         self._turns: dict[int, trio.Lock] = {}
 
     def limiter(self, what: str, most: int, services: Services, job_id: str) -> trio.CapacityLimiter:
-        """Return that of the partition of a job."""
+        """Return the limiter of the job's partition."""
         key = what, partition_of(job_id, services.partitions)
         return self._limiters.setdefault(key, trio.CapacityLimiter(max(1, most // services.partitions)))
 
@@ -69,7 +69,7 @@ class Room:
         self._left = size_bytes
 
     def take(self, size_bytes: int) -> bool:
-        """Return whether there was so much."""
+        """Take so many bytes. Returns whether that much was left."""
         if size_bytes > self._left:
             return False
         self._left -= size_bytes
@@ -83,8 +83,8 @@ async def release(services: Services, job_id: str, failed: str, mark: str) -> bo
     """Release the job whose parents have ended; `failed`: the first of them that did not succeed, or ""; `mark`: which
     parents these are.
 
-    Returns False when the store has not applied the job yet, or is being told what it forgot, and when the job was
-    changed meanwhile, or waits for other parents: ask again. Raises JournalRefused, StoreAway, StoreRefused.
+    Returns False when the store has not applied the job yet or is in recovery, and when the job was changed meanwhile
+    or waits for other parents: call again. Raises JournalRefused, StoreAway, StoreRefused.
     """
     async with services.feature(ReleaseRoom).limiter("release", RELEASES, services, job_id):
         for _ in range(TRIES):
@@ -105,7 +105,7 @@ async def _standing(services: Services, job_id: str) -> Standing:
 
 
 async def _release(services: Services, job_id: str, failed: str, mark: str) -> bool:
-    """Raises Overtaken and Invalid, where all of it is to be done anew; as `release`."""
+    """As `release`. Raises also Overtaken and Invalid, after which all of it is to be done anew."""
     try:
         view = await services.store.get_job(job_id)
         if not isinstance(view, JobView) or view.state is not State.BLOCKED or view.flow is None:
@@ -140,7 +140,7 @@ async def _expect_standing(services: Services, job_id: str, failed: str) -> None
 
 
 async def _with_results(services: Services, view: JobView, flow: Flow) -> dict[str, Any]:
-    """Its argument with the kept results of its parents, where it wants them; or why it cannot have them."""
+    """Return the job's argument with the kept results of its parents, if it takes them; or why it cannot have them."""
     if view.argument != NIL and not flow.result_into:
         return {"argument": view.argument}
     bytes_max = services.config.job_bytes_max

@@ -23,7 +23,7 @@ class Ageing:
 
     @property
     def complaint(self) -> str | None:
-        """The difference as a sentence for people, or None."""
+        """Return, for health, how the periods of the daemons differ; None: they do not."""
         if not self._others:
             return None
         names = [f"{sysid} ({_period(its)})" for sysid, its in sorted(self._others.items())]
@@ -34,7 +34,7 @@ class Ageing:
         )
 
     async def compare_if_due(self) -> None:
-        """Compare with the other daemons when that is due. Where jobs do not age here nothing is asked."""
+        """Compare with the other daemons when that is due. Where jobs do not age here no call is made."""
         if self.period_ms and not self._membership.sole and self._clock.mono_s() >= self._at_s + COMPARE_S:
             await self.compare()
 

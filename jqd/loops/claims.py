@@ -79,10 +79,12 @@ class Claims:
         """`outdated`: called when the store has other settings than this daemon; `rules_at`: up to where we have
         them; `refresh_settings`: fetches new ones.
 
-        `drained`: why no job may be started, or None. `died`: told how many jobs died in the store itself."""
+        `drained`: why no job may be started, or None. `died`: called with how many jobs of each type died in the store
+        itself.
+        """
         self.backoff = LoopBackoff("dispatch", source=source)
         self.reply_lost = False
-        """The answer of a claim was lost: the store may hold jobs for us that we do not know of."""
+        """Whether the answer of a claim was lost: the store may have leased jobs to us that we do not know of."""
         self.lock = trio.Lock()
         """Held during a claim."""
         self.runner = runner
@@ -90,14 +92,14 @@ class Claims:
         """Best first, as the scheduler ranked them at the last look."""
         self.looked_at_s = float("-inf")
         self.is_fresh = False
-        """Nothing was chosen from these rows yet."""
+        """Whether nothing was chosen from these rows yet."""
         self.is_stale = True
-        """What waits, or what workers take, has changed since the look."""
+        """Whether the waiting jobs, or what workers take, may have changed since the look."""
         self.since_s: float | None = None
         """When the running call began; None: there is none."""
         self.is_claiming = False
         self.rest_s = 0.0
-        """How long the last look took before the store was asked: it grows with the number of workers."""
+        """How long the last look took before its call to the store, in s: it grows with the number of workers."""
         self.changed: Callable[[], None] = lambda: None
         """Called when there may be something to choose."""
         self._store = store
@@ -118,7 +120,7 @@ class Claims:
 
     @property
     def reason(self) -> str | None:
-        """Why nothing is claimed although we may, or None."""
+        """Return why nothing is claimed although this daemon may claim; None: nothing prevents it."""
         since_s = self._outdated_since_s
         if since_s is None or self._clock.mono_s() - since_s < OUTDATED_S:
             return None
@@ -290,7 +292,8 @@ class Claims:
         return ClaimedJobs(len(held), moved=bool(held or sent_back or claimed.more or claimed.stale))
 
     async def _checked(self, owner: Owner, held: Sequence[Held]) -> tuple[list[Held], int]:
-        """The jobs that may start, and how many were requeued: those matched by constraints that have changed since.
+        """Return the jobs that may start, and how many were requeued: those matched by constraints that have changed
+        since.
 
         Constraints that arrived after the claim was sent are not enforced on it."""
         if all(map(self._constraints.is_current, {one.job.queue for one in held})):

@@ -7,8 +7,8 @@
 Calls to a partition are tasks of their own, one at a time for each (`claims.py`). A slow partition is waited for a
 moment; after TROUBLE_S its rows hold up no others (docs/adr/0009).
 
-Wakes by hint (jobs ingested here, a slot freed) and by time: jobs also come from other daemons and fall due. The store
-is asked only for what some worker with room takes, so what nobody can run hides nothing that somebody can.
+Wakes by hint (jobs ingested here, a slot freed) and by time: jobs also come from other daemons and fall due. Looks and
+claims name only what some worker with room takes, so jobs that no worker can run hide none that one can.
 """
 
 from collections.abc import Sequence

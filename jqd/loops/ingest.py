@@ -54,7 +54,7 @@ class Flight(Generic[Record]):
     is_done: bool = False
     """Whether the store has applied it."""
     answer: object = None
-    """Of the call; None also where it was lost."""
+    """The answer of the call; None also where it was lost."""
 
 
 class LaneRules(NamedTuple, Generic[Record]):
@@ -87,7 +87,7 @@ class Ingest(Generic[Record]):
         rolled_back: Callable[[], None] = lambda: None,
         reader: int = 0,
     ) -> None:
-        """`rolled_back`: called when the store knows less than it said it had applied.
+        """`rolled_back`: called when the store has applied less than it had confirmed.
 
         `reader`: the number of the journal's reader.
         """
@@ -148,7 +148,7 @@ class Ingest(Generic[Record]):
 
     @property
     def position(self) -> int | None:
-        """Return what the store has applied of this lane, as far as we know; None while it has to be asked."""
+        """Return the position up to which the store has applied this lane; None while that is not known."""
         return None if self._recheck else self._position
 
     @property
@@ -159,7 +159,7 @@ class Ingest(Generic[Record]):
 
     @property
     def last_position(self) -> int | None:
-        """The last answer of the store, even when it has to be asked again; None before the first."""
+        """Return the last known position, even while it has to be read again; None before the first answer."""
         return self._position
 
     def recheck(self) -> None:
@@ -288,8 +288,9 @@ class Ingest(Generic[Record]):
         return self._flights[-1].end if self._flights else self._position
 
     async def _skip_deleted(self, nursery: trio.Nursery) -> bool:
-        """A store whose position is before our oldest record is told that what lay between is gone: copies of those
-        jobs follow, and are new jobs to it. Returns whether that was sent."""
+        """Move the position of a store that stands before our oldest record over the deleted range: copies of jobs from
+        there count as new. Returns whether that call was made.
+        """
         oldest = self._journal.oldest(self.lane)
         if self.lane not in CARRIED or self._end >= oldest:
             return True

@@ -44,7 +44,7 @@ class OutcomesLoop:
         publish_view: Callable[[], Awaitable[None]],
         source: random.Random,
     ) -> None:
-        """`publish_view`: tells the store which workers are backed off, if it does not know."""
+        """`publish_view`: saves in the store which workers are backed off, unless it has that."""
         self.backoff = LoopBackoff("outcomes", source=source)
         self._journal, self._store, self._runner, self._scheduler = journal, store, runner, scheduler
         self._membership, self._publish_view = membership, publish_view
@@ -65,7 +65,7 @@ class OutcomesLoop:
         return self._unwritten
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """A journal that refuses is asked again: the jobs stay in flight meanwhile."""
+        """Run until cancelled. A write that the journal refuses is tried again: the jobs stay in flight meanwhile."""
         task_status.started()
         while True:
             await self._runner.wait_stopped()

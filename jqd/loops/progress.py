@@ -26,7 +26,7 @@ class Progress:
     def __init__(
         self, *, journal: Journal, lanes: Iterable[Ingest[Any]], clock: Clock, excused: Callable[[], bool]
     ) -> None:
-        """`excused`: whether a known cause holds the lanes up."""
+        """`excused`: returns whether a known cause holds up the lanes."""
         self.reason: str | None = None
         """Which lane does not move, for how long, and what to do, for `/readyz`; None while all is well."""
         self._journal = journal

@@ -77,7 +77,9 @@ class Reap:
         self._depart(sysid, self._silent_s.pop(sysid, math.inf), total)
 
     def _note_left(self, others: dict[str, Member]) -> None:
-        """Note who took its leave: it beat until lately. Who fell silent is noted by whoever gives its jobs back."""
+        """Note members that left in good order: their heartbeats changed until lately. A daemon that fell silent is
+        noted by whoever reaps its jobs.
+        """
         now_s = self._clock.mono_s()
         for sysid in self._others.keys() - others.keys() - self._dead.keys():
             silent_s = self._heartbeats.silent_s(sysid, now_s)
@@ -92,7 +94,8 @@ class Reap:
 
 
 async def reconcile(store: Store, runner: Runner, owner: Owner) -> int:
-    """Give back what the store holds for us and we do not know of; returns how many. No claim may be running.
+    """Give back jobs that the store has leased to us and that we do not know of; returns how many. No claim may be
+    running.
 
     Raises StoreError.
     """

@@ -85,7 +85,7 @@ class SettingsSync:
         self._clock = clock
         self._signs = workers.signs()
         self.rules_at = self._signs_at = 0
-        """Up to where we have the settings of this store."""
+        """Number of the last change of settings that we have from this store."""
         self._asking = trio.Lock()
         self._life: str | None = None
         self._answered = 0  # of `SettingTable.wanted`
@@ -120,7 +120,7 @@ class SettingsSync:
             return self._membership.life is not None and await self._ask()
 
     async def publish_view(self) -> None:
-        """Tell the store our view of the workers, if it is not known there: before jobs go back that a worker refused
+        """Save our view of the workers in the store, if it is not there: before jobs go back that a worker refused
         for now.
 
         Raises StoreAway, StoreRefused. In another life of the store earlier releases count no more."""
@@ -144,7 +144,7 @@ class SettingsSync:
         return life is None or (self._life == life and self._published >= revision)
 
     async def _rest(self) -> None:
-        """Wait until the next question is due, or a caller wants the news."""
+        """Wait until the next refresh is due, or a caller wants one."""
         if not self._settings.synced.is_set():
             await trio.sleep(FIRST_S)
             return
@@ -155,7 +155,7 @@ class SettingsSync:
                 await asked.wait()
 
     async def _ask(self) -> bool:
-        """Ask the store for news. Returns whether there is more."""
+        """Fetch changed settings and signs of life. Returns whether there is more."""
         if self._life != self._membership.life:
             # Numbers of another life mean nothing, and it may lack our view.
             self._life, self.rules_at, self._signs_at, self._published = self._membership.life, 0, 0, 0

@@ -68,13 +68,13 @@ class Looked:
     """The store is known, and we are no member there."""
 
     back: Out
-    """Where a disturbance takes us."""
+    """The state that a disturbance leads to."""
     known: Known
 
 
 @dataclass(frozen=True, slots=True)
 class Seated:
-    """We are a member, and everybody waits for what our journal knows."""
+    """We are a member, and all daemons wait until our journal's outcomes are applied."""
 
     back: Out
     known: Known
@@ -83,7 +83,7 @@ class Seated:
 
 @dataclass(frozen=True, slots=True)
 class Through:
-    """The store has all that it has to know from us."""
+    """The store has applied all that recovery needs from our journal."""
 
     known: Known
     owner: Owner

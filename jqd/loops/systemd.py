@@ -1,4 +1,4 @@
-"""Tells the service manager that the daemon takes jobs, how it does, and that it is alive (sd_notify(3)).
+"""Notifies the service manager that the daemon takes jobs, of its state, and that it is alive (sd_notify(3)).
 
     READY=1     once jobs are taken
     WATCHDOG=1  at every beat; once jobs are taken, only if the dispatcher made a round since the last one
@@ -27,7 +27,7 @@ class Manager:
     """How to reach the service manager."""
 
     address: str = ""
-    """Of its socket: a path, or @ and an abstract name. Empty: there is none, and nothing is sent."""
+    """The address of its socket: a path, or @ and an abstract name. Empty: there is no manager, and nothing is sent."""
     watchdog_s: float | None = None
     """The daemon is killed after so long without a message. None: no watchdog."""
 

@@ -38,7 +38,7 @@ class Watch:
 
     @property
     def reason(self) -> str | None:
-        """Why no new jobs are brought into the store, or None."""
+        """Return why no new jobs are applied to the store; None: they are."""
         refused = [] if self._accept_loss else refusals(self._findings)
         what = "would lose jobs" if any(finding.is_loss for finding in refused) else "cannot be used"
         return f"the store {what}: {'; '.join(map(str, refused))}" if refused else None

@@ -34,7 +34,7 @@ NO_HEARTBEAT = "NO_HEARTBEAT"  # begins the message of an attempt whose worker t
 
 
 class WorkerTimeouts:
-    """One for each partition of the store."""
+    """Finds silent leases in one partition of the store, and ends their attempts as timed out."""
 
     def __init__(
         self,

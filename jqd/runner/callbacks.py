@@ -2,7 +2,8 @@
 
     parent ends ──▶ CALLBACK is ready ──claim──▶ worker of its tenant ──▶ its own URL, as a web hook of one job
 
-One for each tenant that ever had a callback, so that no tenant waits for the receivers of others. A receiver is not a
+Each tenant that ever had a callback has one such worker, so that no tenant waits for the receivers of others. A
+receiver is not a
 worker: it is neither backed off by the store's claims nor taken out. What waits for a host that does not answer is put
 off here, without an attempt.
 """
@@ -59,7 +60,7 @@ def receiver_of(worker: Worker, job: Job) -> Worker:
 
 
 def message_id(url: str, argument: bytes) -> str:
-    """Return the `webhook-id` of a callback: the same whenever a URL is told of the same end again."""
+    """Return the `webhook-id` of a callback: the same whenever the same end is posted to a URL again."""
     return f"msg_{hashlib.blake2b(url.encode() + b' ' + argument, digest_size=16).hexdigest()}"
 
 
@@ -85,5 +86,5 @@ class Receivers:
             del self._failed[next(iter(self._failed))]
 
     def answered(self, endpoint: str) -> None:
-        """Note a sign of life."""
+        """Note that a receiver answered: requests may go there at once again."""
         self._failed.pop(endpoint, None)

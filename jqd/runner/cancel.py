@@ -1,8 +1,8 @@
-"""Tells workers that a job in flight at them was cancelled; how, their protocol says.
+"""Sends workers the cancels of jobs in flight there, in the way of their protocol.
 
 This is a courtesy. The job stays in flight until its worker answers for it or its time is over, and nothing is held
 against a worker that knows no such call. The cancel travels on another connection than the job and may overtake it:
-a worker that does not know the job is told again, and so is one that could not be reached. It may also come so late
+the cancel is repeated to a worker that does not know the job, or that could not be reached. It may also come so late
 that the job has ended, got other content and is at work there again. So it names what it means: from the store to the
 runner the claim, from the runner to the worker the batch.
 """

@@ -36,7 +36,7 @@ class Remaining(NamedTuple):
     registered_at_ms: int
     """Which registration of the worker this counts for."""
     yields: bool
-    """Where we were told, too, that daemon leaves it to us to try the worker first."""
+    """Whether that daemon lets us probe the worker first, if we backed it off, too."""
 
 
 NO_RESTS: Mapping[str, Remaining] = {}

@@ -11,8 +11,8 @@ Three limits meet here:
 Jobs of several jobtypes share the worker: each takes that share of it which one job is of the window of its type. While
 a share is free there is room for at least one job of any type, so what is quick never keeps out what is more urgent.
 
-What another daemon heard of the worker holds here, too (`worker_health.py`): nothing is sent until then. The daemon
-that was told so tries it first; the others a moment later, with one job each, if that one says nothing.
+A back-off by another daemon holds here, too (`worker_health.py`): nothing is sent until its end. The daemon that got
+the `503` probes first; the others a moment later, with one job each, unless that one goes on with its back-off.
 
 A probe is a job in flight. It is over when its worker answers or fails, and at the latest when the job leaves it:
 a probe that is withdrawn, dropped or cut off on its way does not keep the breaker waiting.
@@ -46,14 +46,16 @@ class CircuitBreaker:
         self.in_flight = 0
         self.failures = 0
         self.open_until_s = float("-inf")
-        """Nothing is sent before this moment."""
+        """When this daemon's own back-off ends, by the monotonic clock: nothing is sent before."""
         self.others_until_s = float("-inf")
-        """Nor before this: another daemon backed it off. After it, or when that one lets go, one job tries it here."""
+        """When the back-off by another daemon ends: nothing is sent before. After it, or when that daemon ends it
+        early, one job probes the worker.
+        """
         self.complaint = ""
         """What somebody has to mend at this worker, since its last good answer."""
         self.unreached = False
         self.why = ""
-        """How the request ended that it was backed off for, for people."""
+        """Why the worker was backed off, for people: how the request ended."""
         self.barred = ""
         """Why this daemon may not connect to the worker at all: it gives it nothing."""
         self.worker: object = None
@@ -254,7 +256,7 @@ class CircuitBreaker:
     def takes(self, jobtype: str, now_s: float) -> bool:
         """Return whether the worker may be offered this jobtype.
 
-        False for a while after it said that it does not know it.
+        False for a while after the worker answered that it does not know the jobtype.
         """
         return self._not_taken.get(jobtype, now_s) <= now_s
 

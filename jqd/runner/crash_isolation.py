@@ -5,7 +5,7 @@
                                     └──────── lost once more ────────────────┤ in company, or in a group
                                                                              └ alone, by itself: that was an attempt
 
-A connection that breaks says nothing of who broke it: the process may have been stopped, or killed by one of the jobs
+A broken connection does not show which job broke it: the process may have been stopped, or killed by one of the jobs
 that shared it, over this request or another. So the first loss costs no job an attempt, and a job pays only for a loss
 at which it had the worker to itself. Where it never comes to that, because others are at work there all the time, a
 request of one job pays from its fourth loss on: nothing runs for ever.
@@ -18,8 +18,9 @@ A suspect has a worker to itself for a second, and four times as long after each
 does so sooner or later. After that others come in beside it, so that no long job keeps a worker for itself.
 
 All that are registered at one URL are one worker here: a process that is started again has a new id there, and its old
-one for a while. Behind one host and port there may be many: paths of one process, or all that a gateway leads to. What
-broke there tells them apart: a process that dies takes along all that is at work in it, and answers nothing more. So a
+one for a while. Behind one host and port there may be many: paths of one process, or all that a gateway leads to. Which
+requests broke distinguishes them: a process that dies takes along all that is at work in it, and answers nothing more.
+So a
 suspect has only its worker to itself, unless its burst broke requests to another worker there, too, that were at work
 when it began, spared none of these, and nothing that was sent later was answered meanwhile.
 
@@ -50,7 +51,7 @@ class Extent(IntEnum):
     """How much went down with a job, as far as is known; so much it needs for itself when it is tried alone."""
 
     OWN = 0
-    """Its worker."""
+    """The job's own worker."""
     PERHAPS = 1
     """Perhaps all at its host and port: its worker, while no other one's suspects are at work there."""
     ALL = 2
@@ -60,7 +61,7 @@ class Extent(IntEnum):
 class Suspicion(NamedTuple):
     losses: int
     group: int
-    """It is sent with so many others at most, itself counted."""
+    """The most suspects in its request, itself counted."""
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class Burst:
     last: int = 0
     """Number of the request that was sent last when it began."""
     jobs: int = 0
-    """At work over them."""
+    """Number of jobs that were in flight over these connections."""
     workers: set[str] = field(default_factory=set)
     """Whose they were, of those at work when the first broke: what was sent later was not in it when it died."""
     spared: set[int] = field(default_factory=set)
@@ -154,9 +155,9 @@ class _Owner(NamedTuple):
 
     jobs: int
     group: int
-    """So many may be at work beside it, itself counted."""
+    """How many suspects may run at the same time, itself counted."""
     until_s: float
-    """Nothing but its group goes there before."""
+    """Until when only its group is sent there, by the monotonic clock."""
 
 
 class Isolation:

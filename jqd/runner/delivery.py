@@ -47,9 +47,9 @@ class DeliveryContext:
     config: RunnerConfig
     capacity: Capacity
     wrong: Callable[[bytes, Sequence[str]], str]
-    """What is wrong with jobs that are to follow, or nothing; the scopes that they are bound by."""
+    """Checks followers, given as an array and the scopes that bound them. Returns what is wrong; "": nothing."""
     mark: str
-    """In the ids of its batches: they are unique over all lives of its daemon."""
+    """Part of the ids of its batches, which makes them unique over all lives of the daemon."""
     deliveries: dict[str, "Delivery"] = field(default_factory=dict)
     open: dict["Delivery", None] = field(default_factory=dict)
     """Deliveries with jobs still waited for, oldest first."""
@@ -200,7 +200,7 @@ class Delivery:
             self.breaker.answered(self.sent_at_s)
 
     def receive(self, answers: Iterable[Answer]) -> None:
-        """Act on what the worker says of some jobs, or of all. Outcomes in a row, often hundreds, are taken at once."""
+        """Act on answers about some jobs, or all. Outcomes in a row, often hundreds, are taken at once."""
         ended: list[Ended] = []
         try:
             for answer in answers:
@@ -300,7 +300,7 @@ class Delivery:
     def end(self, ended: Sequence[Ended], now_s: float, *, by_worker: bool = False, cleared: bool = True) -> None:
         """End attempts with their reports.
 
-        `by_worker`: the worker itself said so, and works. `cleared`: the worker lives, so its suspects are none.
+        `by_worker`: the worker itself reported them, and works. `cleared`: the worker lives, so its suspects are none.
         """
         if not ended:
             return

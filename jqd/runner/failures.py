@@ -9,7 +9,7 @@
     judged NOT_TAKEN                   back untried, jobtype not offered to it for a while
     judged FAILED                      FAILED                     split in halves, sent again
     judged ERROR                       ERROR                      split in halves, sent again
-    judged MISPLACED                   the same, and said loudly
+    judged MISPLACED the same, and health warns
     answer cannot be read on           ERROR INVALID_RESPONSE     the missing: split, sent again
     connection lost                    the missing: back untried, to be run alone; ERROR CONNECTION_LOST of one that was
     the same, the worker has left      the missing: interrupted: it ended in good order, and could not wait for them

@@ -1,7 +1,7 @@
 """Handlers: URLs or code that run a jobtype, set by name, without a program that registers. Each version is a worker of
 its own.
 
-The newest version takes all jobs of its name, of those whose endpoint did not say 410. A job of type `name@3` is for
+The newest version takes all jobs of its name, of those whose endpoint did not answer 410. A job of type `name@3` is for
 version 3 alone. A version may be code. No daemon runs that: its jobs wait for a pull worker registered for their type,
 as `jqd worker --code` is.
 """
@@ -91,11 +91,11 @@ class Version(Definition, frozen=True, kw_only=True, forbid_unknown_fields=False
     number: int
     set_at_ms: int
     standing: AddressPolicy = AddressPolicy.LOOPBACK
-    """Of whoever said it: how near the address may be that its URL leads to."""
+    """How near an address its URL may lead to, by where the caller that set it was."""
     machine: str = ""
-    """Where that was judged."""
+    """Digest of the machine at which `standing` was judged."""
     out: str = ""
-    """Why it gets no jobs any more: its endpoint said 410."""
+    """Why it gets no jobs any more: its endpoint answered 410; "": it gets jobs."""
 
 
 class Handler(msgspec.Struct, frozen=True, omit_defaults=True):

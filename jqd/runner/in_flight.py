@@ -27,7 +27,7 @@ class Phase(enum.IntEnum):
     QUEUED = 1
     """Not sent yet, or to be sent again."""
     RUNNING = 2
-    """Its request may have reached the worker, and nothing has been heard of it."""
+    """Its request may have reached the worker, and no outcome has come."""
     STOPPED = 3
     """Its outcome, or its return, waits to be taken or was taken."""
 
@@ -45,7 +45,9 @@ class InFlightJob:
     started_at_ms: int = 0
     """Wall clock of the last send; 0 before."""
     begun: bool = False
-    """Whether a worker said so, or an earlier send of it was not refused: a later refusal does not undo that."""
+    """Whether a worker reported that it began, or an earlier request with it was not refused: a later refusal does not
+    undo that.
+    """
     taken: bool = False
     """Whether the loop that settles has taken the outcome or the return."""
     outcome: Outcome | None = None
@@ -73,11 +75,11 @@ class Stopped(NamedTuple):
     returned: list[Held]
     """These cost no attempt: they were not sent, the worker refused them, or our lease was not trusted any more."""
     undelivered: Sequence[tuple[str, int]] = ()
-    """Claims in the hands of workers that do not know it, to be released there: id and fence."""
+    """Claims (id, fence) recorded in the store as held by a worker that never got them, to be released there."""
     unsent: Sequence[Held] = ()
-    """Of those returned, which no worker began: none was told of them, or it refused them."""
+    """Those of `returned` that no worker began: none was sent them, or it refused them."""
     maybe_delivered: Sequence[tuple[str, int]] = ()
-    """Of those undelivered, which a worker may have been told of: the connection broke over the answer."""
+    """Those of `undelivered` that a worker may have received: the connection broke during the answer."""
 
 
 @dataclass(slots=True)

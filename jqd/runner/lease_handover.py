@@ -32,9 +32,9 @@ class LeaseHandover:
     def arrived(self, claims: Iterable[Claim], epoch: int, void: Collection[int] | None) -> None:
         """Note that the store knows what became of these hand-overs; other claims are passed over.
 
-        A claim before `epoch` was of an earlier membership: others have the job since. `void`: places of those of which
-        the store said that the hand-over came too late: the job ended, or another daemon or worker holds it, also in a
-        store that was rolled back. None: its answer was lost, so it may have said that.
+        A claim before `epoch` was of an earlier membership: others have the job since. `void`: places of those whose
+        hand-over came too late, by the store's answer: the job ended, or another daemon or worker holds it, also in a
+        store that was rolled back. None: the answer was lost, so any may be.
         """
         for place, claim in enumerate(claims if self._coming else ()):
             if (pull := self._coming.pop(claim, None)) is None:

@@ -49,7 +49,7 @@ Printed = Annotated[int, Meta(ge=0, le=LOG_PLACE_MAX, description="a number of b
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a worker, or the runner in its place, says of one attempt."""
+    """What a worker, or the runner in its place, reports of one attempt."""
 
     status: int = 200
     """1xx RETRY, 2xx OK, 4xx FAILED, 5xx ERROR."""
@@ -63,7 +63,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error: bytes = NIL
     result: bytes = NIL
     result_bytes: int = 0
-    """Of a result that is not here, for it was too large to be sent or read."""
+    """Size of a result that is missing here, because it was too large to be sent or read."""
     log: str = ""
     """The end of what the attempt printed."""
     log_from: Printed = 0
@@ -71,9 +71,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     follows: bytes = b""
     """Jobs that are to follow, a MessagePack array as the worker wrote it. They count with a success only."""
     note: str = ""
-    """What jqd has to say of a success."""
+    """A remark by jqd on a success, shown as its message."""
     ended_at_ms: int | None = None
-    """When it ended by the worker's own clock, of what is reported later: it only tells."""
+    """When the attempt ended by the worker's own clock, if reported later; only shown."""
 
 
 def status_of(how: str, reason: str | None, should_retry: bool | None) -> tuple[int, str]:

@@ -1,7 +1,7 @@
 """Which workers live, and when each gave its last sign of life, at this daemon or another.
 
-Each daemon judges silence by its own clock, and only while it could hear of others. Expiry is noticed when somebody
-looks.
+Each daemon judges silence by its own clock, and only while signs of life from other daemons can arrive. Expiry is
+noticed at the next look-up.
 """
 
 import math
@@ -27,7 +27,7 @@ Server = tuple[str, str | None, str, str]
 
 
 def may_be_silent_s(worker: Worker) -> float:
-    """Return for how long nothing need be heard of a worker; inf: it promised nothing.
+    """Return for how many seconds a worker may give no sign of life; inf: it promised none.
 
     One that asks for jobs does so when it likes: while its slots are full it does not, and its leases hold as long as
     they were asked for. So only `ttl` is a promise, and without one UNREACHABLE_S is long.
@@ -38,7 +38,9 @@ def may_be_silent_s(worker: Worker) -> float:
 
 
 def sign_every_s(worker: Worker) -> float:
-    """Return how often a sign of life is told to other daemons, and how often a poll that waits is one."""
+    """Return the seconds between two signs of life that are sent to other daemons, and between two that a waiting poll
+    counts as.
+    """
     return SIGN_S if worker.ttl_s is None else min(SIGN_S, worker.ttl_s / SIGNS_PER_TTL)
 
 
@@ -186,7 +188,9 @@ class Presence(ABC):
                 collected.add(worker_id)
 
     def record_signs(self, ages_ms: Mapping[str, int]) -> None:
-        """Note how long ago some daemon heard of these workers. The call also shows that news of others still come."""
+        """Note how long ago these workers gave some daemon a sign of life. The call also shows that such news still
+        arrive.
+        """
         now_s = self._clock.mono_s()
         if self._looked_at_s is not None and (blind_s := now_s - self._looked_at_s - BLIND_S) > 0:
             self._seen_at_s = {worker_id: at_s + blind_s for worker_id, at_s in self._seen_at_s.items()}
@@ -201,7 +205,8 @@ class Presence(ABC):
     def unreachable(self, worker_id: str) -> None:
         """Note one more failure to reach the worker.
 
-        After UNREACHABLE_S it is forgotten, unless another daemon heard of it: then the way from here is at fault.
+        After UNREACHABLE_S it is forgotten, unless it gave another daemon a sign of life: then only the way from here
+        is at fault.
         """
         if worker_id in self._workers:
             now_s = self._now_s()
@@ -210,8 +215,9 @@ class Presence(ABC):
                 self.unregister(worker_id, "unreachable")
 
     def is_overdue(self, worker: Worker) -> bool:
-        """Return whether a worker was silent for longer than it may be. One with a ttl is forgotten then, and stays
-        only while it is not known what others heard."""
+        """Return whether a worker was silent for longer than it may be. One with a ttl is forgotten then, but stays
+        while signs of life at other daemons are unknown.
+        """
         at_s = self._seen_at_s.get(worker.id)
         if at_s is None:
             return False
@@ -220,11 +226,11 @@ class Presence(ABC):
 
     @property
     def is_blind(self) -> bool:
-        """Whether no news come of what other daemons hear, as the store is away."""
+        """Return whether signs of life at other daemons are unknown, as the store is away."""
         return self._looked_at_s is not None and self._clock.mono_s() - self._looked_at_s > BLIND_S
 
     def last_seen_at_ms(self, worker_id: str) -> int:
-        """Return the last sign of life by our wall clock; 0: none."""
+        """Return when a worker last gave a sign of life, by our wall clock; 0: never."""
         at_s = self._signed_at_s.get(worker_id)
         return 0 if at_s is None else round(self._clock.wall_ms() - (self._clock.mono_s() - at_s) * 1000)
 

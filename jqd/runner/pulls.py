@@ -29,11 +29,11 @@ Kind = tuple[tuple[str, ...] | None, int, int]
 class Pull:
     worker: Worker
     jobs_max: int
-    """What it takes at most."""
+    """The most jobs that it takes."""
     heartbeat_s: float | None
-    """How often its worker is heard."""
+    """For how many seconds the worker may be silent about the jobs it gets; None: as it registered."""
     number: int
-    """Of arrival."""
+    """Number of the poll in order of arrival."""
     warm: tuple[str, ...] = ()
     """Jobtypes that its worker would run soonest."""
     is_promised: bool = False

@@ -1,8 +1,8 @@
 """The registered workers: what each takes, and whether it lives.
 
-A registration (`domain/settings.py`): saved at one daemon it reaches all. One with a `ttl` holds while somebody
-hears of its worker in time; one without holds until the worker leaves, or until no daemon reached it for 5 minutes.
-Who heard of a worker tells the others, so each judges the silence by its own clock.
+A registration (`domain/settings.py`): saved at one daemon it reaches all. One with a `ttl` holds while its worker gives
+some daemon a sign of life in time; one without holds until the worker leaves, or until no daemon reached it for 5
+minutes. Daemons exchange signs of life, and each judges silence by its own clock.
 """
 
 import hashlib
@@ -58,7 +58,7 @@ class WorkerRegistry(Presence):
         self._disowned_at_s: dict[str, float] = {}  # when it was first seen that a worker's token has ended
         self._watchers: list[Callable[[], None]] = []
         self.leaving: dict[str, str] = {}
-        """Workers that this daemon took out by itself, and why, until that is said to all."""
+        """Workers that this daemon unregistered by itself, and why, until a setting records it for all daemons."""
         self._handlers: dict[str, Handler] = {}
         self.settings.read(KIND, _read)
         self.settings.read(HANDLER, _read_handler)
@@ -179,7 +179,7 @@ class WorkerRegistry(Presence):
         return f"must not be reached from here: {why}" if why else None
 
     def farewells(self) -> dict[tuple[str, str], bytes]:
-        """Return the settings that tell all daemons which workers leave."""
+        """Return the settings that unregister these workers at all daemons."""
         bodies, versions = dict[tuple[str, str], bytes](), set[str]()
         for name, handler in self._handlers.items() if self.leaving else ():
             ids = [id_of(name, version.number) for version in handler.versions]

@@ -62,7 +62,7 @@ class AddressPolicy(enum.IntEnum):
 
 @cache
 def machine() -> str:
-    """Return a digest that tells this machine from others: its id is secret, and containers of one machine may share
+    """Return a digest that identifies this machine: its id is secret, and containers of one machine may share
     it, so the name is part of it."""
     machine_id = next((text for path in MACHINE_IDS if path.exists() and (text := path.read_bytes().strip())), b"")
     machine_id += b"\0" + socket.gethostname().encode()

@@ -173,11 +173,11 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
     handler: str = ""
     """The name of the handler that it is a version of."""
     standing: AddressPolicy = AddressPolicy.LOOPBACK
-    """Of whoever registered it: how near the address may be that its URL leads to."""
+    """How near an address its URL may lead to, by where the caller that registered it was."""
     machine: str = ""
-    """Where that was judged."""
+    """Digest of the machine at which `standing` was judged."""
     tenant: str = ""
-    """Whose it is: it gets jobs of nobody else. Stands before each of `jobs`, too;
+    """The tenant of the worker: it gets only jobs of that tenant. Stands before each of `jobs`, too;
     where it takes any, `jobs` is what stands for all of that tenant."""
     scopes: tuple[str, ...] = ()
     """Of the token that it was registered with: what follows the jobs that are posted to it is of these jobtypes."""

@@ -84,7 +84,8 @@ class WorkerViews:
         self._made = 0  # the revision of ours, of this life
         self._known: dict[str, WorkerView] = {}
         self._ends: dict[str, tuple[float, int]] = {}
-        """By worker's id the end of its pause, as its gate has it and as it was said."""
+        """Worker's id → the end of its pause: as its circuit breaker has it (monotonic), and as our view has it (ms).
+        """
         self._settings.read(VIEW, _read)
         self._settings.watch(VIEW, self._ruled)
 

@@ -45,20 +45,20 @@ class Batch(Struct):
     size: int
     """Jobs in the request, good or bad."""
     array: bytes
-    """The good ones as one MessagePack array."""
+    """The good jobs as one MessagePack array."""
     jobs: list[JobSpec]
     refused: list[Fault] = []
     """Each with the place of its job in the request."""
     plain: bool = False
     """Known: no job of it has an id of its own, a date, tags, or is for one version of a handler."""
     patient: bool = False
-    """It may wait for others, to go to the disk with them: see `Request`."""
+    """Whether it may wait for other pushes, to be written with them: see `Request`."""
     key: str = ""
     """The id of the job that stands for the whole request, where its pusher gave that a key (`idempotency.py`)."""
     request: str = ""
-    """Digest of the whole request, then."""
+    """Digest of the whole request, if it has such a key."""
     is_own: bool = False
-    """jqd made it: its parents are known."""
+    """Whether jqd itself made the batch: its parents are known."""
     over: Replace = Replace.CANCELLED
     """Which jobs lose their ids to those that do not say `replace`."""
 
@@ -107,7 +107,7 @@ def read_array(data: bytes, single: bool, config: ServiceConfig) -> Batch:
 def read_in_pieces(data: bytes, config: ServiceConfig) -> Steps[Batch]:
     """As `read_array`, in steps for a large array: no step takes long.
 
-    One that is no MessagePack is read up to its fault once more, in one piece: the decoder's words tell what it is.
+    One that is no MessagePack is read up to its fault once more, in one piece: the decoder's message explains it.
     """
     _expect_array(data, False, config)
     try:

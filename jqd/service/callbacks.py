@@ -51,7 +51,7 @@ def callback(
 
 
 async def group_callback(services: Services, url: str, group: str, members: Sequence[str]) -> dict[str, Any]:
-    """Return the callback of a group whose members all are known; of one without any it is told at once.
+    """Return the callback of a group whose members all are known; without members it is due at once.
 
     Raises NotYet, JournalRefused.
     """

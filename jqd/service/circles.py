@@ -59,7 +59,7 @@ def _qualified(services: Services, parent: str) -> str:
 async def way_back(
     services: Services, to: Collection[str], after: Sequence[str], own: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """Return by which parents a job waits for itself; none: it does not, as far as LOOKED_MAX jobs tell.
+    """Return by which parents a job waits for itself; empty: it does not, among the first LOOKED_MAX jobs.
 
     `to`: its ids. `own`: what jobs that are pushed now wait for, by their own ids. Raises StoreAway, StoreRefused."""
     child: dict[str, str] = dict.fromkeys(after, "")

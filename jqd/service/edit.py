@@ -256,7 +256,7 @@ async def _with_key(services: Services, view: JobView, kind: Kind) -> AsyncItera
 
 
 def _expect_fitting(view: JobView, kind: Kind, fields: dict[str, Any]) -> None:
-    """Refuse what a job with this content cannot be told. Raises Conflict, Invalid."""
+    """Refuse changes that do not fit a job with this content. Raises Conflict, Invalid."""
     if view.state not in ALLOWED[kind]:
         _refuse(view, kind)
     _expect_not_callback(view, kind, fields)

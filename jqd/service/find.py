@@ -46,7 +46,7 @@ class Coming:
 async def resolve(services: Services, given: str) -> str:
     """Return the daemon's id of a job: only the store knows the jobs behind pushers' own ids.
 
-    Raises NotFound; StoreUnsettled while the store is being told what it forgot; StoreAway, StoreRefused.
+    Raises NotFound; StoreUnsettled while the store is in recovery; StoreAway, StoreRefused.
     """
     if parse_id(given) is not None:
         return given
@@ -92,7 +92,7 @@ async def find(
     """Return the job with a daemon's id, or that it is on its way to the store. Raises NotFound, StoreAway,
     StoreRefused.
 
-    `given`: how it was asked for, for the error: of another's job it must not tell that it exists.
+    `given`: the id in the request, for the error: it must not reveal that another tenant's job exists.
     `named`: the store gave this id for a pusher's own, so there is such a job. Its id was taken before the store was
     asked for the name: jobs with later ids may have come before it.
 
@@ -256,7 +256,7 @@ async def drop_result(services: Services, large: LargeResult) -> None:
 async def watch(
     services: Services, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Every `poll_s`, ask the store about all awaited jobs of one partition."""
+    """Read all awaited jobs of one partition from the store every `poll_s`."""
     task_status.started()
     while True:
         await trio.sleep(services.config.poll_s)

@@ -1,4 +1,4 @@
-"""The jobs that a job has to do with, cancelled and tried anew together."""
+"""Cancels and retries all jobs of a flow together: those that a job is linked with."""
 
 from collections.abc import Mapping, Sequence
 
@@ -83,8 +83,10 @@ async def cancel_all(
 
 
 async def retry_all(services: Services, flow: Flow, *, dry_run: bool = False) -> Tally:
-    """Try anew what failed, parents before what waits for them. What cannot be for the moment, and what waits for it,
-    is told as refused (503): the same call goes on with it. Raises Interrupted, and the first error if all failed."""
+    """Try anew what failed, parents before what waits for them. Jobs that cannot be retried for the moment, and those
+    that wait for them, are reported as refused (503): the same call goes on with them. Raises Interrupted, and the
+    first error if all failed.
+    """
     left = _due(services, flow)
     tally = Tally(matched=len(left))
     if dry_run:

@@ -25,10 +25,10 @@ class Written(Struct, frozen=True, gc=False):
 
     lane: Lane
     position: int
-    """Behind it."""
+    """The journal's position behind the frame."""
     job_ids: list[str]
     size_bytes: int
-    """Of its jobs as they were pushed."""
+    """Size of its jobs as they were pushed."""
     places: Sequence[int] = ()
     """Of its jobs in the request, where others are in another frame."""
 

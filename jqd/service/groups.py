@@ -59,7 +59,7 @@ class GroupView(NamedTuple):
 
     @property
     def progress(self) -> float:
-        """Return how much of it has ended, from 0 to 1."""
+        """Return the share of members that have ended, from 0 to 1."""
         if self.then is not None and self.then.state not in (None, State.BLOCKED):
             return 1.0
         ended = sum(number for state, number in self.counts.items() if state != UNKNOWN and State(state).is_final)
@@ -70,7 +70,7 @@ UNKNOWN = "unknown"
 
 
 async def get(services: Services, name: str, breathe: Breathe) -> GroupView:
-    """Raises NotFound, StoreAway, StoreRefused."""
+    """Return a group. Raises NotFound, StoreAway, StoreRefused."""
     await wait_ingested(services)  # what is not there then is counted as unknown
     group = await _expect(services, name)
     found = await look(services, group.job_ids, breathe)
@@ -234,7 +234,7 @@ def _read(services: Services, then: Raw) -> JobSpec:
 
 
 async def _close(services: Services, group: str) -> list[str]:
-    """Close it, and wait for the jobs that are being pushed. Returns its members."""
+    """Close the group, and wait for pushes of members under way. Returns the members."""
     where, deadline_s = {partition_of_name(group, services.partitions)}, trio.current_time() + CLOSE_S
     while True:
         closing: Closing = await once_settled(services, where, lambda: services.home(group).close_group(group))

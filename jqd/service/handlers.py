@@ -131,7 +131,7 @@ def seen_by(services: Services) -> Iterator[tuple[str, Handler, Version]]:
 
 
 def find(services: Services, name: str, number: int | None = None) -> tuple[Handler, Version]:
-    """As `look`, by what this daemon knows: the store is not asked."""
+    """As `look`, from what this daemon knows, without a call to the store."""
     handler = _handler(services, services.qualified_name(name))
     if not handler.versions:
         raise NotFound(f"there is no handler {name[:64]!r}")

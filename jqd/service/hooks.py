@@ -18,7 +18,7 @@ class Reserve(Protocol):
 
 
 class Hooks(NamedTuple):
-    """One function for each question."""
+    """One function for each optional feature that answers the service."""
 
     why_limited: Callable[["Services", JobView, QueuePlace], WaitReason]
     """What keeps a job whose queue a constraint holds up."""

@@ -45,7 +45,7 @@ class ReservedIds(NamedTuple):
     size: int
     """Number of good jobs in the batch."""
     life: str = ""
-    """Of the store that gave the names."""
+    """The life of the store that gave the names."""
     dated: bool = False
     """These are jobs of schedules' dates."""
     request: str = ""
@@ -54,7 +54,7 @@ class ReservedIds(NamedTuple):
     """Pusher's own id → id of the job that stands under it, of those to be journaled and of those known."""
 
     digests: Sequence[str] = ()
-    """Of `jobs`."""
+    """Digests of the contents of `jobs`."""
 
 
 def has_names(jobs: Sequence[JobSpec]) -> bool:
@@ -132,7 +132,7 @@ async def release_ids(services: Services, agreed: ReservedIds) -> None:
 async def confirm_ids(
     services: Services, agreed: ReservedIds, position: int, places: Iterable[int] | None = None
 ) -> set[int]:
-    """Tell the store that these jobs are in our journal, so that they are found from their ack on.
+    """Confirm to the store that these jobs are in our journal, so that they are found from their ack on.
     `position`: behind their frame. `places`: of those in `agreed.jobs` that are; None: all.
 
     Returns the places in `agreed.jobs` of those that must not be acknowledged: while our disk was slow their

@@ -2,8 +2,8 @@
 
 state ──▶ progress, log lines ──▶ … ──▶ end
 
-How far somebody has seen is said in few words (`Seen`), which travel with every event: who comes back, to whatever
-daemon, says them again and gets what is new since then. Nobody's place is kept anywhere.
+How far a listener has read is a short text (`Seen`), which travels with every event: a listener that comes back, to
+whatever daemon, sends it and gets what is new since then. No daemon keeps the place of a listener.
 """
 
 import re

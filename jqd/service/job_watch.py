@@ -1,7 +1,7 @@
 """The jobs that listeners follow at this daemon, as the store showed them last; job_events.py tells the changes.
 
-One loop for each partition asks the store about all of them, twice a second, however many watch: what a worker told
-another daemon is seen there. Nothing is asked, and nothing is noted anywhere, while nobody watches.
+One loop for each partition reads all of them from the store twice a second, however many listen: so reports of workers
+to other daemons are seen. No call is made while nobody listens.
 """
 
 from collections.abc import Callable, Iterator

@@ -282,7 +282,8 @@ async def take(
     `changes`: what the store agreed to for pushers' own ids; those are answered.
     `request`: digest of the whole, if it has a key. `parts`: places, if they are to be written one part after another;
     `confirmed`: called when a part with such ids is synced, before the next is written and the store is waited for. If
-    it raises, the next is not taken: who is told to push all again would have it twice. `links`: has places and keys.
+    it raises, the next part is not taken: a client that pushes all again would have it twice. `links`: has places and
+    keys.
 
     When the store is not there in time, `store` comes down to `fsync`. Raises JournalRefused: nothing may be
     acknowledged.

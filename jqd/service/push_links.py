@@ -2,9 +2,9 @@
 
     reserve_keys, join ──▶ store: kept for a push, under tokens ──▶ journal ──▶ confirm: under the ids that it gave
 
-So nobody is told of a job that is never taken: who finds a key of a push that is under way waits for its confirmation,
-and so does who closes its group. A push that fails gives both back; one that dies keeps them for PLACE_S. What the
-journal has, ingest tells the store once more (`learn`).
+So no answer names a job that is never taken: a push that finds a key of a push that is under way waits for its
+confirmation, and so does a call that closes its group. A push that fails gives both back; one that dies keeps them for
+PLACE_S. Ingest confirms to the store once more what the journal has (`learn`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

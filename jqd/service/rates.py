@@ -32,7 +32,7 @@ class PerMinute(NamedTuple):
 
 
 class Rates:
-    """A daemon's samples. Nothing is said before the first one, nor of what the store forgot."""
+    """A daemon's samples. There are no rates before the first sample, nor over a loss of the store."""
 
     def __init__(self, _settings: SettingTable, clock: Clock) -> None:
         self._clock = clock

@@ -36,8 +36,8 @@ async def save(services: Services, make: Make, *, bounded: bool = True, act: str
     """Save settings, all or none; they are on disk and hold here when this returns.
 
     The store gets them when it is there, the other daemons soon after. `bounded`: refuse what would be too much, or
-    more than can be noted. What is done with a token is noted for the audit: `act`, where the settings do not tell;
-    `what` it is about, where there are none. Raises NotYet, JournalRefused, Invalid for too much, and what `make`
+    more than can be noted. An act with a token is noted in the audit: `act` names it where the settings do not; `what`
+    is its object where there are no settings. Raises NotYet, JournalRefused, Invalid for too much, and what `make`
     raises.
     """
     settings, journal = services.workers.settings, services.journal

@@ -84,7 +84,7 @@ class Page(NamedTuple):
 
     rows: Sequence[Linked]
     flow: Flow
-    """As far as it is known: those jobs, and all that are told of with them."""
+    """The known part of the flow: the jobs of this page, and jobs shown beside them."""
     end: int
     """How many jobs came before the next page; 0: that was all."""
 
@@ -134,7 +134,7 @@ class Walk:
         """Ids, and "=" with own ones, of all that is found or due."""
         self._due: dict[str, None] = {first: None}
         self._wide: dict[str, int] = {}
-        """Jobs with further children, and groups after "=" → how many members of these were told."""
+        """Jobs with further children, and groups after "=" → how many of their members were listed."""
         self._groups: set[str] = set()
         self._is_whole = is_ingested
 
@@ -189,7 +189,8 @@ class Walk:
         return Page(sorted(rows, key=lambda row: row.job.id), flow, 0 if is_last else begin + size)
 
     async def _parents_shown(self, services: Services, row: Linked, asked: dict[str, bool]) -> Sequence[str]:
-        """Return the parents that are told of a job: the first, those that it waits for, and that it was cancelled for.
+        """Return the parents that are shown of a job: the first, those that it waits for, and that it was cancelled
+        for.
         The latter two may be any of 10,000. `asked`: as in `_unended`."""
         parents = self.flow.parents(row)
         if len(parents) <= NEAR_MAX or row.state == State.CANCELLED:

@@ -23,7 +23,7 @@ class Watched:
         self.is_gone = False
         """It was deleted."""
         self.is_looked_at = False
-        """The store was asked what it printed."""
+        """Whether the store was queried for the job's log."""
         self.bells: dict[trio.Event, str | None] = {}
         """Set when something has changed; and whose they are: a tenant, None: of one that sees all."""
         self.shared_events: dict[Hashable, Any] = {}

@@ -21,11 +21,11 @@ class Facts(NamedTuple):
 
     info: Mapping[str, Any]
     settings: Mapping[str, str] | None
-    """None: it hides them, as managed servers do."""
+    """The settings in CONFIG GET; None: the server hides them, as managed ones do."""
     denied: tuple[str, ...]
     """Commands of our functions that this user may not run."""
     ahead_ms: int
-    """How far its clock is ahead of ours."""
+    """How far the server's clock is ahead of ours, in ms."""
     misplaced: tuple[Diagnostic, ...] = ()
     """What is wrong with the partitions on it."""
     dead_above: int = 0
@@ -83,7 +83,7 @@ class Facts(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A finding, and when it is one. Its texts name facts as `{0.policy}`."""
+    """A finding, and the condition for it. Its texts name facts as `{0.policy}`."""
 
     code: str
     severity: Severity
@@ -94,7 +94,7 @@ class Check(NamedTuple):
 
 
 def judge(facts: Facts) -> list[Diagnostic]:
-    """Return the findings about a master."""
+    """Return the findings about a server that is a master, from its facts."""
     found = [
         Diagnostic(check.code, check.severity, *(text.format(facts) for text in check[3:]))
         for check in CHECKS

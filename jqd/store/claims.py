@@ -133,7 +133,7 @@ class ClaimMethods(ScriptMethods):
             await self._caller.call("requeue", *owner, *flat)
 
     async def get_held(self, owner: Owner) -> dict[str, int]:
-        """Id → fence of all jobs the store believes this owner holds. Raises StaleOwner."""
+        """Return id → fence of all jobs that the store records as held by this owner. Raises StaleOwner."""
         held: dict[str, int] = {}
         first = 0  # a job released meanwhile moves others up: one may be missed, and is found the next time
         while rows := [*self._rows("held", await self._caller.call("get_held", *owner, first, CALL_JOBS_MAX), 2)]:
@@ -149,8 +149,9 @@ class ClaimMethods(ScriptMethods):
 
         `generations`: of changed contents; no success of an older one ends these jobs.
 
-        Ours again: what is ready, dated, ours already, or held under an earlier claim: its daemon is told to stop
-        (`Renewed.cancels`), and so are we of what was cancelled. Not: what has ended, or is held under a later claim.
+        Ours again: what is ready, dated, ours already, or held under an earlier claim: its daemon gets the order to
+        stop with `Renewed.cancels`, as we get the cancels that came meanwhile. Not: what has ended, or is held under a
+        later claim.
         A job that has not come yet is noted as held by us."""
         lost: list[str] = []
         for part in in_steps(list(holds.items()), STEP_JOBS):
@@ -163,7 +164,7 @@ class ClaimMethods(ScriptMethods):
     ) -> None:
         """Give jobs (id → fence) back without an outcome; no attempt is counted. Raises StaleOwner.
 
-        One whose cancel was asked ends as cancelled. Those not held by this owner under that fence are ignored."""
+        A job with a pending cancel ends as cancelled. Jobs not held by this owner under that fence are ignored."""
         for part in in_steps(list(held.items()), STEP_JOBS):
             flat = (value for pair in part for value in pair)
             await self._caller.call("release_jobs", *owner, how.value, delay_ms, *flat)

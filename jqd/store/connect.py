@@ -53,7 +53,7 @@ class Accepted:
         self.run_id = run_id
         self.identity = f"{run_id}.{life}"
         self.changed = ""
-        """Why nothing is sent before the next look."""
+        """Why no call is sent before the next look; empty: calls are sent."""
 
 
 class Connection:
@@ -174,7 +174,8 @@ class Connection:
     async def expect_in_place(self) -> None:
         """Raise StoreChanged when the store is elsewhere by now, although a server still answers here.
 
-        A master that lost sight of the others goes on as if nothing had happened, until it is told."""
+        A master that is cut off from the other servers goes on answering until it learns that another one was promoted.
+        """
         accepted, here = self._accepted, getattr(self._client.connection_pool.connection_class, "last", None)
         if self._finder is None or here is None:
             return

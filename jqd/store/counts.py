@@ -26,16 +26,16 @@ class Counts(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """What ever happened, since the store or the jobtype was last empty: `jqd/service/rates.py` takes differences.
+    """Totals since the store, or the jobtype, was last empty; they only grow: `jqd/service/rates.py` takes differences.
 
     In the order of `TOTALS` in Lua."""
 
     pushed: int = 0
     started: int = 0
-    """Attempts."""
+    """Attempts that were started."""
     ended: int = 0
     failed: int = 0
-    """Of those that ended."""
+    """How many of the ended jobs failed for good."""
 
 
 class TypeView(NamedTuple):
@@ -44,7 +44,7 @@ class TypeView(NamedTuple):
     jobtype: str
     counts: Counts = Counts()
     oldest_ms: int = 0
-    """Since when the job that is next could have begun; 0 when none is ready."""
+    """Since when (ms) the next job has been ready; 0 when none is."""
     totals: Totals = Totals()
 
 
@@ -60,5 +60,5 @@ def decode_counts(row: Sequence[object]) -> tuple[Counts, Totals]:
 
 
 def added(rows: Iterable[tuple[int, ...]]) -> Iterable[int]:
-    """The sum over several partitions, number by number."""
+    """Return the sums over several partitions, number by number."""
     return map(sum, zip(*rows, strict=True))

@@ -45,9 +45,9 @@ class Found(NamedTuple):
 
     master: Address
     epoch: int
-    """Of the last failover it knows of."""
+    """The number of the last failover that this seed knows of; the greatest is the newest answer."""
     nodes: Sequence[Address] = ()
-    """All that may be asked the next time."""
+    """Addresses of all servers that the next search may query."""
     replicas: int = 0
 
 
@@ -214,7 +214,7 @@ def _command(connection: Any, *words: str) -> Any:
 
 
 def _address(node: Sequence[Any], seed: Address) -> Address:
-    """Return the address of a node in a table of slots; one without a name is at the address that was asked."""
+    """Return the address of a node in a table of slots; a node without a name is at the address that was queried."""
     host = bytes(node[0] or b"").decode()
     return _checked(seed.host if host in ("", "?") else host, node[1])
 

@@ -2,7 +2,7 @@
 
 appendfsync always     the answer to a write comes after its sync
 WAITAOF                waits for the sync of this connection's last write, where it is honest: Valkey 9.1.2 and Redis
-                       7.4.0 to 7.4.2 answer at once under `everysec`, without one. A trial tells
+                       7.4.0 to 7.4.2 answer at once under `everysec`, without one. A trial shows it
 everysec               the server syncs every second, by itself: a write is safe two syncs later, unless the server
                        cannot write, or a sync is still running
 snapshots only         a snapshot that began after the write and succeeded

@@ -80,7 +80,7 @@ async def open_embedded(directory: Path) -> AsyncIterator[str]:
 
 
 class _Server:
-    """One process at a time."""
+    """Runs the server's process, one at a time."""
 
     def __init__(self, binary: Path, directory: Path, path: Path, lock_fd: int) -> None:
         self._binary, self._directory, self._path, self._lock_fd = binary, directory, path, lock_fd

@@ -57,10 +57,10 @@ class Library:
         self.script = SCRIPT_HEAD + text + SCRIPT_TAIL
         """All of it as a script: its first argument is the name of the function to call."""
         self.flags = {name: frozenset(re.findall(r"[a-z-]+", flags)) for name, flags in _REGISTERED.findall(text)}
-        """Of each function."""
+        """Function → its flags (`allow-oom` …)."""
 
     def function(self, name: str) -> str:
-        """As the server knows it: no two libraries may have functions of one name."""
+        """Return the function's name at the server: with the digest, as no two libraries may share a name."""
         return f"{name}_{self.digest}"
 
     def words(self, keys: Keys, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -78,7 +78,9 @@ class Library:
         return ("EVAL", self.script, rest[0], rest[1], function, *rest[2:]) if flags & RUN_ON_FULL else None
 
     def changed(self, name: str, old: str, new: str) -> "Library":
-        """The same with another text in one file, for tests. LookupError: it is not there once."""
+        """Return the library with one text replaced in one file, for tests. Raises LookupError unless the text is there
+        exactly once.
+        """
         if self.files[name].count(old) != 1:
             raise LookupError(f"{name}.lua has not once: {old}")
         return Library({**self.files, name: self.files[name].replace(old, new)})
@@ -94,12 +96,12 @@ def read_library(root: Traversable | None = None) -> Library:
 
 @cache
 def shipped() -> Library:
-    """The shipped one, read once: that takes longer than a look at the store."""
+    """Return the library shipped with jqd, read once: that takes longer than a look at the store."""
     return read_library()
 
 
 def is_missing(answer: object) -> bool:
-    """Whether the server says that it has no such function."""
+    """Return whether the error means that the server does not have the function."""
     return isinstance(answer, redis.ResponseError) and str(answer).startswith("Function not found")
 
 
@@ -109,7 +111,7 @@ def is_loaded(answer: object) -> bool:
 
 
 def others(answer: Any) -> list[bytes]:
-    """Names of our libraries in an answer of FUNCTION LIST, but for this one's."""
+    """Return the names of our other libraries in an answer of FUNCTION LIST."""
     names = (bytes(dict(zip(row[::2], row[1::2], strict=True))[b"library_name"]) for row in answer)
     return sorted(name for name in names if _OURS.fullmatch(name) and name != shipped().name.encode())
 
@@ -132,7 +134,7 @@ def call_on(client: "redis.Redis", words: tuple[Any, ...]) -> Any:
 
 
 def load(client: "redis.Redis", library: Library) -> None:
-    """Load it, if the server has not. Blocks."""
+    """Load the library unless the server has it. Blocks."""
     command: Any = client.execute_command
     try:
         command(*library.load_words())

@@ -23,7 +23,7 @@ class HistoryRow(NamedTuple):
     """What one daemon counted."""
 
     minutes: int
-    """Of how many it is: a key of KEPT_MS."""
+    """How many minutes the row covers: a key of KEPT_MS."""
     began_ms: int
     row: bytes
 
@@ -36,7 +36,7 @@ class HistoryPage(NamedTuple):
     rows: Sequence[tuple[int, bytes]]
     """When each began, and what it holds; the oldest first."""
     last: tuple[int, str] | None
-    """Behind which the next page begins; None when that was all."""
+    """The last row of this page, where the next one begins; None: there are no more."""
 
 
 class HistoryMethods(ScriptMethods):
@@ -50,7 +50,7 @@ class HistoryMethods(ScriptMethods):
         return self._whole("history", await self._caller.call("put_history", self._caller.identity, daemon, *flat))
 
     async def get_history(self, minutes: int, from_ms: int, from_field: str = "") -> HistoryPage:
-        """Rows of so many minutes that began then or later, or behind that field. Raises StoreChanged."""
+        """Return rows of so many minutes that began at that date or later, or after that field. Raises StoreChanged."""
         answer = await self._caller.call(
             "get_history", self._caller.identity, minutes, from_ms, from_field, PAGE_ROWS, PAGE_BYTES
         )

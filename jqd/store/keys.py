@@ -36,7 +36,7 @@ class Keys:
         if not _PREFIX.fullmatch(prefix):
             raise ConfigError(f"the store prefix {prefix!r} is wrong: use 1 to 64 letters, digits, '_', '.' or '-'")
         self.stem = f"{{{prefix}:{partition}}}:"
-        """What stands before each."""
+        """The text before each key: prefix and partition."""
 
     def __getitem__(self, name: str) -> str:
         """The key called `name`; of a stem, its part before the colon."""

@@ -63,7 +63,8 @@ class LeaseMethods(ScriptMethods):
         """Give jobs back untried that workers held by themselves; returns the ids that they held. StoreChanged in
         another life.
 
-        `how`: UNSENT, or UNGET of those that their worker may have begun. One whose cancel was asked ends as cancelled.
+        `how`: UNSENT, or UNGET of those that their worker may have begun. A job with a pending cancel ends as
+        cancelled.
         """
         bound(claims)
         flat = (value for claim in claims for value in claim)

@@ -25,7 +25,7 @@ UNIQUE_S = 600.0  # a job that has a key and is not in the store: on its way the
 
 
 class Blocked(NamedTuple):
-    """A job whose parents are to be asked."""
+    """A job whose parents' states are to be queried."""
 
     entry: str
     job: Job
@@ -34,7 +34,7 @@ class Blocked(NamedTuple):
 
 
 class Parent(NamedTuple):
-    """A job that ended, or began anew, and some of its children that were not told of that yet."""
+    """A job that ended, or began anew, and some of its children at which this is not noted yet."""
 
     entry: str
     id: str
@@ -44,7 +44,7 @@ class Parent(NamedTuple):
     stage: int
     """Of two notes of a parent the one of the later stage counts (`lua/shared/links.lua`)."""
     passed: int = 0
-    """How many such children stand before these."""
+    """How many such children come before these in the order of the entry."""
 
 
 class Due(NamedTuple):
@@ -53,7 +53,7 @@ class Due(NamedTuple):
     wait_s: float | None
     """Until more is due; None: there is nothing more."""
     linked: int
-    """Jobs whose ends may concern others."""
+    """Number of jobs whose ends may concern other jobs."""
     rest_until_ms: int
     """Others get these again from then on."""
     blocked: list[Blocked]
@@ -66,9 +66,9 @@ class WatchPair(NamedTuple):
     child: str
     tenant: str
     parent: str
-    """Its id, or "=" and its own one."""
+    """The parent's id, or "=" and the id that its pusher chose."""
     last_field: str
-    """Of its journal (keys.py); empty for an own id."""
+    """The field of the parent's journal in `applied` (`Keys.last_field`); empty for a pusher's own id."""
 
 
 class ParentNote(NamedTuple):
@@ -83,18 +83,20 @@ class ParentNote(NamedTuple):
     stage: int | str = ""
     """Of the parent; empty: it never began anew. With NEW: `rest_until_ms` of the `take_links` that gave the child."""
     mark: str = ""
-    """Of the parents that were asked (`Flow.mark`): of other ones nothing is noted. Empty: the parent tells."""
+    """Digest of the parents that were queried (`Flow.mark`): a child that waits for others by now notes nothing. Empty:
+    the note comes from the parent's side.
+    """
 
 
 class Watched(NamedTuple):
     """What is known of a parent."""
 
     id: str
-    """Empty: nobody has that own id."""
+    """The parent's id; empty: no job has that own id."""
     how: str | None
     """As it ended; "" while it has not; None: no such job of that tenant is here, or how it ended is not certain."""
     last_id: str
-    """The last one applied of the journal that made it."""
+    """The last job id applied from the journal that made the parent."""
     is_coming: bool = False
     """A journal may have it, or a content that begins it anew; or what the store forgot."""
     stage: int = 0
@@ -112,12 +114,12 @@ class Standing(NamedTuple):
 
 
 class Linked(NamedTuple):
-    """A job among those that it has to do with."""
+    """A job of a flow, with its parents and some of its children."""
 
     job: Job
     state: str
     attempts: int
-    """With the one that goes on."""
+    """Attempts begun, a running one included."""
     children: int
     listed: list[str]
     """Some of its children."""
@@ -130,7 +132,7 @@ class Linked(NamedTuple):
 
 
 class Joined(enum.IntEnum):
-    """What became of jobs that were to be members."""
+    """Whether jobs became members of their group."""
 
     CLOSED = 0
     MEMBERS = 1
@@ -142,21 +144,21 @@ class Group(NamedTuple):
     """0: it is open."""
     job_ids: list[str]
     end: int = 0
-    """How many are passed over for the others; 0: that were all."""
+    """How many members to skip for the next page; 0: there are no more."""
 
 
 class Closing(NamedTuple):
     """A group that is closed."""
 
     unsure: int
-    """Places of jobs that are being pushed."""
+    """Number of places reserved by pushes that are not confirmed yet."""
     job_ids: list[str]
 
 
 class UniqueWanted(NamedTuple):
     key: str
     token: str
-    """Of the push."""
+    """The token of the push that wants the key."""
     until: str
     """"waiting": a job that has begun has it no more; "ended"."""
     job_id: str = ""
@@ -167,7 +169,8 @@ class LinkMethods(ScriptMethods):
         self, limit: int, rest_s: float, *, children_max: int = CHILDREN, passed: Mapping[str, int] = NONE_FAILED
     ) -> Due:
         """Return up to `limit` due notes. They are due again after `rest_s`, unless `drop_links` removes them before.
-        `passed`: of an entry so many children are passed over, that could not be told; where that were all, none are.
+        `passed`: entry → how many of its children are skipped, because they could not be reached; where these are all,
+        none is.
 
         A blocked job whose row cannot be read fails, and is named in the answer; the others are returned."""
         skips = [word for skip in passed.items() for word in skip]
@@ -208,13 +211,13 @@ class LinkMethods(ScriptMethods):
         return self._caller.identity
 
     async def ask_again(self, partition: int, identity: str) -> None:
-        """All parents are due to be asked, unless they were before for this life of that partition."""
+        """Make all parents due for a query, unless that was done already in this life of that partition."""
         after = ""
         while after := self._text("later", await self._caller.call("ask_again", partition, identity, after, STEP_JOBS)):
             pass
 
     async def watch_parents(self, pairs: Sequence[WatchPair]) -> list[Watched]:
-        """From now on the ends of these parents are told to their children."""
+        """Watch parents: from now on their ends are noted for their children. Returns how each stands now."""
         found: list[Watched] = []
         for some in in_steps(pairs, KIN):
             flat = [one for pair in some for one in pair]
@@ -303,8 +306,9 @@ class LinkMethods(ScriptMethods):
     # ------------------------------------------------------------ groups and unique keys
 
     async def join_group(self, group: str, tokens: Sequence[str]) -> Joined:
-        """Jobs that are about to be pushed get places in it, each by a token of its own. Whose place is not confirmed
-        in PLACE_S has none any more once the group is closed. Raises StoreUnsettled: members may be in a journal only.
+        """Reserve places in a group for jobs that are about to be pushed, each under a token of its own. A place that
+        is not confirmed in PLACE_S is void once the group is closed. Raises StoreUnsettled: members may be in a journal
+        only.
         """
         for some in in_steps(tokens, STEP_JOBS):
             answer = await self._caller.call("join_group", self._caller.identity, group, GROUP_MAX, *some)
@@ -324,13 +328,13 @@ class LinkMethods(ScriptMethods):
         return late
 
     async def close_group(self, group: str) -> Closing:
-        """Nobody joins it any more. Raises StoreUnsettled."""
+        """Close a group: no job joins it any more. Raises StoreUnsettled."""
         answer = await self._caller.call("close_group", self._caller.identity, group, round(PLACE_S * 1000))
         unsure, *ids = self._list("grouped", answer)
         return Closing(self._whole("grouped", unsure), [self._text("grouped", one) for one in ids])
 
     async def get_group(self, group: str, most: int = GROUP_MAX, skip: int = 0) -> Group | None:
-        """`most` of its members, behind the first `skip`."""
+        """Return a group with at most `most` of its members, after the first `skip`."""
         ids: list[str] = []
         while True:
             answer = await self._caller.call("get_group", group, skip, min(MEMBERS, most - len(ids)))

@@ -52,20 +52,20 @@ class _Source:
         self.before = before
         """Where the next call begins."""
         self.at = before
-        """Where the next page begins: all before it were told, or do not fit."""
+        """Where the next page begins: all jobs before it were listed, or do not match."""
         self.rows: list[tuple[str, float]] = []
         self.done = False
         self.is_by_id = False
         """It lies by date, and is read as a whole and sorted with each page, as long as it is small."""
         self.last_listed = ""
-        """The last that was told of one by id: what is told of it from here on is older."""
+        """Id of the last job listed from a place that is sorted by id: only older ones of it follow."""
 
     @property
     def name(self) -> str:
         return f"{self.place}:{self.suffix}"
 
     def take(self) -> str:
-        """Take the newest."""
+        """Remove and return the newest id."""
         job_id, score = self.rows.pop(0)
         if self.is_by_id:
             self.last_listed = job_id
@@ -103,7 +103,8 @@ class ListingMethods(QueryMethods):
         tried: bool = False,
     ) -> Page:
         """Return up to `limit` jobs that match: those of a page newest first, and each page as `docs/use/HTTP.md` says.
-        What moves between two pages may be told twice or not at all: it may leave a place that is not walked yet for
+        A job that moves between two pages may be listed twice or not at all: it may leave a place that is not walked
+        yet for
         one that is walked already.
 
         `tenant`: None: of all tenants, with each one's jobtype of that name. `row_bytes`: jobs with larger rows come

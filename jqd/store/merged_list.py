@@ -1,4 +1,4 @@
-"""The jobs of several partitions as one list, newest first: how far each was walked, and the cursor that says so."""
+"""The jobs of several partitions as one list, newest first: how far each was read, and the cursor that holds this."""
 
 import base64
 from collections.abc import Sequence
@@ -21,15 +21,15 @@ class PartitionWalk:
 
     def __init__(self, start: str = "", given: Sequence[str] = (), size: int = 1, *, done: bool = False) -> None:
         self.start = start
-        """Its own cursor, to where the present piece begins."""
+        """The partition's own cursor of the present piece."""
         self.given = list(given)
         """Ids of that piece that were in this page or an earlier one."""
         self.size = size
         """Jobs of that piece: fetched again it must be as large, or `given` is not in it."""
         self.rows: list[JobView] = []
-        """The rest of it, the newest last."""
+        """Jobs of the piece that are not listed yet, the newest last."""
         self._behind: list[str] = []
-        """Those of `given` that lie behind it: it was longer before."""
+        """Ids in `given` that are not in the piece any more: it was longer before."""
         self.done = done
         self._end = start
         self._weary = False

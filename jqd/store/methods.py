@@ -21,7 +21,7 @@ class ScriptMethods:
     """Base of all parts of `Store`. One method, one function of the same name (docs/build/STORE.md)."""
 
     def __init__(self, config: StoreConfig, keys: Keys, caller: ScriptCaller, heart: ScriptCaller) -> None:
-        """`heart`: the connection for heartbeats."""
+        """Keep the connections. `heart`: the one for heartbeats."""
         self._config, self._keys, self._caller, self._heart = config, keys, caller, heart
         self.burial = UnreadableJobs(keys, caller)
         self.journals: set[int] = set()  # numbers of journals we apply ourselves: known, whatever the store remembers

@@ -1,4 +1,4 @@
-"""Pushers' own ids of jobs: what is asked of the store, and its answers."""
+"""Pushers' own ids of jobs: requests to reserve and confirm them, and the store's answers."""
 
 import enum
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The store's methods on what is told the administrator: which jobs failed, and what was told of them."""
+"""The store's methods on notices to the administrator: which jobs failed, and which failures were reported."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -27,12 +27,14 @@ class NoticesState(NamedTuple):
     now_ms: int
     version: int
     state: bytes | None
-    """None: the caller's is the present one."""
+    """The packed state of the notices; None: the caller has the present version."""
 
 
 class NoticeMethods(QueryMethods):
     async def list_failed(self, from_ms: int, from_id: str = "") -> FailedPage:
-        """Jobs that failed then or later, or behind that job; without their arguments. Raises StoreChanged."""
+        """Return jobs that failed at that date or later, or after that job in the list; without their arguments. Raises
+        StoreChanged.
+        """
         answer = await self._caller.call("list_failed", self._caller.identity, from_ms, from_id, VIEWS)
         now, flat = self._list("dead", answer)
         rows = [(self._text("dead", job_id), self._whole("dead", at)) for job_id, at in self._rows("dead", flat, 2)]
@@ -43,7 +45,9 @@ class NoticeMethods(QueryMethods):
         return FailedPage(self._whole("dead", now), jobs, last)
 
     async def swap_notices(self, version: int, later: bytes = b"") -> NoticesState:
-        """The state if it is another version; `later` takes its place if it is that one. Raises StoreChanged."""
+        """Exchange the state: `later` replaces the caller's version if that is still the present one; else the present
+        one is returned. Raises StoreChanged.
+        """
         answer = await self._caller.call("swap_notices", self._caller.identity, version, later)
         now, its, state = self._list("notices", answer)
         packed = state if isinstance(state, bytes) else None

@@ -12,9 +12,9 @@ class Waiting(NamedTuple):
     now_ms: int
     """The store's time; entries may be later, if its clock was set back."""
     oldest_ms: int | None
-    """Of the oldest entry; None when there is none."""
+    """Date (ms) of the oldest entry; None when there is none."""
     newest_ms: int | None
-    """Of the entry with the latest date."""
+    """Date (ms) of the newest entry."""
     shelves: int
     """How many tenants have entries that wait for quotas."""
     entries: list[bytes]
@@ -26,7 +26,7 @@ class Shelf(NamedTuple):
 
     entries: int
     since_ms: int
-    """Of the oldest entry, by the store's time."""
+    """Date of the oldest entry, by the store's clock."""
 
 
 class OutboxMethods(ScriptMethods):

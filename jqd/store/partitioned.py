@@ -1,7 +1,7 @@
-"""Several partitions of the store as one, for the API: each question goes to where its answer is.
+"""Several partitions of the store as one, for the API: each call goes to the partition that has the answer.
 
 A call on one job goes to the partition that its id names, on a name or a jobtype to its own; lists and numbers come
-from all, asked at the same time. An error names its partition. docs/adr/0009 says what lies where.
+from all, queried at the same time. An error names its partition. docs/adr/0009 says what lies where.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -35,9 +35,9 @@ from jqd.store.types import (
 S = TypeVar("S")
 T = TypeVar("T")
 Piece = Callable[[Store, list[S]], Awaitable[list[T]]]
-"""Asks one partition for those items that are its own."""
+"""Makes a call at one partition, with the items that live there."""
 Calls = Mapping[int, Callable[[], Awaitable[T]]]
-"""Number of a partition → what to ask of it."""
+"""Number of a partition → the call to make there."""
 
 
 class PartitionedStore:
@@ -88,7 +88,7 @@ class PartitionedStore:
     async def confirm_names(
         self, journaled: Sequence[NameJournaled], written: tuple[str, int] | None = None
     ) -> list[NameStanding]:
-        """See Store. All reachable partitions are asked, even when others fail."""
+        """See Store. Names are confirmed in all reachable partitions, even when others fail."""
         homes = [self._of_name(one.name) for one in journaled]
         return await self._in_order(homes, journaled, lambda store, its: store.confirm_names(its, written))
 
@@ -281,7 +281,7 @@ class PartitionedStore:
         return [job_id for job_id in job_ids if job_id in named]
 
     async def _at_home(self, homes: Sequence[int], items: Sequence[S], call: Piece[S, T]) -> dict[int, list[T]]:
-        """Return the answers of all partitions, each asked for the items whose home it is."""
+        """Call each partition with the items whose home it is. Returns the answers by partition."""
         pieces: dict[int, list[S]] = {}
         for home, item in zip(homes, items, strict=True):
             pieces.setdefault(home, []).append(item)
@@ -321,7 +321,7 @@ class PartitionedStore:
 
 
 EdgeStore = Store | PartitionedStore
-"""What the API asks, whatever the number of partitions."""
+"""The store as the API uses it, whatever the number of partitions."""
 
 
 def _joined(one: TypeView, other: TypeView) -> TypeView:

@@ -32,7 +32,7 @@ class QueryMethods(ScriptMethods):
         return view
 
     async def get_jobs(self, job_ids: Sequence[str]) -> list[JobView | OnItsWay | None]:
-        """As `get_job` of each, of WHOLE_MAX at most: each may be of some 3 MiB."""
+        """Return `get_job` of each of at most WHOLE_MAX jobs, as each may have some 3 MiB."""
         if len(job_ids) > WHOLE_MAX:
             raise ValueError(f"{len(job_ids)} jobs in one call; {WHOLE_MAX} at most")
         return await self._views(job_ids)
@@ -74,7 +74,7 @@ class QueryMethods(ScriptMethods):
         return job_id
 
     async def resolve_all(self, names: Sequence[str]) -> list[str | None]:
-        """As `resolve` of each."""
+        """Return `resolve` of each id."""
         found: list[str | None] = []
         for some in in_steps(names, VIEWS):
             found += await self._resolve(some)

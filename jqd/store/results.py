@@ -15,9 +15,10 @@ ORPHAN_S = 3_600.0  # pieces wait so long for the outcome that names them, which
 
 class ResultMethods(ScriptMethods):
     async def put_results(self, journal_id: str, start: int, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
-        """The outcomes as `apply_outcomes` takes them: a large result is put into the store in pieces, and named.
+        """Return the outcomes as `apply_outcomes` takes them: a large result is put into the store in pieces, and
+        named.
 
-        A full store keeps no large result: then the outcome says so (`without_result`). Pieces are named by their
+        A full store keeps no large result: then the outcome is marked (`without_result`). Pieces are named by their
         record (`start` as in `apply_outcomes`), so all may be repeated; what no outcome names is dropped by `purge`."""
         given = outcomes
         for at, one in enumerate(outcomes):
@@ -32,7 +33,7 @@ class ResultMethods(ScriptMethods):
         return answer if isinstance(answer, bytes) else None
 
     async def drop_result(self, job_id: str, read: bytes | LargeResult | None = None) -> None:
-        """`read`: only this one; a job that was tried anew may have another one since."""
+        """Drop a kept result. `read`: only if it is still this one, as a new attempt may have left another."""
         row = codec.encode_large(read) if isinstance(read, LargeResult) else read or b""
         await self._caller.call("drop_result", job_id, row)
 

@@ -28,7 +28,7 @@ class ScriptCaller(Protocol):
 
     @property
     def identity(self) -> str:
-        """Return the identity of the store's life that we looked at last."""
+        """Return the identity of the store's life at the last look."""
 
     async def call(self, name: str, *arguments: Any) -> object:
         """Call a function of the library; `now_ms` is put before the arguments."""

@@ -60,7 +60,8 @@ class Store(
     ) -> bool:
         """Whether all that was applied before the call survives a crash of the server, and is on `replicas` others.
 
-        False when that could not be learned in time; `durability_rule` says how it is. `where`: only these partitions.
+        Returns False when that could not be determined in time; `durability_rule` explains how it is. `where`: only
+        these partitions.
         """
 
     @property

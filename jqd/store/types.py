@@ -24,9 +24,9 @@ class Member(NamedTuple):
 
     counter: int
     epoch: int
-    """0: burnt; a daemon under it can change nothing any more."""
+    """The epoch; 0: revoked, so that the daemon can change nothing any more."""
     through: bool
-    """It came through recovery in this life of the store."""
+    """Whether it completed recovery in this life of the store."""
 
 
 class WaitingType(NamedTuple):
@@ -34,12 +34,12 @@ class WaitingType(NamedTuple):
 
     jobtype: str
     priority: int
-    """Of the best one; smaller runs first."""
+    """The priority of the best ready job; smaller runs first."""
     head_id: str
-    """The oldest of that priority, which is next."""
+    """The id of the oldest job of that priority, which is next."""
     waiting: int
     suspect: bool = False
-    """That job was in flight at two deaths of daemons: it runs by itself now, at an empty daemon."""
+    """Whether the next job was in flight at two deaths of daemons: it runs alone now, at an empty daemon."""
     rank: int | None = None
     """Where jobs age: the priority, and in which period the job became ready."""
 
@@ -49,9 +49,9 @@ class Ages(NamedTuple):
 
     period_ms: int
     no_worse_than: int
-    """A rank: no job behind it."""
+    """The worst rank that is claimed; a smaller rank is better."""
     priority: int
-    """Of the job that was seen first."""
+    """The priority of the job that was found first at the last look; smaller runs first."""
 
     @property
     def words(self) -> str:
@@ -64,7 +64,8 @@ class Promoted(NamedTuple):
     next_due_ms: int | None
     """Milliseconds until the next job falls due, 0 when more are due already, None when none has a date."""
     died: Mapping[str, int] = {}
-    """Jobtype → how many of it died in the store itself since somebody asked: of these no outcome tells."""
+    """Jobtype → number of jobs that died in the store itself (expired, say) since the last call; they have no outcome.
+    """
 
 
 class StoreStats(NamedTuple):
@@ -100,17 +101,20 @@ class Renewed(NamedTuple):
     members: dict[str, Member]
     settled: bool
     cancels: list[tuple[str, int]]
-    """Claims (id, fence) of ours whose cancel was asked since the last renewal, or that a later claim, told again, took
-    from us. A hint: reported once at most."""
+    """Our claims (id, fence) whose jobs were cancelled since the last renewal, or that lost their job to a later claim
+    which was applied again. A hint: each is reported at most once.
+    """
 
 
 class DurableReply(NamedTuple):
     """The last report of a journal. Both numbers are of the growing sequence that fences are of."""
 
     since: int
-    """All jobs that it keeps, and may apply again, were written after that; 0: no report yet."""
+    """Number of the sequence after which all jobs that the journal keeps (and may apply again) were written; 0: no
+    report yet.
+    """
     at: int
-    """When it reported that, or was first met."""
+    """Number of the sequence at its report, or when the store first met this journal."""
 
 
 JOINS_MAX = 5  # times in a row that a daemon may join, never through, while others wait for it
@@ -121,21 +125,22 @@ class Ends(NamedTuple):
     """How some jobs ended, or are about to end."""
 
     outcomes: list[Outcome]
-    """Of those that ended by one, without results; and the leases of those that workers hold by themselves."""
+    """The outcomes of jobs that ended, without results, and the hand-overs of jobs that workers hold by themselves."""
     asked: dict[str, int]
-    """Ids of jobs in flight that end as cancelled when they are released → up to which generation; and of cancelled
-    ones of which that is known."""
+    """Ids of jobs in flight that end as cancelled when they are released, and of ended cancelled jobs of which it is
+    known → up to which generation the cancel applies.
+    """
     gone: list[str]
-    """Ids of the other cancelled ones, and of those that do not exist."""
+    """Ids of the other cancelled jobs, and of jobs that do not exist."""
 
 
 class KeptJob(NamedTuple):
     """Since when each journal keeps jobs."""
 
     now: int
-    """Later than all that was applied before."""
+    """The present number of the sequence: above those of all records applied so far."""
     began: int
-    """Earlier than all reports of this life of the store; earlier ones may be forgotten."""
+    """A number of the sequence before all reports in this life of the store; older reports may be lost."""
     journals: dict[str, DurableReply]
 
 
@@ -154,15 +159,15 @@ class Log(NamedTuple):
     """What an attempt printed, or a part of that."""
 
     fence: int
-    """Of the attempt; 0: not known."""
+    """The fence of the attempt; 0: not known."""
     start: int
-    """How many bytes it had printed before these."""
+    """How many bytes the attempt had printed before `data`."""
     data: bytes
-    """UTF-8. The last line has its end, too."""
+    """The text in UTF-8; each line ends with a line end, the last one too."""
 
     @property
     def end(self) -> int:
-        """How many bytes it printed with these."""
+        """Return how many bytes the attempt had printed at the end of `data`."""
         return self.start + len(self.data)
 
     @property
@@ -181,13 +186,13 @@ class Entrusted(NamedTuple):
     held: Held | None
     """The job with a nil argument, and its present attempt. None when it is over, or has not come to this store yet."""
     worker: str
-    """Who holds it by itself; "" unless one does."""
+    """The worker that holds the job by itself (lease); "": none does."""
     silence_s: int
     """The worker timeout; 0 unless a worker holds it."""
     cancelled: bool
-    """Its cancel was asked."""
+    """Whether somebody cancelled the job; it has not ended yet."""
     log_end: int | None = None
-    """Somebody watches what it prints, and knows so many bytes of this attempt."""
+    """How many printed bytes of this attempt a listener has; None: nobody follows the log."""
 
 
 class Lease(NamedTuple):
@@ -224,7 +229,7 @@ class Followed(NamedTuple):
     alive: dict[str, int]
     """Ids of workers that gave some daemon a sign of life, and how many milliseconds ago."""
     unknown: list[str]
-    """Those of the caller's own signs that no setting knows: these must be saved again."""
+    """Ids of the caller's own live workers that have no registration in the store: these must be saved again."""
     more: bool
     now_ms: int
     """By the store's clock."""
@@ -261,30 +266,30 @@ class EditGiven(NamedTuple):
 
     revision: int
     life: str
-    """Of the store, in which the job existed: a missing job in that life has been deleted since."""
+    """The life of the store in which the job existed: if it is missing in that life, it was deleted since."""
 
 
 class QueuePlace(NamedTuple):
-    """What waits before a job that is ready."""
+    """What runs before a job that is ready."""
 
     ahead: int
-    """Jobs of its type."""
+    """How many jobs of its type are before it."""
     exact: bool
-    """False: so many at most."""
+    """Whether `ahead` is exact; False: it is an upper bound."""
     deaths: int
-    """Of daemons that had it in flight."""
+    """How many daemons died while they had the job in flight."""
     suspect: bool
-    """It runs by itself, at an empty daemon."""
+    """Whether it runs alone, at an empty daemon."""
     better_types: int
-    """Other jobtypes whose best job is better."""
+    """How many other jobtypes have a better best job."""
     better: list[tuple[str, int]]
     """Some of those, and how many jobs of each are ready."""
     limited_by: str = ""
     """The constraint that its queue waits for, and where it has keys `WITHIN` and the key: both may have blanks."""
     until_ms: int = 0
-    """When that is looked at again; 0: when one of its jobs in flight is released."""
+    """When that constraint is checked again; 0: when one of its jobs in flight ends."""
     holds: tuple[str, ...] = ()
-    """Some of those jobs."""
+    """Ids of some jobs in flight that the constraint counts."""
 
 
 class OnItsWay(NamedTuple):
@@ -293,7 +298,7 @@ class OnItsWay(NamedTuple):
     last_id: str
     """The last id applied of that journal, "" when none was."""
     held: bool = False
-    """A daemon says that it holds it."""
+    """Whether a daemon reported that the job is in flight there."""
 
 
 class JobView(Job, frozen=True, kw_only=True, gc=False):
@@ -303,11 +308,11 @@ class JobView(Job, frozen=True, kw_only=True, gc=False):
     attempts: int
     """Attempts begun, the present one included."""
     started_at_ms: int
-    """Of the present or last attempt; 0 when there was none."""
+    """When the present or last attempt began; 0 when there was none."""
     daemon: str
     """The sysid that holds it, or empty."""
     outcome: Outcome | None
-    """Of the last attempt that ended, without its result."""
+    """The outcome of the last attempt that ended, without its result."""
     history: list[Outcome]
     """Failed attempts, oldest first; only the last few are kept."""
     cancel_asked: bool
@@ -320,11 +325,11 @@ class JobView(Job, frozen=True, kw_only=True, gc=False):
     missed: bool = False
     """The latest change found it in flight or ended, and did not apply."""
     worker: str = ""
-    """Who holds it by itself, or empty."""
+    """The worker that holds it by itself (lease); "": none does."""
     progress: bytes | None = None
     """One MessagePack value: the last progress of its worker, while it is in flight."""
     snoozes: int = 0
-    """How often it was put off."""
+    """How often its worker put it off (`snooze`)."""
     interruptions: int = 0
     log: str = ""
     """The end of what its last attempt printed, if that failed; only of the newest failures."""
@@ -334,9 +339,10 @@ class Page(NamedTuple):
     jobs: list[JobView]
     """Newest first, without their results."""
     cursor: str
-    """Where to go on; "" when that was all."""
+    """Where the next page begins; "" when there is none."""
     looked: int = 0
     """How many jobs were looked at for it."""
     in_parts: bool = False
-    """There are more places than are looked through side by side: what lies in one part of them is told before what
-    lies in the next, whatever is newer."""
+    """There are more places (sets of ids) than one page merges: jobs in one group of places are listed before those
+    in the next, even if the latter are newer.
+    """

@@ -25,11 +25,11 @@ class Ahead:
         self._speeds.setdefault(jobtype, Speed()).take(jobs, now_s)
 
     def ended(self, jobtype: str, now_s: float, *, ran: bool = True) -> None:
-        """`ran`: it was not handed back or cancelled, which would tell nothing of its speed."""
+        """Note the end of a job. `ran`: it was neither handed back nor cancelled, so its time shows its speed."""
         self._speeds[jobtype].give(1, now_s, ended=ran)
 
     def rest(self, now_s: float) -> None:
-        """Ask for nothing ahead for a while: what came was no job to wait here."""
+        """Ask for no jobs ahead for a while: one came that must not wait here."""
         self._none_until_s = now_s + MEMORY_S
 
     def window(self, slots: int, now_s: float) -> int:

@@ -10,7 +10,7 @@
     ref.result(wait="30s")
 
 The options of `@app.job` hold for every such job whoever pushes it, for they travel with the worker's registration;
-what the pusher says wins. docs/use/PYTHON.md tells all of it. Nothing here needs trio: only a worker does.
+the pusher's own options win. docs/use/PYTHON.md has all of it. Nothing here needs trio: only a worker does.
 """
 
 import inspect

@@ -26,7 +26,7 @@ from jqd.worker.parameters import Parameters
 from jqd.worker.refusal import RETRY_AFTER_S
 
 OF_OTHER_LOOP: Mapping[Loop, str] = {"trio": "no running event loop", "asyncio": "must be called from async context"}
-"""What a function is told by asyncio where trio runs it, and the other way round."""
+"""Event loop → the error that a function for the other loop gets there."""
 STOPPED_WITH = (-signal.SIGTERM, -signal.SIGINT)  # return codes of programs that a signal to the whole group has ended
 STOPPING_S = 0.25  # so much later than such a program this process may hear of the same signal
 
@@ -44,7 +44,7 @@ class Attempts:
         """`spoke`: called, in the job's thread, when a job has output or progress."""
         self._clock, self._spoke = clock, spoke
         self.stopping = threading.Event()
-        """The worker was told to stop, and perhaps all that its jobs have started, too."""
+        """Set when the worker got a signal to stop, which programs that its jobs started may have got, too."""
         self._stamps = wire.Stamps()
         self.lines = JobLog(clock)
         self._log, self._message_of = get_logger("worker"), get_logger("job")
@@ -107,7 +107,7 @@ class Attempts:
         return self._failure(item, message, error="cancelled", should_retry=False, status=wire.CANCELLED_STATUS)
 
     def stopped(self, item: Item) -> bytes:
-        """Return the outcome of a job that was told to stop.
+        """Return the outcome of a job that was stopped.
 
         Unless it was cancelled, it was handed back already, and nobody reads this.
         """

@@ -76,11 +76,11 @@ class AttemptOutput:
         """`spoke`: called for each line and progress. `write`: puts a line into the worker's log."""
         self.output: Output | None = None
         self.far: tuple[float | None, str] | None = None
-        """How far it is, as it said last; None once somebody took that."""
+        """The latest progress: a share from 0 to 1, and a message; None: none since the last report."""
         self.log_end: int | None = None
-        """How many bytes of its output those know who watch it; None: nobody does, as far as is known."""
+        """How many bytes of the output its followers have; None: nobody follows it, as far as is known."""
         self.asked_s = -math.inf
-        """When a daemon was asked whether somebody does."""
+        """When a daemon was last asked whether somebody follows it."""
         self.follows: list[Mapping[str, Any]] = []
         """The jobs that are to follow, when this one has succeeded."""
         self._part = ""  # printed without an end of line

@@ -40,19 +40,19 @@ class Item:
         self.timeout_s = job.timeout_s
         self.ended = False
         self.cancelled = False
-        """The job was told to stop; read by the thread that runs it."""
+        """Whether the job was cancelled; read by the thread that runs it."""
         self.is_stopped = False
-        """Its function was told to stop, by whomever; read as above."""
+        """Whether its function must stop, for whatever reason; read as above."""
         self.begun_s: float | None = None
-        """When it began, monotonic, where whoever runs it says so."""
+        """When it began, by the monotonic clock; None where its executor does not report it."""
         self.speaks: Callable[[Item], AttemptOutput] | None = None
-        """Makes its output when it is needed: few jobs say anything."""
+        """Makes its `AttemptOutput` when it is needed: few jobs print or report anything."""
         self.output: AttemptOutput | None = None
-        """What its attempt says beside its outcome, as soon as there is any."""
+        """What its attempt prints, its progress and followers; None until there is any."""
         self.span: Attempt | None = None
-        """Of its attempt, where attempts are traced."""
+        """The trace span of its attempt, where attempts are traced."""
         self.is_logged = False
-        """The log has a line that it began."""
+        """Whether the log has a line that the job began."""
         self.stop: Callable[[], None] | None = None
         """Stops its function, while it runs, where a function can be stopped: a plain one in a thread cannot."""
 
@@ -173,4 +173,4 @@ class LeasedBatch(Batch):
         super().put_bare(job_id, b"")
 
     def note(self, item: Item, content: bytes) -> None:
-        """Tell nobody: the time of a leased job begins when the worker says so, and heartbeats tell the rest."""
+        """Drop the note: heartbeats report that the jobs of a lease are at work."""

@@ -1,6 +1,7 @@
-"""One process of a worker with `--processes`: loads the app, runs what it is given, says how it ended.
+"""One process of a worker with `--processes`: loads the app, runs the jobs it is given, and reports their outcomes.
 
-It lives as long as its socket. When the front is gone, it goes at once, for nobody is left to hear of its jobs; signals
+It lives as long as its socket. When the front (the worker's main process) is gone, it ends at once, for nobody is left
+to take its outcomes; signals
 that are meant for the whole worker it leaves to the front.
 
     python -m jqd.worker.child FD PID-OF-THE-FRONT FD-FOR-WHAT-PROGRAMS-PRINT
@@ -59,7 +60,7 @@ class Child:
         self._inside: dict[bool, InProcess] = {}  # for plain functions and for async ones
 
     async def run(self) -> None:
-        """Run until the front is gone, or has told this process to leave and no job is in flight."""
+        """Run until the front is gone, or has closed its side and no job is in flight."""
         incoming = frames.Frames(frames.ToProcess)
         begin: frames.Begin | None = None
         async with trio.open_nursery() as nursery:

@@ -77,7 +77,7 @@ class Context:
     def progress(self, done: float | None = None, message: str = "") -> None:
         """Say how far the job is, from 0 to 1, or in a few words: `jqd get` shows it while the job runs.
 
-        It costs nothing to call it often: once a second the worker sends what was said last.
+        It costs nothing to call it often: once a second the worker sends the latest.
         """
         if done is not None and not 0 <= done <= 1:
             raise ValueError(f"progress goes from 0 to 1; got {done!r}")

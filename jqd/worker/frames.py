@@ -1,4 +1,4 @@
-"""What a worker and its processes say to each other, over one socket each: a length, then MessagePack.
+"""The messages between a worker and its processes, over one socket each: a length, then MessagePack.
 
     front ──► process   Begin · Run · Stop · Where          end of the stream: leave
     front ◄── process   Ready or Broken · Spoke · Ended
@@ -41,7 +41,7 @@ class Run(msgspec.Struct, tag=True, array_like=True, gc=False):
 class Stop(msgspec.Struct, tag=True, array_like=True):
     key: int
     is_cancelled: bool
-    """Somebody cancelled it; else it has been handed back, or nobody waits for it."""
+    """Whether somebody cancelled the job; else it has been handed back, or nobody waits for it."""
 
 
 class Where(msgspec.Struct, tag=True, array_like=True):
@@ -68,9 +68,9 @@ class Broken(msgspec.Struct, tag=True, array_like=True):
 class Spoke(msgspec.Struct, tag=True, array_like=True, gc=False):
     key: int
     missed: int
-    """Bytes that it printed before these lines, and that are not here any more."""
+    """How many printed bytes before these lines were dropped."""
     lines: str
-    """Or nothing."""
+    """The lines that it printed; empty: none."""
     is_farther: bool
     done: float | None
     message: str

@@ -1,7 +1,7 @@
 """Logs a line for each job that begins and ends, up to a rate; above it a count.
 
 A worker may run 15,000 jobs a second, and two lines for each would take longer than the jobs. So LINES_PER_S jobs a
-second are told one by one, and of the others how many succeeded. What fails is told in any case, where it fails.
+second are logged one by one, and of the others how many succeeded. Failures are always logged, where they happen.
 """
 
 import sys

@@ -1,6 +1,7 @@
 """One lease of jobs of one type. It is renewed until a daemon has taken the outcome of each.
 
-An outcome that is not taken is sent again, for as long as it takes: the job is ours until a daemon says otherwise.
+An outcome that is not taken is sent again, for as long as it takes: the job is ours until a daemon answers that it is
+not.
 """
 
 import random

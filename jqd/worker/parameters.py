@@ -41,7 +41,7 @@ class Parameters:
         self._parameters = list(self._signature.parameters.values())
         hints = self._hints = _hints(function)
         self.returns = hints.get("return", Any)
-        """What the function is said to return."""
+        """The function's return annotation; Any without one."""
         unnamed = [each.name for each in self._parameters if each.kind is Parameter.POSITIONAL_ONLY]
         self.is_whole = len(unnamed) == 1 and len(self._parameters) == 1
         """Whether its one parameter takes the argument as it is."""

@@ -30,7 +30,7 @@ NAMES_SHOWN_MAX = 10  # jobs named in one line of a log
 
 Kind = Literal["plain", "async"]
 Received = Callable[["Process", "Held", bytes], None]
-"""Told of each job that has ended in a process, with its outcome."""
+"""Called for each job that has ended in a process, with its outcome."""
 
 
 class NotStarted(Exception):

@@ -68,7 +68,7 @@ class ProcessPool(Executor):
         self._next_s, self._sooner = math.inf, trio.Event()
         self._log = get_logger("worker")
         self.spoke: Callable[[Item], None] = lambda item: None
-        """Told of each job that says how far it is."""
+        """Called for each job that reports progress or output."""
 
     @property
     def jobs(self) -> Mapping[str, Declaration]:

@@ -1,7 +1,8 @@
 """Reads what programs print that jobs have started, and ends those that a job leaves behind.
 
 In a process of `--processes` descriptors 1 and 2 lead to the front, which reads them: the process itself may be stuck,
-or about to die, and what it says then tells most. All of it goes on to where the worker's own log goes. What comes
+or about to die, and its last output then explains most. All of it goes on to where the worker's own log goes. What
+comes
 while one job is at work in a process is kept for that job; of several nobody can tell whose it is.
 
 Those that run on are found by their parents in /proc (Linux). A program whose own parent has ended belongs to init by

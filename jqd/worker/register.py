@@ -115,7 +115,7 @@ class Registration:
         self.peers: frozenset[str] = frozenset({self.daemon})
         """The daemons of its store; itself alone as long as it has not told."""
         self._others: list[str] = []
-        """Where the other daemons of its store are reached, as it told last."""
+        """URLs of the other daemons of its store, from its last answer."""
         self.worker_id = worker_id
         self.is_known = False
         """A daemon of the store took it when one was asked last."""

@@ -4,13 +4,13 @@
            400 not understood · 408 body too slow · 413 too large · 415 other encoding
            503 + Retry-After come later: no room, stopping, too many threads are stuck, not signed, or sent before
     GET    200 {status: "ok", …}, or 503 when new batches are refused; /openapi.json all this for programs
-    DELETE ?job_id=…   204 the job is told to stop · 404 it is not in flight · 503 not signed, or sent before
+    DELETE ?job_id=…   204 the job is being stopped · 404 it is not in flight · 503 not signed, or sent before
 
 Plain functions run in threads, async ones as tasks, each under the limit of `concurrency`. Jobs that cannot begin at
 once wait, within bounds: past `queue_jobs` a batch, or the rest of one, is refused, and a job that has waited for
 PATIENCE_S or half of its timeout is handed back. Neither costs a job an attempt. When the daemon hangs up, async jobs
-of its batch are cancelled and plain ones that have not begun are skipped: nobody waits for their outcome. A job that
-was told to stop keeps its place in the batch: its outcome says that it was cancelled, or how it ended.
+of its batch are cancelled and plain ones that have not begun are skipped: nobody waits for their outcome. A cancelled
+job keeps its place in the batch: its outcome says that it was cancelled, or how it ended.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How a worker is told to end or to load its code anew, and how it ends although a job blocks it."""
+"""Signals that end a worker or have it reload its code, and how it ends although a job blocks it."""
 
 import os
 import signal

@@ -4,8 +4,9 @@
     what it prints ───▶
 
 That is the call that workers have which pull their jobs: at most one a second for each job, one request at a time. What
-cannot be told in time is not told, for the next word is newer. What a job prints is sent while somebody watches it: the
-answer says so, and of a job that prints and runs for more than a second that is asked now and then.
+cannot be sent in time is dropped, for the next report is newer. What a job prints is sent while somebody watches it:
+the answer to a heartbeat says whether, and jobs that print and run for more than a second send one now and then to
+learn it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

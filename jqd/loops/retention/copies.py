@@ -15,7 +15,7 @@ class JournalCopies:
     behind: dict[Lane, int] = field(default_factory=dict)
     """Position up to which a lane's frames are copied and synced."""
     ids: set[str] = field(default_factory=set)
-    """Of jobs that were copied."""
+    """Ids of jobs that were copied."""
     generations: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
     done_at: int | None = None
@@ -27,6 +27,6 @@ class JournalCopies:
     applied_at_ms: list[int] | None = None
     """By the clock of each partition: all followers of outcomes of the piece were in the outbox before."""
     patient_until_s: float = 0.0
-    """How long they are waited for, by the monotonic clock."""
+    """Until when followers are waited for, by the monotonic clock."""
     has_waiting: bool = False
     """Whether some followers were not pushed then, or waited for a quota: only outcomes of the piece have them."""

@@ -38,9 +38,12 @@ class Horizon:
         """`forgot`: the store may have been emptied, with reports of other journals, before this start."""
         self._journal_id = journal_id
         self._forgot = forgot
-        """Once it answered: whether it has no report of ours either, so that it was emptied."""
+        """Whether the store was emptied before this start: known after its first answer, by whether it has our report.
+        """
         self._began = 0
-        """When the store's life began in which we first asked. Silence before that counts against nobody."""
+        """When the life of the store began in which we made the first call. A journal's silence before that does not
+        count.
+        """
         self._marks: list[Mark] = []  # oldest first
         self._others: dict[str, DurableReply] = {}  # also those that an emptied store does not know any more
 

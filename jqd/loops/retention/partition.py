@@ -1,7 +1,7 @@
-"""Asks a partition of the store what retention may delete.
+"""Reads from one partition of the store what retention may delete.
 
 Outcomes whose followers wait for a tenant's quota may be needed for days, and pin no journal: such an outcome is
-written once more at the end (docs/adr/0047). What waits moves between outbox and shelf, so both are asked at once.
+written once more at the end (docs/adr/0047). What waits moves between outbox and shelf, so both are read in one call.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

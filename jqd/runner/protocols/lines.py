@@ -13,7 +13,7 @@ knows which line is whose: that job and all after it have failed. The text is th
 The runner takes no cancels.
 
 New jobs are part of the outcome of a success (domain/followers.py): of the one whose line comes next, or, where none
-comes, of the last one, which is told with the end of the answer for that. An answer without a success makes none.
+comes, of the last one, whose outcome therefore waits for the end of the answer. An answer without a success makes none.
 """
 
 from collections.abc import Iterator, Sequence

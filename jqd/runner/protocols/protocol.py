@@ -52,7 +52,7 @@ class Request(NamedTuple):
     headers: Headers
     body: bytes = b""
     message: str = ""
-    """Which one this is, for its signature: the same when the same is said again. Without dots."""
+    """The `webhook-id` of its signature: the same when the same request is repeated. Has no dots."""
 
     def dressed(self, worker: Worker, at_ms: int) -> "Request":
         """Return the request with the headers that the worker registered, signed if it gave secrets."""
@@ -64,7 +64,7 @@ class Request(NamedTuple):
 
 class Judgement(enum.Enum):
     READ = enum.auto()
-    """The body tells of each job."""
+    """The body has an outcome for each job."""
     LATER = enum.auto()
     """Taken; each job is reported later."""
     BACK_OFF = enum.auto()
@@ -74,9 +74,9 @@ class Judgement(enum.Enum):
     NOT_TAKEN = enum.auto()
     """The worker does not know this jobtype: nothing was tried."""
     FAILED = enum.auto()
-    """The request cannot succeed. Which of several jobs is to blame is not said."""
+    """The request cannot succeed. Which of several jobs is to blame is unknown."""
     ERROR = enum.auto()
-    """Something broke, and may work another time. Which of several jobs broke it is not said."""
+    """Something broke, and may work another time. Which of several jobs broke it is unknown."""
     MISPLACED = enum.auto()
     """The same, and somebody has to mend it: the worker is not where its URL leads, or not what it registered as."""
 
@@ -96,7 +96,7 @@ class Refused(NamedTuple):
     retry_after_s: float | None = None
     """Seconds that the worker asks for before the next request; None: until it has ended other jobs."""
     interruption: str = ""
-    """What ended it, where it was at work all the same."""
+    """Why the attempt was interrupted, if the job had begun all the same; else empty."""
 
 
 class Started(NamedTuple):
@@ -113,7 +113,7 @@ class ItemFailures(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """The worker has ended a job, whose outcome is told when all that belongs to it has come."""
+    """The worker has ended a job; its outcome follows once all that belongs to it was read."""
 
 
 class Unclear(NamedTuple):
@@ -127,7 +127,7 @@ Answer = JobReport | Refused | Started | ItemFailures | Pending | Unclear
 
 class Reader(Protocol):
     is_decided: bool
-    """Whether the status has said all: the body is a result, and may be compressed or end with the connection."""
+    """Whether the status alone decides: the body is a result, and may be compressed or end with the connection."""
 
     @property
     def held(self) -> int:
@@ -187,7 +187,7 @@ class WorkerProtocol(ABC):
         """
 
     def cancel(self, sending: Sending, job_id: str) -> Request | None:
-        """Return the request that tells the worker of a cancelled job; None: it takes no cancels."""
+        """Return the request that cancels a job at the worker; None: it takes no cancels."""
         return None
 
 

@@ -2,7 +2,7 @@
 
     job       POST <worker url>   the argument; headers JQD-Job-Id, -Job-Type, -Attempt, -Max-Retry, -Deadline
     answer    any 2xx             succeeded, a 202 too; the body, of whatever type, is the result
-              404 405 415         the hook is not where or what it should be: tried again, and said loudly
+              404 405 415         the hook is not where or what it should be: tried again, and health warns
               else                as HTTP means it
 
 The argument is JSON unless the registration says otherwise. What JSON cannot say is written as `domain/json_ext.py` has
@@ -136,7 +136,7 @@ class _Body:
 
 
 class _Unread:
-    """See Reader. The answer to a callback: its status has said all."""
+    """See Reader. The answer to a callback: its status alone decides."""
 
     is_decided = True
     held = 0

@@ -1,8 +1,9 @@
 """HTTP/1.1 on a connection to a worker: a request goes out in one piece, its answer is read while it comes.
 
-llhttp reads heads and chunks. Nothing is believed of an answer's size: a head, and whatever stands between two pieces
-of a body, has at most HEAD_BYTES_MAX, and a body is handed on as it comes. A line that said more than its answer, or
-whose answer was not read to its end, is not used again.
+llhttp reads heads and chunks. An answer's size is bounded whatever it announces: a head, and whatever stands between
+two pieces
+of a body, has at most HEAD_BYTES_MAX, and a body is handed on as it comes. A connection that sent more than its answer,
+or whose answer was not read to its end, is not used again.
 """
 
 import socket

@@ -1,8 +1,9 @@
-"""Posts jobs by HTTP: sends a request, hands a listener what the answer says while it arrives, and returns how that
+"""Posts jobs by HTTP: sends a request, hands the parts of the answer to a listener while they arrive, and returns how
+that
 ended.
 
 What a request holds and what an answer means is the protocol's business. Redirects are never followed, compression is
-never asked for, an answer's size is bounded, and a connection that said more than its answer is not used again.
+never asked for, an answer's size is bounded, and a connection that sent more than its answer is not used again.
 """
 
 import enum
@@ -139,7 +140,7 @@ class Post:
                 self._pool.give(wire)
 
     async def cancel(self, sending: Sending, job_id: str, *, at_ms: int, within_s: float) -> PostAnswer | None:
-        """Tell the worker that a job was cancelled. Returns None: it takes no cancels."""
+        """Send the worker a cancel. Returns its answer; None: it takes no cancels."""
         worker = sending.worker
         request = STYLES[worker.style].cancel(sending, job_id)
         if request is None:
