@@ -61,7 +61,7 @@ class Control:
         self.reload: Reload | None = None
         """Set once there is a configuration that can change."""
         self.certificate: Certificate | None = None
-        """Of the listener, once it is open."""
+        """The certificate of the listener, once it is open."""
         self._disk = watch_nothing()
         self._shared = shared
         self._journal = shared.journal
@@ -97,7 +97,7 @@ class Control:
         return lag, self.pressure.run, self._disk.run, self.history.run, partial(sample, services), *notices
 
     def push_ready(self) -> str | None:
-        """None when pushes are accepted, else why not."""
+        """Return why pushes are not accepted; None: they are."""
         if self.draining:
             return "this daemon is shutting down; push to another or try again in a moment"
         return self._journal.refusing
@@ -107,7 +107,7 @@ class Control:
         return self.pressure.refusal() if self.pressure.reached else None
 
     def run_ready(self) -> str | None:
-        """None when jobs are being run, else why not."""
+        """Return why no jobs are being run; None: they are."""
         if self.draining:
             return "this daemon is shutting down"
         reasons = [partition.not_ready_reason for partition in self._partitions]

@@ -1,6 +1,6 @@
 """Reloads the configuration at SIGHUP. What can change while a daemon runs does; the rest is named.
 
-A configuration that is wrong changes nothing. What waits for a restart is said by name in the log and in the daemon's
+A configuration that is wrong changes nothing. Settings that wait for a restart are named in the log and in the daemon's
 health, until it was restarted or the change is taken back: nobody believes a limit that does not hold.
 """
 

@@ -37,7 +37,7 @@ class SharedParts:
     wrong: Callable[[bytes, Sequence[str]], str]
     """Checks jobs that are to follow others: what is wrong with them, or ""; with the scopes that bind them."""
     stores: Sequence[Store]
-    """Of all partitions."""
+    """The stores of all partitions, in order."""
     push: Push
     """Pushes jobs that follow others, of entries of an outbox."""
     release: Release

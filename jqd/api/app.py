@@ -58,7 +58,7 @@ class Admission(Struct, gc=False):
     names: dict[str, str]
     """What stands at the names in its path."""
     bytes_max: int = -1
-    """Of its body. Below 0: the head is not checked yet."""
+    """The most bytes that its body may have. Below 0: the head is not checked yet."""
 
 
 class Call(NamedTuple):
@@ -153,7 +153,7 @@ class Api:
         return self.whose(request), route is not None and route.method != "GET" and bool(route.urgency)
 
     def urgent(self, asked: Request) -> Urgency:
-        """Return how urgent a request is, by its route."""
+        """Return the urgency of a request, by its route."""
         route = self._admit(asked.heading).route
         return Urgency.NOT if route is None else route.urgency
 

@@ -38,7 +38,7 @@ class ApiKeys:
     def __init__(self, master: str = "", client: str = "") -> None:
         self._master, self._client = master.encode(), client.encode()
         self.everybody = EVERYBODY._replace(is_server=False) if master else EVERYBODY
-        """Who comes with nothing, where nothing is asked for."""
+        """The principal of requests without a token, where none is needed."""
 
     def whose(self, given: str) -> ApiKey:
         """Return which key was given, compared in constant time, also where none is set."""
@@ -75,7 +75,7 @@ class Authenticator(NamedTuple):
     root: str = ""
     """The secret of this daemon, which lies in its data directory: whoever may read that is its master."""
     keys: ApiKeys = ApiKeys()
-    """Those that are settings are tokens, too."""
+    """The keys of the configuration, which count as tokens, too."""
 
     def principal(self, headers: Mapping[str, str], route: Route) -> Principal:
         """Return the principal of a request. Raises Problem 401, 403, 422."""

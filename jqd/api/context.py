@@ -18,7 +18,7 @@ class ApiContext:
     config: ApiConfig
     services: Services
     auth: Authenticator
-    """Who comes in."""
+    """Finds the principal of a request."""
     guard: Guard = field(default_factory=Guard)
     read: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
     """Large bodies that are being read, one at a time, as below (v1/push.py)."""

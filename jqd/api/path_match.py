@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from jqd.api.route import Route
 
 Found = dict[str, tuple[Route, dict[str, str]]]
-"""By method, the route and the values at its names."""
+"""Method → its route, and the values of the names in its path."""
 
 _LEAF = ()  # these two are keys that no piece of a path can be
 _ANY = None
@@ -28,7 +28,7 @@ class RouteTable:
             node.setdefault(_LEAF, {})[route.method] = (route, names)
 
     def match(self, raw_path: str) -> Found:
-        """Of two routes the one with more literal pieces wins."""
+        """Return the routes of a path; of two that match the one with more literal pieces wins."""
         found: Found = {}
         self._walk(self._root, raw_path.split("/"), 1, (), found)
         return found

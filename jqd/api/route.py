@@ -26,7 +26,7 @@ class Document(NamedTuple):
     """A response that is no value, but a document."""
 
     kind: str
-    """Its media type."""
+    """The media type."""
     also: tuple[str, ...] = ()
     """Others that a client may ask for by Accept."""
 
@@ -60,7 +60,7 @@ class Route(NamedTuple):
     heeds: Mapping[str, str] = NO_HEADERS
     """The same of those that may be left out."""
     refusal: type[Struct] = Details
-    """The type of its errors."""
+    """The type of its error bodies."""
     refuse: Refuse = refuse
     """An error in the words of its interface."""
     refuses: tuple[int, ...] = ()

@@ -68,7 +68,7 @@ def _group(view: JobView) -> str:
 
 
 def _result(view: JobView) -> dict[str, Any]:
-    """Its result where it was kept; of one too large for an argument the size alone."""
+    """Return the job's kept result; of one too large for an argument only the size."""
     if not view.keep_result or view.state is not State.SUCCEEDED:
         return {}
     if isinstance(view.result, LargeResult):

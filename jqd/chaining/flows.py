@@ -101,7 +101,7 @@ class Flows:
         self._is_alone = True
         """The last round had one entry at most."""
         self._rest_until_s = 0.0
-        """By the monotonic clock: entries of a round that failed rest, and are not done."""
+        """Until when entries of a failed round wait to be tried again, by the monotonic clock."""
         self._log = get_logger("flows")
 
     @property

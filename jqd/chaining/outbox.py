@@ -80,7 +80,7 @@ class OutboxRest(NamedTuple):
     """When and why an entry that could not be pushed is tried again."""
 
     until_s: float
-    """By the monotonic clock."""
+    """When it is tried again, by the monotonic clock."""
     why: str
     since_s: float
     """When it was first tried in vain."""
@@ -103,10 +103,10 @@ class Outbox:
         self._rests: dict[bytes, OutboxRest] = {}
         """Entries that could not be pushed."""
         self.shelves: dict[str, Shelf] = {}
-        """Of tenants whose jobs wait for their quota, as last read from the store."""
+        """Tenant → its shelf of entries that wait for its quota, as last read from the store."""
         self._shelves_at_s = -math.inf
         self._new_ms = 0
-        """By the store's time: all entries before it have been tried."""
+        """Date (ms, by the store's clock) before which all entries have been tried."""
         self._under_way: set[bytes] = set()
         """Entries since then that are being pushed, and lie in the outbox still."""
         self._passed = 0

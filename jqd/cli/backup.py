@@ -45,7 +45,7 @@ class Made(msgspec.Struct):
     stores: list[str]
     """Files with the copies of the servers."""
     journal: dict[str, int]
-    """Its files, with their bytes."""
+    """File of the journal → its size in bytes."""
 
 
 def backup(

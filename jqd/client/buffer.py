@@ -40,9 +40,9 @@ class Limits(TypedDict, total=False):
     """Limits of a buffer."""
 
     jobs: int
-    """That wait here, at most."""
+    """The most jobs that wait in the buffer."""
     size: int | str
-    """Bytes of them, or like "16MiB"."""
+    """The most bytes of these jobs: a number, or text like "16MiB"."""
     linger: Duration
     """A job goes out when it has waited so long, or when a request is full."""
     wait: Duration

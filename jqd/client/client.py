@@ -322,7 +322,7 @@ class Client(Manage):
         return read_events(self._http, "/v1/events?counters=1", {}, COUNTERS_QUIET_S)
 
     def ready(self) -> dict[str, Any]:
-        """What the daemon says of its readiness, for pushing and for running; `ready` is whether it takes jobs now."""
+        """Return the daemon's readiness, for pushing and for running; `ready` is whether it takes jobs now."""
         answer = self._http.call("GET", "/readyz", accept=(503,))
         fields = answer.body if isinstance(answer.body, dict) else {"detail": answer.body}
         return {"ready": answer.status == 200} | fields

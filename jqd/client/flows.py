@@ -50,7 +50,7 @@ class GroupWaits(msgspec.Struct, frozen=True, kw_only=True):
 
     job_id: str
     state: str | None
-    """None: it is on its way into the store."""
+    """The state of the job; None: it is on its way into the store."""
 
 
 class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -114,11 +114,11 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The failed attempts, oldest first."""
     tags: Sequence[str] = ()
     tenant: str = ""
-    """Whose it is."""
+    """The tenant of the job; empty: none."""
     parents: Sequence[str] = ()
     """Jobs that it waits for, or did: the first hundred."""
     parents_count: int | None = None
-    """Of all of them; None: it waits for no job."""
+    """Number of all parents; None: it waits for no job."""
     parent: str | None = None
     """The job whose outcome made it."""
     group: str | None = None

@@ -41,15 +41,15 @@ class Pending:
         self.job, self.job_id, self.size, self.is_own = job, job_id, size, is_own
         """`job`: as it is pushed; when it was taken its name alone."""
         self.is_over = False
-        """It is known what became of it."""
+        """Whether the result of the push is known."""
         self.taken = False
         """A daemon has acknowledged it."""
         self.duplicate = False
-        """The same push was there before."""
+        """Whether the same job was pushed before."""
         self.error: JqdClientError | None = None
         """Why no daemon is known to have taken it."""
         self.is_reported = False
-        """Somebody has heard of the error."""
+        """Whether the error was raised or logged already."""
         self._done, self._hurry, self._process = done, hurry, os.getpid()
 
     def end(self, error: JqdClientError | None = None) -> None:

@@ -57,9 +57,9 @@ class CodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     batches_max: int = 1000
     """A context ends after so many batches, so that what leaks in it stays small."""
     age_s_max: float = 3600.0
-    """And after such a time."""
+    """A context ends once it is older than that, in s."""
     idle_s: float = 300.0
-    """And when nothing came for it for so long."""
+    """A context ends after so many seconds without a batch."""
 
     def __post_init__(self) -> None:
         if self.silence_s < SILENCE_S_MIN:

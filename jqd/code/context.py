@@ -85,7 +85,7 @@ class Context:
         self.batches = 0
         self.used_at_s = self.began_at_s = trio.current_time()
         self.is_large = False
-        """It uses so much memory that it is to end soon."""
+        """Whether it uses so much memory that it must end after its batch."""
         self._config = config
         self._output = JobOutput(0)
         self._to, self._answers = trio.lowlevel.FdStream(to), trio.lowlevel.FdStream(answers)

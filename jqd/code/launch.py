@@ -35,9 +35,9 @@ class Launched(NamedTuple):
     child: "subprocess.Popen[bytes]"
     home: Path
     prints: int
-    """Where its standard output comes out, not blocking."""
+    """Descriptor to read its standard output from, not blocking."""
     complains: int
-    """The same of its standard error."""
+    """Descriptor to read its standard error from, not blocking."""
 
 
 class NotStarted(Exception):

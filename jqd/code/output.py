@@ -50,7 +50,7 @@ class JobOutput:
         del self._log[:-LOG_BYTES_MAX]
 
     def end(self) -> None:
-        """Nothing more comes; a last line may have no end."""
+        """End the output: a last line without line end is complete."""
         self.printed(b"" if self._log.endswith(b"\n") or not self._log else b"\n")
 
     @property

@@ -22,7 +22,7 @@ class Process:
         """`gone`: called when it is dead, so that its descendants are looked for."""
         self.pid = launched.child.pid
         self.why_killed = ""
-        """In words for its job; empty: nobody of us killed it."""
+        """Why this worker killed it, for its job; empty: it did not."""
         self.ended = trio.Event()
         self.output: JobOutput | None = None
         """Of who is at work in it; None: nobody is, and what it prints is nobody's."""

@@ -49,7 +49,7 @@ class Recurrence(Struct, frozen=True, omit_defaults=True):
     every_ms: int = 0
     """Instead of `cron`: so many ms from one to the next, counted from `anchor_ms`, so that it never drifts."""
     tz: str = UTC
-    """Of `cron`."""
+    """The time zone of `cron`."""
     anchor_ms: int = 0
     until_ms: int = 0
     """None after this; 0: without end."""

@@ -84,7 +84,7 @@ class Schedule(Plan, frozen=True, kw_only=True, omit_defaults=True):
     """A schedule in force: the body of the setting `schedule`."""
 
     anchor_ms: int = 0
-    """From here `every` counts."""
+    """The date (ms) from which `every` counts."""
     since_ms: int = 0
     """Only later dates count: before it was set, or while it was paused, none was missed."""
     paused_at_ms: int = 0
@@ -110,7 +110,7 @@ class FiredDate(Struct, frozen=True, omit_defaults=True):
     through_ms: int
     """The last date that was fired or skipped."""
     job_id: str = ""
-    """Of the last job."""
+    """The id of the last job."""
     date_ms: int = 0
     """The date that it was pushed for."""
     at_ms: int = 0
@@ -193,7 +193,7 @@ class Schedules:
         self.changed = trio.Event()
         """Set and replaced when a schedule is set, or fired by any daemon."""
         self.counts = {"fired": 0, "skipped": 0}
-        """Dates, by this daemon since it started."""
+        """How many dates this daemon fired and skipped since it started."""
         self._settings = settings
         self._clock = clock
         self._known: dict[str, KnownSchedule] = {}

@@ -42,4 +42,4 @@ class Charge:
 
 
 FREE = Charge()
-"""Of pushes that no quota bounds."""
+"""The charge of pushes that no quota bounds."""

@@ -147,7 +147,7 @@ class Fault(NamedTuple):
     """One fault of a request."""
 
     pointer: str
-    """Where, as a JSON pointer; empty: the whole."""
+    """JSON pointer to the wrong value; empty: the whole body."""
     detail: str
     place: int | None = None
     """Which of several jobs; None: there is one."""

@@ -211,7 +211,7 @@ def _is_secret(hint: Any) -> bool:
 
 
 def _metas(hint: Any) -> list[msgspec.Meta]:
-    """Return what is said of a field's type, or of the one that it has where it may be left out."""
+    """Return the `Meta` of a field's type; for an optional field that of its inner type."""
     hints = (hint, *(() if get_origin(hint) in (list, tuple, dict) else get_args(hint)))
     return [meta for each in hints for meta in getattr(each, "__metadata__", ())]
 

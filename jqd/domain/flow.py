@@ -44,7 +44,7 @@ class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Its parents: ids of jqd's, or pushers' own with their tenant before them."""
     on_parent_failure: OnFailure = "fail"
     group: str = ""
-    """Its tenant before it."""
+    """The name of its group, with its tenant before it; empty: none."""
     unique: str = ""
     """A `unique_key`."""
     until: Until = "ended"
@@ -56,7 +56,7 @@ class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     not_before_ms: int = 0
     """The date it may begin once its parents have ended; 0: at once."""
     released: bool = False
-    """Its parents have ended, or it does not wait for them any more."""
+    """Whether its parents have ended, or it does not wait for them any more."""
     failed: str = ""
     """A parent that did not succeed, for which the job is to fail without being run: it expires at once."""
     one_result: bool = False

@@ -47,7 +47,7 @@ def follower_id(parent: str, generation: int, place: int) -> str:
 
 
 class OutboxEntry(NamedTuple):
-    """An entry of an outbox."""
+    """An entry of an outbox: a parent's id and the jobs that follow its success."""
 
     parent: str
     tenant: str

@@ -223,7 +223,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     job_id: str
     fence: int
-    """Of the claim under which the attempt ran; the store compares it."""
+    """The fence of the claim under which the attempt ran; the store compares it."""
     fate: Fate
     jobtype: str
     priority: int

@@ -98,7 +98,7 @@ class JobLog:
             await self._bell.wait()
 
     async def flush(self) -> None:
-        """Return when all that was queued is written or lost."""
+        """Wait until all queued events are written or lost."""
         while self._queued_bytes:
             await self._written.wait()
 

@@ -52,9 +52,9 @@ class Setting(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return bytes(self.body) == NIL
 
     def supersedes(self, other: "Setting | None") -> bool:
-        """Return whether this one wins over the other. Of equal revisions, which two journals with like numbers may
-        make
-        in the same millisecond, the one with the greater bytes, as in a store."""
+        """Return whether this setting wins over the other: the higher revision does. Of equal ones, which two journals
+        may make in the same millisecond, the greater bytes win, as in a store.
+        """
         if other is None or self.revision != other.revision:
             return other is None or self.revision > other.revision
         return encode_setting(self) > encode_setting(other)
@@ -86,24 +86,24 @@ class SettingTable:
     def __init__(self, *, loading: bool = False) -> None:
         """`loading`: `loaded` and `synced` are set later."""
         self.loaded = trio.Event()
-        """All of the journal is known."""
+        """Set once all settings of this daemon's journal are known."""
         self.synced = trio.Event()
-        """And all that a partition of the store had when it was asked first in this life."""
+        """Set once the settings that a partition of the store had at the first refresh in this life are known, too."""
         if not loading:
             self.loaded.set()
             self.synced.set()
         self.asked = trio.Event()
-        """Set when somebody wants to know what is new, and replaced."""
+        """Set, and replaced, when a caller requests a refresh."""
         self.wanted = 0
-        """The number of the latest question; all that wait for the same one share it."""
+        """The number of the latest refresh that was requested; all that wait for the same one share it."""
         self._begun = 0
         self.askers = 0
-        """Loops that ask a store what is new."""
+        """Number of loops that fetch changed settings from a store."""
         self._waiting: dict[int, trio.Event] = {}
         self.saying = trio.Lock()
         """Held from reading what holds until what was made of it is on disk and holds."""
         self.ahead_ms: dict[object, int] = {}
-        """By asker: how far the clock of its store was last ahead of ours since boot."""
+        """Loop → how far its store's clock was last ahead of our clock since boot, in ms."""
         self.sizes: Counter[str] = Counter()
         """Tenant → bytes of its settings, without notes of the audit."""
         self.notes: Counter[str] = Counter()

@@ -35,7 +35,7 @@ async def metrics(parts: ApiContext, request: Request) -> Response:
 
 
 def _look_at_process() -> list[Metric]:
-    """Memory, processor time and open files, of which there may be thousands: in a thread."""
+    """Read memory, processor time and number of open files of this process, in a thread: files may be thousands."""
     return [*_process.collect()]
 
 

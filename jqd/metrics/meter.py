@@ -1,4 +1,4 @@
-"""The metrics of a daemon: what it counts, and what has to be looked at again and again to be known."""
+"""The metrics of a daemon: what it counts, and gauges that it samples."""
 
 import os
 from collections import deque

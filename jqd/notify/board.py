@@ -117,7 +117,7 @@ class Channel(Struct, omit_defaults=True):
     rest_until_ms: int = 0
     """Nothing is begun before: the last notice was refused for good."""
     trouble: str = ""
-    """What is wrong with the way, for health."""
+    """Why notices cannot be sent this way, for health; empty: they can."""
     notice: Notice | None = None
 
 

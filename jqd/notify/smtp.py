@@ -47,7 +47,7 @@ class Session:
 
     def __init__(self, config: NotifyConfig) -> None:
         self.may_have_arrived = False
-        """Whether the text is out and not answered."""
+        """Whether the text was sent and the server has not answered, so that the mail may have arrived."""
         self._config = config
         self._where = f"the mail server {config.smtp_host} port {config.smtp_port}"
         self._raw: socket.socket | None = None
@@ -61,7 +61,7 @@ class Session:
                 self._raw.shutdown(socket.SHUT_RDWR)
 
     def send(self, mail: EmailMessage, recipients: Sequence[str]) -> Delivered:
-        """Raises MailError."""
+        """Send a mail to the recipients. Returns what was delivered. Raises MailError."""
         text = mail.as_bytes(policy=SMTP)
         smtp = smtplib.SMTP(local_hostname=_own_name(), timeout=STEP_S)
         try:
@@ -129,7 +129,7 @@ class Session:
         smtp.ehlo_or_helo_if_needed()
 
     def _secure(self, smtp: smtplib.SMTP) -> None:
-        """Speak TLS from here on, with who the certificate says."""
+        """Switch to TLS, with a server whose certificate has its name."""
         host, raw = self._config.smtp_host, self._raw
         assert raw is not None, "TLS begins on a line"
         try:
@@ -190,6 +190,8 @@ def _words_of(error: Exception | str) -> str:
 
 
 def _own_name() -> str:
-    """For the greeting. Looked up nowhere: that may take long, and servers take an address for a name that is none."""
+    """Return this machine's name for the greeting, without a look-up, which may take long; its address where the name
+    is none.
+    """
     name = socket.gethostname()
     return name if "." in name and name.isascii() else "[127.0.0.1]"

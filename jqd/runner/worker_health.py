@@ -38,13 +38,13 @@ Health = Literal["ok", "backed_off", "unreachable"]
 class WorkerHealth(NamedTuple):
     state: Health
     since_ms: int
-    """0: it is well."""
+    """Since when the worker is in this state, in ms; 0: it is well."""
     complaint: str = ""
     why: str = ""
     until_ms: int = 0
     """It gets nothing before that, by the store's clock; then one job, to try it."""
     registered_at_ms: int = 0
-    """Which registration of the worker that counts for."""
+    """When the registration was made that this row is about, in ms."""
 
 
 WELL = WorkerHealth("ok", 0)
@@ -53,11 +53,11 @@ WELL = WorkerHealth("ok", 0)
 class WorkerView(msgspec.Struct, frozen=True):
     rows: dict[str, WorkerHealth]
     url: str = ""
-    """Where clients and workers reach it; empty: it does not know."""
+    """The URL at which clients and workers reach this daemon; empty: it does not know."""
     machine: str = ""
     """On which machine a loopback address of `url` leads to it."""
     gone: tuple[Departure, ...] = ()
-    """What this daemon saw go away within the last day."""
+    """Daemons and workers that this daemon saw leave or die within the last day."""
 
 
 _encoder = msgspec.msgpack.Encoder()

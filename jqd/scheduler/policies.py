@@ -76,7 +76,7 @@ class Waiting(Protocol):
 
 
 class Policy(Protocol):
-    """Orders rows of equal rank."""
+    """Chooses among waiting jobtypes of equal rank."""
 
     def rank(self, row: Waiting) -> tuple[Any, ...]:
         """Return what orders rows of equal rank, smallest first.
@@ -98,10 +98,10 @@ class Strict:
         return row.head_id, row.jobtype
 
     def chosen(self, row: Waiting) -> None:
-        """Nothing to remember."""
+        """Do nothing: this policy counts no starts."""
 
     def started(self, jobtype: str, count: int) -> None:
-        """Nothing to remember."""
+        """Do nothing: this policy counts no starts."""
 
 
 class Random:

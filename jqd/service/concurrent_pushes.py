@@ -27,7 +27,7 @@ class Turn:
 
     def __init__(self) -> None:
         self.names: Set[str] = frozenset()
-        """Those of which it is the first push."""
+        """The names for which this is the first push."""
         self.over = trio.Event()
         self.taken = False
         self.repeats = 0
@@ -35,7 +35,7 @@ class Turn:
         self.refused: Set[int | None] | None = None
         """Of a request: the places of it that are not taken, once all others are on the disk and known to the store."""
         self.first_refused: Set[int | None] | None = None
-        """The same of the first one, which this repeat waited for."""
+        """`refused` of the first push, which this repeat waited for."""
 
     def settle(self, refused: Set[int | None]) -> None:
         """Mark the push as safe, but for these places: repetitions go on now."""
@@ -44,7 +44,7 @@ class Turn:
 
 
 class ConcurrentPushes:
-    """By name, the first push that is under way."""
+    """The pushes under way: each name's first one."""
 
     def __init__(self) -> None:
         self._first: dict[str, Turn] = {}

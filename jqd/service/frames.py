@@ -30,7 +30,7 @@ class Written(Struct, frozen=True, gc=False):
     size_bytes: int
     """Size of its jobs as they were pushed."""
     places: Sequence[int] = ()
-    """Of its jobs in the request, where others are in another frame."""
+    """Places of its jobs in the request, where other jobs are in another frame."""
 
 
 def write(

@@ -47,7 +47,7 @@ class Then(NamedTuple):
 
 
 class GroupView(NamedTuple):
-    """A group as it stands."""
+    """The state of a group: its members by state, and the job that waits for them."""
 
     group: Group
     counts: Mapping[str, int]

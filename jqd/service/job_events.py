@@ -24,7 +24,7 @@ class Seen(NamedTuple):
     attempts: int = 0
     progress_ms: int = 0
     fence: int = 0
-    """Of the attempt whose log it was."""
+    """The fence of the attempt whose log was read."""
     log_end: int = 0
     """How many bytes of that."""
 
@@ -56,7 +56,7 @@ class Lines(NamedTuple):
     start: int
     """How many bytes its attempt had printed before."""
     dropped: int
-    """Of those so many, just before, are not there any more."""
+    """How many lines just before these were dropped."""
 
 
 class News(NamedTuple):

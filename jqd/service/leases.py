@@ -37,7 +37,7 @@ class Lease(NamedTuple):
     lease_id: str
     """Empty: there is none, for nothing came in time."""
     jobs: list[Held]
-    """Of one jobtype."""
+    """The leased jobs, all of one jobtype."""
     silence_s: int = 0
     """For how long its worker may be silent."""
 

@@ -48,7 +48,7 @@ class OutcomeAnswer(NamedTuple):
     report: Report | None
     """None: it has not begun, and gives the job back."""
     fence: int = 0
-    """Of its lease. 0: whatever lease that worker has it in."""
+    """The fence of its lease. 0: whichever lease that worker holds the job under."""
     worker: str = ""
 
     @property
@@ -57,7 +57,7 @@ class OutcomeAnswer(NamedTuple):
 
 
 Reports = dict[int, OutcomeAnswer]
-"""By place in the request."""
+"""Place in the request → the outcome there."""
 
 
 @dataclass(slots=True)
@@ -66,14 +66,14 @@ class OutcomeBatch:
 
     services: Services
     answers: dict[int, JqdError | None] = field(default_factory=dict)
-    """By place; None: taken."""
+    """Place in the request → its error; None: the outcome was taken."""
     fresh: dict[int, Outcome] = field(default_factory=dict)
     """They count, and are to be journaled."""
     written: dict[int, Outcome] = field(default_factory=dict)
     """They are journaled, up to `position`."""
     position: int = 0
     claims: dict[tuple[str, int], Outcome] = field(default_factory=dict)
-    """The same by job and fence."""
+    """(job id, fence) → its outcome."""
     refused: dict[tuple[str, int], JournalRefused] = field(default_factory=dict)
     """Claims of which nothing could be written: another report of them in this request is refused, too."""
     returned: dict[int, tuple[str, int]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class OutcomeBatch:
     awaited: dict[int, RecentOutcome] = field(default_factory=dict)
     """Reported before: that is to be on disk first."""
     workers: set[str] = field(default_factory=set)
-    """Who is alive, as it reports."""
+    """Ids of the workers that report, and so are alive."""
     points: dict[int, int] = field(default_factory=dict)
     """By partition: up to where the store had the outcomes of our journal when it was last asked who holds the jobs."""
     ended: dict[str, Outcome] = field(default_factory=dict)

@@ -13,13 +13,13 @@ class Principal(NamedTuple):
     tenant: str = ""
     role: Role = Role.MASTER
     sees_all: bool = False
-    """Of all tenants: a principal of the tenant "" that does not speak for one."""
+    """Whether it sees all tenants: one of the tenant "" that does not speak for another."""
     token: str = ""
     """The id of its token; empty: none was asked for."""
     scopes: tuple[str, ...] = ()
     """Jobtypes that it may know, each as it is or with a * at its end; none: all."""
     speaks_for: bool = False
-    """It belongs to the tenant "", and speaks for this one."""
+    """Whether it belongs to the tenant "", and speaks for this one."""
     is_server: bool = True
     """It has the master key, or none is asked for: what is `server_only` is for it."""
 
@@ -62,4 +62,4 @@ def is_within(scopes: Sequence[str], bounds: Sequence[str]) -> bool:
 
 
 EVERYBODY = Principal(sees_all=True)
-"""Who asks where no tokens are needed, and the daemon itself."""
+"""The principal of requests where no tokens are needed, and of the daemon itself."""

@@ -36,7 +36,7 @@ class Ack(Struct, frozen=True, gc=False):
 
     level: Level = "fsync"
     replicas: int = 0
-    """Of the store; only with the level `store`."""
+    """How many replicas of the store must have it; only with the level `store`."""
 
 
 FSYNC = Ack()
@@ -47,11 +47,11 @@ class Pushed(Struct, frozen=True, gc=False):
     """The result of a push."""
 
     job_ids: Sequence[str | None]
-    """In the order of the request; None for those that are refused."""
+    """Ids in the order of the request; None for jobs that are refused."""
     ack: Ack | None
     """The level reached; None when nothing new was taken."""
     duplicates: Sequence[str] = ()
-    """Those that were pushed before with the same content."""
+    """Ids of jobs that were pushed before with the same content."""
     refused: Sequence[Fault] = ()
 
 
@@ -261,7 +261,7 @@ class Accepted(Struct, frozen=True, gc=False):
     ack: Ack
     """The level reached."""
     position: int
-    """In the journal, behind them."""
+    """The position of the journal behind the jobs."""
 
 
 async def take(

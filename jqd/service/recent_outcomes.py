@@ -16,7 +16,7 @@ FRAME_BYTES = TAKE_BYTES_MAX  # of results, errors and jobs that follow: as sett
 class RecentOutcome(NamedTuple):
     outcome: Outcome
     position: int | None
-    """Of its end in the journal; None: it is on its way there through the runner."""
+    """The journal's position behind the outcome; None: it is on its way there through the runner."""
 
 
 class RecentOutcomes:

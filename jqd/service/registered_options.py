@@ -41,7 +41,7 @@ class RegisteredOptions:
         """Whether anything counts for jobs whose pusher left it out."""
         self._usual: dict[str, Any] = {}
         self.reserved: set[str] = set()
-        """Those that are `server_only`."""
+        """The jobtypes that are `server_only`."""
         self._given: dict[str, JobOptions] = {}  # of those the ones that count for jobs
         self._unnamed_since_s: dict[str, float] = {}
         self._settings = settings

@@ -96,7 +96,7 @@ class Services:
     hooks: Hooks
     partitions: int = 1
     ageing_ms: int = 0
-    """In which a job that waits gains a step of priority; 0: never."""
+    """The period (ms) in which a waiting job gains a step of priority; 0: never."""
     allow_code: bool = False
     """Whether handlers may be code."""
     sandbox: str = "none"

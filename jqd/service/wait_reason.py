@@ -38,7 +38,7 @@ class WaitReason(NamedTuple):
     by: str = ""
     """Who made it so."""
     workers: tuple[tuple[str, str, str], ...] = ()
-    """Those that would take the job, and do not: name, state, why."""
+    """Workers that take such jobs, and get none now: name, state, reason."""
     ahead: int | None = None
     """Jobs of its type that come before it."""
     is_exact: bool = True
@@ -50,4 +50,4 @@ class WaitReason(NamedTuple):
     holds: tuple[str, ...] = ()
     """Jobs in flight that a constraint counts."""
     deaths: int = 0
-    """Of daemons that had it in flight."""
+    """How many daemons died while they had the job in flight."""

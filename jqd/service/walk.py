@@ -47,7 +47,7 @@ class Flow(NamedTuple):
     """The jobs of a flow that were found."""
 
     jobs: dict[str, Linked]
-    """By id."""
+    """Id → job."""
     names: Mapping[str, str]
     """Pusher's own id, with its tenant → id."""
     is_whole: bool
@@ -80,7 +80,7 @@ class Flow(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Some jobs of a flow."""
+    """One page of a flow."""
 
     rows: Sequence[Linked]
     flow: Flow
@@ -124,7 +124,9 @@ class Walk:
         LINKS_MAX alone bounds it."""
         self.began_s = began_s
         self.is_anew = False
-        """It passed over jobs that another walk found, perhaps in another order: some may be left out."""
+        """Whether this walk skipped jobs that an earlier walk had listed, perhaps in another order: some jobs may be
+        left out.
+        """
         self._is_taken = is_taken
         self._taken: set[str] = set()
         self.links = 0

@@ -12,16 +12,16 @@ LOG_BYTES_MAX = 65_536  # of a job, as the store keeps
 
 
 class Watched:
-    """One job, and who watches it."""
+    """One job, and the listeners that follow it."""
 
     def __init__(self, job_id: str, view: JobView | None, *, named: bool) -> None:
         """`named`: the job was found by its pusher's own id, so it exists."""
         self.job_id, self.named = job_id, named
         self.view = view
-        """None: it is on its way into the store."""
+        """The job, as the store had it last; None: it is on its way into the store."""
         self.log = NO_LOG
         self.is_gone = False
-        """It was deleted."""
+        """Whether the job was deleted."""
         self.is_looked_at = False
         """Whether the store was queried for the job's log."""
         self.bells: dict[trio.Event, str | None] = {}

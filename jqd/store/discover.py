@@ -147,7 +147,7 @@ class _Found:
 
     finder: Finder
     last: Address | None = None
-    """Where the last connection of this client was opened to."""
+    """Address of the server that the last connection of this client was opened to."""
     host: str
     port: int
 

@@ -30,7 +30,7 @@ class HistoryRow(NamedTuple):
 
 class HistoryPage(NamedTuple):
     now_ms: int
-    """By the store's clock."""
+    """The present time by the store's clock."""
     oldest_ms: int | None
     """When the oldest row there is began; None: there is none, as in a store that was emptied."""
     rows: Sequence[tuple[int, bytes]]

@@ -126,7 +126,7 @@ class Linked(NamedTuple):
     generation: int = 0
     """A time in µs: when it last began anew, by the store's clock, or was given its own id; 0: never."""
     ended_ms: int = 0
-    """By the store's clock; 0: it has not."""
+    """When the job ended, by the store's clock; 0: it has not."""
     cancelled_to: int = 0
     """Up to which generation it was cancelled; 0: the first, or it was not."""
 

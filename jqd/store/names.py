@@ -13,7 +13,7 @@ class NameState(enum.StrEnum):
     DUPLICATE = "duplicate"
     """The same content was pushed before."""
     CONFLICT = "conflict"
-    """Another content has it, and must not be replaced."""
+    """A job with another content has the id, and must not be replaced."""
     PROMISED = "promised"
     """Reserved for another content, which may be on its way: free in `name_reserve_s` if that does not come."""
 
@@ -47,7 +47,7 @@ class NameWanted(NamedTuple):
     job_id: str
     """To be used unless a job has that name already."""
     digest: str
-    """Of its content, `record.content_digest`."""
+    """The digest of its content (`content_digest`)."""
     replace: int
     """A `Replace`."""
 
@@ -57,9 +57,9 @@ class NameGiven(NamedTuple):
     job_id: str
     """The job that has, or will have, that name."""
     revision: int
-    """Of the content that may be journaled now; 0 when it must not be."""
+    """The revision of the content that may be journaled now; 0 when it must not be."""
     life: str = ""
-    """Of the store that gave it."""
+    """The life of the store that gave the name."""
 
 
 class NameJournaled(NamedTuple):
@@ -70,4 +70,4 @@ class NameJournaled(NamedTuple):
     digest: str
     revision: int
     replaces: bool = False
-    """It was to replace whatever had the name."""
+    """Whether it was to replace the job that had the name."""

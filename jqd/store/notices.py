@@ -16,7 +16,7 @@ class Failed(NamedTuple):
 
 class FailedPage(NamedTuple):
     now_ms: int
-    """By the store's clock."""
+    """The present time by the store's clock."""
     jobs: Sequence[Failed]
     """What failed first first; what is gone by now is left out."""
     last: tuple[int, str] | None

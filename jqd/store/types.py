@@ -203,7 +203,7 @@ class Lease(NamedTuple):
     silence_s: int
     """The worker timeout; 0: it was found before, by a daemon that wrote no outcomes."""
     jobs: list[Held]
-    """With nil arguments."""
+    """The jobs of the lease, with nil arguments."""
 
 
 class SilentLeases(NamedTuple):
@@ -232,7 +232,7 @@ class Followed(NamedTuple):
     """Ids of the caller's own live workers that have no registration in the store: these must be saved again."""
     more: bool
     now_ms: int
-    """By the store's clock."""
+    """The present time by the store's clock."""
 
 
 class Release(enum.StrEnum):

@@ -58,7 +58,7 @@ class Numbers(NamedTuple):
 
     waiting: int = 0
     alive: int = 0
-    """That have not ended."""
+    """Number of the tenant's jobs that have not ended."""
     dead: int = 0
 
 
@@ -94,7 +94,7 @@ class PushCharges:
 
     def __init__(self) -> None:
         self.end = 0
-        """A position of the journal behind all of them."""
+        """The journal's position behind all charged jobs."""
         self.jobs: dict[str, Counter[int]] = {}
 
     def add(self, tenant: str, homes: Iterable[int] | Mapping[int, int]) -> None:
@@ -107,7 +107,7 @@ class Quotas:
 
     def __init__(self, settings: SettingTable, clock: Clock) -> None:
         self.known: dict[str, Quota] = {}
-        """By tenant."""
+        """Tenant → its quota."""
         self.counts: dict[int, Mapping[str, Numbers]] = {}
         """Partition → tenant → its numbers, as counted last."""
         self.looked_at_s = -math.inf
@@ -118,7 +118,7 @@ class Quotas:
         self._clock = clock
         self._pushed = deque([PushCharges()])
         self._reserved: Counter[str] = Counter()
-        """By pushes, of jobs that are not journaled yet, so that no count has them."""
+        """Tenant → jobs of pushes under way, which are not journaled yet, so that no count has them."""
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._owes: dict[str, float] = {}
         """Tenants with jobs put off here → until when pushes leave the room to these."""

@@ -26,7 +26,7 @@ class QuotaPage(Struct, frozen=True):
 
     quotas: Sequence[QuotaView]
     cursor: str
-    """For the next page; empty: that was all."""
+    """Where the next page begins; empty: there is none."""
 
 
 async def put(parts: ApiContext, request: Request, tenant: str) -> Response:

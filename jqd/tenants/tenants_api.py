@@ -51,7 +51,7 @@ class Tenants(Struct, frozen=True):
 
     tenants: Sequence[Tenant]
     cursor: str
-    """For the next page; empty: that was all."""
+    """Where the next page begins; empty: there is none."""
 
 
 class _Sum:

@@ -30,7 +30,7 @@ class Places:
         self._keys = keys
 
     def place(self, job_id: str) -> Place | None:
-        """None: the job is not there."""
+        """Return the place of a job; None: the job is not there."""
         given = job_id.encode()
         if given not in self._hash("jobs"):
             return None

@@ -23,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker."""
+    """Register the marker."""
     config.addinivalue_line("markers", 'jqd(mode, raises=False): how the fixture jqd_app runs jobs, "fake" or "inline"')
 
 

@@ -49,7 +49,7 @@ class Client:
         self.identity = "."
         self.server = server
         self.accepted_run = 0
-        """Of the server; 0: any."""
+        """The run of the server that is accepted; 0: any."""
         self.changed = ""
         """Why nothing is sent before the next look."""
         self._keys = keys

@@ -137,7 +137,7 @@ class Api:
         return await self.client.in_thread(partial(self.client.client.ask, path, method="PUT", body=body, **params))
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The same of a POST, which is sent once. Raises JqdClientError."""
+        """Send a POST, once. Returns the decoded answer. Raises JqdClientError."""
         return await self.client.in_thread(partial(self.client.client.ask, path, method="POST", body=body))
 
     def speaking_for(self, tenant: str) -> "Api":

@@ -34,7 +34,7 @@ class Feed:
         self.apis: deque[Api] = deque()
         """One for each listener. The first is used; any may be closed by the end of its login."""
         self.is_over = False
-        """Nothing ticks any more: whoever listens asks for another feed."""
+        """Whether this feed has ended: its listeners take another feed."""
         self._next = trio.Event()
         self.stop = trio.CancelScope()
         self._ticked_s = trio.current_time()

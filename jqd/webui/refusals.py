@@ -27,7 +27,7 @@ WHYS = {
     408: ("the form did not arrive in time", "Send it again."),
     413: ("this form is longer than the API takes", "Shorten what was typed, or use the command line."),
 }
-"""Of requests that came to no page of ours: why, and what to do."""
+"""Status → why a request found no page, and what to do."""
 
 
 def refusal_of(error: Exception, method: str, path: str) -> Refusal | None:

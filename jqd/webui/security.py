@@ -23,13 +23,13 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-"""Of every answer."""
+"""Headers of every answer."""
 FRESH = "no-store"
 """Pages show what jobs carry: no cache keeps them."""
 
 
 class Headers(Protocol):
-    """Those of a request, by names in any case."""
+    """The headers of a request, found by name in any case."""
 
     def get(self, key: str, default: str) -> str: ...
 

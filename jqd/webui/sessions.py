@@ -19,7 +19,7 @@ MARKS_MAX = 100  # forms of a session that may yet be sent, some 100 bytes each
 
 
 class Me(NamedTuple):
-    """Whose rights a session has, as `GET /v1/me` tells."""
+    """Tenant, role and scopes of a session's token, from `GET /v1/me`."""
 
     role: str
     tenant: str = ""
@@ -88,7 +88,7 @@ class Session:
 
 
 class Sessions:
-    """Those of one process."""
+    """The sessions of one UI process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -52,7 +52,7 @@ class Visit:
 
     @property
     def me(self) -> Me:
-        """Whose rights this visit has."""
+        """The tenant, role and scopes whose rights this visit has."""
         me = self.session.me
         return me if self.tenant is None else me._replace(tenant=self.tenant, all_tenants=False)
 

@@ -29,7 +29,7 @@ class FlowRef(Generic[R]):
         groups: Sequence[str],
     ) -> None:
         self.job_ids = list(job_ids)
-        """Of all jobs, each behind those that it waits for."""
+        """Ids of all jobs, each behind those that it waits for."""
         self.last = list(last)
         """The last job, or each member of the group that ends it."""
         self.groups = list(groups)

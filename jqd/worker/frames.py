@@ -23,7 +23,7 @@ M = TypeVar("M")
 class Begin(msgspec.Struct, tag=True, array_like=True):
     target: str
     tasks: int
-    """Async functions at once."""
+    """How many async functions run at once."""
     log_level: str
     only: list[str] = []
     """Jobs to serve; none: all."""
@@ -34,7 +34,7 @@ class Run(msgspec.Struct, tag=True, array_like=True, gc=False):
     is_json: bool
     """How argument and outcome are encoded."""
     job: JobIn
-    """Without its argument."""
+    """The job without its argument."""
     argument: bytes
 
 

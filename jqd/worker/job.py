@@ -108,7 +108,7 @@ class Job(Generic[P, C, R]):
         self.declared = MappingProxyType(dict(options))
         """The options of its declaration."""
         self.usual = {name: value for name, value in options.items() if name != "server_only"}
-        """Those that go with each push."""
+        """The options that go with each push."""
         self.is_async = inspect.iscoroutinefunction(function)
         self.loop = loop if self.is_async else None
         self.parameters = Parameters(function, name)

@@ -63,13 +63,13 @@ class Process:
         """Whether it runs one plain function at a time, or many async ones."""
         self.held: dict[int, Held] = {}
         self.is_retiring = False
-        """It gets no more jobs, and leaves with its last."""
+        """Whether it gets no more jobs, and ends after its last one."""
         self.is_extra = False
-        """It is for suspects only, of either kind."""
+        """Whether it is for suspects only, of either kind."""
         self.given = 0
         """Jobs that it got in all."""
         self.was_killed = False
-        """By the front, for a job past its time or handed back."""
+        """Whether the front killed it, for a job past its time or handed back."""
         self.ready: frames.Ready | frames.Broken | None = None
         self.ended = trio.Event()
         self.programs = Programs(prints, self._alone)

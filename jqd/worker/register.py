@@ -109,20 +109,20 @@ class Registration:
         ttl_s: float = TTL_S_DEFAULT,
     ) -> None:
         self.daemon = self._home = daemon.rstrip("/")
-        """The one that took it last."""
+        """URL of the daemon that took the registration last."""
         self.is_away = False
-        """No daemon of the store took it when they were asked last. False while none was asked yet."""
+        """Whether every daemon failed or refused at the last registration. False before the first one."""
         self.peers: frozenset[str] = frozenset({self.daemon})
-        """The daemons of its store; itself alone as long as it has not told."""
+        """URLs of the daemons of its store; this one alone until it has answered."""
         self._others: list[str] = []
         """URLs of the other daemons of its store, from its last answer."""
         self.worker_id = worker_id
         self.is_known = False
-        """A daemon of the store took it when one was asked last."""
+        """Whether a daemon took the last registration."""
         self.refusal = ""
         """How its token was refused, once it was REFUSALS_MAX times in a row; empty again when it is taken."""
         self.trouble: str | None = None
-        """What stood in the way at home when it was asked last."""
+        """What kept the worker from running jobs at the last registration; None: nothing."""
         self._spec = spec
         self._slots = slots
         self._hurry = trio.Event()

@@ -26,9 +26,9 @@ class ShutdownSignals:
         self.now = trio.Event()
         """Do not wait for jobs in flight."""
         self.close = trio.Event()
-        """Nothing is in flight: the server may close."""
+        """Set once no job is in flight: the server may close."""
         self.is_refused = False
-        """It ends as no daemon takes this worker; no signal came."""
+        """Whether the worker ends because no daemon takes it, without a signal."""
         self._reloads = reloads
         self._reload = trio.Event()
 

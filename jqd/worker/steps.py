@@ -102,7 +102,9 @@ class Step(Generic[A_contra, R_co]):
         return Chain((self, following))
 
     def plan(self, plan: Plan, before: Results, group: str | None) -> Results:
-        """Add the jobs of this step, which come after others. Returns what those wait for that come after it."""
+        """Append the jobs of this step, which follow those of the step before. Returns the ids that jobs of the next
+        step wait for.
+        """
         raise NotImplementedError
 
     def push(
@@ -145,7 +147,7 @@ class Signature(Step[A_contra, R_co]):
     job: "Job[..., Any, Any]"
     call: Call
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """Its options."""
+    """The options of its push."""
 
     def __repr__(self) -> str:
         return f"<signature of {self.job.name!r}{f', without {self.call.gap}' if self.call.gap else ''}>"

@@ -64,7 +64,7 @@ class Added(Struct, frozen=True):
 
     count: int
     ids: list[str]
-    """In the order of the lines."""
+    """Ids of the jobs, in the order of the lines."""
     ok: bool = True
 
 

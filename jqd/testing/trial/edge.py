@@ -234,7 +234,7 @@ class Journal:
 
     @property
     def written(self) -> int:
-        """All of it is as safe as it will be."""
+        """See the daemon's Journal: written records are as safe as they will be here."""
         return self.end
 
     def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
@@ -284,7 +284,7 @@ class Control:
     run_ready = pressed = push_ready
 
     def warnings(self) -> Sequence[str]:
-        """None."""
+        """Return no warnings."""
         return ()
 
     daemons = sharers = warnings
@@ -308,19 +308,19 @@ class Control:
         return True
 
     def owed(self, tenant: str) -> int:
-        """Nothing waits for a quota."""
+        """Return that no jobs wait for a quota."""
         return 0
 
     def owes(self, tenant: str) -> bool:
-        """Nothing does."""
+        """Return that no tenant's jobs wait for a quota."""
         return False
 
     def owed_text(self, tenant: str) -> str | None:
-        """Nothing is to be said of it."""
+        """Return an empty text: no jobs wait for a quota."""
         return None
 
     def rate(self, jobtype: str) -> float:
-        """Nothing is measured."""
+        """Return no rates: the test measures none."""
         return 0.0
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None:

@@ -61,7 +61,7 @@ class Trial:
         self._worker = Worker(self._daemon.clock)
         self._way = _Way(self)
         self.client = Client(URL, transport=self._way, clock=self._daemon.clock)
-        """For what pushes by name: it knows the same jobs."""
+        """A client of this test, for code that pushes by name."""
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
