@@ -1,4 +1,4 @@
-"""What the API asks of the whole daemon: readiness, counters, what has been applied.
+"""What the API needs of the whole daemon: readiness, counters, what has been applied.
 
 Readiness is reported in two halves (`interfaces.md` 1): pushes need the journal only, running needs the store too.
 """
@@ -157,7 +157,7 @@ class Control:
         return sum(its.entries for each in self._partitions if (its := each.outbox.shelves.get(tenant)) is not None)
 
     def owes(self, tenant: str) -> bool:
-        """Whether followers of that tenant's jobs wait for its quota, as a store said a moment ago."""
+        """Return whether followers of that tenant's jobs wait for its quota, by the last look at the stores."""
         return any(each.outbox.owes(tenant) for each in self._partitions)
 
     def owed_text(self, tenant: str) -> str | None:
@@ -285,7 +285,7 @@ class Control:
         return sorted(sharers).index(self.sysid), len(sharers)
 
     async def in_flight(self, sysid: str) -> int | None:
-        """How many jobs the store believes that daemon holds; None when it cannot be asked now. Raises StoreRefused."""
+        """Return how many jobs are leased to that daemon; None while the store is away. Raises StoreRefused."""
         total = 0
         for partition in self._partitions:
             for peer in partition.heartbeat.peers():

@@ -102,7 +102,9 @@ async def _serve_once(
     journal_id: bytes | None,
     watches: Sequence[Watch],
 ) -> bytes | None:
-    """Run one life of the daemon. Returns the journal id to begin another with, or None when it was told to stop."""
+    """Run one life of the daemon. Returns the journal id to begin another with, or None when it was stopped by a
+    signal.
+    """
     clock, source, config = SystemClock(), random.Random(), reload.config
     forked: bytes | None = None
     async with AsyncExitStack() as stack:

@@ -233,7 +233,7 @@ class Api:
         return self._surfaces.get(_root(request.path), refuse)(request, error)
 
     def _may_look(self) -> bool:
-        """Return whether a suggestion is worth its time: a client that asks a thousand times a second gets none."""
+        """Return whether a suggestion is worth its time: a client with a thousand requests a second gets none."""
         second = int(trio.current_time())
         if second != self._second:
             self._second, self._looked = second, 0

@@ -32,8 +32,9 @@ class ApiKey(enum.Enum):
 
 
 class ApiKeys:
-    """The master key and the client key, where they are set. Without a master key only the Skygear surface still asks
-    for one."""
+    """The master key and the client key, where they are set. Without a master key only the Skygear surface still needs
+    one.
+    """
 
     def __init__(self, master: str = "", client: str = "") -> None:
         self._master, self._client = master.encode(), client.encode()

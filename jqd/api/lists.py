@@ -103,7 +103,7 @@ def _name_of(cursor: str) -> str:
 
 
 class ListLimit:
-    """Limits the lists under way, by owner: each asks the store repeatedly, and keeps what it has found."""
+    """Limits the lists under way, by owner: each makes repeated calls to the store, and keeps what it has found."""
 
     def __init__(self) -> None:
         self._of: Counter[str] = Counter()

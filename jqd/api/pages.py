@@ -31,7 +31,7 @@ td:first-child { white-space: nowrap; }
 
 
 class Pages:
-    """The documents, each made in a thread when it is first asked for: all take 0.2 s."""
+    """The documents, each made in a thread at its first request: all take 0.2 s."""
 
     def __init__(self) -> None:
         self.routes: Sequence[Route] = ()

@@ -83,7 +83,7 @@ class Problem(JqdError):
 
 
 def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] = STATUSES) -> Problem:
-    """Return the problem for an error of another room. `statuses`: those of the surface it asks through."""
+    """Return the problem for an error of another room. `statuses`: those of the surface of the request."""
     match error:
         case Problem():
             return error

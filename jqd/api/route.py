@@ -68,7 +68,7 @@ class Route(NamedTuple):
     plain: Mapping[str, str] = NO_HEADERS
     """Types that pages send, "" for none, and as what they are taken from programs."""
     polls: bool = False
-    """Whether it may wait for something: it is told at once when its client sends no more."""
+    """Whether it may wait for something: it is woken at once when its client hangs up."""
     lists: bool = False
     """Whether it is the longer the more there is: few of them are under way at once."""
     bare: bool = False

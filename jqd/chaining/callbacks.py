@@ -33,7 +33,7 @@ _group_decoder = msgspec.msgpack.Decoder(dict[str, str])
 
 
 async def event_body(services: Services, view: JobView, flow: Flow) -> bytes:
-    """Return what the URL is told. Raises NotYet where the job begins anew: it is told of the new end. StoreError."""
+    """Return the body for the URL. Raises NotYet where the job begins anew: its new end follows; StoreError."""
     now = iso(services.clock.wall_ms())
     if group := _group(view):
         counts = await _counts(services, flow.after)
@@ -98,7 +98,7 @@ async def _parent(services: Services, given: str) -> JobView | None:
 def ended(given: str, view: JobView | OnItsWay | None) -> JobView | None:
     """Return a parent of which it was noted that it has ended; None: it is gone.
 
-    Raises NotYet where it begins anew since: its children wait for the new end, of which they are told in a moment."""
+    Raises NotYet where it began anew since: its children wait for the new end."""
     if isinstance(view, JobView):
         if not view.state.is_final:
             raise NotYet(f"job {bare(given)!r} begins anew")

@@ -118,8 +118,9 @@ class Flows:
         self._bell.set()
 
     def note_jobs(self, jobs: Sequence[Job]) -> None:
-        """Jobs were applied: look at once if some wait for others, or may be waited for and begin anew: of that their
-        children learn before another parent's end."""
+        """Note that jobs were applied: handle links at once if some wait for parents, or are parents that begin anew,
+        so that their children learn this before another parent's end.
+        """
         if any(job.flow is not None and job.flow.after for job in jobs) or (
             self.is_awaited and any(job.change is not None and job.change.kind in AGAIN for job in jobs)
         ):

@@ -246,7 +246,7 @@ class Outbox:
         self._shelves_at_s = self._clock.mono_s()
 
     async def _try_shelves(self) -> None:
-        """Push what there is room for now, of tenants whose turn it is."""
+        """Push entries that waited for a quota, as far as there is room now, of tenants whose next try is due."""
         for _ in range(min(SHELVES, len(self.shelves))):
             # One entry first, to see whether there is room.
             tenant, entries = await self._store.get_shelf(1, ENTRIES_BYTES, SHELF_S)

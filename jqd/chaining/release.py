@@ -133,7 +133,9 @@ async def _release(services: Services, job_id: str, failed: str, mark: str) -> b
 
 
 async def _expect_standing(services: Services, job_id: str, failed: str) -> None:
-    """Raise Overtaken where the parents do not stand as they did: it waited for its turn, and a retry may be told."""
+    """Raise Overtaken where the parents do not stand as they did: it waited for its turn, and a parent may have been
+    retried meanwhile.
+    """
     standing = await _standing(services, job_id)
     if not standing.is_done or standing.failed != failed:
         raise Overtaken(f"parents of job {job_id} began anew")

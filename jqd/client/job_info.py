@@ -86,7 +86,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     code: Code | None = None
     """Why its last attempt stopped."""
     exitcode: int | None = None
-    """Its number: 1xx retry, 2xx ok, 4xx failed, 5xx error."""
+    """The number behind `code`: 1xx retry, 2xx ok, 4xx failed, 5xx error."""
     worker: str | None = None
     daemon: str | None = None
     note: str | None = None

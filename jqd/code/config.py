@@ -1,4 +1,4 @@
-"""Settings of a code worker: where it asks for jobs, and what the code may use of the machine."""
+"""Settings of a code worker: from which daemons it pulls jobs, and what the code may use of the machine."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""The output of one attempt: its end for the log, the jobs that it asks for, and whether it is too much."""
+"""The output of one attempt: its end for the log, the jobs that it lists to follow, and whether it is too large."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ NO_LOG = Log(0, "")
 class JobOutput:
     def __init__(self, bytes_max: int) -> None:
         self.follows: list[dict[str, str]] = []
-        """The jobs asked for."""
+        """The jobs to follow, as the code printed them."""
         self._left, self._seen = bytes_max, 0
         self._log = bytearray()
         self._begun = bytearray()
@@ -58,8 +58,9 @@ class JobOutput:
         return self.since(0)
 
     def since(self, start: int) -> Log:
-        """The whole lines from that byte on, as far as they are kept, and how many bytes came before them. The end of
-        the last one is not told, and counts."""
+        """The whole lines from that byte on, as far as they are kept, and how many bytes came before them. The last
+        line is without its line end, which counts.
+        """
         kept_from = self._seen - len(self._log)
         end = self._log.rfind(b"\n")
         at = max(0, start - kept_from)

@@ -175,9 +175,10 @@ def _let_through(error: BaseException) -> None:
 def register(
     app: App, url: str, *, secret: Secret, max_jobs: int = MAX_JOBS_DEFAULT, client: Client | None = None
 ) -> list[str]:
-    """Tell the daemons that the jobs of `app` run at `url`: a handler for each, at most `max_jobs` of them at once.
+    """Register at the daemons that the jobs of `app` run at `url`: a handler for each, at most `max_jobs` of them at
+    once.
 
-    Answers the names of the jobs whose handler is new or was changed; what is known is not said again, so a program
+    Answers the names of the jobs whose handler is new or was changed; unchanged ones are not set again, so a program
     may call this whenever it starts. Raises ConfigError for an app without jobs, and what `Client` raises.
     """
     if not app.jobs:

@@ -54,7 +54,7 @@ class SchedulePage(Struct, frozen=True):
 
     schedules: Sequence[ScheduleView]
     cursor: str
-    """For the next page; empty: that was all."""
+    """Where the next page begins; empty: there is none."""
 
 
 class SchedulesQuery(ListQuery, frozen=True, forbid_unknown_fields=True):

@@ -182,7 +182,9 @@ class TooLarge(ServiceError):
 
 
 class Incomplete(ServiceError):
-    """All or nothing was asked for, and some jobs cannot be taken. The client mends or leaves out those."""
+    """The push was to be taken whole or not at all, and some jobs cannot be taken. The client mends or leaves out
+    those.
+    """
 
 
 class NotFound(ServiceError):
@@ -202,7 +204,7 @@ class NotYet(ServiceError):
 
 
 class Overtaken(NotYet):
-    """Somebody else changed the job in that moment, and nothing is recorded. Who asked looks at it again."""
+    """Another request changed the job in that moment, and nothing is recorded. The caller reads the job again."""
 
 
 class Closed(ServiceError):

@@ -52,7 +52,7 @@ class Flow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     parent: str = ""
     """The job whose outcome made it, or whose callback it is."""
     callback: str = ""
-    """The URL that is told of its end; of a CALLBACK: of its parents' end, by itself."""
+    """The URL to which the job's end is posted; of a CALLBACK job: to which it posts the end of its parents."""
     not_before_ms: int = 0
     """The date it may begin once its parents have ended; 0: at once."""
     released: bool = False

@@ -209,7 +209,7 @@ class Fate(enum.IntEnum):
 
     SUCCEEDED = 1
     FAILED = 2
-    """The worker said that it cannot succeed: dead at once, and kept as such."""
+    """Failed for good by the worker's report: dead at once, and kept as such."""
     DEAD = 3
     """Its retries are used up: kept with its error until somebody deals with it."""
     RETRY = 4

@@ -133,7 +133,7 @@ class Marks:
     """Notes values of a growing sequence by time: all recent ones, and ever fewer older ones.
 
     A number not above such a mark has not changed since then, whatever any other clock says. Only time in which the
-    sequence was looked at counts: a worker that could not be heard is not silent.
+    sequence was looked at counts: a worker whose signs of life could not arrive is not silent.
     """
 
     def __init__(self, gap_s: float) -> None:

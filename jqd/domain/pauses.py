@@ -16,7 +16,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Body(msgspec.Struct, frozen=True, array_like=True):
-    """Since when it holds, in ms since 1970; by which token, and why, where that was said."""
+    """Since when the pause holds, in ms since 1970; by which token, and why, if that was given."""
 
     since_ms: int
     by: str = ""
@@ -37,7 +37,7 @@ class Pauses:
         self.by: dict[str, str] = {}
         """Name → the name of the token, where there was one."""
         self.reasons: dict[str, str] = {}
-        """Name → why, where that was said."""
+        """Jobtype → why it is paused, if a reason was given."""
         self.names: frozenset[str] = frozenset()
         for kind in kinds:
             settings.read(kind, _read)

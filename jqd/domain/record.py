@@ -48,9 +48,10 @@ class Lane(enum.IntEnum):
     CANCELS = 3
     CHANGES = 4
     """Whole jobs whose content the store agreed to: a pusher's own id, a replacement, an edit, a retry. Apart from the
-    jobs, because of two contents the older must not start before the newer was told (docs/adr/0010)."""
+    jobs, because an older content must not start before the newer one is applied (docs/adr/0010)."""
     RULES = 5
-    """What holds until it is said otherwise, as registrations do (docs/adr/0028). All partitions get all of them."""
+    """Settings, which hold until they are changed, like registrations (docs/adr/0028). All partitions get all of them.
+    """
 
 
 CARRIED = frozenset({Lane.JOBS, Lane.CHANGES})  # whole jobs: what retention copies to the journal's end
@@ -79,7 +80,7 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unk
     schedule, in which they got their names; empty for other pushes."""
     options: list[tuple[JobOptions, list[int]]] = []
     """What was registered for jobtypes when the batch was taken, and which jobs of it left just that out; none: all.
-    It stands here, for the content of a job is what its pusher said, whatever was registered then."""
+    It stands here, for the content of a job is what its pusher gave, whatever was registered then."""
     copied: tuple[int, int] | None = None
     """These jobs were copied here: the positions of the first of them where it stood first, and where it was copied
     from. The others follow it by one, in both."""

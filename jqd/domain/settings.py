@@ -122,7 +122,9 @@ class SettingTable:
         return clock.wall_ms() if ahead_ms is None else round(clock.boot_s() * 1000) + ahead_ms
 
     def look_again(self) -> trio.Event:
-        """Return an event that is set when all is known that a store has now; at once where no store is asked."""
+        """Return an event that is set when all settings that a store has now are known; at once where no loop fetches
+        any.
+        """
         if not self.askers:
             (answered := trio.Event()).set()
             return answered
@@ -135,12 +137,12 @@ class SettingTable:
         return self._waiting[self.wanted]
 
     def asking(self) -> int:
-        """Note that a store is asked now. Returns the number for `record_sync`."""
+        """Note that a refresh begins now. Returns its number for `record_sync`."""
         self._begun = self.wanted
         return self.wanted
 
     def record_sync(self, asked: int) -> None:
-        """Note that a store sent all that it had when question `asked` began."""
+        """Note that a store sent all settings that it had when refresh `asked` began."""
         for number in [number for number in self._waiting if number <= asked]:
             self._waiting.pop(number).set()
 

@@ -1,4 +1,4 @@
-"""Copies of files that are on disk when they are said to be."""
+"""Copies files, and returns only when the copies are synced to disk."""
 
 import os
 from pathlib import Path

@@ -120,7 +120,7 @@ class Exchange(Request):
     left = False
     """Whether the client will send no more: most have gone then, some listen on."""
     cut = False
-    """The client sent less than it had said."""
+    """Whether the client sent less than it had announced."""
     refusal: Refused | None = None
     """The body is none."""
     _silent = False  # it sent no more, when that was looked at
@@ -341,4 +341,4 @@ def render_head(status: int, headers: Sequence[tuple[bytes, bytes]], date: bytes
 
 
 App = Callable[[Exchange], Awaitable[Response | None]]
-"""What a door asks. None: it has answered by itself, or there is nobody to answer."""
+"""The application behind a listener. Returns the response; None: it answered by itself, or the client is gone."""

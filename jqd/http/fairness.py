@@ -92,7 +92,7 @@ class OtherAddresses:
     def __init__(self) -> None:
         self._latest = ""
         self._changed_s = -math.inf
-        """When somebody else than before asked."""
+        """When a request came from another owner than the one before."""
 
     def note(self, owner: str) -> None:
         if owner != self._latest:
@@ -100,7 +100,7 @@ class OtherAddresses:
             self._latest = owner
 
     def ask(self, now_s: float | None = None) -> bool:
-        """Return whether several owners asked a moment ago."""
+        """Return whether requests of several owners came a moment ago."""
         now_s = trio.current_time() if now_s is None else now_s
         return now_s - self._changed_s < OTHERS_S
 

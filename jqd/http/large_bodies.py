@@ -26,7 +26,7 @@ class _Large:
         """In line or under way."""
         self.line = trio.Lock()
         self.began_s = -math.inf
-        """When the latest was."""
+        """When the latest large body began, by the monotonic clock."""
         self.left = trio.Event()
         """The latest is not under way any more. One before it may be, where it waits for the store."""
         self.left.set()

@@ -61,7 +61,7 @@ class Request:
     whole = False
     """Whether its body was read to its end."""
     patient = False
-    """Whether it waited behind others of whoever makes it, while somebody else asks, too: it may wait for more."""
+    """Whether it waited behind other requests of its owner while other owners have some, too: it may wait longer."""
     held_bytes = 0
     """What its body takes of the budget."""
     owner: Owner | None = None
@@ -127,7 +127,7 @@ class BodyBudget:
     """
 
     def __init__(self, bytes_max: int, whose: Callable[["Request"], Owner], shared: Callable[[], bool]) -> None:
-        """`shared`: whether there is more than one who asks."""
+        """`shared`: whether requests of several owners are under way."""
         self.bytes, self.bytes_max = 0, bytes_max
         self._whose, self._shared = whose, shared
         self._owners: Counter[Owner] = Counter()

@@ -67,7 +67,7 @@ class TlsTransport:
         as_context: Any = self._kept
         self._stream = trio.SSLStream(self._under, as_context, server_side=True)
         self._plain = False
-        """Whether the peer does not speak TLS, or not as we do, and can only be told so."""
+        """Whether the peer speaks no TLS, or no version of ours, and can only get an error."""
         self._ended = False
 
     async def begin(self, turn: Turn) -> None:

@@ -17,7 +17,7 @@ Turn = Callable[[], Awaitable[None]]
 
 
 class NotAgreedError(Exception):
-    """The handshake failed; `why`, and what the peer is told in its protocol."""
+    """The handshake failed; `why`, and the bytes that the peer gets in its protocol."""
 
     def __init__(self, why: str, last: bytes) -> None:
         super().__init__(why)

@@ -19,7 +19,7 @@ LOCK = "lock"
 
 
 class Files:
-    """What the journal asks of the disk under its one directory. `open_directory` comes first; any call may raise.
+    """The journal's calls to the disk, all under its one directory. `open_directory` comes first; any call may raise.
 
     Safe to use from several threads."""
 

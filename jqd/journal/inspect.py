@@ -37,7 +37,7 @@ class Kind(enum.StrEnum):
     FOREIGN = "foreign segment"
     """Renamed, or of another journal."""
     VERSION = "unknown version"
-    """Its format is not ours, so whether it is damaged cannot be told."""
+    """Its format is not ours, so damage cannot be detected."""
     TORN = "torn tail"
     """Bytes that a crash left behind the last good frame, or that are being written now. Never acknowledged."""
     TORN_INSIDE = "torn inside"
@@ -270,7 +270,7 @@ def _walk(walker: Walker, judge: "_Judge", kinds: Collection[int] | None) -> Ite
 
 
 class _Judge:
-    """Tells damage from a torn tail, as soon as that can be told."""
+    """Distinguishes damage from a torn tail, as soon as the bytes read so far decide it."""
 
     def __init__(self, seen: SegmentView) -> None:
         self.seen = seen
@@ -309,7 +309,7 @@ class _Judge:
 def frames_of(files: Files, seen: SegmentView) -> int | None:
     """Return how many frames a segment holds: by the numbers in the heads, or by counting.
 
-    None when that cannot be told.
+    None when that cannot be determined.
     """
     if seen.header is None or any(place.kind is Kind.MISSING for place in seen.places):
         return None

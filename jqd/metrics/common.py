@@ -1,4 +1,6 @@
-"""What all daemons say alike: numbers of the store and settings. Add up none of it over daemons; take the greatest."""
+"""Metrics that are the same at all daemons: numbers of the store and settings. Take their maximum over daemons, not the
+sum.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +34,7 @@ class Common:
     """What was read for one scrape."""
 
     store: StoreStats | None = None
-    """None: it is away, and nothing about jobs is told."""
+    """The numbers of the store; None: it is away, and no sample of jobs is exposed."""
     types: Mapping[Key, TypeRow] = field(default_factory=dict)
     workers: Mapping[str, int] = field(default_factory=dict)
     """By their health."""

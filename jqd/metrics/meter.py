@@ -58,7 +58,9 @@ class Lag:
         self._steps: deque[tuple[float, int]] = deque(maxlen=STEPS_MAX)
 
     def note(self, now_s: float, end: int, applied: int) -> None:
-        """`end`: of the journal; `applied`: up to where the store has it."""
+        """Note how far the store is behind. `end`: the journal's end; `applied`: the position up to which the store has
+        it.
+        """
         steps = self._steps
         steps.append((now_s, end))
         while len(steps) > 1 and steps[1][1] <= applied:

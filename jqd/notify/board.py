@@ -43,7 +43,7 @@ class Failure(NamedTuple):
 
 
 class Group(Struct, omit_defaults=True):
-    """Failures that are told together, until nothing fails so any more."""
+    """Failures that are reported together, until no job fails so any more."""
 
     jobtype: str
     line: str
@@ -56,7 +56,7 @@ class Group(Struct, omit_defaults=True):
     """The last of them."""
     count: int = 0
     notified: int = 0
-    """How many the last notice told; 0: none told of it."""
+    """How many failures the last notice reported; 0: none was sent."""
     notified_ms: int = 0
     example: str = ""
     """The line of the last of them, where it differs from their pattern."""
@@ -75,10 +75,10 @@ class Row(Struct, frozen=True, omit_defaults=True):
     latest_ms: int
     count: int
     new: int
-    """How many of them were not told before."""
+    """How many of them no earlier notice reported."""
     job_id: str
     is_known: bool = False
-    """Whether an earlier notice told of it."""
+    """Whether an earlier notice reported it."""
     is_over: bool = False
     example: str = ""
 
@@ -98,7 +98,7 @@ class Notice(Struct, omit_defaults=True):
     is_last_until_ms: int = 0
     """It is the last that there may be until then; 0: others may follow."""
     done: list[str] = []
-    """Recipients that need not be told again: once there are any, somebody has it."""
+    """Recipients that have the notice already, and do not get it again."""
     tries: int = 0
     next_ms: int = 0
     """Not sent before."""
@@ -107,13 +107,13 @@ class Notice(Struct, omit_defaults=True):
 
 
 class Channel(Struct, omit_defaults=True):
-    """What was told by mail, or by the web hook, and what is to be told next."""
+    """The state of one way (mail, or the web hook): what was sent, and what is to be sent next."""
 
     groups: list[Group] = []
     sent_ms: list[int] = []
     """Of the last hour."""
     held_since_ms: int = 0
-    """Since when something is due that may not be told yet."""
+    """Since when (ms) notices are due that are held back."""
     rest_until_ms: int = 0
     """Nothing is begun before: the last notice was refused for good."""
     trouble: str = ""
@@ -125,7 +125,7 @@ class Board(Struct, omit_defaults=True):
     holder: str = ""
     """The daemon that acts."""
     counted: dict[int, Place] = {}
-    """Of each partition: all failures up to there are counted."""
+    """Partition → the place in its list of dead jobs up to which failures are counted."""
     channels: dict[str, Channel] = {}
 
 

@@ -283,7 +283,7 @@ def _lines(views: Sequence[JobView]) -> list[tuple[str, str]]:
 def make_notices(
     config: NotifyConfig, *, stores: Sequence[Store], sysid: str, clock: Clock, source: random.Random
 ) -> NoticeLoop | None:
-    """None where nobody is to be told."""
+    """Return the loop; None where neither mail nor web hook is configured."""
     senders: dict[str, Sender] = {}
     if config.smtp_host:
         senders["mail"] = MailSender(config)

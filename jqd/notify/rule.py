@@ -41,7 +41,7 @@ class Result(NamedTuple):
     trouble: str = ""
     """What is wrong, in words for the administrator; of what was sent, too: some recipients did not get it."""
     done: Sequence[str] = ()
-    """Recipients that need not be told again."""
+    """Recipients that have the notice already."""
 
 
 def count(channel: Channel, failures: Iterable[Failure], now_ms: int, newest_ms: int) -> None:

@@ -116,7 +116,7 @@ class Session:
             raise MailError(f"{where} takes no login here: {_words_of(error)}; {mend}", is_final=True) from error
 
     def _start_tls(self, smtp: smtplib.SMTP) -> None:
-        """Everything that was said before it is forgotten: anybody may have said it."""
+        """Begin TLS. What the server announced before is dropped, as anybody may have sent it."""
         what = f"{self._where} offers no STARTTLS, and nothing is sent without"
         mend = "set notify.smtp_security to 'tls', mostly with port 465, or to 'none' in a network you trust"
         if not smtp.has_extn("starttls"):

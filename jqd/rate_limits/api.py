@@ -46,7 +46,7 @@ class ConstraintPage(Struct, frozen=True):
 
     constraints: Sequence[ConstraintView]
     cursor: str
-    """For the next page; empty: that was all."""
+    """Where the next page begins; empty: there is none."""
 
 
 class PutQuery(Struct, frozen=True, forbid_unknown_fields=True):

@@ -104,7 +104,7 @@ class Constraint(Limit, frozen=True, omit_defaults=True):
     digest: int = 0
     """Of what decides about the queues of jobs."""
     rated_ms: int = 0
-    """Since when it has a rate, however often it was said again; 0: since this was said."""
+    """Since when (ms) it has had a rate, however often it was set again; 0: since this revision."""
 
 
 Fields = Mapping[str, Any] | Failed

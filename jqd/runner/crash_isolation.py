@@ -124,7 +124,7 @@ class CrashIsolation:
 
     def __init__(self) -> None:
         self.known: dict[str, _Loss] = {}
-        """While this is empty nothing need be asked here."""
+        """Id of a job → its losses. While this is empty, crash isolation is skipped."""
 
     def lost(self, job_ids: Sequence[str], burst: Burst | None = None) -> None:
         """Note jobs that were at work when their connection broke. `burst`: all connections that broke with it."""

@@ -22,7 +22,7 @@ class Departure(NamedTuple):
     name: str
     """Of a daemon, or the id of a worker."""
     died: bool
-    """It fell silent; else it took its leave."""
+    """Whether it fell silent; else it left in good order."""
     at_ms: int
     """When that was seen, by the clock of the daemon that saw it."""
     last_seen_at_ms: int

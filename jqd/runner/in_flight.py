@@ -256,7 +256,8 @@ class InFlightJobs:
         self._unnoted.clear()
 
     def refused(self, error: JournalRefused) -> None:
-        """Note that the journal takes no outcomes: they stay in flight, and it is asked again until `mark_durable`.
+        """Note that the journal takes no outcomes: they stay in flight, and writing is tried again until
+        `mark_durable`.
 
         Interrupted jobs that were not taken go back.
         """

@@ -63,7 +63,7 @@ FORMATS: dict[StyleName, tuple[Format, ...]] = {
     "lightjq": ("msgpack",),
     "lines": (),
 }
-"""What the bodies of each style may be written in; the first unless another is asked for."""
+"""Style → the formats that its bodies may have; the first is the default."""
 
 
 Trouble = Annotated[
@@ -100,9 +100,9 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     heartbeat_s: Heartbeat | None = msgspec.field(default=None, name="heartbeat")
     """For how long it may be silent about jobs that it keeps for itself; None: the longest timeout of them."""
     style: StyleName = "native"
-    """What is said to it, and how its answers are read: see `protocols/`."""
+    """The protocol of its requests and answers: see `protocols/`."""
     format: Format | None = None
-    """What is said is written in; None: as the style likes it best."""
+    """The format of its requests; None: the first of its style."""
     method: Method = "POST"
     """Of the requests to a web hook."""
     headers: Headers = {}

@@ -71,7 +71,7 @@ class Scheduler:
         return row.rank, *self._policy.rank(row)
 
     def jobs_started(self, jobtype: str, count: int) -> None:
-        """`count` jobs of `jobtype` were claimed. `jobs_stopped` must be told of each."""
+        """Note that `count` jobs of `jobtype` were claimed. `jobs_stopped` must be called for each."""
         assert count > 0, f"{count} jobs of {jobtype!r} cannot have started"
         self._running[jobtype] = self._running.get(jobtype, 0) + count
         self.started_total += count

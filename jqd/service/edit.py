@@ -144,8 +144,8 @@ async def latest(services: Services, given: str) -> JobView:
 
 
 async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -> JobView:
-    """Journal a change and return the job as it is then, one that is released as it was: who releases it only wants to
-    know that it does not wait any more. `fields`: priority, eligible_at_ms, argument; `failed`, of one released.
+    """Journal a change and return the job as it is then. A released job is returned as it was before: its caller needs
+    only know that it waits no more. `fields`: priority, eligible_at_ms, argument; `failed`, of one released.
 
     Raises Invalid for an argument that results cannot be put into; Conflict when its state does not allow it, or no
     more; NotYet when the store has not applied it in time, but will, when the store lost data meanwhile, or somebody

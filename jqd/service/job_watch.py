@@ -1,4 +1,4 @@
-"""The jobs that listeners follow at this daemon, as the store showed them last; job_events.py tells the changes.
+"""The jobs that listeners follow at this daemon, as the store showed them last; job_events.py finds the changes.
 
 One loop for each partition reads all of them from the store twice a second, however many listen: so reports of workers
 to other daemons are seen. No call is made while nobody listens.

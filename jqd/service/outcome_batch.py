@@ -83,7 +83,7 @@ class OutcomeBatch:
     workers: set[str] = field(default_factory=set)
     """Ids of the workers that report, and so are alive."""
     points: dict[int, int] = field(default_factory=dict)
-    """By partition: up to where the store had the outcomes of our journal when it was last asked who holds the jobs."""
+    """Partition → up to which position the store had our outcomes at the last query of who holds the jobs."""
     ended: dict[str, Outcome] = field(default_factory=dict)
     """How attempts had ended here then, by job: the runner forgets them as soon as the store knows."""
     is_last: bool = False
@@ -144,7 +144,7 @@ class OutcomeBatch:
         return coming
 
     def _begin_question(self, job_ids: Sequence[str]) -> None:
-        """Note which outcomes were taken before the store is asked: its answer need not know later ones."""
+        """Note which outcomes were taken before the query to the store: its answer need not include later ones."""
         (partition,) = self.services.where(job_ids[0])
         self.points[partition] = self.services.journal.read_point(Lane.OUTCOMES, partition)
         for job_id in job_ids:
@@ -247,7 +247,7 @@ class OutcomeBatch:
         return here is None or here.worker == worker_id
 
     def _before(self, each: OutcomeAnswer, fence: int) -> RecentOutcome | None:
-        """Return an earlier outcome of that claim that the store need not have known when it was asked."""
+        """Return an earlier outcome of that claim that the store may not have had at the query."""
         same = self.claims.get((each.job_id, fence))
         if same is not None:
             return RecentOutcome(same, SAME_REQUEST)

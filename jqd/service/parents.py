@@ -1,4 +1,4 @@
-"""The parents of jobs that wait for others, as who pushes such a job and who asks why it waits sees them."""
+"""The parents of jobs that wait for others, as shown to pushers of such jobs, and in explanations of why they wait."""
 
 from collections.abc import Sequence
 

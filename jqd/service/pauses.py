@@ -17,7 +17,7 @@ PAUSED = Share(
     "paused jobtypes", 1_000, remedy="resume some"
 )  # each look of a worker of any type names them to the store
 THIS = "this"
-"""Stands for the daemon that is asked."""
+"""Stands for the daemon that gets the request."""
 
 Bodies = Mapping[tuple[str, str], bytes]
 

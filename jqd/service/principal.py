@@ -15,13 +15,13 @@ class Principal(NamedTuple):
     sees_all: bool = False
     """Whether it sees all tenants: one of the tenant "" that does not speak for another."""
     token: str = ""
-    """The id of its token; empty: none was asked for."""
+    """The id of its token; empty: none was needed."""
     scopes: tuple[str, ...] = ()
     """Jobtypes that it may know, each as it is or with a * at its end; none: all."""
     speaks_for: bool = False
     """Whether it belongs to the tenant "", and speaks for this one."""
     is_server: bool = True
-    """It has the master key, or none is asked for: what is `server_only` is for it."""
+    """Whether it may use what is `server_only`: it has the master key, or none is set."""
 
     @property
     def tokens_tenant(self) -> str:

@@ -37,13 +37,13 @@ SHARE = 6  # asked again after so many times what the last try took: a server th
 
 
 class PartitionBreaker:
-    """Partitions that are not asked for a while: the longer, the longer their failure took."""
+    """Partitions that get no calls for a while after a failure: the longer that took, the longer."""
 
     def __init__(self) -> None:
         self._until: Mapping[frozenset[int], tuple[float, str]] = {}
 
     def why(self, homes: frozenset[int], now_s: float) -> str | None:
-        """Return why these partitions are not asked now; None: they are."""
+        """Return why these partitions get no calls now; None: they do."""
         return next(
             (why for silent, (until_s, why) in self._until.items() if now_s < until_s and silent <= homes), None
         )
@@ -58,7 +58,7 @@ F = TypeVar("F")
 
 
 class Control(Protocol):
-    """What the service asks of the whole daemon (`jqd.control`)."""
+    """What the service needs of the whole daemon (`jqd.control`)."""
 
     def push_ready(self) -> str | None: ...
     def pressed(self) -> Overloaded | None: ...

@@ -74,7 +74,8 @@ async def without_known(services: Services, batch: Batch, links: PushLinks) -> t
 
 async def _taken(services: Services, jobs: Sequence[JobSpec], links: PushLinks) -> dict[str, str]:
     """Reserve the unique keys of these jobs; return key → id of the living job that has it. Such a job is put off at
-    once where its duplicate asks for that."""
+    once if its duplicate has `debounce`.
+    """
     taken: dict[str, str] = {}
     due = {services.unique_key(job): job for job in jobs}
     for _ in range(TRIES):
@@ -89,7 +90,9 @@ async def _taken(services: Services, jobs: Sequence[JobSpec], links: PushLinks) 
 
 
 async def _put_off(services: Services, job: JobSpec, first: str) -> bool:
-    """Give the first job of a key the date and the argument of this one, if that is asked for. False: it begins."""
+    """Give the first job of a key the date and the argument of this one, if it has `debounce`. Returns False: the job
+    begins already.
+    """
     if job.debounce is None:
         return True
     argument = UNSET if bytes(job.argument) == NIL else job.argument

@@ -372,17 +372,17 @@ async def _unended(services: Services, parents: Sequence[str], asked: dict[str, 
 
 
 def cursor_of(end: int) -> str:
-    """Return the text by which a caller asks for what comes behind so many jobs."""
+    """Return the cursor of the page after so many jobs."""
     return f"{BEHIND}{end}"
 
 
 def key_of(parent: str) -> str:
-    """Return how the store is asked for a parent."""
+    """Return the key under which the store looks up a parent."""
     return parent if parse_id(parent) is not None else f"={parent}"
 
 
 def pieces_of(services: Services, given: Iterable[str]) -> list[tuple[int, Sequence[str]]]:
-    """Return what each partition is asked for in one call."""
+    """Return partition → the ids for one call there."""
     homes: dict[int, list[str]] = {}
     for each in dict.fromkeys(given):
         is_own, count = each.startswith("="), services.partitions

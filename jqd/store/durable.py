@@ -52,7 +52,7 @@ class OneConnection(Protocol):
     def identity(self) -> str: ...
 
     async def on_one(self, work: Callable[["redis.Redis", Mark], T]) -> T:
-        """Blocking work on one connection, with a write that has no effect. Raises StoreAway, StoreChanged …"""
+        """Run blocking work on one connection, behind a write that has no effect. Raises StoreAway, StoreChanged …"""
         ...
 
 

@@ -167,8 +167,9 @@ class ListingMethods(QueryMethods):
         return sources
 
     async def _newest(self, group: Sequence[_Source], count: int, looking: _Looking) -> list[str]:
-        """Return the next `count` ids of all sources together, newest first; fewer where that was looked for long
-        enough, or there are no more."""
+        """Return the next `count` ids of all sources together, newest first; fewer if that took too long, or there are
+        no more.
+        """
         taken: list[str] = []
         while len(taken) < count:
             empty = [source for source in group if not source.rows and not source.done]
@@ -213,7 +214,7 @@ class ListingMethods(QueryMethods):
             looking.looked += self._whole(source.place, looked)
 
     async def _fill_by_id(self, source: _Source, looking: _Looking) -> None:
-        """Read all of it and sort it; where that is too much, it is walked by date from now on."""
+        """Read all ids of a place and sort them; a place that is too large is read by date from now on."""
         where = source.place, source.suffix, f"{source.before[0]:.0f}", source.before[1]
         rows_max = LATER_ROWS if looking.fits == ANY else LIST_FREE  # a filter reads rows, of 25 µs each
         answer = await self._caller.call("list_ids", rows_max, rows_max, *looking.fits, *where)

@@ -60,7 +60,7 @@ class OutboxMethods(ScriptMethods):
                 await self._caller.call("drop_outbox", _shelf(tenant), len(some), *flat, *gone)
 
     async def put_off(self, tenant: str, entries: Sequence[bytes], rest_s: float) -> None:
-        """Move entries onto the tenant's shelf, which is due in `rest_s` for whoever asks first."""
+        """Move entries onto the tenant's shelf, which is due in `rest_s`, for the daemon that reads it first."""
         bound(entries)
         if entries:
             await self._caller.call("put_off", tenant, round(rest_s * 1000), *entries)

@@ -21,7 +21,8 @@ MISPLACED = frozenset({OTHER_NUMBER, ELSEWHERE})
 def read_places(client: "redis.Redis", config: StoreConfig, info: Mapping[str, Any]) -> dict[int, str]:
     """Return partition → its note, of all that were begun on this server. Raises redis.RedisError.
 
-    Of a node of a cluster only our own: the others may rightly be there, and may not be asked for."""
+    On a node of a cluster only our own partitions are read: others may lie there, and their keys must not be accessed.
+    """
     mine = config.partition
     numbers = [mine] if info.get("cluster_enabled") else range(HOMES)
     asked = client.pipeline(transaction=False)

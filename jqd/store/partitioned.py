@@ -41,9 +41,8 @@ Calls = Mapping[int, Callable[[], Awaitable[T]]]
 
 
 class PartitionedStore:
-    """`Store` over several partitions: what the API asks of one.
-
-    A partition that is away blocks its own jobs and names, and all lists: StoreAway names it.
+    """`Store` over several partitions: as the API uses one. A partition that is away blocks its own jobs and names, and
+    all lists: StoreAway names it.
     """
 
     def __init__(self, stores: Sequence[Store], *, servers: int) -> None:

@@ -1,4 +1,4 @@
-"""Quotas: set for all daemons, and asked by each push of a tenant that has one."""
+"""Quotas: set for all daemons, and checked at each push of a tenant that has one."""
 
 from collections.abc import Mapping
 
@@ -140,7 +140,7 @@ async def _look(services: Services) -> None:
 
 
 async def _ask(services: Services, number: int) -> None:
-    """Count one partition; one that is away is asked again by a later count."""
+    """Count the jobs of one partition; one that is away is counted later."""
     quotas = services.feature(Quotas)
     applied = min(services.journal.read_point(lane, number) for lane in (Lane.JOBS, Lane.CHANGES))
     counts: dict[str, Numbers] = {}

@@ -48,7 +48,7 @@ class Tokens(Struct, frozen=True):
 
     tokens: Sequence[Token]
     cursor: str
-    """For the next page; empty: that was all."""
+    """Where the next page begins; empty: there is none."""
 
 
 class Revoked(Struct, frozen=True):

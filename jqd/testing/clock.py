@@ -2,7 +2,7 @@
 
 
 class ManualClock:
-    """A clock that stands still until told otherwise, for tests and simulation."""
+    """A clock that stands still until it is advanced, for tests and simulation."""
 
     def __init__(self, *, wall_ms: int = 1_800_000_000_000, mono_s: float = 1_000.0) -> None:
         self._wall_ms = wall_ms

@@ -29,7 +29,7 @@ def has_ended(error: Exception) -> bool:
 
 @dataclass
 class Asked:
-    """How often a daemon was asked."""
+    """How many calls were made to a daemon."""
 
     calls: int = 0
 
@@ -39,7 +39,7 @@ _asked: ContextVar[Asked | None] = ContextVar("asked", default=None)
 
 @contextmanager
 def counting() -> Iterator[Asked]:
-    """Count what is asked in the block, and not shared."""
+    """Count the calls to daemons in the block that were not answered from shared answers."""
     asked = Asked()
     before = _asked.set(asked)
     try:
@@ -62,7 +62,7 @@ class _Answer:
 
 
 class Answers:
-    """The newest answers, by who asked what."""
+    """The newest answers, by rights of the caller and call."""
 
     def __init__(self, clock: Clock, most: int = ANSWERS_MAX) -> None:
         self._clock, self._most = clock, most

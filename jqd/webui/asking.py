@@ -1,4 +1,4 @@
-"""A page that asks before something is done that cannot be undone."""
+"""A page that asks for confirmation before an act that cannot be undone."""
 
 from typing import NamedTuple
 

@@ -20,7 +20,7 @@ LOGIN_BYTES_MAX = 16 << 10  # of a form that anybody may send: a token has some 
 
 @dataclass(frozen=True)
 class UiConfig:
-    """What `jqd ui` is told. Raises ConfigError."""
+    """The settings of `jqd ui`. Raises ConfigError."""
 
     urls: Sequence[str]
     """Of the daemons of one store; the next is asked when one does not answer."""

@@ -8,7 +8,8 @@ class LoginNeeded(JqdError):
 
 
 class OtherLogin(JqdError):
-    """A part of a page asks that was opened by another login of this browser. The whole page is loaded anew, so that
+    """A request of a page's part whose page was opened by another login of this browser. The whole page is loaded anew,
+    so that
     its head names whose rights it has now."""
 
 

@@ -1,6 +1,6 @@
 """How often open pages are looked at: together they cost a daemon and this process so much a second, however many.
 
-Pages that show the same share what they ask. Where 500 show 500 different things, each look costs its calls, and the
+Pages that show the same share their calls. Where 500 show 500 different things, each look costs its calls, and the
 pages take turns: each knows when its turn is, in the order in which they asked for one.
 """
 

@@ -1,4 +1,4 @@
-"""One request of a browser, as pages see it: who asks, what of, and how to answer."""
+"""One request of a browser, as pages see it: whose it is, what it names, and how to answer."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property

@@ -154,7 +154,7 @@ class Batch:
 
 
 class LeasedBatch(Batch):
-    """Jobs that were asked for: there is no answer for their outcomes to go into, so each is given to `settle`."""
+    """Jobs that were pulled: there is no open request to answer with their outcomes, so each is given to `settle`."""
 
     def __init__(
         self,

@@ -95,7 +95,7 @@ class ProcessPool(Executor):
         self._dispatch()
 
     def forget(self, batch: Batch) -> None:
-        """See `Executor`. A plain function runs on: it may be done when the daemon asks again."""
+        """See `Executor`. A plain function runs on: it may have ended when the daemon sends the job again."""
         for process in self._all:
             if process.kind == "async":
                 for held in [held for held in process.held.values() if held.item.batch is batch]:

@@ -74,7 +74,7 @@ class Puller:
         self._log = get_logger("worker")
 
     async def run(self) -> None:
-        """Run until told to stop, and until all outcomes are taken."""
+        """Run until stopped, and until all outcomes are taken."""
         try:
             async with trio.open_nursery() as leases:
                 for place in self._places:

@@ -162,7 +162,7 @@ class PushBatch:
     def __init__(
         self, now: "ContextVar[PushBatch | None]", client: Callable[[], Client], *, atomic: bool, ack: Ack | None
     ) -> None:
-        """`now`: where the open batch of a thread or task is found."""
+        """`now`: the context variable that holds the open batch of a thread or task."""
         self._now, self._client, self._atomic, self._ack = now, client, atomic, ack
         self._token: Token[PushBatch | None] | None = None
         self.refs: list[Ref[Any]] = []

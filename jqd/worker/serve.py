@@ -256,7 +256,7 @@ async def _wait_stop(signalled: ShutdownSignals, service: Service) -> None:
 async def _stay(
     places: Sequence[Registration], puller: Puller | None, service: Service, signalled: ShutdownSignals, drain_s: float
 ) -> None:
-    """Stay registered until told to stop, then drain; a worker that pulls leaves when its last outcomes are taken."""
+    """Stay registered until stopped, then drain; a worker that pulls leaves when its last outcomes are taken."""
     if puller is None:
         await _stay_registered(places, until=partial(_wait_stop, signalled, service))
         await _drain(service, signalled, drain_s)

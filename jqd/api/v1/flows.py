@@ -61,7 +61,7 @@ class FlowPage(Struct, frozen=True):
 
     jobs: Sequence[FlowJob]
     cursor: str
-    """For the next page; empty: that was all."""
+    """Where the next page begins; empty: there is none."""
     whole: bool
     """Of the last page; false: it has more jobs than are looked at, which is 10,000, or some are on their way into the
     store."""

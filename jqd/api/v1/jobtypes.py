@@ -72,7 +72,7 @@ class Jobtypes(Struct, frozen=True):
 
     types: Sequence[Jobtype]
     cursor: str = ""
-    """For the next page; empty: that was all."""
+    """Where the next page begins; empty: there is none."""
     paused: Annotated[Sequence[Halted], Meta(description="paused tenants")] = ()
 
 

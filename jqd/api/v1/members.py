@@ -44,7 +44,7 @@ class Daemons(Struct, frozen=True):
 
     daemons: Sequence[Daemon]
     cursor: str
-    """For the next page; empty: that was all."""
+    """Where the next page begins; empty: there is none."""
     gone: Annotated[Sequence[GoneDaemon], Meta(description=GONE)] | UnsetType = UNSET
 
 
@@ -67,7 +67,7 @@ class Workers(Struct, frozen=True):
 
     workers: Sequence[Worker]
     cursor: str
-    """For the next page; empty: that was all."""
+    """Where the next page begins; empty: there is none."""
     gone: Annotated[Sequence[GoneWorker], Meta(description=GONE)] | UnsetType = UNSET
 
 

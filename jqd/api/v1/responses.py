@@ -316,7 +316,7 @@ class Handlers(Struct, frozen=True):
 
     handlers: Sequence[Handler]
     cursor: str
-    """For the next page; empty: that was all."""
+    """Where the next page begins; empty: there is none."""
 
 
 class Live(Struct, frozen=True):

@@ -50,7 +50,7 @@ class JqdTask(Task):  # type: ignore[misc]  # Django has no types
 
 
 class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
-    """Pushes tasks to a daemon, and asks for their state."""
+    """Pushes tasks to a daemon, and reads their state."""
 
     task_class = JqdTask
     supports_defer = True

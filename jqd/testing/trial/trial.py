@@ -121,7 +121,7 @@ class Trial:
             self._run_due()
 
     def waited(self, seconds: float, is_over: Callable[[], bool]) -> None:
-        """Somebody waits: time passes until it is over. With "fake" nobody works meanwhile."""
+        """Let time pass until a wait of the test is over. With "fake" no worker runs jobs meanwhile."""
         if self.mode == "inline":
             self._pass(seconds, is_over)
         elif not is_over():
