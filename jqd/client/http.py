@@ -209,7 +209,7 @@ class Http:
                     self._leave(at)
                     continue
                 if not isinstance(refused, Unavailable):
-                    if refused.status == UNKNOWN and known is not None:
+                    if refused.status == UNKNOWN and known is not None and self._token:
                         raise doubt or known
                     raise refused_after(doubt, refused) from doubt
                 known = refused
