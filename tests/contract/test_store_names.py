@@ -322,3 +322,35 @@ async def test_no_name_is_given_while_the_store_is_told_what_it_forgot(store_ben
     await store.renew_sysid(two, through=True)
     await store.renew_sysid(one, through=True, settle=True)
     assert (await ask(store_bench, "X", name="yours")).state is NameState.NEW
+
+
+@pytest.mark.parametrize("what", ["never comes", "is confirmed", "comes", "was confirmed before"])
+async def test_a_reservation_takes_no_name_from_a_job_that_the_store_forgot(store_bench: StoreBench, what: str) -> None:
+    """Its daemon was away while the store lost it and gave the name anew: that other push may never be taken."""
+    job = await push_named(store_bench, priority=1)
+    store_bench.clock.advance(1)
+    store_bench.wipe()
+    await store_bench.store.look(fresh=True)
+    store_bench.at[Lane.CHANGES] = 0
+    other = store_bench.make(name="mine")
+    given = await ask(store_bench, other.id, "d2", replace=True)
+    assert (given.state, given.job_id) == (NameState.NEW, other.id)
+    if what == "was confirmed before":
+        assert await confirm(store_bench, other, "d2", given.revision) is True
+    await store_bench.add(job)
+    stands = what == "was confirmed before"
+    assert await store_bench.state(job) is (State.CANCELLED if stands else State.WAITING)
+    assert await store_bench.store.resolve("mine") == (other.id if stands else job.id)
+    if what == "is confirmed":
+        assert await confirm(store_bench, other, "d2", given.revision) is True
+    if what != "never comes":
+        await store_bench.add(changed(other, given.revision, ChangeKind.NEW, digest="d2"))
+        assert await store_bench.store.resolve("mine") == other.id
+        assert await store_bench.state(job) is State.CANCELLED
+        (held,) = await store_bench.claim(await store_bench.join())
+        assert held.job.id == other.id
+    else:
+        store_bench.clock.advance(TTL_MS / 1000 + 200)
+        await store_bench.store.purge(100)
+        assert await store_bench.store.resolve("mine") == job.id
+        assert (await ask(store_bench, "X")).state is NameState.DUPLICATE

@@ -5,6 +5,7 @@
 --          reservation of a replacement ran out and the content to be replaced was changed meanwhile: that content stays
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(names)
+-- A job that came from an earlier life of the store ends as cancelled when another is confirmed under its name.
 -- What is asked late may find that the job came, ended and was deleted: a name that is missing then stays so, or it would stand for a job
 -- that never comes, until it is forgotten.
 register('confirm_names', {'allow-oom'}, function()
@@ -45,6 +46,21 @@ register('confirm_names', {'allow-oom'}, function()
     present[names[place]] = row or ''
   end
 
+  -- Jobs that came from an earlier life of the store after their name was reserved anew: they lose it.
+  local queues, others = {}, {}
+  for at = FIRST, #ARGV, FIELDS do
+    local name, id = ARGV[at], ARGV[at + 1]
+    local given, named, until_ms = present[name]:match('^(%d+) (%S+) (%d+) ')
+    if named and named ~= id and until_ms == '0' and tonumber(given) <= number(ARGV[at + 3], 'revision') then
+      expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'about')
+      others[name], queues[#queues + 1] = named, Move.header(redis.call('HGET', K.jobs, named) or '')
+    end
+  end
+  Queues.learn_paged(queues)
+  for _, queue in ipairs(queues) do
+    Pages.expect_ready(queue)
+  end
+
   local function stands(name, id, digest, revision, replaces)
     local row = present[name]
     if replaces and is_overtaken(id, revision) then
@@ -55,7 +71,11 @@ register('confirm_names', {'allow-oom'}, function()
       return 1  -- the job is applied already
     elseif not later and has_come then
       return 1
-    elseif not later or tonumber(later) <= revision or (named == id and known == digest and until_ms ~= '0') then
+    end
+    if others[name] then
+      Exchange.supersede(others[name], now_ms)
+    end
+    if not later or tonumber(later) <= revision or (named == id and known == digest and until_ms ~= '0') then
       present[name] = string.format('%.0f', revision) .. ' ' .. id .. ' 0 ' .. digest
       rows[#rows + 1], rows[#rows + 2] = name, present[name]
       notes[#notes + 1], notes[#notes + 2] = now_ms, 'n' .. name
@@ -69,6 +89,8 @@ register('confirm_names', {'allow-oom'}, function()
   for at = FIRST, #ARGV, FIELDS do
     table.insert(answer, stands(ARGV[at], ARGV[at + 1], ARGV[at + 2], number(ARGV[at + 3], 'revision'), ARGV[at + 4] == '1'))
   end
+  Stands.count_watched()
+  Counts.write_counts(now_ms)
   if #rows > 0 then
     redis.call('HSET', K.names, unpack(rows))
     for at = 1, #notes, WORDS do

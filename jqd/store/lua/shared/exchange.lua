@@ -1,5 +1,5 @@
 -- Bringing another content of a job: a push under its pusher's id, an edit, a retry.
--- Gives apply_change(one, now_ms, history_max) → 1 when the job was not here before. It counts what it moves.
+-- Gives apply_change(one, now_ms, history_max) → 1 when the job was not here before. It counts what it moves; supersede(id, now_ms).
 -- Where the job lies now; the caller empties the place that it left. `retry_ms`: until when its last attempt has it wait, if it was told of before.
 local function place_change(one, now_ms, retry_ms)
   local cancelled = Change.cancelled_to(one.id)
@@ -165,7 +165,7 @@ local function place_again(one, row, now_ms, history_max)
 end
 
 -- Ends a job that waits, because its name went to another.
-local function supersede(id, now_ms)
+function Exchange.supersede(id, now_ms)
   Stands.watch(id)
   if redis.call('HEXISTS', K.jobs, id) == 1 and not Move.has_ended(id) and not About.hold(id) then
     local jobtype, priority = Move.header(redis.call('HGET', K.jobs, id))
@@ -177,16 +177,21 @@ local function supersede(id, now_ms)
   end
 end
 
--- Whether the name is this job's: it belongs to the job that the store gave it to last.
+-- Whether the name is this job's: it belongs to the job that the store gave it to last. But a job that it had under its name in an earlier life may
+-- be acknowledged: one that this life only reserved the name for, and that may never come, does not take it.
 local function take_name(one, now_ms)
-  local revision, id, _, digest = (redis.call('HGET', K.names, one.name) or ''):match('^(%d+) (%S+) (%d+) (%S*)$')
+  local revision, id, until_ms, digest = (redis.call('HGET', K.names, one.name) or ''):match('^(%d+) (%S+) (%d+) (%S*)$')
   if revision and tonumber(revision) > one.revision then
-    if id ~= one.id then
-      redis.call('ZREM', K.tomb, 'p' .. one.id)
+    local _, is_earlier = Forgotten.forgotten()
+    if id == one.id or until_ms == '0' or not is_earlier(one.revision) then
+      if id ~= one.id then
+        redis.call('ZREM', K.tomb, 'p' .. one.id)
+      end
+      return id == one.id
     end
-    return id == one.id
+    digest = ''
   elseif id and id ~= one.id then
-    supersede(id, now_ms)
+    Exchange.supersede(id, now_ms)
   end
   digest = one.digest ~= '' and one.digest or digest or ''
   redis.call('HSET', K.names, one.name, digits(one.revision) .. ' ' .. one.id .. ' 0 ' .. digest)
