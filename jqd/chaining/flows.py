@@ -84,6 +84,8 @@ class Flows:
         self._store, self._stores, self._settled = stores[number], stores, settled
         self._lives: dict[int, str] = {}
         """Partition → the life in which all parents there were queried: in another one it may have lost who waits."""
+        self._since_s: dict[int, float] = {}
+        """Partition → since when its recovery has been complete in that life, by the monotonic clock."""
         self._release = release
         self._clock = clock
         self._bell = trio.Event()
@@ -193,7 +195,7 @@ class Flows:
             life = store.identity
             if self._lives.get(number) != life and self._settled({number}):
                 await self._store.ask_again(number, life)
-                self._lives[number] = life
+                self._lives[number], self._since_s[number] = life, self._clock.mono_s()
 
     def _is_whole(self) -> bool:
         """Return whether all partitions completed recovery, and all parents were queried since."""
@@ -244,17 +246,21 @@ class Flows:
         if failed is not None:
             raise failed
 
-    def _unknown(self, pair: WatchPair, one: Watched, whole: Collection[int]) -> str | None:
+    def _unknown(self, pair: WatchPair, one: Watched, whole: Mapping[int, str]) -> str | None:
         """Return how a parent that is not in the store ended; None: it may come yet. `whole`: the partitions whose
-        recovery was complete at the query.
+        recovery was complete at the query, and their lives.
         """
-        ids = parse_id(one.id)
-        if one.is_coming or self._home(pair.parent) not in whole:
+        ids, home = parse_id(one.id), self._home(pair.parent)
+        if one.is_coming or home not in whole:
             return None
         if ids is None or pair.parent.startswith("="):
             return GONE
-        is_old = not one.last_id and ids.at_ms < self._clock.wall_ms() - OLD_MS  # of a journal with nothing to apply
-        return GONE if is_old or one.id <= one.last_id else None
+        if one.last_id:
+            return GONE if one.id <= one.last_id else None
+        # Of a journal with nothing to apply, if it could: while the partition was away no journal was applied to it.
+        waited_s = self._clock.mono_s() - self._since_s[home] if self._lives.get(home) == whole[home] else 0.0
+        is_old = min(1000 * waited_s, self._clock.wall_ms() - ids.at_ms) > OLD_MS
+        return GONE if is_old else None
 
     async def _watch(self, pairs: Sequence[WatchPair]) -> tuple[dict[int, Watched], StoreAway | StoreRefused | None]:
         """Return the states of the parents, by index of the pair, and the last failure of a partition."""

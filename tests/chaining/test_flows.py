@@ -117,6 +117,21 @@ async def test_a_journal_that_tells_nothing_is_waited_for_no_longer_than_that(
     assert running.released == [child.id]
 
 
+async def test_how_long_a_journal_tells_nothing_counts_from_when_its_partition_was_there(
+    autojump_clock: None, room: Room, nursery: trio.Nursery
+) -> None:
+    """However long it was away: its first round may be before all journals begin to tell it of their jobs."""
+    room.unsettled.add(1)
+    await nursery.start(room.flows.run)
+    child = await room.child(room.make(1))
+    await trio.sleep(2 * OLD_MS / 1000)
+    room.unsettled.clear()
+    await trio.sleep(OLD_MS / 1000 - REST_S)
+    assert room.released == []
+    await trio.sleep(3 * REST_S)
+    assert room.released == [child.id]
+
+
 async def test_a_partition_that_is_away_is_asked_and_told_when_it_is_back(autojump_clock: None, running: Room) -> None:
     parent = await running.parent()
     running.stores[1].away = "cable pulled"
