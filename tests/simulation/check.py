@@ -46,6 +46,8 @@ class Story:
     """It must have been claimed by then once, or never."""
     expiring: int = 0
     """The greatest revision whose content says so."""
+    is_stored: bool = False
+    """A journal brought it to the store."""
     is_unbound: bool = False
     """A later content may begin whenever it likes."""
     reason: str = ""
@@ -115,6 +117,8 @@ class History(Notes):
         if content in self.of_content:
             self.of_content[content].applied(content)
         story = self.stories.get(content)
+        if story is not None:
+            story.is_stored = True
         if story is not None and revision >= story.expiring:
             story.is_unbound = not expires_at_ms
         if story is not None and expires_at_ms:

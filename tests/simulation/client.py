@@ -62,7 +62,7 @@ class Clients:
         history.note("pushed", node.name, numbers, max(0, status))
         if status != 201:
             for number in numbers:
-                history.kin.refused(number, status)
+                history.kin.refused(number, status, node.name)
             return
         ids = [history.kin.ids.get(job_id, job_id) for job_id in msgspec.msgpack.decode(body)["job_ids"]]
         async with trio.open_nursery() as cancels:

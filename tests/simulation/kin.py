@@ -52,10 +52,11 @@ class Kin:
         if isinstance(argument, dict) and TAKEN in argument:
             self._released.setdefault(number_of(argument), (trio.current_time(), node, argument[TAKEN]))
 
-    def refused(self, number: int, status: int) -> None:
-        """A push of a job with parents that were acknowledged was answered so."""
+    def refused(self, number: int, status: int, node: str) -> None:
+        """A push of a job with parents that were acknowledged was answered so, by that node."""
         parents = self._history.awaiting.parents.get(number, ())
-        if status == 422 and parents and not any(self._is_gone(each) or self._is_unheard(each) for each in parents):
+        excused = any(self._is_gone(each) or self._is_unheard(each) or self._is_ahead(each, node) for each in parents)
+        if status == 422 and parents and not excused:
             self._history.wrong(f"refused: job {number}, whose parents were acknowledged, was answered {status}")
 
     def took(self, job_id: str, argument: Any) -> None:
@@ -124,6 +125,10 @@ class Kin:
         """Whether its daemon has been away since the store forgot that there is such a journal (seed 42381)."""
         home, now_s = partition_of(parent.job_id, self._plan.partitions), trio.current_time()
         return bool(self._history.forgotten(home, 0.0, parent.taker, now_s))
+
+    def _is_ahead(self, parent: Any, node: str) -> bool:
+        """Whether its id may be of an hour that has not come at that node, while the store has no such job yet."""
+        return self._history.clock_jumps and parent.taker != node and not parent.is_stored
 
     def check(self) -> None:
         """At the end, once the states of all are known: what failed for parents that it was not to fail for."""

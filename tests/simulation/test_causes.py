@@ -160,7 +160,7 @@ async def test_a_push_behind_a_parent_may_be_refused_whose_journal_the_store_for
         history.acked(number, f"id-{number}", "d0")
     history.renewed("d0", 0)
     history.awaiting.pushed(child, list(plan.works[child].after))
-    history.kin.refused(child, 422)
+    history.kin.refused(child, 422, "d1")
     assert bool(history.violations) != is_away
 
 
@@ -180,3 +180,22 @@ async def test_a_child_may_be_cancelled_for_a_parent_that_was_found_silent_befor
     assert not history.awaiting.excuses(child, State.CANCELLED)
     history.reported("id", 1, Fate.DEAD, "d1")
     assert history.awaiting.excuses(child, State.CANCELLED)
+
+
+@pytest.mark.parametrize("seen", ["", "by a right clock", "stored", "by its own daemon"])
+async def test_a_push_behind_a_parent_may_be_refused_whose_id_is_of_an_hour_to_come(
+    autojump_clock: MockClock, seen: str
+) -> None:
+    """Seed 40750: the clock of its daemon was set forward, whose disk stood still before the store had the parent."""
+    plan = make_plan(40750, frozenset(), flows=True)
+    history = History(plan)
+    child = next(number for number, work in enumerate(plan.works) if work.after)
+    if seen != "by a right clock":
+        history.jumps.append((0.0, 3600.0))
+    for number in plan.works[child].after:
+        history.acked(number, f"id-{number}", "d0")
+        if seen == "stored":
+            history.applied(number, 0)
+    history.awaiting.pushed(child, list(plan.works[child].after))
+    history.kin.refused(child, 422, "d0" if seen == "by its own daemon" else "d1")
+    assert bool(history.violations) == bool(seen)
