@@ -48,7 +48,9 @@ def json_items(body: bytes, most: int) -> Sequence[bytes | Raw]:
 
 
 def has_values(body: bytes, most: int) -> bool:
-    """Return whether a JSON text has more than `most` values: each but the first stands behind one of four signs."""
+    """Return whether a JSON text has more than `most` values: counted by the four characters one of which stands before
+    each but the first.
+    """
     if sum(map(body.count, _BEFORE_VALUES)) < most:
         return False
     # Perhaps they stand in texts, where they do not count.

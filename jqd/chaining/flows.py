@@ -129,7 +129,7 @@ class Flows:
             self.wake()
 
     def note_ends(self) -> None:
-        """Jobs ended, or are cancelled: look at once if some may be waited for."""
+        """Note that jobs ended or were cancelled: handle links at once if other jobs may wait for some."""
         if self.is_awaited:
             self.wake()
 

@@ -1,4 +1,4 @@
-"""Paths of what has a name: the one place where a client puts names into URLs."""
+"""URL paths of jobs, types and other named things: the one place where a client puts names into URLs."""
 
 from urllib.parse import quote
 

@@ -35,7 +35,7 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
     what: str
     """Name, id or filter."""
     tenant: str = ""
-    """Whose that is."""
+    """The tenant of the token."""
 
 
 class Doer(NamedTuple):
@@ -44,7 +44,7 @@ class Doer(NamedTuple):
     token: str
     role: str
     tenant: str
-    """Whose what he does is."""
+    """The tenant whose jobs and settings the act changes."""
     counts_for: str
     """Whose note it is: of who runs jqd, also where he speaks for a tenant."""
 

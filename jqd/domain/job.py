@@ -143,12 +143,12 @@ class Wanted(NamedTuple):
     inclusive."""
 
     jobtype: str | None = None
-    """None: any, but those of `besides`."""
+    """The jobtype; None: any but those of `besides`."""
     priority_min: int = PRIORITY_MIN
     priority_max: int = PRIORITY_MAX
     besides: frozenset[str] = frozenset()
     tenant: str = ""
-    """Whose, of any jobtype."""
+    """The tenant whose jobs of any type are wanted."""
 
 
 class State(enum.StrEnum):
@@ -245,7 +245,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Only kept when the job asked for it."""
     keep_result: Keep = False
     generation: int = 0
-    """Of the content that ran (`Change.generation`). 0: as the job was first pushed."""
+    """The generation of the content that ran (`Change.generation`). 0: as the job was first pushed."""
     snoozes: int = 0
     """How often the job was put off until now, this time included."""
     interruptions: int = 0

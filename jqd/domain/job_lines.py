@@ -34,7 +34,7 @@ def status_of(line: bytes) -> tuple[int, str] | None:
 
 
 def why_unread(line: bytes, who: str) -> str:
-    """Say of a line without a status what is wrong. `who`: what is said to have written it."""
+    """Return what is wrong with a line without a status. `who`: named as its writer."""
     return (
         f"INVALID_RESPONSE: {who} the line {line[:QUOTE_BYTES].decode('utf-8', 'replace')!r}, which begins with no "
         "status, so nobody knows whose the next lines are; let each line begin with a number, as '200 ok'"

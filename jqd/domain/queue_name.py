@@ -25,7 +25,7 @@ class Item(NamedTuple):
 
     name: str
     cost: int | None
-    """None: its matcher failed."""
+    """The cost of a start; None: the matcher failed on the job."""
     key: str
 
 

@@ -13,11 +13,11 @@ class Share(NamedTuple):
     """The limit for one kind of things."""
 
     what: str
-    """As they are called."""
+    """The name of these settings, for messages."""
     most: int
     """There may be."""
     own: int = 0
-    """Of the tenant "" at most; 0: all that the others leave."""
+    """The most that the tenant "" may have; 0: all that the others leave."""
     remedy: str = "delete some"
     """What whoever has too many can do."""
 

@@ -30,11 +30,11 @@ class Counts:
     def __init__(self) -> None:
         self.pushed = 0
         self.started = 0
-        """Attempts."""
+        """Number of attempts that began."""
         self.ended = [0] * len(OUTCOMES)
         """Attempts, cancelled jobs, and those that died without one."""
         self.wait, self.run = [*_NO_WAITS], [*_NO_RUNS]
-        """By buckets."""
+        """Numbers of jobs by bucket of a histogram: how long they waited, and ran."""
         self.wait_ms = 0
         self.run_ms = 0
 

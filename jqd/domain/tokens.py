@@ -47,7 +47,7 @@ class Role(enum.StrEnum):
     OPERATOR = "operator"
     """All of that, and whatever else is done with jobs, jobtypes, handlers, schedules and workers."""
     MASTER = "master"
-    """And tokens."""
+    """All that an operator may, and making and revoking tokens."""
 
 
 MAY = {
@@ -127,7 +127,7 @@ def is_token_id(text: str) -> bool:
 
 
 class Tokens:
-    """The tokens that are known here."""
+    """The tokens that this daemon knows."""
 
     def __init__(self, settings: SettingTable, clock: Clock) -> None:
         self._known: dict[str, Token] = {}

@@ -24,7 +24,7 @@ def quoted(text: str) -> str:
 
 
 def operand(text: str) -> str:
-    """Return what a command is about, as its last word, quoted: where it begins with a hyphen it is no option."""
+    """Return an id or name quoted as the last word of a shell command, so that a leading hyphen makes it no option."""
     return f"-- {quoted(text)}" if text.startswith("-") else quoted(text)
 
 

@@ -1,8 +1,8 @@
 """The TLS certificate of a listener: it is read again when its files are replaced, and its faults are reported.
 
 A renewal that cannot be used, or that clients would refuse today, ends nothing: the certificate before it goes on until
-the files are whole and their day has come. That, and the day on which the one in use ends, is said while there is time
-to mend it.
+the files are whole and their day has come. Health reports that, and the day on which the one in use ends, while there
+is time to mend it.
 """
 
 import re
@@ -35,7 +35,7 @@ class Certificate:
         self._warned_ms = 0
         self._seen = _look_at(config)
         self.context = _context(config)
-        """None: no TLS is spoken."""
+        """The TLS context; None: the listener speaks no TLS."""
         self._begins_ms, self._ends_ms = _dates(config)
 
     def change(self, config: ListenerConfig) -> None:

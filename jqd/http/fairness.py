@@ -38,7 +38,7 @@ WEIGHT_S_MAX = 0.002  # and for each request's weight, ten times what it takes: 
 BODIED = frozenset({"POST", "PUT", "PATCH"})
 
 Whose = Callable[[Request], str]
-"""Who makes a request, as far as that can be known by its head."""
+"""Returns the owner of a request, as far as its head shows it."""
 
 
 class Urgency(enum.IntEnum):

@@ -57,7 +57,7 @@ class Head:
     expects: bool
     """Whether it waits for a 100 before it sends the body."""
     heading: RequestHead = field(init=False)
-    """The same for an application."""
+    """The head as an application sees it."""
 
     def __post_init__(self) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers}

@@ -23,7 +23,7 @@ class _Large:
 
     def __init__(self) -> None:
         self.there = 0
-        """In line or under way."""
+        """Number of large bodies that wait for their turn or are being read."""
         self.line = trio.Lock()
         self.began_s = -math.inf
         """When the latest large body began, by the monotonic clock."""

@@ -46,7 +46,7 @@ class RequestHead:
     path: str
     """Decoded."""
     raw_path: str
-    """As it came."""
+    """The path as the client sent it, still percent-encoded."""
     query: bytes
     headers: Mapping[str, str]
     """Names in lower case; of one that stands there twice the last."""
@@ -65,7 +65,7 @@ class Request:
     held_bytes = 0
     """What its body takes of the budget."""
     owner: Owner | None = None
-    """Who has that; known above SOME_BYTES."""
+    """The owner of the reserved bytes; set for bodies above SOME_BYTES."""
     packed: bytes | None = None
     """The body as MessagePack, where it was large and was made so aside."""
     plain: Mapping[str, str] = MappingProxyType({})

@@ -113,7 +113,7 @@ class Commits:
 
     @property
     def refusal(self) -> Refusal | None:
-        """Why nothing can be added now, or None."""
+        """Return the error for a write now; None: writes are taken."""
         if self._refusal is None and self._began_s is not None:
             silent_s = self._clock.mono_s() - self._began_s
             if silent_s > STALLED_S:
@@ -124,7 +124,7 @@ class Commits:
 
     @property
     def refusing(self) -> str | None:
-        """Why nothing can be written now, or None."""
+        """Return why nothing can be written now; None: it can."""
         refusal = self.refusal
         return refusal.why if refusal else None
 

@@ -58,7 +58,7 @@ class Place(NamedTuple):
 
     file: str
     offset: int
-    """Byte of the file."""
+    """Offset in the file, in bytes."""
     size: int
     kind: Kind
     note: str = ""
@@ -82,11 +82,11 @@ class SegmentView:
     path: Path
     first: int
     size: int
-    """Bytes of the file."""
+    """Size of the file in bytes."""
     head: bytes
     """The bytes where its head should be."""
     header: SegmentHeader | None
-    """None when its frames cannot be checked: `places` says why."""
+    """The header; None when frames cannot be checked: `places` has the reason."""
     end: int = 0
     """Position up to which frames may lie."""
     following: SegmentHeader | None = None

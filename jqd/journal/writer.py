@@ -66,7 +66,7 @@ class Writer:
         self._fd: int | None = None
         self._full = False
         self.segment: Segment | None = None
-        """None before the first could be made."""
+        """The open segment; None before the first could be made."""
 
     def begin(self, start: Start) -> Segment:
         """Make the next segment and its name durable, then write to it. Raises JournalRefused; try again later."""

@@ -138,7 +138,7 @@ class Ingest(Generic[Record]):
 
     @property
     def is_behind(self) -> bool:
-        """Whether something durable of this lane is not known to be applied."""
+        """Return whether the lane has durable records that are not known to be applied."""
         return bool(self._flights) or self._journal.is_behind(self.lane, self.reader)
 
     @property
@@ -283,7 +283,7 @@ class Ingest(Generic[Record]):
 
     @property
     def _end(self) -> int:
-        """Return up to where all was sent."""
+        """Return the position up to which all records were sent."""
         assert self._position is not None
         return self._flights[-1].end if self._flights else self._position
 

@@ -35,7 +35,7 @@ class LaneFrames(Generic[Record]):
         self._lane = lane
         self._journal = journal
         self._large: dict[int, Sequence[Any]] = {}
-        """By position, of large frames that were read last."""
+        """Position → records, of the large frames that were read last."""
 
     async def open(self, slices: Sequence[Slice]) -> None:
         """Decode large frames ahead, so that `records` need not."""

@@ -37,7 +37,7 @@ class Common:
     """The numbers of the store; None: it is away, and no sample of jobs is exposed."""
     types: Mapping[Key, TypeRow] = field(default_factory=dict)
     workers: Mapping[str, int] = field(default_factory=dict)
-    """By their health."""
+    """Health → number of workers."""
     slots: int = 0
     daemons: Sequence[Peer] = ()
 

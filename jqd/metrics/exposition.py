@@ -16,7 +16,7 @@ _END = b"# EOF\n"  # of OpenMetrics
 
 class Format(NamedTuple):
     kind: str
-    """Its media type."""
+    """The media type."""
     encode: Callable[[Collector], bytes]
 
 

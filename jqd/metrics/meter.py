@@ -29,7 +29,7 @@ class Meter:
         self.own: Callable[[], Iterable[Metric]] = tuple
         """Gives the samples of this daemon's own parts."""
         self.disk_free_bytes: int | None = None
-        """Of the journal's disk, at the last look; None: not known."""
+        """Free bytes of the journal's disk at the last look; None: not known."""
         self.lag = Lag()
         self._clock = clock
 

@@ -26,7 +26,7 @@ class Own(NamedTuple):
     """The samples that a daemon has of itself."""
 
     stats: Mapping[str, Any]
-    """As GET /v1/stats has them."""
+    """The daemon's counters, as `GET /v1/stats` has them."""
     fsync_s: Histogram
     push_ready: bool
     run_ready: bool

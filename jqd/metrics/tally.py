@@ -15,7 +15,7 @@ class Totals:
     def __init__(self, config: MetricsConfig) -> None:
         self._config = config
         self.rows: dict[tuple[str, str], Counts] = {("", OTHER): Counts()}
-        """By tenant and jobtype; without labels for tenants that is ""."""
+        """(tenant, jobtype) → counts; without labels for tenants the tenant is ""."""
 
     def add(self, row: Row) -> None:
         """Add what was counted since the last time."""

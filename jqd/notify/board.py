@@ -34,7 +34,7 @@ class Failure(NamedTuple):
     line: str
     """The pattern of the line that tells why, as `GET /v1/errors` has it."""
     at_ms: int
-    """By the store's clock, as all instants here."""
+    """When the job failed, by the store's clock, as all instants here."""
     job_id: str
     may_be_known: bool = False
     """Whether it lies where failures were read before."""
@@ -103,7 +103,7 @@ class Notice(Struct, omit_defaults=True):
     next_ms: int = 0
     """Not sent before."""
     is_out: bool = False
-    """It was sent, and whether it arrived is not known."""
+    """Whether it was sent, while its arrival is not known."""
 
 
 class Channel(Struct, omit_defaults=True):
@@ -111,11 +111,11 @@ class Channel(Struct, omit_defaults=True):
 
     groups: list[Group] = []
     sent_ms: list[int] = []
-    """Of the last hour."""
+    """When the notices of the last hour were sent, in ms."""
     held_since_ms: int = 0
     """Since when (ms) notices are due that are held back."""
     rest_until_ms: int = 0
-    """Nothing is begun before: the last notice was refused for good."""
+    """Until when (ms) no notice is sent, after one was refused for good; 0: at once."""
     trouble: str = ""
     """Why notices cannot be sent this way, for health; empty: they can."""
     notice: Notice | None = None

@@ -47,7 +47,7 @@ class Sender(Protocol):
     """Sends notices to the administrator in one way: by mail, or by web hook."""
 
     async def send(self, notice: Notice) -> Result:
-        """Within 30 s, whatever answers or does not."""
+        """Send a notice; returns within 30 s, whatever the server does."""
         ...
 
 

@@ -100,15 +100,15 @@ class Constraint(Limit, frozen=True, omit_defaults=True):
     """A constraint in force: the body of the setting. Functions read it, too."""
 
     until_ms: int = 0
-    """None starts before that; 0: it is no pause."""
+    """Until when (ms) no job starts; 0: the constraint is no pause."""
     digest: int = 0
-    """Of what decides about the queues of jobs."""
+    """Digest of the fields that decide into which queue a job goes."""
     rated_ms: int = 0
     """Since when (ms) it has had a rate, however often it was set again; 0: since this revision."""
 
 
 Fields = Mapping[str, Any] | Failed
-"""Of a job, as expressions see it; or why they cannot."""
+"""The fields of a job as expressions see them; or why they cannot be read."""
 
 
 class KnownConstraint:
@@ -122,7 +122,7 @@ class KnownConstraint:
         """Jobs, by this daemon since it started."""
         self.failed = 0
         self.error = ""
-        """Of the last one that it failed on."""
+        """The error on the last job that an expression failed on; empty: none."""
         self.tenant = tenant_of(name)
         self._trouble = ""
         try:
@@ -244,7 +244,7 @@ class Constraints:
 
     def __init__(self, settings: SettingTable, clock: Clock | None = None) -> None:
         self.known: dict[str, KnownConstraint] = {}
-        """By name."""
+        """Name → constraint."""
         self.version = ""
         """Of all constraints together, as the store computes it; empty: there are none."""
         self._alike = lru_cache(maxsize=KINDS_CACHED)(self._items_alike)

@@ -52,7 +52,7 @@ class Trial(Struct, frozen=True):
     error: str | None
     keys: int
     delayed: int
-    """Of those that match: not started at once."""
+    """How many of the matching jobs would not start at once."""
     warning: str | None
     """What more it may let through, for several partitions count by themselves."""
 

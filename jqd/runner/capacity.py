@@ -62,9 +62,9 @@ class Capacity:
         self.receivers = Receivers(source)
         self.crash_isolation = CrashIsolation()
         self.requests: dict[Request, None] = {}
-        """All that are under way to workers, or wait for that."""
+        """All requests that are under way to workers, or wait to be sent."""
         self.sites: dict[str, Site] = {}
-        """By host and port."""
+        """Host and port → its crash site."""
         self._remaining: dict[str, Mapping[str, Remaining]] = {}  # daemon → worker's id → its rest
         self.freed = trio.Event()
         self._entrusted: dict[Claim, tuple[CircuitBreaker, str]] = {}

@@ -20,7 +20,7 @@ Kind = Literal["daemon", "worker"]
 class Departure(NamedTuple):
     kind: Kind
     name: str
-    """Of a daemon, or the id of a worker."""
+    """The sysid of a daemon, or the id of a worker."""
     died: bool
     """Whether it fell silent; else it left in good order."""
     at_ms: int
@@ -28,7 +28,7 @@ class Departure(NamedTuple):
     last_seen_at_ms: int
     """The last sign of life; 0: not known."""
     jobs: int = 0
-    """Those in flight that went back, or were tried again."""
+    """Number of its jobs in flight that went back, or were tried again."""
     called: str = ""
     """What the worker is called."""
     times: int = 1

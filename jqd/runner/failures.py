@@ -105,7 +105,7 @@ def put_off(shared: DeliveryContext, delivery: Delivery) -> bool:
 
 
 def _finish_callback(shared: DeliveryContext, delivery: Delivery, ending: Ending, now_s: float) -> None:
-    """A receiver is nobody's worker: whatever it does costs an attempt, and only 410 is its last word."""
+    """A receiver is nobody's worker: whatever it does costs an attempt, and only 410 ends the callback."""
     receivers, endpoint = shared.capacity.receivers, delivery.worker.endpoint
     if ending.end is End.STATUS and ending.status not in AWAY:
         receivers.answered(endpoint)

@@ -67,7 +67,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     log: str = ""
     """The end of what the attempt printed."""
     log_from: Printed = 0
-    """How many bytes it printed before."""
+    """How many bytes the attempt printed before `log`."""
     follows: bytes = b""
     """Jobs that are to follow, a MessagePack array as the worker wrote it. They count with a success only."""
     note: str = ""

@@ -51,12 +51,12 @@ class AddressPolicy(enum.IntEnum):
     """How near a caller or an address is: loopback, private or public. A nearer caller may name farther addresses."""
 
     CALLBACK = -1
-    """Of a callback, whoever pushed it."""
+    """The policy of callbacks, whoever pushed them."""
     OUTSIDE = 0
     INSIDE = 1
-    """In a private network."""
+    """A caller or address in a private network."""
     LOOPBACK = 2
-    """On this machine."""
+    """A caller or address on this machine (loopback)."""
     NEVER = 9
 
 

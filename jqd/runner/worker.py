@@ -104,7 +104,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     format: Format | None = None
     """The format of its requests; None: the first of its style."""
     method: Method = "POST"
-    """Of the requests to a web hook."""
+    """The HTTP method of requests to a web hook."""
     headers: Headers = {}
     """Added to each request."""
     secrets: Secrets | None = None
@@ -169,7 +169,7 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
     secrets: Secrets = ()
     registered_at_ms: int
     options: dict[str, TypeOptions] = {}
-    """Of the jobtypes that it named with options."""
+    """Jobtype → the options that it was registered with."""
     handler: str = ""
     """The name of the handler that it is a version of."""
     standing: AddressPolicy = AddressPolicy.LOOPBACK

@@ -30,7 +30,7 @@ GROUPS_MAX = 200  # reasons in one answer, the largest: what nobody would read i
 ENDED = (State.SUCCEEDED, State.CANCELLED)
 RETRIED = (State.RETRYING, State.WAITING, State.SCHEDULED)
 TOGETHER = {State.SUCCEEDED: ENDED, State.CANCELLED: ENDED, State.RETRYING: RETRIED}
-"""Which states lie together where one is looked for."""
+"""State → the states whose jobs are listed from the same places of the store."""
 
 TEXTS_MAX = 100  # lines of one reason that are told apart: 30 kB
 HOUR_MS = 3_600_000

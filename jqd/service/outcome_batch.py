@@ -90,7 +90,7 @@ class OutcomeBatch:
     """Whether no job is looked for once more."""
 
     async def sort(self, reports: Reports) -> None:
-        """Ask the store who holds the jobs; ask again, up to HANDED_S, for jobs on their way to a worker."""
+        """Query the store for who holds the jobs; repeatedly, up to HANDED_S, for jobs on their way to a worker."""
         deadline_s = trio.current_time() + HANDED_S
         while reports:
             coming: Reports = {}

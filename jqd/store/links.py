@@ -89,7 +89,7 @@ class ParentNote(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """What is known of a parent."""
+    """The state of a parent, as its partition knows it."""
 
     id: str
     """The parent's id; empty: no job has that own id."""
@@ -103,12 +103,12 @@ class Watched(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What is known of the parents of a job."""
+    """The state of a job's parents, taken together."""
 
     is_done: bool
     """All of them have ended."""
     failed: str
-    """The first that did not succeed."""
+    """The id of the first parent that did not succeed; empty: none."""
     mark: str = ""
     """Which parents: `Flow.mark`."""
 

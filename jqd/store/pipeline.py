@@ -53,7 +53,7 @@ class Call:
         self.answer: object = _MORE
         self.error: redis.RedisError | None = None
         self.bell: trio.Event | None = None
-        """While its caller waits for another that reads."""
+        """Wakes its caller, while that waits for another caller to read from the connection; else None."""
 
     @property
     def is_over(self) -> bool:

@@ -38,7 +38,7 @@ class SortedSet:
         self.rows: list[tuple[float, bytes]] = []
 
     def put(self, member: bytes, score: float) -> None:
-        """Add it, or move it."""
+        """Add a member, or change its score."""
         before = self.scores.get(member)
         if before is not None:
             if before == score:

@@ -1,4 +1,4 @@
-"""What a request meets that is no page."""
+"""Answers to requests that end in an error instead of a page."""
 
 from jqd.domain.errors import JqdError
 

@@ -1,6 +1,6 @@
 """What pages are made of beside themselves: their streams, and the files of `static/`.
 
-A stream brings the page that it is of at each tick of its feed, as whoever opens it is shown it then; the browser takes
+A stream brings the page that it is of at each tick of its feed, as a request would show it then; the browser takes
 the live part out of it. What cannot be brought so (a refusal, a login that is over) is a bare tick: the part then asks
 for itself, and is answered as any request is.
 """

@@ -49,7 +49,7 @@ class FlowRef(Generic[R]):
         return self._client().wait([ref.job_id for ref in self.last], None if wait is None else duration_s(wait))
 
     def result(self, wait: Duration | None = None) -> R:
-        """What the last job returned, or the list of what the last ones did; raises as `Ref.result` does."""
+        """Return the result of the last job, or the list of the last ones' results; raises as `Ref.result` does."""
         self.wait(0 if wait is None else wait)
         found = [ref.result() for ref in self.last]
         return cast("R", found if self._is_list else found[0])

@@ -24,7 +24,7 @@ class ShutdownSignals:
         """
         self.first, self.owns = trio.Event() if first is None else first, owns
         self.now = trio.Event()
-        """Do not wait for jobs in flight."""
+        """Set when the worker must end without waiting for jobs in flight."""
         self.close = trio.Event()
         """Set once no job is in flight: the server may close."""
         self.is_refused = False

@@ -1,7 +1,7 @@
 """What a protocol decides for its kind of worker. Pure; `transport/` carries it, `delivery.py` acts on it.
 
     Sending ──request──▶ Request ──dressed──▶ transport/ ─ ─▶ status ──judge──▶ Judgement
-                                                          body ──reader──▶ an Answer for each thing the worker says
+                                                          body ──reader──▶ an Answer for each value from the worker
 
 A new kind of worker is a file beside this one, a line in `choice.py`, and its name in `StyleName`.
 """

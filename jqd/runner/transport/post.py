@@ -59,7 +59,7 @@ class End(enum.Enum):
     LOST = enum.auto()
     """The connection broke after something may have reached the worker."""
     UNREACHABLE = enum.auto()
-    """It broke before: the worker saw nothing."""
+    """The connection broke, or failed, before anything reached the worker."""
     CROWDED = enum.auto()
     """It had no connection to go out on: all are taken, or this process may open no more."""
     REFUSED = enum.auto()
@@ -88,7 +88,7 @@ class PostAnswer(NamedTuple):
 
     status: int
     why: str
-    """For logs: nothing that came over the wire."""
+    """What went wrong, for logs: without any text of the worker."""
 
 
 class Post:

@@ -259,7 +259,7 @@ class Hand:
         self._running = running
 
     def of(self, job_id: str) -> "Hand":
-        """There is one."""
+        """Return the one runner: there are no partitions here."""
         return self
 
     def running(self, job_id: str) -> Running | None:
@@ -334,5 +334,5 @@ class Whole(Request):
     whole = True
 
     def read_nowait(self) -> bytes:
-        """All of it."""
+        """Return the whole body at once."""
         return self.body
