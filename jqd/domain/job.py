@@ -284,8 +284,8 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     """The number of this attempt, 1 for the first."""
     generation: int = 0
-    """Of its content, 0 for one that is as it was first pushed: a claim may come after a later content was
-    acknowledged and before that is in the store, so its fence does not tell what ran."""
+    """The generation of its content, 0 as it was first pushed: a claim may come after a later content was
+    acknowledged and before that is in the store, so its fence does not show which content ran."""
     snoozes: int = 0
     """How often this content was put off."""
     interruptions: int = 0

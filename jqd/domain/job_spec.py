@@ -109,7 +109,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
 
 FIELDS = JobOptions.__struct_fields__
 KEPT = tuple(field for field in Job.__struct_fields__ if field in FIELDS)
-"""The options that stay with a job as they were said. `expires_in` becomes a date."""
+"""Names of the options that stay with a job as they were given. `expires_in` becomes a date."""
 
 
 class TypeOptions(JobOptions, frozen=True, kw_only=True, gc=False, omit_defaults=True):

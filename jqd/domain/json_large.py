@@ -41,7 +41,7 @@ class _Packing:
         self.packed = bytearray()
 
     def behind_blanks(self, at: int) -> int:
-        """Return where the next thing stands."""
+        """Return the position after any white space."""
         match = _BLANK.match(self._text, at)
         assert match is not None, "it matches nothing, too"
         return match.end()

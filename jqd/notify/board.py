@@ -23,7 +23,7 @@ ALL_OTHERS = ("\x1e", OTHERS)  # of all tenants: no jobtype can have that name
 
 Key = tuple[str, str]
 Place = tuple[int, str]
-"""Among failures: when one failed, and its id. Those of that instant lie behind no id."""
+"""A place in the list of failures: the date (ms) and id of one; an empty id stands before all of that date."""
 NOWHERE: Place = (0, "")
 
 

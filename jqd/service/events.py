@@ -46,7 +46,7 @@ async def listener_for(
 
 
 def _full(services: Services) -> int | str | None:
-    """Return how many listen already where no further listener is allowed; else None."""
+    """Return the number of listeners if no further one is allowed; else None."""
     if len(services.listeners) >= LISTENERS_MAX:
         return LISTENERS_MAX
     if not services.principal.is_bound:

@@ -107,7 +107,7 @@ class Services:
     pulls: Pulls = field(default_factory=Pulls)
     listeners: list[Listener] = field(default_factory=list)
     waiters: Waiters = field(default_factory=Waiters)
-    """For jobs to end (find.py)."""
+    """Requests that wait until a job has ended (find.py)."""
     watched: dict[str, Watched] = field(default_factory=dict)
     """Jobs that somebody follows here, by their ids (job_watch.py)."""
     principal: Principal = EVERYBODY

@@ -71,7 +71,7 @@ class Flow(NamedTuple):
         return max(anew, key=lambda each: self.jobs[each].generation, default="")
 
     def parents(self, job: Linked) -> list[str]:
-        """Return the ids of the parents of a job; own ones of those that are not here."""
+        """Return the ids of a job's parents; of parents not found so far the ids that pushers chose."""
         flow = job.job.flow
         if flow is None:
             return []

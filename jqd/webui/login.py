@@ -1,4 +1,4 @@
-"""Log in by a token of the API: it is exchanged for one of its own, of twelve hours, that stays in this process."""
+"""Log in by a token of the API: it is exchanged for a derived one of twelve hours, which stays in this process."""
 
 from collections.abc import Iterable
 from functools import partial

@@ -45,7 +45,7 @@ OPTIONS = tuple(name for name in OnePush.__annotations__ if name not in ("after"
 
 
 class Results(NamedTuple):
-    """What a step waits for, and gets."""
+    """The jobs that a step waits for, and the form in which it gets their results."""
 
     refs: Sequence[Ref[Any]] = ()
     """The jobs, in order."""

@@ -129,7 +129,7 @@ class Started(msgspec.Struct, tag_field="type", tag="started"):
 
 
 class Health(msgspec.Struct):
-    """How a worker is."""
+    """The state of a worker, the answer to `GET` at its URL."""
 
     status: Literal["ok", "refusing"]
     reason: str | None

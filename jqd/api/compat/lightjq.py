@@ -1,7 +1,7 @@
 """The LightJQ surface (seed lightjq-spec), exactly as its own OpenAPI had it: an adapter over the same parts.
 
 MessagePack unless the client says JSON. Its statuses are fewer than ours: whatever is wrong with a request is a 400.
-Where it has no word for what is not wrong with the request, HTTP's own are said: 429 for a quota, 503 and 507 for us.
+For errors that are not the request's fault it uses statuses of HTTP: 429 for a quota, 503 and 507 for us.
 """
 
 from functools import partial
