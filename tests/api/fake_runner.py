@@ -54,7 +54,7 @@ class FakeRunner:
             wrong=lambda _: "",
         )
 
-    def release_undelivered(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
+    def release_undelivered(self, claims: Iterable[tuple[str, int]], *, maybe_delivered: bool = False) -> None:
         self.lost += claims
 
     def succeed_late(self, attempt: Outcome, report: Report, then: bytes, trace: str = "") -> Outcome | None:
