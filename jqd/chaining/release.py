@@ -93,7 +93,7 @@ async def release(services: Services, job_id: str, failed: str, mark: str) -> bo
             except (Overtaken, Invalid):  # what it was to become was made of what does not hold any more
                 standing = await _standing(services, job_id)
                 if not standing.is_done:
-                    return True  # a parent begins anew: its next end is told
+                    return False  # a parent begins anew, or all are asked anew: so is this job, when it has rested
                 failed = standing.failed
         return False
 

@@ -249,7 +249,7 @@ async def test_a_child_whose_release_waited_is_not_cancelled_for_a_parent_that_w
     await edge.apply()
     while await loop.one_round() == 0.0:
         await edge.apply()
-    assert await release(edge.api._parts.services, *wanted[0])
+    assert not await release(edge.api._parts.services, *wanted[0])
     await edge.apply()
     assert (await edge.call("GET", f"/v1/jobs/{child}")).body["state"] == "blocked"
     (held,) = await edge.claim("a")

@@ -113,7 +113,7 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "released-forgotten": mistake(
         "trim,wipe,purge",
-        17,
+        48,
         "stuck,argument",
         "a journal's copy of a job forgets that it waits for nobody any more",
         (retention_module, "carry_jobs", _forget_released),
