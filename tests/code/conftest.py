@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import msgspec
 import pytest
 import trio
@@ -66,3 +67,32 @@ def bench(tmp_path: Path) -> Callable[..., Any]:
 def value(outcome: Outcome) -> Any:
     assert outcome.status == 200, outcome
     return msgspec.msgpack.decode(outcome.result) if isinstance(outcome.result, Raw) else outcome.result
+
+
+URL = "http://daemon"
+
+
+class FakeDaemon:
+    """Answers with what `answers` says, else 200, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Callable[[Any], tuple[int, Any]]] = {}
+        self.asked: list[tuple[str, Any]] = []
+        self.http = httpx2.AsyncClient(transport=httpx2.MockTransport(self._answer))
+
+    def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        body = msgspec.msgpack.decode(request.content) if request.content else dict(request.url.params)
+        path = request.url.path
+        self.asked.append((path, body))
+        status, told = self.answers.get(path, lambda body: (200, {}))(body)
+        if status == 0:
+            raise httpx2.ConnectError("away")
+        return httpx2.Response(status, content=msgspec.msgpack.encode(told))
+
+    def reported(self) -> list[dict[str, Any]]:
+        return [one for path, body in self.asked if path == "/v1/outcomes" for one in body]
+
+
+@pytest.fixture
+def daemon() -> FakeDaemon:
+    return FakeDaemon()
