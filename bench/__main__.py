@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import os
-import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +23,12 @@ from bench import (
     start,
     ui,
 )
+from bench.machine import machine
+from bench.peers import command as peers
 from bench.result import Result
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {"peers": peers.main}
+"""These have options of their own, and are not among `all`."""
 
 ENTRIES: dict[str, Callable[[int], Result]] = {
     "journal": journal.run,
@@ -75,16 +78,23 @@ SHORT_JOBS = {
 
 def main() -> int:
     """Exit code 0 when every benchmark ran, 1 when one failed its own check."""
+    if len(sys.argv) > 1 and (command := COMMANDS.get(sys.argv[1])):
+        return command(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one or more of {', '.join(ENTRIES)}; none means all")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"one or more of {', '.join(ENTRIES)}; none means all. Others: {', '.join(COMMANDS)} [--help]",
+    )
     parser.add_argument("--jobs", type=int, help="how many jobs each benchmark uses")
     parser.add_argument("--json", type=Path, help="also write the figures there")
     options = parser.parse_args()
     unknown = sorted(set(options.names) - ENTRIES.keys())
     if unknown:
         parser.error(f"no benchmark is called {unknown[0]!r}; there are {', '.join(ENTRIES)}")
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {platform.release()}"
-    print(machine, file=sys.stderr)
+    where = machine()
+    print(where, file=sys.stderr)
     results = []
     for name in options.names or ENTRIES:
         result = ENTRIES[name](options.jobs or SHORT_JOBS[name])
@@ -92,7 +102,7 @@ def main() -> int:
         print(result.line())
     if options.json:
         rows = [{"name": r.name, **r.figures, "ok": r.ok} for r in results]
-        options.json.write_text(json.dumps({"machine": machine, "results": rows}, indent=1) + "\n")
+        options.json.write_text(json.dumps({"machine": where, "results": rows}, indent=1) + "\n")
     return 0 if all(result.ok for result in results) else 1
 
 
