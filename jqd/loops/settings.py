@@ -26,7 +26,7 @@ from jqd.loops.membership import Membership
 from jqd.runner import WorkerRegistry, WorkerViews
 from jqd.runner.handler import is_deleted
 from jqd.runner.registry import HANDLER, KIND
-from jqd.runner.worker_health import VIEW
+from jqd.runner.worker_health import SAME_MS, VIEW
 from jqd.store import Store
 
 SILENT_S = 3_600.0  # a registration with a ttl that ran out is kept so long, for a worker that comes back
@@ -129,15 +129,17 @@ class SettingsSync:
             return
         await trio.sleep_until(self._publish_at_s)
         async with self._asking:
-            if self._has_view(revision):
-                return
-            self._settings.look_again()  # the other partitions get it, too, without anybody waiting for them
-            self._publish_at_s = 0.0
-            try:
-                await self._ask()
-            except StoreChanged as error:
-                self._life = None
-                self._log.debug("settings.store_changed", error=str(error))
+            for _ in range(2):  # the first answer may show that the store's clock was set
+                if self._has_view(revision):
+                    return
+                self._settings.look_again()  # the other partitions get it, too, without anybody waiting for them
+                self._publish_at_s = 0.0
+                try:
+                    await self._ask()
+                except StoreChanged as error:
+                    self._life = None
+                    self._log.debug("settings.store_changed", error=str(error))
+                    return
 
     def _has_view(self, revision: int) -> bool:
         life = self._membership.life
@@ -167,9 +169,12 @@ class SettingsSync:
         views = [view] if view is not None and view.revision != self._published else []
         signs = sorted(self._signs)[:SIGNS_PER_CALL] if self._own_applied() else []
         answer = await self._store.follow_settings(self.rules_at, self._signs_at, signs, views)
-        self._settings.ahead_ms[self] = answer.now_ms - round(self._clock.boot_s() * 1000)
+        ahead_ms = answer.now_ms - round(self._clock.boot_s() * 1000)
+        was_set = abs(ahead_ms - self._settings.ahead_ms.get(self, ahead_ms)) >= SAME_MS
+        self._settings.ahead_ms[self] = ahead_ms
         if view is not None and views:
-            self._published, self._publish_at_s = view.revision, trio.current_time() + PUBLISH_S
+            # The dates of a view are by the store's clock: where that was set they were wrong, and it goes once more.
+            self._published, self._publish_at_s = 0 if was_set else view.revision, trio.current_time() + PUBLISH_S
         self._signs.difference_update(signs)
         self.rules_at, self._signs_at = answer.rules_at, answer.signs_at
         news = self._settings.take(answer.settings)

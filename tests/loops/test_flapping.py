@@ -94,3 +94,23 @@ async def test_a_hundred_workers_that_flap_hold_up_no_other_jobtype(autojump_clo
     assert max(began_s[job_id] - pushed_s[job_id] for job_id in pushed_s) < PUBLISH_S
     assert store.counts["views"] <= took_s / PUBLISH_S + 1, "each stops the claims of all others for a moment"
     assert store.counts["unheard"] <= store.counts["views"], "one question for each, and it is known"
+
+
+async def test_a_pause_is_dated_by_the_clock_that_the_store_has_when_the_job_goes_back(autojump_clock: None) -> None:
+    """The clock of the store was set since it was asked last: the first date is over for whoever knows that clock."""
+    source, clock, of_store = random.Random(1), TrioClock(), TrioClock()
+    store = FakeStore(of_store)
+    one, other = (Place(number, store, clock, source) for number in range(2))
+    async with trio.open_nursery() as nursery:
+        for place in (one, other):
+            await nursery.start(place.live)
+        spec = WorkerSpec(name="w", id="w", url="http://127.0.0.1:1/", jobs=("a",), max_jobs=4)
+        worker = await service_workers.register(one.daemon.parts.services, spec, peer=None)
+        await trio.sleep(2)
+        one.daemon.capacity.breaker(worker).back_off(trio.current_time(), trio.current_time(), 9.0)
+        of_store.advance(7_200)
+        await one.daemon.partitions[0].settings_sync.publish_view()
+        await other.daemon.partitions[0].settings_sync.refresh()
+        (rest,) = other.daemon.capacity.rests(one.daemon.control.sysid).values()
+        assert 8.9 < rest.until_s - trio.current_time() < 9.1
+        nursery.cancel_scope.cancel()
