@@ -100,8 +100,8 @@ class IdSource:
         self.last_ms = after_ms
         self._head = _encode(after_ms, TIME_LENGTH)
         self._next_sequence = SEQUENCES  # forces a new millisecond first
-        self.last_id = ""
-        """With the greatest home: no id given so far sorts behind it."""
+        self.last_id = self._head + ALPHABET[-1] * (ID_LENGTH - TIME_LENGTH)
+        """No id given so far, in this life or an earlier one, sorts behind it."""
         self._firsts: list[str] = []
         self._lasts: list[str] = []
         self._ends: list[int] = []

@@ -171,7 +171,7 @@ def never_given(services: Services, ids: IdParts, job_id: str) -> bool:
     source = services.journal.ids
     if ids.journal != source.journal:
         return ids.at_ms > services.clock.wall_ms() + CLOCK_AHEAD_MS
-    return job_id > source.last_id if source.last_id else ids.at_ms > source.last_ms
+    return job_id > source.last_id
 
 
 def worker_of(services: Services, view: JobView) -> str:

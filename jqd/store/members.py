@@ -3,7 +3,10 @@
 import re
 from collections.abc import Callable
 
+from jqd.domain.jobid import journal_number
+from jqd.domain.record import Lane
 from jqd.store import codec
+from jqd.store.keys import lane_field, last_field
 from jqd.store.methods import BYTES_MAX, STEP_JOBS, ScriptMethods, in_rows
 from jqd.store.types import CALL_JOBS_MAX, JOINS_MAX, JOINS_SOON_S, DurableReply, KeptJob, Member, Owner, Renewed
 
@@ -84,12 +87,15 @@ class MemberMethods(ScriptMethods):
         self._is_renewed = number == self._renewals
         return renewed
 
-    async def save_kept(self, journal_id: str, since: int) -> KeptJob:
+    async def save_kept(self, journal_id: str, since: int, position: int = 0, last_id: str = "") -> KeptJob:
         """Save since when this journal keeps jobs, and read it of all: nobody needs endings before that.
 
-        `since`: a `KeptJob.now` before all jobs that it may apply again; a later one saved before stays. Raises
-        StoreChanged."""
-        answer = await self._caller.call("save_kept", self._caller.identity, journal_id, since)
+        `since`: a `KeptJob.now` before all jobs that it may apply again; a later one saved before stays. `last_id`: no
+        job with an id up to it comes from this journal's lane of jobs behind `position`: what is not here then never
+        comes, unless the store forgot and its lane is before that position again. Raises StoreChanged."""
+        place, last = lane_field(journal_id, Lane.JOBS), last_field(journal_number(journal_id))
+        identity = self._caller.identity
+        answer = await self._caller.call("save_kept", identity, journal_id, since, place, position, last, last_id)
         first, began, *flat = self._list("applied", answer)
         journals = {
             self._text("applied", journal): DurableReply(self._whole("applied", since_here), self._whole("applied", at))

@@ -224,6 +224,30 @@ async def test_ids_on_their_way(store_bench: StoreBench) -> None:
     assert await store.get_job(stranger) == OnItsWay("")
 
 
+async def test_what_a_journal_says_it_will_not_bring_is_not_on_its_way_where_the_store_has_all_it_brought(
+    store_bench: StoreBench,
+) -> None:
+    """Jobs that ended and were deleted from the journal before the store lost all: no later id ever passes theirs."""
+    store = store_bench.store
+    seen, ended, coming = (store_bench.make() for _ in range(3))
+    await store_bench.add(seen)
+    position = (await store.applied(JOURNAL))[Lane.JOBS]
+    await store.save_kept(JOURNAL, 1, position + 1, ended.id)
+    assert await store.get_job(ended.id) == OnItsWay(seen.id), "it may be in what is not applied"
+    await store.save_kept(JOURNAL, 1, position, ended.id)
+    assert await store.get_job(ended.id) is None
+    assert await store.get_job(coming.id) == OnItsWay(ended.id)
+    await store.save_kept(JOURNAL, 1, position, seen.id)
+    assert await store.get_job(ended.id) is None, "it only grows"
+    await store_bench.add(coming)
+    assert await store_bench.state(coming) is State.WAITING
+    store_bench.wipe()
+    await store.look(fresh=False)
+    await store.applied(JOURNAL)
+    await store.save_kept(JOURNAL, 1, position, coming.id)
+    assert await store.get_job(ended.id) == OnItsWay(""), "nothing was applied again yet"
+
+
 async def test_a_kept_result_outlives_any_number_of_ended_jobs(store_bench: StoreBench) -> None:
     store, clock = store_bench.store, store_bench.clock
     kept = await store_bench.push(keep_result=True)

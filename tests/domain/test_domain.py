@@ -14,7 +14,9 @@ from jqd.domain.errors import JournalDamaged
 from jqd.domain.job import NIL, Exit, Fate, Job, Outcome, State
 from jqd.domain.jobid import (
     HOMES,
+    JOURNAL_BITS,
     ORDER_LENGTH,
+    SALT_BITS,
     SEQUENCES,
     IdSource,
     home_of,
@@ -43,6 +45,7 @@ from jqd.testing.clock import ManualClock
 def test_ids_only_grow_whatever_the_clock_does(steps: list[tuple[int, int]]) -> None:
     clock = ManualClock()
     source = IdSource(journal=77, salt=5, clock=clock, after_ms=clock.wall_ms() + 10)
+    assert parse_id(source.last_id) == (source.last_ms, SEQUENCES - 1, 2**JOURNAL_BITS - 1, 2**SALT_BITS - 1, HOMES - 1)
     last = ""
     for step_ms, count in steps:
         clock.set_wall_ms(clock.wall_ms() + step_ms)

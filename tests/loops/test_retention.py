@@ -14,7 +14,7 @@ from jqd.domain.record import Lane, decode_outcomes, encode_outcomes
 from jqd.domain.tenant import annotate
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.retention.retention import EVERY_S
-from jqd.store import JobView, Owner
+from jqd.store import JobView, OnItsWay, Owner
 from jqd.store.types import Ends
 from tests.loops.house import House, until
 from tests.loops.segments import finish, jobs_in, outcomes_of, push, small, state
@@ -118,6 +118,35 @@ async def test_what_cannot_be_read_is_kept_and_told(autojump_clock: None) -> Non
         await until(lambda: retention.backoff.reason is not None)
         assert ".jqd, byte " in str(retention.backoff.reason)
         assert here.journal.start == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_emptied_store_does_not_wait_for_what_ended_and_is_in_no_journal_any_more(
+    autojump_clock: None,
+) -> None:
+    """Nobody pushes here any more, so no later job ever passes their ids. A copy is waited for until it is there."""
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        ids = await push(here, 60)
+        await finish(here, owner, {ids[3]})
+        await nursery.start(retention.run)
+        await until(lambda: here.journal.stats().segments == 1)
+        lane = here.lanes[Lane.JOBS]
+        settings = lane._settings
+
+        async def is_slow(*_: object) -> None:
+            raise StoreAway("it has no time for jobs")
+
+        lane._settings = settings._replace(apply=is_slow)
+        here.store.wipe()
+        await trio.sleep(4 * EVERY_S)
+        assert here.membership.settled
+        assert [await here.store.get_job(one) for one in (ids[3], ids[-1])] == [OnItsWay(""), OnItsWay("")]
+        lane._settings = settings
+        await trio.sleep(4 * EVERY_S)
+        assert await state(here, ids[3]) is State.WAITING
+        assert await here.store.get_job(ids[-1]) is None
         nursery.cancel_scope.cancel()
 
 

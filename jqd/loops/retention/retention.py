@@ -77,6 +77,7 @@ class Retention:
             for partition in partitions
         ]
         self._copied: JournalCopies | None = None  # of what could not be retired yet
+        self._given = 0, ""  # where the journal ended after the last look, and the last id it had given a job by then
         self._warn_at_s = 0.0
         self._given_up = 0  # bytes since the last log line
         self._look_at_bytes = 0  # of expired segments; or
@@ -87,6 +88,7 @@ class Retention:
         """Look every EVERY_S. A store that is away or a full disk only delays it."""
         task_status.started()
         while True:
+            self._given = self._journal.written, self._journal.ids.last_id
             await trio.sleep(EVERY_S)
             await self.backoff.attempt(self._free)  # what cannot be read is kept, and all behind it
 
@@ -106,13 +108,16 @@ class Retention:
         return [self._journal.read_point(lane, n) for n in range(len(self._partitions)) for lane in lanes]
 
     async def _exchange_kept(self) -> None:
-        """Exchange with other daemons since when jobs are kept; also while one partition is away."""
-        journal, failed = self._journal, None
+        """Exchange with other daemons since when jobs are kept, and up to which id none is still to come: all of them,
+        and their copies, lie before where the journal ended after the last look. Also while one partition is away."""
+        journal, failed, (end, last_id) = self._journal, None, self._given
         for number, (partition, horizon) in enumerate(zip(self._partitions, self._horizons, strict=True)):
             applied = min(journal.read_point(lane, number) for lane in ENDINGS)
             try:
-                if partition.applied_state() is not None:
-                    answer = await partition.store.save_kept(journal.journal_id, horizon.since(journal.retired))
+                if (state := partition.applied_state()) is not None:
+                    has_come = last_id if journal.read_point(Lane.JOBS, number) >= end else ""
+                    since, position = horizon.since(journal.retired), state.positions[Lane.JOBS]
+                    answer = await partition.store.save_kept(journal.journal_id, since, position, has_come)
                     horizon.note(answer, applied=applied, written=journal.written)
             except (StoreAway, StoreRefused) as error:
                 failed = error
