@@ -52,7 +52,7 @@ class DeliveryContext:
     """Part of the ids of its batches, which makes them unique over all lives of the daemon."""
     deliveries: dict[str, "Delivery"] = field(default_factory=dict)
     open: dict["Delivery", None] = field(default_factory=dict)
-    """Deliveries with jobs still waited for, oldest first."""
+    """Deliveries with jobs still waited for, or whose answer has not ended, oldest first."""
     batches: int = 0
     counters: Counters = field(init=False)
 
@@ -131,6 +131,8 @@ class Delivery:
         self._begun: set[str] = set()
         self._had_room = False  # for all jobs of ours at its worker, these included: then it began each at once
         self._answered_at_s = 0.0
+        self._over_at_s: float | None = None
+        """When the last of its jobs left it."""
         shared.open[self] = shared.capacity.requests[self] = None
         self.stay: Stay | None = None
         # The gate may be of a later registration meanwhile, at another host and port.
@@ -276,7 +278,11 @@ class Delivery:
         return True
 
     def expire(self, now_s: float) -> None:
-        """End the attempts that are past their time; end the request when those were all."""
+        """End the attempts that are past their time; end the request when those were all, or its answer lingers."""
+        if self._over_at_s is not None:
+            if now_s - self._over_at_s >= self._shared.config.linger_s:
+                self.scope.cancel()
+            return
         quiet_s = now_s - self._answered_at_s - self._shared.config.timeout_margin_s
         if self.sent_at_s is None or quiet_s < self._timeout_min_s:
             return
@@ -336,10 +342,9 @@ class Delivery:
             self.stay.fewer(len(job_ids))
         self.breaker.give(self.jobtype, job_ids, now_s, ended=ended)
         self._shared.capacity.freed.set()
-        if not self.missing and self in self._shared.open:
-            del self._shared.open[self]
+        if not self.missing and self._over_at_s is None:
             # All is said. Let the answer end in good order, so that the connection can be used again.
-            self.scope.deadline = trio.current_time() + self._shared.config.linger_s
+            self._over_at_s = now_s
 
     def _take(self, job_id: str | None) -> InFlightJob | None:
         """Return the job that an outcome speaks of, None when none is waited for.

@@ -223,7 +223,6 @@ def _hand_on(shared: DeliveryContext, delivery: Delivery) -> list[InFlightJob]:
     entries = delivery.take_all()
     if delivery.sent_at_s is not None and delivery.stay is not None:
         delivery.stay.fewer(len(entries))
-    shared.open.pop(delivery, None)
     shared.in_flight.requeue(entries)
     return entries
 

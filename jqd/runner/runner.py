@@ -119,7 +119,7 @@ class Runner:
         ending = None if delivery.is_callback and put_off(self._shared, delivery) else await delivery.send(self._post)
         if ending is not None and (delivery.missing or ending.end is not End.COMPLETE):
             parts = finish(self._shared, delivery, ending)
-        del self._capacity.requests[delivery]
+        del self._capacity.requests[delivery], self._shared.open[delivery]
         if delivery.stay is not None:
             delivery.stay.left(self._clock.mono_s())
             self._capacity.note_free()
@@ -324,7 +324,7 @@ class Runner:
 
         Nothing is reported. If the store still takes us for the owner, the jobs would otherwise hang.
         """
-        if self._shared.open:
+        if self._in_flight.at_work:
             self._log.warning("runner.stop_work", count=self._in_flight.at_work)
         for delivery in [*self._shared.open]:
             delivery.release(interruption=interruption)

@@ -29,7 +29,7 @@ class Script:
         self._pieces = [*pieces]
         self._closes = closes
 
-    async def send(self, data: bytes) -> None:
+    async def send(self, data: bytes, within_s: float) -> None:
         self.sent += data
 
     async def receive(self) -> bytes:

@@ -7,6 +7,7 @@ or whose answer was not read to its end, is not used again.
 """
 
 import socket
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 import httptools
@@ -46,7 +47,8 @@ class Origin(NamedTuple):
 class Line(Protocol):
     """Bytes to a worker and back, one task at a time. Send and receive raise OSError and trio.BrokenResourceError."""
 
-    async def send(self, data: bytes) -> None: ...
+    async def send(self, data: bytes, within_s: float) -> None:
+        """Raises trio.TooSlowError when the worker does not take it all in within that time."""
 
     async def receive(self) -> bytes:
         """Return what came; empty when the worker closed its side."""
@@ -64,13 +66,20 @@ class Plain:
     def __init__(self, raw: socket.socket) -> None:
         self._raw = raw
 
-    async def send(self, data: bytes) -> None:
-        left = memoryview(data)
+    async def send(self, data: bytes, within_s: float) -> None:
+        try:
+            sent = self._raw.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(data):
+            with trio.fail_after(within_s):  # only here: a request nearly always fits the socket's buffer
+                await self._send_rest(memoryview(data)[sent:])
+
+    async def _send_rest(self, left: memoryview) -> None:
         while left:
-            try:
+            await trio.lowlevel.wait_writable(self._raw)
+            with suppress(BlockingIOError):
                 left = left[self._raw.send(left) :]
-            except BlockingIOError:
-                await trio.lowlevel.wait_writable(self._raw)
 
     async def receive(self) -> bytes:
         while True:
@@ -99,8 +108,9 @@ class Secured(Plain):
         super().__init__(raw)
         self._stream = stream
 
-    async def send(self, data: bytes) -> None:
-        await self._stream.send_all(data)
+    async def send(self, data: bytes, within_s: float) -> None:
+        with trio.fail_after(within_s):
+            await self._stream.send_all(data)
 
     async def receive(self) -> bytes:
         return bytes(await self._stream.receive_some(RECEIVE_BYTES))
@@ -136,13 +146,13 @@ class Wire:
         self.headers, self._body, self._broken, self._fault = {}, [], None, None
         self._whole = self._lasting = False
         within_s = SEND_S + len(request.body) / SEND_BYTES_PER_S
-        with trio.move_on_after(within_s) as sending:
-            try:
-                await self._line.send(head_of(request) + request.body)
-            except (OSError, trio.BrokenResourceError) as error:
-                self._broken = error  # perhaps it was answered before it was read to its end
-        if sending.cancelled_caught:
-            raise LostError(f"the worker did not take the request in within {within_s:.0f} s", "not taken in")
+        try:
+            await self._line.send(head_of(request) + request.body, within_s)
+        except trio.TooSlowError:
+            why = f"the worker did not take the request in within {within_s:.0f} s"
+            raise LostError(why, "not taken in") from None
+        except (OSError, trio.BrokenResourceError) as error:
+            self._broken = error  # perhaps it was answered before it was read to its end
         while not self.status:
             if not await self._take_in():
                 raise LostError("the worker closed the connection without an answer", "closed") from self._broken
