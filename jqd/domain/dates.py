@@ -1,6 +1,7 @@
 """Dates: milliseconds since 1970 inside jqd, ISO 8601 in UTC outside. Pure."""
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 INSTANT_MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999 in UTC, where calendars end
 QUOTE_LENGTH_MAX = 64  # of what a client sent, when it is repeated to him
@@ -24,8 +25,13 @@ def utc(date: datetime) -> datetime:
 
 def iso(at_ms: int) -> str:
     """Return an instant as `2026-01-31T12:00:00.123Z`."""
-    date = _EPOCH + min(max(0, at_ms), INSTANT_MS_MAX) * _MILLISECOND
-    return date.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    second, ms = divmod(min(max(0, at_ms), INSTANT_MS_MAX), 1000)
+    return f"{_second(second)}.{ms:03}Z"
+
+
+@lru_cache(maxsize=64)  # most dates are of the present, or of jobs that were pushed together
+def _second(second: int) -> str:
+    return (_EPOCH + timedelta(seconds=second)).isoformat().removesuffix("+00:00")
 
 
 def iso_of(date: datetime) -> str:

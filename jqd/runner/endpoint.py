@@ -5,7 +5,7 @@ http(s)://host[:port][/path]      of any worker
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote, urlsplit
 
 URL_LENGTH_MAX = 2_048
@@ -118,9 +118,7 @@ def why_no_headers(headers: Mapping[str, str]) -> str | None:
     return None
 
 
-def merge(headers: list[tuple[str, str]], own: Mapping[str, str]) -> list[tuple[str, str]]:
+def merge(headers: list[tuple[str, str]], own: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return our headers with those of a registration, which replace ours of the same name."""
-    if not own:
-        return headers
-    names = {name.lower() for name in own}
-    return [*((name, value) for name, value in headers if name.lower() not in names), *own.items()]
+    names = {name.lower() for name, _ in own}
+    return [*((name, value) for name, value in headers if name.lower() not in names), *own]

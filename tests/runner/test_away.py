@@ -140,7 +140,8 @@ class Beside:
         self._connections = connections
 
     async def carry(self, sending: Sending, listener: Listener) -> Ending:
-        with self._connections.one(sending.worker.endpoint):
+        self._connections.begin(sending.worker.endpoint)
+        try:
             assert listener.sending()
             if sending.worker.name == "hole":
                 await trio.sleep_forever()
@@ -148,6 +149,8 @@ class Beside:
             self._connections.unanswered.pop(sending.worker.endpoint, None)
             listener.answered(Judgement.READ)
             listener.receive(JobReport(held.job.id, Report()) for held in sending.held)
+        finally:
+            self._connections.end(sending.worker.endpoint)
         return Ending(End.COMPLETE)
 
 

@@ -19,6 +19,7 @@ from jqd.runner.protocols import STYLES, Sending
 from jqd.runner.protocols.protocol import Request
 from jqd.runner.signature import signature
 from jqd.runner.worker import StyleName, Worker, WorkerSpec
+from tests.runner.heads import headers_of
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + base64.b64encode(b"another secret, of 31 bytes....").decode()
@@ -35,7 +36,7 @@ def sent(jobtype: str = "mail", argument: bytes = b"\x07", *, generation: int = 
     worker = Worker(**{**msgspec.structs.asdict(read_card(**said)), "id": "W", "registered_at_ms": 0})
     held = [Held(Job("J/1", jobtype, argument), 3, 2, generation)]
     request = STYLES[worker.style].request(Sending(worker, jobtype, held, "d.1-2", "D", 1_614_265_330_999))
-    return request.dressed(worker, 1_614_265_330_999)
+    return request.signed(worker, 1_614_265_330_999)
 
 
 @pytest.mark.parametrize(
@@ -124,19 +125,19 @@ def test_secrets_and_headers_stand_in_no_log() -> None:
 def test_a_hook_is_asked_as_it_registered() -> None:
     request = sent("a/b", method="PUT", headers={"Authorization": "Bearer x", "accept": "text/html"})
     assert request[:2] == ("PUT", "http://h/mail/a%2Fb/J%2F1.json")
-    headers = dict(request.headers)
+    headers = headers_of(request)
     assert (headers["Authorization"], headers["accept"], "Accept" in headers) == ("Bearer x", "text/html", False)
     assert request.body == b"7"
     packed = sent(argument=b"\xc4\x01x", format="msgpack")
-    assert (dict(packed.headers)["Content-Type"], packed.body) == ("application/msgpack", b"\xc4\x01x")
+    assert (headers_of(packed)["Content-Type"], packed.body) == ("application/msgpack", b"\xc4\x01x")
     for method in ("GET", "DELETE"):
         asked = sent(method=method)
-        assert (asked.method, asked.body, "Content-Type" in dict(asked.headers)) == (method, b"", False)
+        assert (asked.method, asked.body, "Content-Type" in headers_of(asked)) == (method, b"", False)
 
 
 def test_a_batch_may_be_json() -> None:
     request = sent(argument=b"\x81\xa1a\xc4\x01\xff", style="native", url="http://h/", format="json")
-    assert dict(request.headers)["Content-Type"] == "application/json"
+    assert headers_of(request)["Content-Type"] == "application/json"
     (job,) = json.loads(request.body)["jobs"]
     assert (job["job_id"], job["argument"]) == ("J/1", {"a": {"$bytes": "/w=="}})
 
@@ -145,7 +146,7 @@ def test_all_attempts_of_a_job_are_one_trace() -> None:
     def trace(style: StyleName, fence: int) -> list[str]:
         worker = Worker(name="w", id="W", url="http://h/", max_jobs=1, registered_at_ms=0, style=style)
         told = Sending(worker, "m", [Held(Job("J", "m"), fence, 1)], f"b{fence}", "D", 0)
-        return dict(STYLES[style].request(told).headers)["traceparent"].split("-")
+        return headers_of(STYLES[style].request(told))["traceparent"].split("-")
 
     first, second = trace("webhook", 7), trace("native", 8)
     assert first[:2] == second[:2]
@@ -158,10 +159,10 @@ def test_a_job_goes_on_with_the_trace_of_its_push() -> None:
     for style in ("webhook", "native"):
         worker = Worker(name="w", id="W", url="http://h/", max_jobs=1, registered_at_ms=0, style=style)
         request = STYLES[style].request(Sending(worker, "m", [held], "b", "D", 0))
-        assert dict(request.headers)["traceparent"] == pushed
+        assert headers_of(request)["traceparent"] == pushed
         assert style == "webhook" or pushed.encode() in request.body
     several = Sending(worker, "m", [held, Held(Job("K", "m"), 8, 1)], "b", "D", 0)
-    assert dict(STYLES["native"].request(several).headers)["traceparent"] != pushed, "it is of one of them only"
+    assert headers_of(STYLES["native"].request(several))["traceparent"] != pushed, "it is of one of them only"
 
 
 def test_signatures_are_those_of_standard_webhooks() -> None:
@@ -176,18 +177,18 @@ def test_signatures_are_those_of_standard_webhooks() -> None:
 
 def test_each_secret_signs_what_goes_out() -> None:
     request = sent(secrets=[SECRET, OTHER])
-    told = {name: value for name, value in request.headers if name.startswith("webhook-")}
+    told = {name: value for name, value in headers_of(request).items() if name.startswith("webhook-")}
     assert told == dict(signature([SECRET, OTHER], "J/1", 1_614_265_330, request.body))
     alone = [
         dict(signature([each], "J/1", 1_614_265_330, request.body))["webhook-signature"] for each in (SECRET, OTHER)
     ]
     assert told["webhook-signature"].split(" ") == alone
-    assert "webhook-id" not in dict(sent().headers)
+    assert "webhook-id" not in headers_of(sent())
 
 
 def test_a_message_keeps_its_id_until_it_says_something_else() -> None:
     def ids(**said: Any) -> str:
-        return dict(sent(secrets=[SECRET], **said).headers)["webhook-id"]
+        return headers_of(sent(secrets=[SECRET], **said))["webhook-id"]
 
     assert (ids(), ids(generation=9)) == ("J/1", "J/1-9")
     assert ids(style="native", url="http://h/") == "d_1-2", "a dot would part it"

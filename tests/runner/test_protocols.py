@@ -26,6 +26,7 @@ from jqd.runner.protocols import (
 from jqd.runner.protocols.outcome import Encoding, decode_answer, encoding_of
 from jqd.runner.protocols.stream import AnswerReader
 from jqd.runner.worker import StyleName, Worker
+from tests.runner.heads import headers_of
 
 LIMIT = 10_000
 
@@ -338,7 +339,7 @@ def test_arguments_travel_as_they_are(argument: Any) -> None:
 def test_headers_stay_headers() -> None:
     for name, style in STYLES.items():
         told = sending(name, Held(Job("A", "m"), 3, 1), jobtype="ünïcode/mail%\r\nX: y")
-        assert dict(style.request(told).headers)["JQD-Job-Type"] == "%C3%BCn%C3%AFcode/mail%25%0D%0AX: y"
+        assert headers_of(style.request(told))["JQD-Job-Type"] == "%C3%BCn%C3%AFcode/mail%25%0D%0AX: y"
 
 
 def test_where_it_is_sent_and_how_a_cancel_is_told() -> None:
@@ -348,7 +349,7 @@ def test_where_it_is_sent_and_how_a_cancel_is_told() -> None:
     assert STYLES[light.worker.style].request(light)[:2] == ("POST", "http://h/run/worker-job")
     cancel = STYLES[native.worker.style].cancel(native, "A/B")
     assert cancel is not None
-    assert dict(cancel.headers)["JQD-Batch-Id"] == native.batch_id, "the job may come again, with other content"
+    assert headers_of(cancel)["JQD-Batch-Id"] == native.batch_id, "the job may come again, with other content"
     assert (cancel.method, cancel.url, cancel.body) == ("DELETE", "http://h/run?job_id=A%2FB", b"")
     assert STYLES[light.worker.style].cancel(light, "A") is None
 

@@ -23,6 +23,7 @@ from jqd.runner.transport.post import APART_BYTES
 from jqd.runner.worker import StyleName, Worker
 from tests.harness.worker import Reply, Request, answer, open_worker
 from tests.runner.conftest import Eventually, OpenHouse, hold
+from tests.runner.heads import headers_of
 
 LIMIT = 1_000
 
@@ -66,7 +67,7 @@ def test_a_hook_reads_the_argument_as_json(argument: Any) -> None:
 def test_what_json_can_say_it_says_as_everybody_does() -> None:
     request = STYLES["webhook"].request(sending("webhook", {"to": ["é", 1.5, None]}, timeout=1.5, max_retry=7))
     assert json.loads(request.body) == {"to": ["é", 1.5, None]}
-    headers = dict(request.headers)
+    headers = headers_of(request)
     assert (request.method, request.url, headers["Content-Type"]) == ("POST", "http://h/run", "application/json")
     names = ("JQD-Job-Id", "JQD-Job-Type", "JQD-Attempt", "JQD-Max-Retry", "JQD-Deadline", "Accept")
     assert [headers[name] for name in names] == ["J0", "mail", "2", "7", "2023-11-14T22:13:21.500Z", "*/*"]

@@ -13,7 +13,7 @@ from msgspec import Raw
 from jqd.domain import media
 from jqd.domain.job import Held
 from jqd.domain.tenant import bare
-from jqd.runner.protocols.protocol import Judgement, Reader, Request, Sending, WorkerProtocol, batch_headers
+from jqd.runner.protocols.protocol import Judgement, Reader, Request, Sending, WorkerProtocol, batch_request
 from jqd.runner.protocols.stream import AnswerReader
 from jqd.runner.worker import Worker
 
@@ -37,7 +37,7 @@ class LightJQ(WorkerProtocol):
     def request(self, sending: Sending) -> Request:
         (only,) = sending.held
         url = sending.url.rstrip("/") + "/worker-job"
-        return Request("POST", url, batch_headers(sending, media.MSGPACK), encode_job(only), only.job.id)
+        return batch_request(sending, url, encode_job(only), only.job.id, media.MSGPACK)
 
     def judge(self, status: int) -> Judgement:
         """A 404 says that the worker does not know the jobtype."""

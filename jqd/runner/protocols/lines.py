@@ -34,7 +34,7 @@ from jqd.runner.protocols.protocol import (
     Request,
     Sending,
     WorkerProtocol,
-    batch_headers,
+    batch_request,
 )
 from jqd.runner.worker import Worker
 
@@ -48,9 +48,8 @@ class Lines(WorkerProtocol):
 
     def request(self, sending: Sending) -> Request:
         body = b"".join(job_lines.line_of(held.job.argument) for held in sending.held)
-        headers = batch_headers(sending, CONTENT_TYPE, accept="text/plain")
         message = sending.batch_id if self.batch(sending.worker) != 1 else sending.held[0].job.id
-        return Request("POST", sending.url, headers, body, message)
+        return batch_request(sending, sending.url, body, message, CONTENT_TYPE, accept="text/plain")
 
     def judge(self, status: int) -> Judgement:
         """A 202 is an answer like any other 2xx."""

@@ -25,8 +25,8 @@ from jqd.runner.protocols.protocol import (
     Request,
     Sending,
     WorkerProtocol,
-    batch_headers,
-    common_headers,
+    batch_request,
+    lasting_of,
     trace_of,
 )
 from jqd.runner.protocols.stream import AnswerReader
@@ -69,17 +69,16 @@ class Native(WorkerProtocol):
     def request(self, sending: Sending) -> Request:
         language = sending.worker.language or "msgpack"
         body = encode_batch(sending.batch_id, sending.held, sending.sent_at_ms, language)
-        headers = batch_headers(sending, media.NAMES[language])
-        return Request("POST", sending.url, headers, body, sending.batch_id)
+        return batch_request(sending, sending.url, body, sending.batch_id, media.NAMES[language])
 
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
         values_max = VALUES_PER_JOB * len(sending.held) + VALUES_MORE
         return AnswerReader(content_type, value_bytes_max=value_bytes_max, values_max=values_max, status=status)
 
     def cancel(self, sending: Sending, job_id: str) -> Request | None:
-        headers = [*common_headers(sending.daemon), (BATCH_ID, sending.batch_id)]
         url = f"{sending.url}?job_id={quote(job_id, safe='')}"
-        return Request("DELETE", url, headers, message=f"{job_id}-cancel")
+        headers, own = [(BATCH_ID, sending.batch_id)], tuple(sending.worker.headers.items())
+        return Request("DELETE", url, headers, message=f"{job_id}-cancel", lasting=lasting_of(sending.daemon, own=own))
 
 
 def encode_batch(batch_id: str, held: Sequence[Held], sent_at_ms: int, language: Format = "msgpack") -> bytes:

@@ -1,6 +1,6 @@
 """What a protocol decides for its kind of worker. Pure; `transport/` carries it, `delivery.py` acts on it.
 
-    Sending ──request──▶ Request ──dressed──▶ transport/ ─ ─▶ status ──judge──▶ Judgement
+    Sending ──request──▶ Request ──signed───▶ transport/ ─ ─▶ status ──judge──▶ Judgement
                                                           body ──reader──▶ an Answer for each value from the worker
 
 A new kind of worker is a file beside this one, a line in `choice.py`, and its name in `StyleName`.
@@ -25,7 +25,7 @@ from jqd.runner.outcome import Report
 from jqd.runner.signature import signature
 from jqd.runner.worker import Worker
 
-Headers = list[tuple[str, str]]
+Headers = Sequence[tuple[str, str]]
 BATCH_ID = "JQD-Batch-Id"
 READ_AT_ONCE_BYTES = 32_768  # of JSON; numbers that are dear to read take some 5 ms then
 MEND = "mend the worker: what it may answer stands in docs/use/WORKERS.md"
@@ -50,16 +50,17 @@ class Request(NamedTuple):
     method: str
     url: str
     headers: Headers
+    """Those of this request alone, in front of which stand the lasting ones."""
     body: bytes = b""
     message: str = ""
     """The `webhook-id` of its signature: the same when the same request is repeated. Has no dots."""
+    lasting: str = ""
+    """The lines of the head that many requests to its worker share, each with its end: made once."""
 
-    def dressed(self, worker: Worker, at_ms: int) -> "Request":
-        """Return the request with the headers that the worker registered, signed if it gave secrets."""
-        if not worker.headers and not worker.secrets:
-            return self
+    def signed(self, worker: Worker, at_ms: int) -> "Request":
+        """Return the request, signed with each of the secrets that the worker gave."""
         signed = signature(worker.secrets, self.message.replace(".", "_"), at_ms // 1000, self.body)
-        return self._replace(headers=[*merge(self.headers, worker.headers), *signed])
+        return self._replace(headers=[*self.headers, *signed])
 
 
 class Judgement(enum.Enum):
@@ -194,47 +195,67 @@ class WorkerProtocol(ABC):
 EITHER = f"{media.MSGPACK}, {media.JSON}"
 
 
-def common_headers(daemon: str, accept: str = EITHER) -> Headers:
-    return [
+def batch_request(
+    sending: Sending,
+    url: str,
+    body: bytes,
+    message: str,
+    content_type: str,
+    *,
+    accept: str = EITHER,
+    method: str = "POST",
+    more: Headers = (),
+) -> Request:
+    """Return a request with jobs. `content_type` empty: it has no body; `more`: headers of its protocol."""
+    first, batch_id, own = sending.held[0], sending.batch_id, sending.worker.headers
+    headers = [
+        (BATCH_ID, batch_id),
+        ("JQD-Lease-Id", str(first.fence)),  # one claim gave them all
+        ("traceparent", trace_of(first) if len(sending.held) == 1 else trace_of(None, batch_id)),
+        *more,
+    ]
+    lasting = lasting_of(sending.daemon, sending.jobtype, content_type, accept, tuple(own.items()) if own else ())
+    return Request(method, url, headers, body, message, lasting)
+
+
+@lru_cache(maxsize=1_000)  # jobtypes
+def lasting_of(
+    daemon: str, jobtype: str = "", content_type: str = "", accept: str = EITHER, own: tuple[tuple[str, str], ...] = ()
+) -> str:
+    """Return the lines of the head that all requests to a worker with jobs of that type share.
+
+    A jobtype outside printable ASCII is percent-encoded as UTF-8; empty: no jobs. `own`: what the worker registered.
+    """
+    headers = [
+        *([("Content-Type", content_type)] if content_type else ()),
         ("Accept", accept),
         ("Accept-Encoding", "identity"),  # a compressed answer is a bomb or a waste
         ("User-Agent", f"jqd/{__version__}"),
         ("JQD-Daemon", daemon),
     ]
+    if jobtype:
+        headers.append(("JQD-Job-Type", quote(bare(jobtype), safe="!#$&'()*+,-./:;<=>?@[]^_`{|}~ ").strip()))
+    if tenant := tenant_of(jobtype):
+        headers.append(("JQD-Tenant", tenant))
+    return lines_of(merge(headers, own))
 
 
-def batch_headers(sending: Sending, content_type: str, accept: str = EITHER) -> Headers:
-    """Return the headers of a request with jobs. `content_type` empty: no body."""
-    first = sending.held[0]
-    return [
-        *_lasting_headers(sending.daemon, sending.jobtype, content_type, accept),
-        (BATCH_ID, sending.batch_id),
-        ("JQD-Lease-Id", str(first.fence)),  # one claim gave them all
-        ("traceparent", trace_of(first) if len(sending.held) == 1 else _trace(sending.batch_id, 1)),
-    ]
+def lines_of(headers: Headers) -> str:
+    """Return headers as lines, each with its end. Raises ValueError where one would be two."""
+    text = ""
+    for name, value in headers:
+        text += f"{name}: {value}\r\n"
+    if text.count("\n") != len(headers) or text.count("\r") != len(headers):
+        raise ValueError(f"one of the headers {', '.join(name for name, _ in headers)} would be two")
+    return text
 
 
-@lru_cache(maxsize=1_000)  # jobtypes
-def _lasting_headers(daemon: str, jobtype: str, content_type: str, accept: str) -> Headers:
-    """Return the headers that all requests with such jobs share.
-
-    A jobtype outside printable ASCII is percent-encoded as UTF-8.
-    """
-    return [
-        *([("Content-Type", content_type)] if content_type else ()),
-        *common_headers(daemon, accept),
-        ("JQD-Job-Type", quote(bare(jobtype), safe="!#$&'()*+,-./:;<=>?@[]^_`{|}~ ").strip()),
-        *([("JQD-Tenant", tenant)] if (tenant := tenant_of(jobtype)) else ()),
-    ]
-
-
-def trace_of(held: Held) -> str:
+def trace_of(held: Held | None, batch_id: str = "") -> str:
     """A W3C traceparent: that of the job's push, if its pusher named one. Else all attempts of a job are one trace,
-    whichever daemon made them; each is a span of it."""
-    return held.job.traceparent or _trace(held.job.id, held.fence or 1)
-
-
-def _trace(text: str, span: int) -> str:
+    whichever daemon made them; each is a span of it. None: that of a batch."""
+    if held is not None and held.job.traceparent:
+        return held.job.traceparent
+    text, span = (batch_id, 1) if held is None else (held.job.id, held.fence or 1)
     # It ends with the flag for sampled: else whoever samples as his caller does, which is usual, would drop it all.
     return f"00-{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}-{_span(span)}"
 

@@ -30,7 +30,7 @@ from jqd.runner.protocols.protocol import (
     Request,
     Sending,
     WorkerProtocol,
-    batch_headers,
+    batch_request,
 )
 from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.worker import Worker
@@ -57,7 +57,6 @@ class WebHook(WorkerProtocol):
         language = worker.format or "json"
         bodiless = worker.method in BODILESS
         headers = [
-            *batch_headers(sending, "" if bodiless else media.NAMES[language], accept="*/*"),
             ("JQD-Job-Id", job.id),
             ("JQD-Attempt", str(only.attempt)),
             ("JQD-Max-Retry", str(job.max_retry)),
@@ -68,7 +67,8 @@ class WebHook(WorkerProtocol):
         message = f"{job.id}-{only.generation}" if only.generation else job.id
         if worker.standing is AddressPolicy.CALLBACK:
             message = message_id(url, job.argument)
-        return Request(worker.method, url, headers, body, message)
+        kind = "" if bodiless else media.NAMES[language]
+        return batch_request(sending, url, body, message, kind, accept="*/*", method=worker.method, more=headers)
 
     def judge(self, status: int) -> Judgement:
         if 200 <= status < 300:

@@ -14,7 +14,7 @@ import httptools
 import trio
 
 from jqd.domain.errors import JqdError
-from jqd.runner.protocols.protocol import Request
+from jqd.runner.protocols.protocol import Request, lines_of
 from jqd.runner.ssrf import AddressPolicy
 
 HEAD_BYTES_MAX = 131_072  # many times what servers and proxies send
@@ -243,15 +243,9 @@ def _no_http(error: Exception, status: int) -> str:
 
 
 def head_of(request: Request) -> bytes:
-    method, url, headers, body, _ = request
+    method, url, headers, body, _, lasting = request
     _, _, rest = url.partition("://")
     host, _, path = rest.partition("/")
-    lines = [f"{method} /{path} HTTP/1.1", f"Host: {host}"]
-    for name, value in headers:
-        lines.append(f"{name}: {value}")
-    if body or method not in ("GET", "DELETE"):
-        lines.append(f"Content-Length: {len(body)}")
-    text = "\r\n".join(lines)
-    if text.count("\n") >= len(lines) or text.count("\r") >= len(lines):
-        raise ValueError(f"a header of a request to {host} would be two")
-    return text.encode("latin-1") + b"\r\n\r\n"
+    length = f"Content-Length: {len(body)}\r\n" if body or method not in ("GET", "DELETE") else ""
+    head = f"{method} /{path} HTTP/1.1\r\nHost: {host}\r\n{lasting}{lines_of(headers)}{length}\r\n"
+    return head.encode("latin-1")

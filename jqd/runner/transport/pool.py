@@ -6,8 +6,7 @@ claimed. A claimed job that finds none in time goes back untried, and its worker
 
 import errno
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import trio
 
@@ -52,22 +51,20 @@ class Connections:
         beyond = min(self.free - self.most // KEPT, share - self.unanswered[endpoint])
         return max(0, min(self.free, max(share - self._taken_by[endpoint], beyond)))
 
-    @contextmanager
-    def one(self, endpoint: str) -> Iterator[None]:
-        """Count one request while it is under way, or waits for its connection."""
+    def begin(self, endpoint: str) -> None:
+        """Count one request until its `end`: while it is under way, or waits for its connection."""
         self.taken += 1
         self._taken_by[endpoint] += 1
         self.unanswered[endpoint] += 1
-        try:
-            yield
-        finally:
-            self.taken -= 1
-            self._taken_by[endpoint] -= 1
-            if not self._taken_by[endpoint]:
-                del self._taken_by[endpoint]
-                self.unanswered.pop(endpoint, None)
-            if self.taken >= self.most - self.most // KEPT - 1:
-                self._freed()
+
+    def end(self, endpoint: str) -> None:
+        self.taken -= 1
+        self._taken_by[endpoint] -= 1
+        if not self._taken_by[endpoint]:
+            del self._taken_by[endpoint]
+            self.unanswered.pop(endpoint, None)
+        if self.taken >= self.most - self.most // KEPT - 1:
+            self._freed()
 
     def pause(self) -> None:
         """Claim nothing for a moment: no connection could be had, although one was counted as free."""

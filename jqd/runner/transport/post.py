@@ -20,6 +20,7 @@ from jqd.domain.results import LARGE_BYTES
 from jqd.runner.config import RunnerConfig
 from jqd.runner.endpoint import server_of
 from jqd.runner.protocols import STYLES, Answer, Judgement, Reader, Sending, WorkerProtocol
+from jqd.runner.protocols.protocol import READ_AT_ONCE_BYTES
 from jqd.runner.ssrf import AddressPolicy, standing_here
 from jqd.runner.transport.http1 import LostError, Origin, Wire
 from jqd.runner.transport.large_reads import LargeReads, Turn
@@ -113,31 +114,33 @@ class Post:
         else:  # large arguments are made JSON beside the loop, one request after the other: it serves others meanwhile
             write = trio.to_thread.run_sync
             request = await write(style.request, sending, abandon_on_cancel=True, limiter=self._writing)
-        if worker.headers or worker.secrets:
-            request = request.dressed(worker, sending.sent_at_ms)
+        if worker.secrets:
+            request = request.signed(worker, sending.sent_at_ms)
         endpoint, origin = _place(worker.url, worker.standing, worker.machine)
-        with self._connections.one(endpoint):
-            try:
-                wire = await self._pool.take(origin, self._config.connect_timeout_s)
-            except (UnreachedError, CrowdedError) as error:
-                return _unsent(error)
-            try:
-                # Asked as late as can be: it may have taken seconds to connect.
-                if not listener.sending():
-                    return Ending(End.REFUSED)
-                await wire.ask(request)
-                self._connections.unanswered.pop(endpoint, None)
-                judgement = style.judge(wire.status)
-                listener.answered(judgement)
-                if judgement is Judgement.READ:
-                    return await _read_answer(wire, style, sending, listener, self._config, self._large)
-                return await _read_status(wire, judgement, self._config)
-            except AnswerGarbled as error:
-                return Ending(End.GARBLED, message=str(error))
-            except LostError as error:
-                return Ending(End.LOST, message=describe(error), broke=kind_of(error))
-            finally:
+        wire: Wire | None = None
+        self._connections.begin(endpoint)
+        try:
+            wire = await self._pool.take(origin, self._config.connect_timeout_s)
+            # Asked as late as can be: it may have taken seconds to connect.
+            if not listener.sending():
+                return Ending(End.REFUSED)
+            await wire.ask(request)
+            self._connections.unanswered.pop(endpoint, None)
+            judgement = style.judge(wire.status)
+            listener.answered(judgement)
+            if judgement is Judgement.READ:
+                return await _read_answer(wire, style, sending, listener, self._config, self._large)
+            return await _read_status(wire, judgement, self._config)
+        except (UnreachedError, CrowdedError) as error:
+            return _unsent(error)
+        except AnswerGarbled as error:
+            return Ending(End.GARBLED, message=str(error))
+        except LostError as error:
+            return Ending(End.LOST, message=describe(error), broke=kind_of(error))
+        finally:
+            if wire is not None:
                 self._pool.give(wire)
+            self._connections.end(endpoint)
 
     async def cancel(self, sending: Sending, job_id: str, *, at_ms: int, within_s: float) -> PostAnswer | None:
         """Send the worker a cancel. Returns its answer; None: it takes no cancels."""
@@ -152,7 +155,7 @@ class Post:
             except (UnreachedError, CrowdedError) as error:
                 return PostAnswer(0, kind_of(error))
             try:
-                await wire.ask(request.dressed(worker, at_ms))
+                await wire.ask(request.signed(worker, at_ms))
                 status = wire.status
                 await read_excerpt(wire, within_s)  # read to its end, so that the connection can be kept
                 return PostAnswer(status, f"the worker answered {status}")
@@ -231,11 +234,13 @@ async def _read_answer(
                 raise AnswerGarbled(f"the answer has more than the {config.answer_bytes_max} bytes that are read")
             if wire.pieces > PIECES_MAX + PIECES_PER_JOB * len(sending.held) + size // PIECE_BYTES:
                 raise AnswerGarbled(f"the answer comes in crumbs: {wire.pieces} of {size} bytes; write larger ones")
-            listener.receive(await _read_apart(reader, chunk) if reader.is_costly(chunk) else reader.feed(chunk))
+            is_costly = size > READ_AT_ONCE_BYTES and reader.is_costly(chunk)
+            listener.receive(await _read_apart(reader, chunk) if is_costly else reader.feed(chunk))
             if size > LARGE_BYTES:
                 turn = turn or Turn(large)
                 await turn.look(reader.held)
-        last = reader.end() if not reader.is_costly(b"") else await _apart(reader.end)
+        is_costly = size > READ_AT_ONCE_BYTES and reader.is_costly(b"")
+        last = await _apart(reader.end) if is_costly else reader.end()
         # Without a length the end of the connection is the end of the body, also when the worker died there.
         framed = wire.status == 204 or b"content-length" in wire.headers or b"transfer-encoding" in wire.headers
         if not framed and not reader.is_decided:
