@@ -23,6 +23,7 @@ NOT_HELD = (ValueError, TypeError, RecursionError, OverflowError, IndexError, ms
 
 _json = msgspec.json.Encoder().encode
 _skim = msgspec.msgpack.Decoder(Raw).decode  # checks the structure and builds nothing
+READ_BYTES = 4_096  # that an Unpacker has room for from the start: by default 1 MiB, mapped and unmapped each time
 FEW_BYTES = 4_096  # of JSON, in which numbers are read by msgspec: at most 700, in 10 ms at worst
 
 
@@ -73,7 +74,7 @@ def json_of(packed: bytes) -> bytes:
     for a second, also in a thread."""
     text = bytearray()
     try:
-        unpacker = msgpack.Unpacker(max_buffer_size=0)
+        unpacker = msgpack.Unpacker(max_buffer_size=0, read_size=READ_BYTES)
         unpacker.feed(packed)
         _write(unpacker, packed, text)
         end = unpacker.tell()

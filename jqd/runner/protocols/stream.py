@@ -14,6 +14,7 @@ import msgpack
 
 from jqd.domain import decode_errors
 from jqd.domain.errors import AnswerGarbled
+from jqd.domain.json_ext import READ_BYTES
 from jqd.runner.protocols.outcome import Encoding, decode_answer, encoding_of
 from jqd.runner.protocols.protocol import MEND, READ_AT_ONCE_BYTES, Answer, ItemFailures
 
@@ -91,7 +92,7 @@ class _MessagePackCutter:
         self._limit = value_bytes_max
         self._counted = counted
         # The Unpacker keeps its own copy and finds the ends; the values are cut from ours, undecoded.
-        self._unpacker = msgpack.Unpacker(max_buffer_size=0)
+        self._unpacker = msgpack.Unpacker(max_buffer_size=0, read_size=READ_BYTES)
         self._buffer = bytearray()
         self._base = 0  # position in the answer of the buffer's first byte
         self._in_header = False
