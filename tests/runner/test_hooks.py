@@ -19,7 +19,7 @@ from jqd.runner.protocols import STYLES, Sending
 from jqd.runner.protocols.protocol import Request
 from jqd.runner.signature import signature
 from jqd.runner.worker import StyleName, Worker, WorkerSpec
-from tests.runner.heads import headers_of
+from tests.harness.heads import headers_of
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + base64.b64encode(b"another secret, of 31 bytes....").decode()

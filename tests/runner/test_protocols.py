@@ -26,7 +26,7 @@ from jqd.runner.protocols import (
 from jqd.runner.protocols.outcome import Encoding, decode_answer, encoding_of
 from jqd.runner.protocols.stream import AnswerReader
 from jqd.runner.worker import StyleName, Worker
-from tests.runner.heads import headers_of
+from tests.harness.heads import headers_of
 
 LIMIT = 10_000
 

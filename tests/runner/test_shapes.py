@@ -21,9 +21,9 @@ from jqd.runner.outcome import Report
 from jqd.runner.protocols import STYLES, Answer, JobReport, Pending, Sending
 from jqd.runner.transport.post import APART_BYTES
 from jqd.runner.worker import StyleName, Worker
+from tests.harness.heads import headers_of
 from tests.harness.worker import Reply, Request, answer, open_worker
 from tests.runner.conftest import Eventually, OpenHouse, hold
-from tests.runner.heads import headers_of
 
 LIMIT = 1_000
 

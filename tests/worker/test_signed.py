@@ -17,6 +17,7 @@ from jqd.testing.clock import ManualClock
 from jqd.worker.serve import serve
 from jqd.worker.service import Service
 from jqd.worker.signed import SignedRequests, is_ours
+from tests.harness.heads import headers_of
 from tests.worker.exchange import Exchange, gated, jobs, packed
 
 SECRET, OTHER = "whsec_" + "c2VjcmV0" * 5, "whsec_" + "b3RoZXIh" * 5
@@ -184,16 +185,16 @@ def test_as_many_requests_are_remembered_as_fit() -> None:
 
 
 async def test_what_a_daemon_sends_is_taken_as_it_is_sent() -> None:
-    """Its own requests, as its style makes them and its signature dresses them."""
+    """Its own requests, as its style makes and signs them."""
     worker = Worker(id="w", name="W", url="http://worker/", max_jobs=1, secrets=(SECRET,), registered_at_ms=0)
     sending = Sending(worker, "echo", [Held(Job("j.1", "echo", b"\x07"), 1, 1)], "b.1", "D", 0)
     ran.clear()
     for request, status in ((NATIVE.request(sending), 200), (NATIVE.cancel(sending, "j1"), 404)):
         assert request is not None
-        dressed = request.dressed(worker, NOW_S * 1000)
-        headers = {name.lower(): value for name, value in dressed.headers}
-        query = dressed.url.partition("?")[2]
-        assert (await asked(headers, method=dressed.method, body=dressed.body, query=query)).status == status
+        signed = request.signed(worker, NOW_S * 1000)
+        headers = {name.lower(): value for name, value in headers_of(signed).items()}
+        query = signed.url.partition("?")[2]
+        assert (await asked(headers, method=signed.method, body=signed.body, query=query)).status == status
     assert ran == [7]
 
 
