@@ -54,10 +54,10 @@ class DeliveryContext:
     open: dict["Delivery", None] = field(default_factory=dict)
     """Deliveries with jobs still waited for, or whose answer has not ended, oldest first."""
     batches: int = 0
-    counters: Counters = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.counters = self.in_flight.counters
+    @property
+    def counters(self) -> Counters:
+        return self.in_flight.counters
 
     def end(self, held: Held, report: Report, worker: str, at_ms: int, posted_to: Worker | None = None) -> Outcome:
         """`posted_to`: the worker in whose answer the report came; what follows is bounded by its token."""
@@ -121,8 +121,7 @@ class Delivery:
         self.size, self._ids = len(self.missing), frozenset(self.missing)
         self.scope = trio.CancelScope()
         self.sent: Sending | None = None
-        self.set_out = False
-        self.set_out_at_s = 0.0
+        self.set_out, self.set_out_at_s = False, 0.0
         self.sent_at_s: float | None = None
         self.has_status = False
         self.unclear = ""
@@ -131,8 +130,7 @@ class Delivery:
         self._begun: set[str] = set()
         self._had_room = False  # for all jobs of ours at its worker, these included: then it began each at once
         self._answered_at_s = 0.0
-        self._over_at_s: float | None = None
-        """When the last of its jobs left it."""
+        self._over_at_s = math.inf  # when the last of its jobs left it
         shared.open[self] = shared.capacity.requests[self] = None
         self.stay: Stay | None = None
         # The gate may be of a later registration meanwhile, at another host and port.
@@ -184,8 +182,8 @@ class Delivery:
         shared.in_flight.sent(self.missing.values(), shared.clock.wall_ms())
         if self.stay is not None:
             self.stay.entered(len(self.missing), self.losses, self.sent_at_s)
-        shared.counters.posts += 1
-        shared.counters.sent += len(self.missing)
+        shared.in_flight.counters.posts += 1
+        shared.in_flight.counters.sent += len(self.missing)
         return True
 
     def answered(self, judgement: Judgement) -> None:
@@ -279,12 +277,10 @@ class Delivery:
 
     def expire(self, now_s: float) -> None:
         """End the attempts that are past their time; end the request when those were all, or its answer lingers."""
-        if self._over_at_s is not None:
-            if now_s - self._over_at_s >= self._shared.config.linger_s:
-                self.scope.cancel()
-            return
+        if now_s - self._over_at_s >= self._shared.config.linger_s:
+            self.scope.cancel()
         quiet_s = now_s - self._answered_at_s - self._shared.config.timeout_margin_s
-        if self.sent_at_s is None or quiet_s < self._timeout_min_s:
+        if self.sent_at_s is None or quiet_s < self._timeout_min_s or not self.missing:
             return
         overdue = [entry for entry in self.missing.values() if entry.held.job.timeout <= quiet_s]
         for entry in overdue:
@@ -293,13 +289,13 @@ class Delivery:
         self._shared.counters.timeouts += len(overdue)
         if self.missing:
             self._timeout_min_s = min(entry.held.job.timeout for entry in self.missing.values())
-        else:
-            self.scope.cancel()
-            if overdue and self.is_callback:
-                self._shared.capacity.receivers.failed(self.worker.endpoint, now_s)
-            elif overdue and not self.has_status:
-                # Not a word in all that time: perhaps the worker is gone. Single jobs find out.
-                self.breaker.back_off(self.sent_at_s, now_s, why="it did not answer in the time of its jobs")
+            return
+        self.scope.cancel()
+        if self.is_callback:
+            self._shared.capacity.receivers.failed(self.worker.endpoint, now_s)
+        elif not self.has_status:
+            # Not a word in all that time: perhaps the worker is gone. Single jobs find out.
+            self.breaker.back_off(self.sent_at_s, now_s, why="it did not answer in the time of its jobs")
 
     # ------------------------------------------------
 
@@ -342,7 +338,7 @@ class Delivery:
             self.stay.fewer(len(job_ids))
         self.breaker.give(self.jobtype, job_ids, now_s, ended=ended)
         self._shared.capacity.freed.set()
-        if not self.missing and self._over_at_s is None:
+        if not self.missing:
             # All is said. Let the answer end in good order, so that the connection can be used again.
             self._over_at_s = now_s
 
