@@ -16,6 +16,7 @@ import pytest
 import redis
 
 from bench.memory import used_bytes
+from jqd.domain.errors import StoreRefused
 from jqd.domain.job import Change, ChangeKind, Fate, Job, State, Wanted
 from jqd.domain.jobid import IdSource
 from jqd.store import Owner, StoreConfig, open_store
@@ -177,21 +178,24 @@ async def test_an_id_that_begins_a_page_begins_no_other(bench: StoreBench, clien
     assert ids(await bench.claim(await bench.join())) == [*left, *(job.id for job in others)]
 
 
-async def test_a_page_that_something_else_wrote_is_refused_by_name(bench: StoreBench, client: "redis.Redis") -> None:
+async def test_a_page_that_something_else_wrote_is_refused(bench: StoreBench, client: "redis.Redis") -> None:
+    """What waits before it is given, and all of it when it is away."""
     jobs = await waiting(bench, 3 * PAGE_MAX)
     last = f"{KEYS['page']}:{jobs[-PAGE_MAX].id}:mail"
-    client.delete(last)
+    known = dump(client, last)
     client.set(last, "planted")
-    late = await bench.push()
-    assert client.zrange(KEYS.ready("mail"), 0, -1) == [late.id.encode()], "taken all the same"
     owner = await bench.join()
-    with pytest.raises(Exception, match=KEYS["page"]):
-        await bench.claim(owner)
-    with pytest.raises(Exception, match=KEYS["page"]):
-        await bench.view(jobs[-1])
-    await bench.cancel(jobs[-1].id)
+    late, positions = bench.make(), dict(bench.at)
+    for call in (bench.add(late), bench.claim(owner), bench.view(jobs[-1])):
+        with pytest.raises(StoreRefused, match="has another type"):
+            await call
     assert client.get(last) == b"planted"
-    assert ids(await bench.claim(owner, limit=2 * PAGE_MAX)) == [job.id for job in jobs[: 2 * PAGE_MAX]]
+    before = 2 * PAGE_MAX - 1
+    assert ids(await bench.claim(owner, limit=before)) == [job.id for job in jobs[:before]]
+    client.restore(last, 0, known, replace=True)
+    bench.at.update(positions)
+    await bench.add(late)
+    assert ids(await bench.claim(owner)) == [job.id for job in [*jobs[before:], late]]
 
 
 async def test_what_lies_wrong_is_found(bench: StoreBench, client: "redis.Redis") -> None:

@@ -2,14 +2,13 @@
 -- keep what ends its jobs until it tells since when it keeps them.
 -- ARGV     now_ms, identity as the caller knows it, last field, then position fields
 -- Returns  one position per position field, nil for a lane never applied
--- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
+-- Errors   JQD_STORE_CHANGED
 -- Cost     O(fields)
 register('applied', {'allow-oom'}, function()
   local _, now_us = clock(ARGV[1])
   local last_field = ARGV[3]
   local FIRST = 4
 
-  expect('applied', 'kept', 'life')
   Life.expect_life(ARGV[2])
   redis.call('HSETNX', K.applied, last_field, '')
   local fields = {unpack(ARGV, FIRST)}

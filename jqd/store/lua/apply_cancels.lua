@@ -1,14 +1,13 @@
 -- Cancels jobs from a journal and moves its position, in one step.
 -- ARGV     now_ms, position field, from, to, then "id" or "id@generation": it is meant for contents up to that one
 -- Returns  per id the jobtype of that job, "" of one that is not here; nil when these were applied before
--- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
+-- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE; none after the first write
 -- Cost     O(ids · members · log jobs), and the bytes of their rows
 register('apply_cancels', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local field, from, to = ARGV[2], ARGV[3], ARGV[4]
   local FIRST = 5
 
-  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'life', 'generation', 'about', 'fence')
   if not Position.at_position(field, from, to) then
     return false
   end
@@ -17,10 +16,7 @@ register('apply_cancels', {'allow-oom'}, function()
   for at = FIRST, #ARGV do
     ids[at - FIRST + 1] = ARGV[at]:match('^[^@]*')
   end
-  local in_hand = About.holds(ids)
-  for sysid in pairs(call.owners) do
-    expect_kind(K.asked .. sysid, 'asked')
-  end
+  local in_hand = About.look(ids)
 
   -- As it was pushed: without the queue that `header` adds.
   local function jobtype_of(row)

@@ -4,7 +4,7 @@
 --          store that an edit was made in or nothing, jobtype, priority, eligible_at_ms, expires_at_ms, count and count times (revision or "revision:generation"
 --          where that is another, "first second" position as of a copy or nothing, name, digest, id, row), ids ascending
 -- Returns  number of jobs that were new
--- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(changes · (members + log waiting)), and the bytes
 register('apply_changes', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
@@ -12,8 +12,6 @@ register('apply_changes', {'allow-oom'}, function()
   local history_max = number(ARGV[5], 'history_max')
   local FIRST, GROUP, FIELDS = 6, 7, 6
 
-  Results.expect()
-  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'about', 'names', 'generation', 'life', 'fence')
   if not Position.at_position(field, from, to) then
     return 0
   end
@@ -46,17 +44,6 @@ register('apply_changes', {'allow-oom'}, function()
     fail('JQD_ARGUMENT', 'changes')
   end
   Queues.learn_paged(queues)
-  for _, queue in ipairs(queues) do
-    Pages.expect_ready(queue)
-  end
-
-  if call.early > 0 then
-    local ids = {}
-    for place, one in ipairs(changes) do
-      ids[place] = one.id
-    end
-    About.holds(ids)
-  end
   local left, added = Fresh.apply_fresh(changes, now_ms)
   for _, one in ipairs(left) do
     added = added + Exchange.apply_change(one, now_ms, history_max)

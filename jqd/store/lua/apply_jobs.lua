@@ -3,7 +3,7 @@
 --          stood first, position it was copied from; then per group of jobs that have them in common:
 --          jobtype, priority, eligible_at_ms or 0, expires_at_ms or 0, count and count times (id, row), ids ascending
 -- Returns  number of jobs that were new
--- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
 register('apply_jobs', {}, function()
   local now_ms = clock(ARGV[1])
@@ -11,8 +11,6 @@ register('apply_jobs', {}, function()
   local last_field, last_id = ARGV[5], ARGV[6]
   local COPIES, FIRST, COPY, GROUP, FIELDS = 7, 8, 3, 5, 2
 
-  Results.expect()
-  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'about', 'names', 'generation', 'life')
   local copy_count = number(ARGV[COPIES], 'copies')
   if not Position.at_position(field, from, to) then
     return 0
@@ -39,9 +37,6 @@ register('apply_jobs', {}, function()
     fail('JQD_ARGUMENT', 'jobs')
   end
   Queues.learn_paged(queues)
-  for _, queue in ipairs(queues) do
-    Pages.expect_ready(queue)
-  end
 
   local has_notes = redis.call('ZCARD', K.tomb) > 0
   -- The notes of a job that were left before it came: true when one of them ended it, else the date of a retry or nil; whether
@@ -120,9 +115,6 @@ register('apply_jobs', {}, function()
     end
   end
   local known = met > 0 and redis.call('HMGET', K.jobs, unpack(ids)) or {}
-  if call.early > 0 then
-    About.holds(ids)
-  end
   local rows, filled = {}, 0
   met = 0
   Heads.gather()

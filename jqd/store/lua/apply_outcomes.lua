@@ -5,38 +5,18 @@
 --          Extra is the result to keep, or nothing; of a success that jobs follow, or that printed (6), "bytes of that result", and the result; of a RETRY "attempt priority delay_ms", and of any failure what the attempt printed, in the next line; of a
 --          hand-over "seconds of silence allowed, worker"
 -- Returns  places, from 0, of outcomes that came too late to change anything: of two of one job one may count; nil when these were applied before: the answer was lost, and which they were
--- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in flight are written in one go
 register('apply_outcomes', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local field, to = ARGV[2], ARGV[4]
   local history_max = number(ARGV[6], 'history_max')
 
-  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'about', 'life', 'generation', 'leases', 'logs', 'logged')
-  Results.expect()
   if not Position.at_position(field, ARGV[3], to) then
     return false
   end
-  local outcomes, ids, groups, in_hand, twice
-  do
-    local entrusts
-    outcomes, ids, groups, entrusts = Outcomes.read_outcomes(8)
-    in_hand, twice = About.holds(ids)
-    if entrusts or call.owners[About.WORKERS] then
-      Leases.expect_leases()
-      expect_kind(held_key(About.WORKERS), 'held')
-      for _, one in ipairs(outcomes) do
-        local hold = in_hand[one.id]
-        if one.fate == Outcomes.ENTRUSTED then
-          Leases.expect_beats(one.silence)
-          Leases.expect_lease(one.fence)
-        elseif hold and hold.sysid == About.WORKERS then
-          Leases.expect_lease(hold.fence)
-        end
-      end
-    end
-  end
-
+  local outcomes, ids, groups = Outcomes.read_outcomes(8)
+  local in_hand, twice = About.look(ids)
   local is_forgotten, is_earlier = Forgotten.forgotten()
 
   -- Endings in flight and hand-overs are collected and written together: one call for many. `over` remembers until then
@@ -48,15 +28,15 @@ register('apply_outcomes', {'allow-oom'}, function()
     local ended, dead, packed, cleared, waits = {}, {}, {}, {}, {}
 
     function write_collected()
-      About.write()
       local adds = {
-        {'ZADD', K.ended, ended}, {'ZADD', K.dead, dead}, {'HSET', K.outcome, packed}, {'ZREM', K.tomb, cleared}, {'ZADD', K.outbox, waits},
+        {'ZADD', K.ended, ended}, {'ZADD', K.dead, dead}, {'HSET', K.outcome, packed}, {'ZADD', K.outbox, waits}, {'ZREM', K.tomb, cleared},
       }
       for _, add in ipairs(adds) do
         if #add[3] > 0 then
           redis.call(add[1], add[2], unpack(add[3]))
         end
       end
+      About.write()
       ended, dead, packed, cleared, waits = {}, {}, {}, {}, {}
     end
 
@@ -113,7 +93,6 @@ register('apply_outcomes', {'allow-oom'}, function()
           jobtype, priority = now_jobtype or jobtype, now_priority or priority
           date_ms = eligible_at_ms or 0
           due_ms = math.max(due_ms, date_ms)
-          expect_kind(ready_key(jobtype), 'ready')
         end
         if due_ms > now_ms then
           redis.call('ZADD', K.later, due_ms, one.id)

@@ -1,14 +1,13 @@
 -- Takes rules from a journal and moves its position, in one step. Of each kind and name the highest revision stays.
 -- ARGV     now_ms, position field, from, to, then flat: kind NUL name, revision, packed rule
 -- Returns  how many hold now that did not before
--- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
 -- Cost     O(rules · log rules)
 register('apply_settings', {'allow-oom'}, function()
   local _, now_us = clock(ARGV[1])
   local field, from, to = ARGV[2], ARGV[3], ARGV[4]
   local FIRST = 5
 
-  expect('rules', 'ruled', 'limits', 'due', 'again', 'applied', 'life')
   local rules = {unpack(ARGV, FIRST)}
   for at = 1, #rules, 3 do
     number(rules[at + 1], 'revision')

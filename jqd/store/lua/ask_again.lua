@@ -2,7 +2,7 @@
 -- not be done before, for that partition was being told what it had forgotten, rests no longer.
 -- ARGV     now_ms, number of that partition, its identity, after what to go on, as it was returned, or nothing, limit
 -- Returns  after what to go on: an id, or RESTING; nothing: all of them are, or were before, for this identity
--- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
+-- Errors   JQD_ARGUMENT
 -- Cost     O(limit · log links), twice
 register('ask_again', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
@@ -10,7 +10,6 @@ register('ask_again', {'allow-oom'}, function()
 
   local RESTING = '!'  -- before all ids
 
-  expect('life', 'later', 'links')
   if redis.call('HGET', K.life, field) == identity then
     return ''
   end

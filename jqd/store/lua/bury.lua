@@ -2,19 +2,15 @@
 -- are. One whose row is another than was seen, or that waits where it is not found, stays where it is, and so does one that has not come yet, in its hand.
 -- ARGV     now_ms; then per job: id, its row as it was seen, whole or without its argument, its jobtype or nothing where nobody knows it, packed outcome
 -- Returns  those that were buried
--- Errors   JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
+-- Errors   JQD_BAD_VALUE; none after the first write
 -- Cost     O(ids · log dead); of those that are in no hand, and of which nobody knows the jobtype, all jobtypes are asked
 register('bury', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local FIRST, FIELDS, TYPES_MAX = 2, 4, 10000
 
-  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'about', 'life')
-  Leases.expect_leases()
-
   -- Where a job waits whose own row does not say so: queue, priority; nil where it is loose or limited, which a claim finds.
   local function waits_in(id)
     for _, queue in ipairs(redis.call('ZRANGE', K.types, 0, TYPES_MAX - 1)) do
-      Pages.expect_ready(queue)
       local score, from = redis.call('ZSCORE', ready_key(queue), id), '-inf'
       while not score and Queues.paged_of(queue) > 0 do
         local priority = redis.call('ZRANGE', Queues.backlog_key(queue), from, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]

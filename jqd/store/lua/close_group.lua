@@ -1,7 +1,7 @@
 -- No job joins the group any more. Places that nobody took for long are given up: their pushes failed.
 -- ARGV     now_ms, identity of the store as the caller knows it, group, ms a place is kept
 -- Returns  number of places of jobs that are on their way, then the ids of its members, in the order in which they came
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: who its members are may be in a journal only, JQD_WRONG_TYPE, JQD_ARGUMENT
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: who its members are may be in a journal only, JQD_ARGUMENT
 -- Cost     O(members)
 register('close_group', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
@@ -9,10 +9,8 @@ register('close_group', {'allow-oom'}, function()
   local CLOSED = '!'
   local key = K.grouped .. group
 
-  expect('groups', 'life', 'members')
   Life.expect_life(identity)
   Settled.expect_settled(identity)
-  expect_kind(key, 'grouped')
   redis.call('ZADD', key, 'LT', now_ms, CLOSED)
   redis.call('ZADD', K.groups, now_ms, group)
   for _, token in ipairs(redis.call('ZRANGE', key, keep_ms - now_ms, '(0', 'BYSCORE')) do

@@ -1,7 +1,7 @@
 -- What became of places in a group: the jobs that have them are journaled, or will never be.
 -- ARGV     now_ms, group, then per job: its token or nothing, its id or nothing: it was not pushed; "!": the group was closed
 -- Returns  ids of those that are no members: the group was closed without them, and all places are taken or given up, so that something may wait for it
--- Errors   JQD_WRONG_TYPE
+-- Errors   none
 -- Cost     O(jobs · log members)
 register('confirm_members', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
@@ -9,8 +9,6 @@ register('confirm_members', {'allow-oom'}, function()
   local FIRST, FIELDS, CLOSED = 3, 2, '!'
   local key = K.grouped .. group
 
-  expect('groups')
-  expect_kind(key, 'grouped')
   local is_closed = redis.call('ZSCORE', key, CLOSED) and redis.call('ZCOUNT', key, '-inf', '(0') == 0
   local late = {}
   for at = FIRST, #ARGV, FIELDS do

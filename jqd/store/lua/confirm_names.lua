@@ -3,7 +3,7 @@
 --          replace what stood there
 -- Returns  per job: 1 when it stands under its name, or did until it was replaced; 0 when another content has the name; 2 when the
 --          reservation of a replacement ran out and the content to be replaced was changed meanwhile: that content stays
--- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
 -- Cost     O(names)
 -- A job that came from an earlier life of the store ends as cancelled when another is confirmed under its name.
 -- What is asked late may find that the job came, ended and was deleted: a name that is missing then stays so, or it would stand for a job
@@ -14,7 +14,6 @@ register('confirm_names', {'allow-oom'}, function()
   local FIRST, FIELDS = 6, 5
   local WORDS = 4000  -- of one command: `unpack` ends a function at some 8,000
 
-  expect('names', 'life', 'generation', 'tomb', 'applied')
   Life.expect_life(ARGV[2])
   if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
     fail('JQD_ARGUMENT', 'names')
@@ -52,14 +51,10 @@ register('confirm_names', {'allow-oom'}, function()
     local name, id = ARGV[at], ARGV[at + 1]
     local given, named, until_ms = present[name]:match('^(%d+) (%S+) (%d+) ')
     if named and named ~= id and until_ms == '0' and tonumber(given) <= number(ARGV[at + 3], 'revision') then
-      expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'about')
       others[name], queues[#queues + 1] = named, Move.header(redis.call('HGET', K.jobs, named) or '')
     end
   end
   Queues.learn_paged(queues)
-  for _, queue in ipairs(queues) do
-    Pages.expect_ready(queue)
-  end
 
   local function stands(name, id, digest, revision, replaces)
     local row = present[name]

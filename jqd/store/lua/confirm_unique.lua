@@ -2,13 +2,12 @@
 -- ARGV     now_ms, "learn": they come from a journal, whatever was known here; or nothing; then per job: key, token or nothing, its id or nothing: it was
 --          not pushed; "waiting" or "ended"
 -- Returns  per job: who has the key now; nothing: nobody
--- Errors   JQD_WRONG_TYPE
+-- Errors   none
 -- Cost     O(jobs)
 register('confirm_unique', {'allow-oom'}, function()
   local now_ms, is_learning = clock(ARGV[1]), ARGV[2] == 'learn'
   local FIRST, FIELDS = 3, 4
 
-  expect('unique', 'linked', 'groups', 'jobs')
   local answer = {}
   for at = FIRST, #ARGV, FIELDS do
     local key, token, id, holds = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]

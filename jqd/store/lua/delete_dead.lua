@@ -1,13 +1,11 @@
 -- Deletes jobs that have ended, dead ones too, with all that is known of them.
 -- ARGV     now_ms, identity of the store as the caller knows it, then ids
 -- Returns  those that were there and had ended
--- Errors   JQD_UNSETTLED while the store is told again what it forgot, JQD_WRONG_TYPE; none after the first write
+-- Errors   JQD_UNSETTLED while the store is told again what it forgot; none after the first write
 -- Cost     O(ids · log ended)
 register('delete_dead', {'allow-oom'}, function()
   local now_ms, FIRST = clock(ARGV[1]), 3
 
-  Delete.expect_deletable()
-  expect('dead', 'life', 'members', 'outbox', 'shelves')
   Settled.expect_told(ARGV[2], now_ms)
   local gone, ids = {}, {}
   for at = FIRST, #ARGV do

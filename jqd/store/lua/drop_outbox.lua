@@ -1,7 +1,7 @@
 -- Takes followers out of the outbox, or off the shelf of a tenant, that are in a journal, and tells their parents of them.
 -- ARGV     now_ms, "=" and a tenant, or nothing, number of pairs, per pair: parent, child, then entries
 -- Returns  how many entries were there
--- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_ARGUMENT; none after the first write
 -- Cost     O(pairs · log children + entries · log entries), and the bytes
 register('drop_outbox', {'allow-oom'}, function()
   local NOT_TOLD = 9007199254740991  -- the last stage there is (links.lua): they wait for nothing, so the parent owes them nothing
@@ -9,17 +9,10 @@ register('drop_outbox', {'allow-oom'}, function()
   local FIRST, PAIR = 4, 2
   local behind = FIRST + number(ARGV[3], 'pairs') * PAIR
 
-  expect('outbox', 'shelves', 'linked', 'jobs', 'ended')
-  expect_kind(shelf_key(tenant or ''), 'shelf')
   local parents, keys, linked = {}, {}, {}
   for at = FIRST, behind - 1, PAIR do
     local place = #parents + 1
     parents[place], keys[place] = ARGV[at], K.children .. ARGV[at]
-  end
-  if #keys > 0 and redis.call('EXISTS', unpack(keys)) > 0 then  -- the first children of nearly all: one question instead of one for each
-    for _, key in ipairs(keys) do
-      expect_kind(key, 'children')
-    end
   end
   -- Nearly all have just ended, which one call tells of all; to read their rows would bring their arguments, too.
   local ended = #parents > 0 and redis.call('ZMSCORE', K.ended, unpack(parents)) or {}

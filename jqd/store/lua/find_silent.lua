@@ -5,15 +5,13 @@
 --          set aside; where the sequence of signs of life stood so many seconds ago on the caller's clock
 -- Returns  where that sequence stands; the numbers of seconds that leases have; number of jobs given back; then per lease: fence, worker,
 --          seconds of silence, flat: id, header of the row, tries row, row of `generation`, the latter two or nil
--- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
+-- Errors   JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(pairs + jobs of silent leases · log waiting), and the bytes of their rows
 register('find_silent', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local limit = number(ARGV[3], 'limit')
   local FIRST, FIELDS = 4, 2
 
-  expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'about', 'tries', 'generation', 'life')
-  Leases.expect_leases()
   Life.expect_life(ARGV[2])
   if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
     fail('JQD_ARGUMENT', 'marks')
@@ -21,14 +19,12 @@ register('find_silent', {'allow-oom'}, function()
   local marks = {}
   for at = FIRST, #ARGV, FIELDS do
     table.insert(marks, {ARGV[at], number(ARGV[at + 1], 'mark')})
-    Leases.expect_beats(ARGV[at])
   end
-  Leases.expect_beats('0')
   local began = tonumber(redis.call('HGET', K.life, 'high') or '0') or 0
   local told_of, given_back, found = 0, 0, {}
 
   local function give_back(ids, fence)
-    local holds = About.holds(ids)
+    local holds = About.look(ids)
     for _, id in ipairs(ids) do
       local row = redis.call('HGET', K.jobs, id)
       Back.note_begun(id, row, fence)
@@ -43,7 +39,7 @@ register('find_silent', {'allow-oom'}, function()
 
   -- Their rows, without what is not to be tried again: jobs that have not come, or cannot be read, are given back.
   local function rows_of(ids, fence)
-    local flat, unreadable, holds = {}, {}, About.holds(ids)
+    local flat, unreadable, holds = {}, {}, About.look(ids)
     for _, id in ipairs(ids) do
       local row = redis.call('HGET', K.jobs, id)
       if row and Move.header(row) then

@@ -4,7 +4,7 @@
 --          workers that were heard of
 -- Returns  number of the last rule told, packed rules; number of the last sign told, ids, how many milliseconds ago each
 --          of these was; those of the caller's ids that no rule knows; 1 where there may be more to tell; the time in ms
--- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
 -- Cost     O((told + said + ids) · log workers)
 register('follow_settings', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
@@ -13,7 +13,6 @@ register('follow_settings', {'allow-oom'}, function()
   local FIRST = 8
   local ids = FIRST + 3 * number(ARGV[7], 'count')
 
-  expect('rules', 'ruled', 'limits', 'due', 'again', 'alive', 'life')
   Life.expect_life(ARGV[2])
   number(since_rule, 'since')
   number(since_sign, 'since')

@@ -1,13 +1,12 @@
 -- Drops rules that nobody needs any more, if they are still the ones that the caller means and nobody gave a sign since.
 -- ARGV     now_ms, number of the last sign the caller was told, then flat: kind NUL name, revision, id of its worker or nothing
 -- Returns  of these the rules that stay, by their places from 0: another holds, or its worker was heard of
--- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_ARGUMENT; none after the first write
 -- Cost     O(rules · log rules)
 register('forget_settings', {'allow-oom'}, function()
   local told = number(ARGV[2], 'told')
   local FIRST = 3
 
-  expect('rules', 'ruled', 'alive')
   local stay = {}
   local meant = {unpack(ARGV, FIRST)}
   for at = 1, #meant, 3 do

@@ -2,7 +2,7 @@
 -- ARGV     now_ms, limit, period_ms, then per wish as get_waiting_jobtypes has them
 -- Returns  flat: jobtype, priority and id of its first job that is wanted, number waiting, 1 when that job may only run alone, its rank; in no order.
 --          Of "any" the best `limit`
--- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_ARGUMENT; none after the first write
 -- Cost     O(priorities in use + limit) for "any", O(priorities in use) for each jobtype named, PRIORITIES at most
 register('get_aged_jobtypes', {'allow-oom'}, function()
   local limit, period_ms = number(ARGV[2], 'limit'), number(ARGV[3], 'period_ms')
@@ -10,7 +10,6 @@ register('get_aged_jobtypes', {'allow-oom'}, function()
   local ROWS = 1024  -- of an index, for each wish, and one more for each jobtype that is not meant
   local QUEUES = 64  -- of a jobtype, where first jobs had dates
 
-  expect('types', 'heads', 'deaths', 'aged')
   Ageing.begin(period_ms)
   local jobtypes, best = {}, {}
 
@@ -30,7 +29,6 @@ register('get_aged_jobtypes', {'allow-oom'}, function()
     if not id then
       return false
     end
-    Pages.expect_ready(queue)
     local first = Heads.is_loose(queue, id) and id or Queues.head_of(queue, priority)
     local rank = first and Ageing.of_level(queue, priority, first)
     if first then
@@ -60,7 +58,6 @@ register('get_aged_jobtypes', {'allow-oom'}, function()
   end
 
   local function look_at(jobtype, least, most)
-    Pages.expect_ready(jobtype)
     local one = Ageing.levels(jobtype, least, most)[1]
     if one then
       note(jobtype, one.rank, one.id, one.priority)
@@ -71,9 +68,6 @@ register('get_aged_jobtypes', {'allow-oom'}, function()
   -- How many were found, and whether there may be more.
   local function look_at_all(tenant, least, most, besides, count)
     local index, seen, found, before = Queues.all_of(tenant), {}, 0, Ageing.passed()
-    if tenant ~= '' then
-      expect_kind(index, 'queues')
-    end
     local rows = Ageing.walk(index, least, most)
     while found < limit and rows.peek() do
       if Ageing.passed() - before > ROWS + count then
@@ -107,7 +101,6 @@ register('get_aged_jobtypes', {'allow-oom'}, function()
   local function notes_of_gone()
     local DRAWN, ids = 4, {}
     if Ageing.deep() > 1 then
-      expect('jobs', 'ended', 'dead')
       for _, id in ipairs(redis.call('ZRANDMEMBER', K.aged, DRAWN)) do
         local waits = redis.call('HEXISTS', K.jobs, id) == 1 and not redis.call('ZSCORE', K.ended, id) and not redis.call('ZSCORE', K.dead, id)
         ids[#ids + 1] = id:sub(1, 1) ~= '@' and not waits and id or nil

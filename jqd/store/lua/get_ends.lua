@@ -5,13 +5,11 @@
 --          those that are not here; flat: id,
 --          fence, seconds of silence allowed, worker, header of the row, tries row, row of `generation`, the latter two or nothing,
 --          of those that workers hold
--- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
+-- Errors   JQD_STORE_CHANGED
 -- Cost     O(ids · log ended), and the bytes of the outcomes
 register('get_ends', {'no-writes'}, function()
   local FIRST = 3
 
-  expect('jobs', 'ended', 'dead', 'outcome', 'generation', 'tomb', 'life', 'tries', 'about')
-  Leases.expect_leases()
   Life.expect_life(ARGV[2])
   local found, asked, gone, entrusted = {}, {}, {}, {}
 

@@ -2,13 +2,12 @@
 -- ARGV     now_ms, group, how many members are passed over, and how many are told
 -- Returns  when it was closed (ms) or 0; how many are passed over for the next ones, 0: that was all; then the ids of its members in the order in which
 --          they came; nil when there is no such group
--- Errors   JQD_WRONG_TYPE
+-- Errors   none
 -- Cost     O(members passed over and told)
 register('get_group', {'no-writes'}, function()
   local key, CLOSED = K.grouped .. ARGV[2], '!'
   local skip, most = number(ARGV[3], 'skip'), number(ARGV[4], 'most')
 
-  expect_kind(key, 'grouped')
   if redis.call('EXISTS', key) == 0 then
     return false
   end

@@ -2,7 +2,7 @@
 -- ARGV     now_ms, identity of the store as the caller knows it, minutes that a row is of, ms and field behind which to begin (no field: at that ms),
 --          rows and bytes at most; one row comes whatever its size
 -- Returns  now_ms, when the oldest row there is began (ms), or nil, 1 where there may be more, flat: field, ms, bytes
--- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT
+-- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT
 -- Cost     O((log rows)² + limit) and the bytes
 register('get_history', {'no-writes'}, function()
   local now_ms = clock(ARGV[1])
@@ -10,9 +10,6 @@ register('get_history', {'no-writes'}, function()
   local limit, most_bytes = number(ARGV[6], 'limit'), number(ARGV[7], 'bytes')
   local rows, order = K.history .. minutes, K.historic .. minutes
 
-  expect('life')
-  expect_kind(rows, 'history')
-  expect_kind(order, 'historic')
   Life.expect_life(ARGV[2])
   local oldest = redis.call('ZRANGE', order, 0, 0, 'WITHSCORES')[2] or false
   local first = Order.rank_of(order, from_ms, from_field, true)

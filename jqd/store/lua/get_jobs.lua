@@ -7,7 +7,7 @@
 --          tries row, outcome, result, 1 when its cancel was asked, last id applied of that journal, its row of
 --          `generation`, worker that holds it, how far it is, what its last failed attempt printed; nil for
 --          what is not there
--- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
+-- Errors   JQD_STORE_CHANGED
 -- Cost     O(jobs · (members + log jobs)), and their bytes: BYTES_MAX, and those of one job
 register('get_jobs', {'no-writes'}, function()
   local row_bytes = number(ARGV[3], 'bytes')
@@ -16,8 +16,6 @@ register('get_jobs', {'no-writes'}, function()
   local FIRST, FIELDS = 5, 2
   local BYTES_MAX = 2 * 1024 * 1024  -- read in one call: a millisecond or two
 
-  expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'about', 'life', 'generation', 'names', 'logs')
-  Leases.expect_leases()
   Life.expect_life(ARGV[2])
 
   local function place(id, row)
@@ -38,7 +36,6 @@ register('get_jobs', {'no-writes'}, function()
     end
     local jobtype, priority = Move.header(row)
     if jobtype then
-      Pages.expect_ready(jobtype)
       local score = Pages.place_of(jobtype, priority, id)
       if score then
         return 'ready', score, false

@@ -1,7 +1,7 @@
 -- Followers that wait to be pushed, what waits longest first.
 -- ARGV     now_ms, age_ms they have at least (0: all), since_ms they came, number of those to pass over, limit, bytes_max
 -- Returns  now_ms, when what waits longest came, when what came last did, or nothing, of how many tenants some wait for quotas, then the entries: at least one, if there is one
--- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
+-- Errors   JQD_ARGUMENT
 -- Cost     O(log entries + limit), and the bytes
 register('get_outbox', {'no-writes'}, function()
   local now_ms = clock(ARGV[1])
@@ -9,7 +9,6 @@ register('get_outbox', {'no-writes'}, function()
   local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes_max')
   local STEP = 10  -- entries read at once: each may have a megabyte
 
-  expect('outbox', 'shelves')
   local oldest = redis.call('ZRANGE', K.outbox, 0, 0, 'WITHSCORES')[2]
   local newest = redis.call('ZRANGE', K.outbox, -1, -1, 'WITHSCORES')[2]
   local answer, bytes, found = {digits(now_ms), oldest or '', newest or '', redis.call('ZCARD', K.shelves)}, 0, 0

@@ -1,11 +1,10 @@
 -- A piece of a large result.
 -- ARGV     now_ms, name of the pieces, number of this one
 -- Returns  the piece; nil when it was dropped
--- Errors   JQD_WRONG_TYPE
+-- Errors   none
 -- Cost     the bytes
 register('get_piece', {'no-writes'}, function()
   local named, at = ARGV[2], ARGV[3]
 
-  expect_kind(Results.pieces_key(named), 'pieces')
   return redis.call('HGET', Results.pieces_key(named), at)
 end)

@@ -1,7 +1,7 @@
 -- Followers that wait for the quota of their tenant, what waits longest first; that shelf rests then for everybody.
 -- ARGV     now_ms, "=" and a tenant, or nothing: the one whose shelf is due for longest, rest_ms, number of entries to pass over, limit, bytes_max
 -- Returns  the tenant, then the entries: at least one; nothing: no shelf is due, or it has no more
--- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_ARGUMENT; none after the first write
 -- Cost     O(log tenants + log entries + limit), and the bytes
 register('get_shelf', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
@@ -9,7 +9,6 @@ register('get_shelf', {'allow-oom'}, function()
   local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes_max')
   local STEP = 10  -- entries read at once: each may have a megabyte
 
-  expect('shelves')
   if not tenant then
     local first, last = redis.call('ZRANGE', K.shelves, 0, 0, 'WITHSCORES'), redis.call('ZRANGE', K.shelves, -1, -1, 'WITHSCORES')
     if first[1] and tonumber(first[2]) <= now_ms then
@@ -20,7 +19,6 @@ register('get_shelf', {'allow-oom'}, function()
       return {}
     end
   end
-  expect_kind(shelf_key(tenant), 'shelf')
   local answer, bytes, found = {tenant}, 0, 0
   while found < limit and bytes < bytes_max do
     local step = math.min(STEP, limit - found)

@@ -9,7 +9,7 @@
 --          it has not heard of workers that get nothing for now, or nothing; then flat: id, row (nil when it is gone: that id was dropped), tries row or nil,
 --          row of `generation` or nil.
 --          Jobs whose queue was found by other matchers were not checked: the caller does that
--- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + (limit + suspects, PASSED at most) · log waiting), and the bytes; and of suspects, while there are any
 register('get_waiting_jobs', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
@@ -19,15 +19,8 @@ register('get_waiting_jobs', {'allow-oom'}, function()
   local identity, alone_ms, suspects, version = ARGV[9], number(ARGV[10], 'alone_ms'), ARGV[11], ARGV[12]
   local rules_at, ages = ARGV[13], ARGV[14]
 
-  expect('jobs', 'types', 'heads', 'tries', 'fence', 'members', 'life', 'deaths', 'generation', 'about')
-  if ages ~= '' then
-    expect('aged')
-  end
   local held = held_key(sysid)
-  expect_kind(held, 'held')
-  Pages.expect_ready(jobtype)
   Members.own(sysid, epoch)
-
   local life_id, its_version, backed_off = unpack(redis.call('HMGET', K.life, 'id', 'version', 'backed_off'))
   if not Life.is_life(identity, life_id) or not Members.all_through(identity) or Deaths.runs_alone(sysid, now_ms, alone_ms) then
     return {'0', ''}

@@ -3,7 +3,7 @@
 --          tenant ""; priority_min, priority_max, number of jobtypes that are not meant by "any", those
 -- Returns  flat: jobtype, priority and id of its first job that is wanted, number waiting, 1 when that job may only run alone;
 --          in no order. Of "any" the best `limit`
--- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
+-- Errors   JQD_ARGUMENT
 -- Cost     O(jobtypes named + limit + those not meant), however many unwanted jobs wait. A jobtype with jobs of many
 --          priorities costs up to HEADS rows
 register('get_waiting_jobtypes', {'no-writes'}, function()
@@ -11,7 +11,6 @@ register('get_waiting_jobtypes', {'no-writes'}, function()
   local FIRST = 3
   local CHUNK, HEADS = 128, 1024  -- rows read at once, and at most: more than one claim takes
 
-  expect('types', 'heads', 'deaths')
   local jobtypes, best = {}, {}
 
   local function note(jobtype, id, priority)
@@ -33,7 +32,6 @@ register('get_waiting_jobtypes', {'no-writes'}, function()
     local rows = redis.call('ZRANGE', K.queues .. jobtype, priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, CHUNK, 'WITHSCORES')
     for at = 1, #rows, 2 do
       local id, queue = rows[at]:match('^([^:]*):(.*)$')
-      Pages.expect_ready(queue)
       if Queues.head_of(queue, rows[at + 1]) == id then
         note(jobtype, id, rows[at + 1])
         return true
@@ -44,7 +42,6 @@ register('get_waiting_jobtypes', {'no-writes'}, function()
 
   -- Whether it has a job that may run: all that wait for a constraint do not count, or they would hide other jobtypes.
   local function look_at(jobtype, priority_min, priority_max)
-    Pages.expect_ready(jobtype)
     local id, priority = Queues.first_between(jobtype, priority_min, priority_max)
     if id then
       note(jobtype, id, priority)
@@ -55,16 +52,12 @@ register('get_waiting_jobtypes', {'no-writes'}, function()
 
   local function look_at_all(tenant, priority_min, priority_max, besides)
     local seen, number, offset, index = {}, 0, 0, Queues.all_of(tenant)
-    if tenant ~= '' then
-      expect_kind(index, 'queues')
-    end
     while number < limit and offset < HEADS do
       local rows = redis.call('ZRANGE', index, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, CHUNK, 'WITHSCORES')
       for at = 1, #rows, 2 do
         local id, queue = rows[at]:match('^([^:]*):(.*)$')
         local jobtype = queue and Queues.type_of(queue)
         if jobtype and not seen[jobtype] and number < limit and Wishes.is_of(tenant, jobtype) and not besides[jobtype] then
-          Pages.expect_ready(queue)
           local first = Heads.is_loose(queue, id) and id or Queues.head_of(queue, rows[at + 1])
           if first then
             seen[jobtype], number = true, number + 1

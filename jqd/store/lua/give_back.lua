@@ -1,14 +1,13 @@
 -- Makes jobs ready that earlier epochs of this owner hold: their fences are lower than its epoch.
 -- ARGV     now_ms, sysid, epoch, limit, bytes_max, crash_limit: 0 when nobody died
 -- Returns  number of jobs that left the hand; 0 when none is left
--- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
+-- Errors   JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
 register('give_back', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
   local limit, bytes_max, crash_limit = number(ARGV[4], 'limit'), number(ARGV[5], 'bytes_max'), number(ARGV[6], 'crash_limit')
 
-  Giveback.expect_hand(sysid)
   Members.own(sysid, epoch)
   return Giveback.give_back(sysid, digits(epoch), limit, bytes_max, now_ms, crash_limit)
 end)

@@ -1,13 +1,11 @@
 -- Whether followers wait to be pushed, in the outbox or on the shelf of their tenant: they move between both.
 -- ARGV     now_ms, tenant, entries
 -- Returns  for each 1 or 0
--- Errors   JQD_WRONG_TYPE
+-- Errors   none
 -- Cost     O(entries), and the bytes
 register('is_owed', {'no-writes'}, function()
   local shelf, ENTRIES = shelf_key(ARGV[2]), 3
 
-  expect('outbox')
-  expect_kind(shelf, 'shelf')
   local answer = redis.call('ZMSCORE', shelf, unpack(ARGV, ENTRIES))
   for at, score in ipairs(redis.call('ZMSCORE', K.outbox, unpack(ARGV, ENTRIES))) do
     answer[at] = (score or answer[at]) and 1 or 0

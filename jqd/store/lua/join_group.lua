@@ -1,7 +1,7 @@
 -- Places in a group that is open, for jobs that are about to be pushed: confirm_members tells which they became.
 -- ARGV     now_ms, identity of the store as the caller knows it, group, most members, then a token per job
 -- Returns  1; 0 when it is closed, 2 when it would have too many members: nothing was done then
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: who its members are may be in a journal only, JQD_WRONG_TYPE, JQD_ARGUMENT
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: who its members are may be in a journal only, JQD_ARGUMENT
 -- Cost     O(jobs · log members)
 register('join_group', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
@@ -9,10 +9,8 @@ register('join_group', {'allow-oom'}, function()
   local FIRST, CLOSED = 5, '!'
   local key = K.grouped .. group
 
-  expect('groups', 'life', 'members')
   Life.expect_life(identity)
   Settled.expect_settled(identity)
-  expect_kind(key, 'grouped')
   if redis.call('ZSCORE', key, CLOSED) then
     return 0
   elseif redis.call('ZCARD', key) + #ARGV - FIRST + 1 > most then

@@ -1,13 +1,12 @@
 -- Jobs that failed, what failed first first. Nothing of this very millisecond: more of it may come, under lower ids.
 -- ARGV     now_ms, identity of the store as the caller knows it, ms and id behind which to begin (no id: at that ms), limit
 -- Returns  now_ms, flat: id, ms
--- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT
+-- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT
 -- Cost     O((log dead)² + limit)
 register('list_failed', {'no-writes'}, function()
   local now_ms = clock(ARGV[1])
   local from_ms, from_id, limit = number(ARGV[3], 'from_ms'), ARGV[4], number(ARGV[5], 'limit')
 
-  expect('dead', 'life')
   Life.expect_life(ARGV[2])
   local first = Order.rank_of(K.dead, from_ms, from_id, true)
   local rows = redis.call('ZRANGE', K.dead, first, first + limit - 1, 'WITHSCORES')

@@ -4,7 +4,7 @@
 -- Returns  of how many of the given it tells: fewer are for the next call, and fewer may be found then; then per such: id, its row without its argument,
 --          how it stands, number of its attempts with the one that goes on, how many children it has, their ids, its generation (change), when (ms) it ended, up to which generation it was cancelled, or nothing; nil for what is not here; then the same of each
 --          that was found
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a job may have an own id that was given, JQD_WRONG_TYPE, JQD_ARGUMENT
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a job may have an own id that was given, JQD_ARGUMENT
 -- Cost     O((ids + found) · (members + children listed + parents)) and the bytes of their rows, no more than some LINKS but for one job
 register('list_links', {'no-writes'}, function()
   local identity = ARGV[2]
@@ -15,7 +15,6 @@ register('list_links', {'no-writes'}, function()
   local LINKS = 4000  -- jobs, children and parents in one call: 2 ms, mostly for reading names of parents out of rows
   local A_LINK = 512  -- bytes of rows that cost as much
 
-  expect('jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'life', 'generation', 'names', 'members', 'about')
   Life.expect_life(identity)
 
   local met, found, links = {}, {}, 0
@@ -37,7 +36,6 @@ register('list_links', {'no-writes'}, function()
       return nil
     end
     local key = Links.children_key(id)
-    expect_kind(key, 'children')
     local good, behind, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
     local tries = redis.call('HGET', K.tries, id)
     local children = most > 0 and redis.call('ZRANGE', key, skip, skip + most - 1) or {}

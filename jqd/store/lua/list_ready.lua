@@ -1,13 +1,12 @@
 -- Which queues have jobs ready, by name only: those that may go on best first, then some of those that wait for something else.
 -- ARGV     now_ms, limit, jobtype or nothing for all
 -- Returns  queues, those spelled like their jobtype first; "<jobtype>\30" where jobs of several are loose
--- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
+-- Errors   JQD_ARGUMENT
 -- Cost     O(limit + jobtypes that have such queues + BUCKETS · ASIDE)
 register('list_ready', {'no-writes'}, function()
   local limit, jobtype = number(ARGV[2], 'limit'), ARGV[3]
   local BUCKETS, ASIDE = 1000, 100  -- looked at for queues that wait, and queues of each
 
-  expect('types', 'heads')
   local queues = jobtype ~= '' and {jobtype} or redis.call('ZRANGE', K.types, 0, limit - 1)
   if not Queues.some() then
     return queues
@@ -27,8 +26,6 @@ register('list_ready', {'no-writes'}, function()
   end
   for _, its in ipairs(jobtype ~= '' and {jobtype} or redis.call('HKEYS', K.keyed)) do
     if its ~= '' and #queues < limit then
-      expect_kind(K.queues .. its, 'queues')
-      expect_kind(K.loose .. its, 'loose')
       if redis.call('EXISTS', K.loose .. its) == 1 then
         queues[#queues + 1] = its .. '\30'
       end

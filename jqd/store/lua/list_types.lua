@@ -2,7 +2,7 @@
 -- ARGV     now_ms, place to go on from ("0" first), about how many, "1": since when too
 -- Returns  place to go on from ("0": that was all); flat: jobtype, its numbers (of STATES, then TOTALS), since when (ms) the
 --          job that is next could have begun, or nothing where none is or nobody asked. A jobtype may be told twice
--- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
+-- Errors   JQD_ARGUMENT
 -- Cost     O(part · log waiting), and the bytes of the rows of those that are next, BYTES_MAX at most; O(part) without
 register('list_types', {'no-writes'}, function()
   local SOON_MS, MICROS = 1000, 1000
@@ -10,7 +10,6 @@ register('list_types', {'no-writes'}, function()
   local now_ms = clock(ARGV[1])
   local place, limit, is_dated = ARGV[2], number(ARGV[3], 'limit'), ARGV[4] == '1'
 
-  expect('types', 'jobs', 'counts', 'tries', 'generation')
   -- Each jobtype that has jobs has this one; the others are read together, so that they are of one moment.
   local MARK, NUMBERS = Counts.TOTALS[1] .. ':', #Counts.STATES + #Counts.TOTALS
 
@@ -61,9 +60,6 @@ register('list_types', {'no-writes'}, function()
       local jobtype = rows[at]:sub(#MARK + 1)
       local numbers = Counts.read(jobtype)
       local may_wait = is_dated and (numbers[1] or numbers[4])  -- waiting, retrying
-      if may_wait then
-        Pages.expect_ready(jobtype)
-      end
       found[#found + 1], found[#found + 2], found[#found + 3] = jobtype, numbers, may_wait and due_of(jobtype) or ''
     end
     if place == '0' or #found > 3 * limit / 2 then  -- a step more may bring half of them

@@ -4,13 +4,13 @@
 -- ARGV     now_ms, id for a new life, run id of the server, id of its replication history, 1 when the
 --          caller never saw this store nor any other, which partition of how many this is to be ("0/1")
 -- Returns  id of this life, identity under which all came through the barrier, or nil; the last fence or epoch given, or nil
--- Errors   JQD_PARTITION with the one it is, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
+-- Errors   JQD_PARTITION with the one it is, JQD_BAD_VALUE; none after the first write
 -- Cost     O(1)
 register('look', {'allow-oom'}, function()
   local _, now_us = clock(ARGV[1])
   local new_id, run_id, history, fresh, place = ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1', ARGV[6]
 
-  expect('life', 'members', 'fence', 'limits')
+  expect_ours()
   local id, known_run, known_history, noted = unpack(redis.call('HMGET', K.life, 'id', 'run', 'history', 'partition'))
   if id and noted ~= place then
     fail('JQD_PARTITION', noted or '')

@@ -4,18 +4,16 @@
 --          begun anew; of "new": until when (ms) that entry rests, as take_links told; of whom these were asked about, the mark of the parents (Flow.mark), or
 --          nothing: the parent tells
 -- Returns  per child, flat, in the order of their first notes: child, 1 when all its parents have ended, the first that did not succeed or nothing, the mark
--- Errors   JQD_WRONG_TYPE
+-- Errors   none
 -- Cost     O(notes)
 register('note_parents', {'allow-oom'}, function()
   local FIRST, FIELDS = 2, 6
 
-  expect('linked', 'links', 'later')
   local children, known, is_blocked, marks = {}, {}, {}, {}
   for at = FIRST, #ARGV, FIELDS do
     local child = ARGV[at]
     if not known[child] then
       known[child], children[#children + 1] = true, child
-      expect_kind(Links.parents_key(child), 'parents')
       is_blocked[child] = tonumber(redis.call('ZSCORE', K.later, child) or '0') >= Counts.BLOCKED_MS
       marks[child] = redis.call('HGET', Links.parents_key(child), '=')
     end

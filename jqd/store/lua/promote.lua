@@ -3,16 +3,12 @@
 -- ARGV     now_ms, limit, bytes_max
 -- Returns  number moved; ms until the next is due (0: more are due now) or nil when none has a date; jobtype, number …: of jobs that died in the store itself
 --          since somebody asked
--- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
+-- Errors   JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes; after the clock was set back until all retries were looked at, RETRIES · log later
 register('promote', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local limit, bytes_max = number(ARGV[2], 'limit'), number(ARGV[3], 'bytes_max')
 
-  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'life', 'died')
-  if Queues.some() then
-    expect('about')
-  end
   local RETRIES = 5000  -- whose dates are mended at once, the next ones first: some 10 ms
   local BACK_MS, SEEN_MS = 1000, 500  -- a clock that is slewed goes back by less; how often the time is noted
   local function note_back(back_ms)

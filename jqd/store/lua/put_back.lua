@@ -1,13 +1,11 @@
 -- Lays followers that wait for something else than the quota of their tenant back into the outbox, as old as they are.
 -- ARGV     now_ms, tenant, entries
 -- Returns  how many lay on its shelf
--- Errors   JQD_WRONG_TYPE; none after the first write
+-- Errors   none
 -- Cost     O(entries · log entries), and the bytes
 register('put_back', {'allow-oom'}, function()
   local tenant = ARGV[2]
 
-  expect('outbox', 'shelves')
-  expect_kind(shelf_key(tenant), 'shelf')
   local moved = 0
   for at = 3, #ARGV do
     local came_ms = redis.call('ZSCORE', shelf_key(tenant), ARGV[at])  -- none: another daemon has done something with it

@@ -1,14 +1,12 @@
 -- Lays followers of a tenant whose quota is spent aside: what comes behind them in the outbox is found without them.
 -- ARGV     now_ms, tenant, rest_ms until its shelf is looked at, entries
 -- Returns  how many were in the outbox
--- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_ARGUMENT; none after the first write
 -- Cost     O(entries · log entries), and the bytes
 register('put_off', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local tenant, rest_ms = ARGV[2], number(ARGV[3], 'rest_ms')
 
-  expect('outbox', 'shelves')
-  expect_kind(shelf_key(tenant), 'shelf')
   local moved = 0
   for at = 4, #ARGV do
     local came_ms = redis.call('ZSCORE', K.outbox, ARGV[at])  -- none: another daemon has done something with it

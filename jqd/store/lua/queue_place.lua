@@ -3,19 +3,17 @@
 -- Returns  nothing when it is not ready; else number of jobs of its queue before it; 1 when that is exact, else there may be fewer; deaths of daemons it
 --          was in hand at; 1 when it may only run alone; number of other jobtypes whose best job is better; flat: some of those, number ready of each;
 --          the bucket of a constraint that its queue waits for or nothing, when (ms) that is looked at again or 0, some ids that it has in a hand
--- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
+-- Errors   JQD_ARGUMENT
 -- Cost     O(pages + jobtypes + (log waiting)²); where jobs age the last for each priority in use
 register('queue_place', {'no-writes'}, function()
   local id, pages_max, types_max, period_ms = ARGV[2], number(ARGV[3], 'pages'), number(ARGV[4], 'types'), number(ARGV[5], 'period_ms')
   local PAGE = 100  -- ids of a page at most
 
-  expect('jobs', 'types', 'heads', 'deaths', 'parked', 'due')
   local row = redis.call('HGET', K.jobs, id)
   local jobtype, priority = Move.header(row or '')
   if not jobtype then
     return {}
   end
-  Pages.expect_ready(jobtype)
   if not Pages.place_of(jobtype, priority, id) then
     return {}
   end
@@ -29,7 +27,6 @@ register('queue_place', {'no-writes'}, function()
     local pages = counted > 0 and redis.call('ZRANGE', backlog, rank - counted, rank - 1) or {}
     for at, page_id in ipairs(pages) do
       local page = Queues.page_key(page_id, jobtype)
-      expect_kind(page, 'page')
       if at < counted then
         ahead = ahead + redis.call('LLEN', page)
       else
@@ -53,7 +50,6 @@ register('queue_place', {'no-writes'}, function()
   local better, named, own_type = 0, {}, Queues.type_of(jobtype)
   local function name_type(other)
     if #named < 2 * types_max then
-      Pages.expect_ready(other)
       named[#named + 1], named[#named + 2] = other, Pages.waiting_of(other)
     end
   end
@@ -102,7 +98,6 @@ register('queue_place', {'no-writes'}, function()
   end
 
   if period_ms > 0 then
-    expect('aged')
     look_by_age()
   else
     look_by_priority()
@@ -111,7 +106,6 @@ register('queue_place', {'no-writes'}, function()
   local bucket = Queues.is_keyed(jobtype) and (redis.call('HGET', K.parked, jobtype) or ''):match('^%S+ (.*)$')
   local looked_at, holds = '0', {}
   if bucket then
-    expect_kind(K.busy .. bucket, 'busy')
     holds = redis.call('ZRANGE', K.busy .. bucket, 0, HELD - 1)
     looked_at = #holds == 0 and redis.call('ZSCORE', K.due, bucket) or '0'  -- else when one of these leaves
   end

@@ -2,7 +2,7 @@
 -- ARGV     now_ms, sysid, epoch, identity of the store as the caller knows it, then per job: id, fence, generation
 --          of its content or 0
 -- Returns  ids that are out of its hand. Whose hand a later claim takes a job from is told to stop, as by a cancel (renew_sysid); so is the caller, where one was asked
--- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · (members + log jobs)), and the bytes of those that are ready
 register('reassert', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
@@ -10,8 +10,6 @@ register('reassert', {'allow-oom'}, function()
   local identity = ARGV[4]
   local FIRST, FIELDS = 5, 3
 
-  expect('members', 'jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'tomb', 'about', 'life', 'generation', 'fence')
-  Leases.expect_leases()
   Life.expect_life(identity)
   Members.own(sysid, epoch)
   if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
@@ -24,12 +22,7 @@ register('reassert', {'allow-oom'}, function()
     table.insert(generations, number(ARGV[at + 2], 'generation'))
   end
 
-  local in_hand, lost, taken = About.holds(ids), {}, {}
-  call.owners[sysid] = true
-  for owner in pairs(call.owners) do
-    expect_kind(held_key(owner), 'held')
-    expect_kind(K.asked .. owner, 'asked')
-  end
+  local in_hand, lost, taken = About.look(ids), {}, {}
   local high, highest = tonumber(redis.call('HGET', K.life, 'high') or nil), 0
   local has_notes = redis.call('EXISTS', K.tomb) == 1
 

@@ -2,7 +2,7 @@
 -- case when that was asked for. The hold of a job that has not come yet is dropped: the job is ready when it comes.
 -- ARGV     now_ms, sysid, epoch, how, delay_ms, then per job: id, fence
 -- Returns  number of jobs that left the hand; those not held under that fence are left alone
--- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
+-- Errors   JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(jobs · log waiting), and the bytes
 register('release_jobs', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
@@ -10,9 +10,6 @@ register('release_jobs', {'allow-oom'}, function()
   local how, delay_ms = ARGV[4], number(ARGV[5], 'delay_ms')
   local FIRST, FIELDS = 6, 2
 
-  local held = held_key(sysid)
-  expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'about', 'later', 'tries', 'leases', 'generation')
-  expect_kind(held, 'held')
   Members.own(sysid, epoch)
   if how ~= 'unget' and how ~= 'unsent' and how ~= 'retry' and how ~= 'archive' then
     fail('JQD_ARGUMENT', 'how')

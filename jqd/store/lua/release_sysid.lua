@@ -1,14 +1,13 @@
 -- Leaves: burns the epoch, empties the hand in steps, then frees the seat. Call it until it returns 0.
 -- ARGV     now_ms, sysid, epoch, limit, bytes_max
 -- Returns  number of jobs that left the hand; 0 when none was left and the seat is free
--- Errors   JQD_STALE_OWNER when a newer epoch has the seat, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
+-- Errors   JQD_STALE_OWNER when a newer epoch has the seat, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
 register('release_sysid', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
   local limit, bytes_max = number(ARGV[4], 'limit'), number(ARGV[5], 'bytes_max')
 
-  Giveback.expect_hand(sysid)
   local counter, present = Members.member(sysid)
   if not counter then
     return 0

@@ -3,7 +3,7 @@
 --          life, 1 to note that all are, if so; 1 when the answer to its last renewal came: what that told need not be told again
 -- Returns  1 when this life is settled; flat: id and fence of those in our hand whose cancel was asked since the last renewal
 --          that was heard, or that a later claim, told again, took out of it; then flat: sysid, "counter:epoch:identity"
--- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + cancels asked)
 register('renew_sysid', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
@@ -12,9 +12,7 @@ register('renew_sysid', {'allow-oom'}, function()
   local ASKED_MAX = 500  -- told at once; the next renewal tells the rest
 
   local key = K.asked .. sysid  -- under the fence that is to stop; below 0 from the first telling until an answer was heard
-  expect('members', 'life', 'about')
-  expect_kind(held_key(sysid), 'held')
-  local is_asked = expect_kind(key, 'asked') == KINDS.asked
+  local is_asked = redis.call('EXISTS', key) == 1
   -- Checked first: an owner that an emptied store does not know was not burnt.
   Life.expect_life(identity)
   Members.own(sysid, epoch)

@@ -2,12 +2,11 @@
 -- the number takes no room, and a cancel makes some.
 -- ARGV     now_ms, identity of the store as the caller knows it
 -- Returns  revision
--- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
+-- Errors   JQD_STORE_CHANGED, JQD_BAD_VALUE; none after the first write
 -- Cost     O(1)
 register('reserve_change', {'allow-oom'}, function()
   local _, now_us = clock(ARGV[1])
 
-  expect('fence', 'life')
   Life.expect_life(ARGV[2])
   return digits(Members.next_fence(now_us))
 end)

@@ -3,14 +3,13 @@
 -- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms: for so long others wait for a change that does
 --          not come, id, revision of the content that was seen
 -- Returns  revision and the life of the store that gave it; 0 when the job is another by now, or is just being changed
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(1)
 register('reserve_edit', {}, function()
   local now_ms, now_us = clock(ARGV[1])
   local identity, ttl_ms = ARGV[2], number(ARGV[3], 'ttl_ms')
   local id, seen = ARGV[4], number(ARGV[5], 'seen')
 
-  expect('fence', 'life', 'members', 'generation', 'jobs', 'names')
   Life.expect_life(identity)
   Settled.expect_settled(identity)
   local row = redis.call('HGET', K.jobs, id)

@@ -6,7 +6,7 @@
 --          ttl_ms 0: id is what was given, and is given back, unless a journal may have it
 -- Returns  flat per job: verdict (new, replace, duplicate, conflict, promised), id it stands for, revision (0 for the last three); of what is
 --          given back nothing
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(names)
 register('reserve_names', {}, function()
   local now_ms, now_us = clock(ARGV[1])
@@ -14,7 +14,6 @@ register('reserve_names', {}, function()
   local FIRST, FIELDS = 4, 4
   local WORDS = 4000  -- of one command: `unpack` ends a function at some 8,000
 
-  expect('names', 'fence', 'life', 'tomb', 'members', 'generation', 'jobs', 'ended', 'dead', 'outcome', 'about')
   Life.expect_life(identity)
   Settled.expect_settled(identity)
   if (#ARGV - FIRST + 1) % FIELDS ~= 0 then

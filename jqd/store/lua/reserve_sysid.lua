@@ -4,14 +4,13 @@
 --          the last fence that the caller saw: whoever sat down here since did so after this call was meant; nothing: it did not look; period_ms of ageing (shared/period.lua)
 -- Returns  epoch, 1 when an earlier epoch was not burnt: the daemon that had the seat died without leaving. Epoch 0: no seat is
 --          given now to a daemon that had it again and again without coming through; the others do not wait for it
--- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_SYSID_TAKEN, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
+-- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_SYSID_TAKEN, JQD_BAD_VALUE; none after the first write
 -- Cost     O(members)
 register('reserve_sysid', {'allow-oom'}, function()
   local _, now_us = clock(ARGV[1])
   local sysid, previous_epoch_dead = ARGV[2], ARGV[3] == '1'
   local identity, through, seen = ARGV[4], ARGV[5] == '1', ARGV[8]
 
-  expect('fence', 'members', 'life', 'deaths', 'aged')
   Life.expect_life(identity)
   local counter, present = Members.member(sysid)
   if present and seen ~= '' and present > number(seen, 'seen') then

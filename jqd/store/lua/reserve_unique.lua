@@ -2,7 +2,7 @@
 -- ARGV     now_ms, identity of the store as the caller knows it, ms a key is kept for a push, and for a job that is journaled and not here; then per job: key, token, "waiting": once it has begun it has
 --          the key no more, or "ended"
 -- Returns  per job: its token; else the id of the job that has the key; "~" before the token of a push that is under way
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: who has a key may be in a journal only, JQD_WRONG_TYPE, JQD_ARGUMENT
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: who has a key may be in a journal only, JQD_ARGUMENT
 -- Cost     O(jobs · members)
 register('reserve_unique', {}, function()
   local now_ms = clock(ARGV[1])
@@ -11,7 +11,6 @@ register('reserve_unique', {}, function()
   local FIRST, FIELDS = 5, 3
   local OVER = {succeeded = true, failed = true, cancelled = true}
 
-  expect('unique', 'groups', 'linked', 'jobs', 'later', 'ended', 'dead', 'outcome', 'tries', 'tomb', 'life', 'members')
   Life.expect_life(identity)
   Settled.expect_settled(identity)
 

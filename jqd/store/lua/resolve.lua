@@ -1,14 +1,13 @@
 -- The jobs that pushers' own ids stand for.
 -- ARGV     now_ms, identity of the store as the caller knows it, 1: not if it is only reserved, by a push that did not come in time; then names
 -- Returns  per name: id, or nil: no job has it, or the job is deleted
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a job may have a name of those without one, JQD_WRONG_TYPE, JQD_BAD_VALUE
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a job may have a name of those without one, JQD_BAD_VALUE
 -- Cost     O(members + names)
 register('resolve', {'no-writes'}, function()
   local now_ms = clock(ARGV[1])
   local identity, promised = ARGV[2], ARGV[3] == '1'
   local FIRST = 4
 
-  expect('names', 'life', 'members')
   Life.expect_life(identity)
   local found, is_short = {}, false
   for at = FIRST, #ARGV do

@@ -1,9 +1,8 @@
 -- Says how fast jobs age at a daemon, which must be the same at all.
 -- ARGV     now_ms, sysid, period_ms
 -- Returns  flat, of the living daemons where it is another: sysid, period_ms, 0 where they do not age
--- Errors   JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
+-- Errors   JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(members)
 register('save_ageing', {'allow-oom'}, function()
-  expect('aged', 'members')
   return Period.say_period(ARGV[2], number(ARGV[3], 'period_ms'))
 end)

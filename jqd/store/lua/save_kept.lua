@@ -2,7 +2,7 @@
 -- ARGV     now_ms, identity of the store as the caller knows it, journal id, fence: all jobs it keeps were written after it; field and position of its lane of jobs, last field, id: once the
 --          lane is there, no job of it up to that id is still to come
 -- Returns  a new fence, the fence at which this life of the store began, then flat: journal id, fence it told last (which only grows), fence at which it told that
--- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(journals)
 register('save_kept', {'allow-oom'}, function()
   local _, now_us = clock(ARGV[1])
@@ -11,7 +11,6 @@ register('save_kept', {'allow-oom'}, function()
   local KEPT, FORGOTTEN = 100, 10  -- so many journals are never too many; and of more that many are forgotten in one call
   local NUMBER = 10  -- digits of its id that are the number of a journal (jobid.py)
 
-  expect('applied', 'kept', 'fence', 'life')
   Life.expect_life(ARGV[2])
   local present, told, told_at = Members.next_fence(now_us), Kept.kept_since(journal)
   Kept.save_kept(journal, math.max(since, told), present)

@@ -1,12 +1,11 @@
 -- Moves a journal's position over a range that holds nothing of this lane.
 -- ARGV     now_ms, position field, from, to, 1 when it held some that its journal has no more
 -- Returns  to
--- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
+-- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE; none after the first write
 -- Cost     O(1)
 register('skip', {'allow-oom'}, function()
   local field, from, to, is_gone = ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 
-  expect('applied', 'life')
   if Position.at_position(field, from, to) then
     if is_gone then
       Gone.note_gone(field, from, to)

@@ -1,10 +1,9 @@
 -- Numbers of jobs by where they lie, and by how they stand.
 -- ARGV     now_ms
 -- Returns  all, scheduled, running, ended, dead, jobtypes with jobs ready; numbers of all jobs, of STATES, then TOTALS (counts.lua)
--- Errors   JQD_WRONG_TYPE
+-- Errors   none
 -- Cost     O(members)
 register('stats', {'no-writes'}, function()
-  expect('jobs', 'types', 'later', 'ended', 'dead', 'about', 'members', 'counts')
   local running = 0
   for _, sysid in ipairs(About.hands()) do
     running = running + redis.call('ZCARD', held_key(sysid))

@@ -2,13 +2,12 @@
 -- full server is worth a notice.
 -- ARGV     now_ms, identity of the store as the caller knows it, version that the caller has, later state, or nothing to look only
 -- Returns  now_ms, version, state; nil where that is the caller's
--- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the write
+-- Errors   JQD_STORE_CHANGED, JQD_BAD_VALUE; none after the write
 -- Cost     O(bytes)
 register('swap_notices', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local known, later = ARGV[3], ARGV[4]
 
-  expect('notices', 'life')
   Life.expect_life(ARGV[2])
   local version, state = (redis.call('GET', K.notices) or '0:'):match('^(%d+):(.*)$')
   if not version then

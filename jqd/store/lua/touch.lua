@@ -5,7 +5,7 @@
 --          not and has not ended, 3 when it has ended or is not here; fence; 1 when that lease holds it; 1 when its cancel was asked; row, if that is long
 --          without its argument, tries row, both only of who renews; row of `generation`; where somebody watches
 --          what it prints, how many bytes of that are known; each or nil
--- Errors   JQD_STORE_CHANGED; JQD_UNSETTLED when a claim is not held and a journal may know better; JQD_WRONG_TYPE, JQD_BAD_VALUE,
+-- Errors   JQD_STORE_CHANGED; JQD_UNSETTLED when a claim is not held and a journal may know better; JQD_BAD_VALUE,
 --          JQD_ARGUMENT; none after the first write
 -- Cost     O(claims · members), and of who renews the bytes of their rows
 register('touch', {'allow-oom'}, function()
@@ -16,8 +16,6 @@ register('touch', {'allow-oom'}, function()
   local STANDS, LATE, OVER = 1, 2, 3
   local SHORT = 1024  -- bytes of a row: to find where its argument begins takes longer than to say it
 
-  expect('jobs', 'ended', 'dead', 'tomb', 'tries', 'generation', 'life', 'watched', 'logs', 'logged', 'about', 'members')
-  Leases.expect_leases()
   Life.expect_life(identity)
   if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
     fail('JQD_ARGUMENT', 'claims')
@@ -29,8 +27,6 @@ register('touch', {'allow-oom'}, function()
   end
   if #ids == 0 then
     return {{}, {}}
-  elseif silence > 0 then
-    Leases.expect_beats(digits(silence))
   end
 
   local function cancels_of(ids)
@@ -41,7 +37,7 @@ register('touch', {'allow-oom'}, function()
     return redis.call('ZMSCORE', K.tomb, unpack(notes))
   end
 
-  local in_hand = About.holds(ids)
+  local in_hand = About.look(ids)
   local rows = renew and redis.call('HMGET', K.jobs, unpack(ids)) or {}  -- who only looks, four times a second, reads no arguments
   local tries = renew and redis.call('HMGET', K.tries, unpack(ids)) or {}
   local generations = redis.call('HMGET', K.generation, unpack(ids))
@@ -52,9 +48,6 @@ register('touch', {'allow-oom'}, function()
   local function worker_of(fence)
     if workers[fence] == nil then
       local allowed, _, worker = Leases.lease(fence)
-      if allowed then
-        Leases.expect_beats(allowed)
-      end
       workers[fence] = allowed and allowed ~= '0' and {allowed, worker} or false
       if workers[fence] then
         leases[#leases + 1], leases[#leases + 2] = digits(fence), worker

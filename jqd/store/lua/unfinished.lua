@@ -1,13 +1,12 @@
 -- Which of some jobs are there and have not ended, or are dead.
 -- ARGV     now_ms, identity as the caller knows it, 1 for the dead too, then ids, or "=" and own ids
 -- Returns  those, as they were given
--- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
+-- Errors   JQD_STORE_CHANGED
 -- Cost     O(ids · log ended)
 register('unfinished', {'no-writes'}, function()
   local dead_too = ARGV[3] == '1'
   local FIRST = 4
 
-  expect('jobs', 'ended', 'dead', 'life', 'names')
   Life.expect_life(ARGV[2])
   local found = {}
   for at = FIRST, #ARGV do

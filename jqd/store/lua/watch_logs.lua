@@ -2,14 +2,13 @@
 -- ARGV     now_ms, identity of the store as the caller knows it, milliseconds for which the note holds, then per job: id, fence of the attempt of which
 --          something is known or 0, how many bytes of that
 -- Returns  per job: the row of `logs` from there on, or nothing new: false
--- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log watched), and the bytes of their logs
 register('watch_logs', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local watch_ms = number(ARGV[3], 'watch')
   local FIRST, FIELDS = 4, 3
 
-  expect('life', 'logs', 'watched')
   Life.expect_life(ARGV[2])
   if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
     fail('JQD_ARGUMENT', 'jobs')

@@ -8,12 +8,12 @@
 -- for it may have any bytes: its queue, where a `busy:` counts it (limits.lua). A record of a queue alone: the job has ended, by an earlier attempt, and one goes on.
 -- Field "?" of the hash: how many of that kind there are.
 -- Gives WORKERS; early: that number; hands() → sysids, with `*` when workers hold any; of(fence, sysid, generation, is_early, queue) → a hold: fence, sysid, generation (text or nil),
--- is_early, queue, text; join(one, other) → which of both has the job; hold(id), look(ids) → id → hold of those that are held, and those that are met twice in `ids`; holds(ids): the same before the first write;
--- owners: whose hands were met; held_so(sysid, first, fields): of claims among the arguments; claim(sysid, fence, ids, ...), any number of lists; take(id, hold, before): `before` of them had it so far; leave(id, hold); come(id, hold, queue): so its job does;
+-- is_early, queue, text; join(one, other) → which of both has the job; hold(id), look(ids) → id → hold of those that are held, and those that are met twice in `ids`;
+-- held_so(sysid, first, fields): of claims among the arguments; claim(sysid, fence, ids, ...), any number of lists; take(id, hold, before): `before` of them had it so far; leave(id, hold); come(id, hold, queue): so its job does;
 -- write(): what they wait for, those that came before those that left; freed: flat, id and queue of those that are in no hand any more; counted: id → queue of records
 -- that were met, and have nothing else: free_counted(in_hand) frees them, go_on(id, queue) writes one; counts(queue) → the text of what this call has claimed, with a queue.
 About.WORKERS = '*'
-starts.records, starts.owners, starts.taken, starts.told, starts.moved, starts.left = empty, empty, empty, empty, empty, empty
+starts.records, starts.taken, starts.told, starts.moved, starts.left, starts.has_left = empty, empty, empty, empty, empty, empty
 starts.freed, starts.counted = empty, empty
 function starts.early() return tonumber(redis.call('HGET', K.about, '?') or nil) or 0 end
 
@@ -21,9 +21,6 @@ function About.hands()
   local sysids = redis.call('HKEYS', K.members)
   if redis.call('EXISTS', held_key(About.WORKERS)) == 1 then
     sysids[#sysids + 1] = About.WORKERS
-  end
-  for _, sysid in ipairs(sysids) do
-    expect_kind(held_key(sysid), 'held')
   end
   return sysids
 end
@@ -37,9 +34,6 @@ local function read(text)
       fence = tonumber(fence), sysid = sysid, generation = rest:match(' g(%d+)'), is_early = rest:find(' ?', 1, true) ~= nil, queue = queue, text = text,
     } or false
     call.records[text] = hold
-    if hold then
-      call.owners[sysid] = true
-    end
   end
   return hold
 end
@@ -78,14 +72,6 @@ end
 
 function About.hold(id) return About.look({id})[id] end
 
-function About.holds(ids)
-  local found, twice = About.look(ids)
-  for sysid in pairs(call.owners) do
-    expect_kind(held_key(sysid), 'held')
-  end
-  return found, twice
-end
-
 -- Of claims among the arguments, "id fence" and perhaps more each, those that this hand has so: {id, hold, place of the id}. Before the first write.
 function About.held_so(sysid, first, fields)
   if (#ARGV - first + 1) % fields ~= 0 then
@@ -95,7 +81,7 @@ function About.held_so(sysid, first, fields)
   for at = first, #ARGV, fields do
     ids[#ids + 1] = ARGV[at]
   end
-  local holds = About.holds(ids)
+  local holds = About.look(ids)
   for at = first, #ARGV, fields do
     local id, fence = ARGV[at], number(ARGV[at + 1], 'fence')
     local hold = holds[id]
@@ -140,8 +126,8 @@ local function add(lists, sysid, ...)
 end
 
 function About.take(id, hold, before)
-  if call.some_left then
-    About.write()  -- this may be one of them
+  if call.has_left[id] then
+    About.write()
   end
   add(call.taken, hold.sysid, digits(hold.fence), id)
   call.told[#call.told + 1], call.told[#call.told + 2] = id, hold.text
@@ -160,9 +146,9 @@ function About.leave(id, hold)
   local ids = call.left[hold.sysid]
   if not ids then
     ids = {}
-    call.left[hold.sysid], call.some_left = ids, true
+    call.left[hold.sysid] = ids
   end
-  ids[#ids + 1] = id
+  ids[#ids + 1], call.has_left[id] = id, true
   if hold.is_early then
     count_early(-1)
   elseif hold.queue then
@@ -196,5 +182,5 @@ function About.write()
     redis.call('ZREM', held_key(sysid), unpack(ids))
     redis.call('HDEL', K.about, unpack(ids))
   end
-  call.taken, call.told, call.moved, call.left, call.some_left = {}, {}, {}, {}, false
+  call.taken, call.told, call.moved, call.left, call.has_left = {}, {}, {}, {}, {}
 end

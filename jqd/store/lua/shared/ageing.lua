@@ -8,7 +8,7 @@
 --
 -- So nothing is written of jobs without a date: the rows of one priority stand by age in each index, and a look merges the priorities.
 -- Gives rank(priority, since_ms); ranks(priority, ids) → rank from each on; of_level(queue, priority, id): whose first job that is, after
--- expect_ready(queue); levels(queue, least, most, priority) → {rank, id, priority} …, best first; walk(index, least, most, priority) → a function that gives row,
+-- levels(queue, least, most, priority) → {rank, id, priority} …, best first; walk(index, least, most, priority) → a function that gives row,
 -- rank, priority of the next one, nil at the end; passed() → rows that walks gave; deep(): jobs of a level that say its rank; forget(ids): they wait no more; has_date(id): whether it had one;
 -- before_rank(period, id): the least id that is not before that one in a level where that period has its rank. Of more than PRIORITIES in use those behind are seen by chance, some at a time, and `priority`, if it is given.
 Ageing.PRIORITIES, Ageing.DRAWN, Ageing.CHUNK, Ageing.AHEAD, Ageing.DEEP = 100, 8, 64, 256, 100
@@ -140,9 +140,6 @@ local function read(one, index)
     local dates = call.has_dates and #ids > 0 and redis.call('ZMSCORE', K.aged, unpack(ids)) or {}
     for at, row in ipairs(more) do
       local queue = dates[at] and row:match(':(.*)$')
-      if queue then
-        Pages.expect_ready(queue)
-      end
       ranks[#ranks + 1] = queue and Ageing.of_level(queue, one.priority, ids[at]) or one.priority + period_of(ids[at])
     end
   until not dates[#more] or #more < Ageing.CHUNK or #rows >= Ageing.AHEAD

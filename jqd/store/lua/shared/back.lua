@@ -54,7 +54,6 @@ function Back.put_back(id, row, now_ms, from, fence)
     Counts.note_blocked(id, eligible_at_ms, now_ms)
     return still(Counts.date_stands(eligible_at_ms)), jobtype, true
   end
-  expect_kind(ready_key(jobtype), 'ready')
   Move.add_ready(jobtype, priority, id, eligible_at_ms)
   return still('waiting'), jobtype, false
 end

@@ -9,11 +9,32 @@
 --
 -- Gives empty() → {}; fail(name, detail): scripts.py maps the name to an exception; number(text, what): a number or JQD_ARGUMENT; clock(text) → ms, µs: what the caller sent
 -- (tests), or Redis TIME when that is 0; digits(n): a whole number as text, exact up to 2^53; ready_key(jobtype), held_key(sysid), shelf_key(tenant);
--- expect(name …): fails with JQD_WRONG_TYPE unless each of these keys is absent or of its type, before anything is written; expect_kind(key, name) → its type or 'none', unless
--- that was known: the same of one key of a family; expect_rare(name, …): whether that key is here, which nearly never is; then it and the others are expected.
+-- is_here(name): whether there is that key, one of those that nearly never are; expect_ours(): JQD_WRONG_TYPE when a key has another type than we give it. That is
+-- asked when somebody looks who has the store (look.lua); of a call that met one later it names that key, and what the call had written stays: the same call
+-- again, when that key is gone, ends as if it had not been there (docs/build/STORE.md).
 local K, ARGV, call
 local starts = {}
 local function empty() return {} end
+
+local function fail(name, detail)
+  error({err = name .. ' ' .. detail})
+end
+
+-- Of a family those that end in a word of this call. It is named, never the key: that may end in a user's bytes.
+local function expect_ours()
+  local WORDS = 100
+  local function expect_kind(key, name)
+    local kind = redis.call('TYPE', key)['ok']
+    if kind ~= 'none' and kind ~= KINDS[name] then
+      fail('JQD_WRONG_TYPE', name)
+    end
+  end
+  for name in pairs(KINDS) do
+    for at = 1, STEMS[name] and math.min(#ARGV, WORDS) or 1 do
+      expect_kind(STEMS[name] and K[name] .. ARGV[at] or K[name], name)
+    end
+  end
+end
 
 local register
 do
@@ -42,7 +63,15 @@ do
   function register(name, flags, work)
     redis.register_function{function_name = name .. '_' .. DIGEST, flags = flags, callback = function(keys, arguments)
       K, ARGV, call = keys_of(keys[1]), arguments, setmetatable({}, FACTS)
-      return work()
+      local good, answer = pcall(work)
+      if not good then
+        local said = tostring(type(answer) == 'table' and answer.err or answer)
+        if said:find('^WRONGTYPE ') then
+          expect_ours()
+        end
+        error(type(answer) == 'string' and said:find('^[%u_]+ ') and {err = said} or answer, 0)  -- Valkey gives the text alone
+      end
+      return answer
     end}
   end
 end
@@ -50,10 +79,6 @@ end
 local function ready_key(jobtype) return K.ready .. jobtype end
 local function held_key(sysid) return K.held .. sysid end
 local function shelf_key(tenant) return K.shelf .. tenant end
-
-local function fail(name, detail)
-  error({err = name .. ' ' .. detail})
-end
 
 local function number(text, what)
   return tonumber(text) or fail('JQD_ARGUMENT', what)
@@ -77,43 +102,6 @@ local function digits(n)
   return call.spelling
 end
 
--- The family of a key is named, never the key: it may end in a user's bytes.
--- What a call has looked at stays so: nobody else writes meanwhile.
-local function expect_kind(key, name)
-  local expected = call.expected
-  if expected[key] then
-    return
-  end
-  local kind = redis.call('TYPE', key)['ok']
-  if kind ~= 'none' and kind ~= KINDS[name] then
-    fail('JQD_WRONG_TYPE', name)
-  end
-  expected[key] = true
-  return kind
-end
-
-local function expect(...)
-  for _, name in ipairs({...}) do
-    expect_kind(K[name], name)
-  end
-end
-
 -- One command says that there are no pages, keyed queues, jobs that expire, nor any that have to do with others.
-local RARE = {'has_pages', 'has_keyed', 'has_linked', 'has_expiring'}
 function starts.has_rare() return redis.call('EXISTS', K.paged, K.keyed, K.linked, K.links, K.expiring) > 0 end
-
-local function expect_rare(name, ...)
-  local is_here = call.has_rare and redis.call('EXISTS', K[name]) == 1
-  if is_here then
-    expect(name, ...)
-  end
-  return is_here
-end
-
-function starts.expected()
-  call.expected = {}
-  for _, name in ipairs(call.has_rare and RARE or {}) do
-    local _ = call[name]  -- expects the types of what is here, before anything is written
-  end
-  return call.expected
-end
+local function is_here(name) return call.has_rare and redis.call('EXISTS', K[name]) == 1 end

@@ -23,7 +23,7 @@ local function read_on(one)
     one.rows, one.where = rows, where
     return
   end
-  one.rows, one.where = Queues.read_between('ready', ready_key(queue), least, most, 0, one.asked), Choose.NOWHERE
+  one.rows, one.where = Queues.read_between(ready_key(queue), least, most, 0, one.asked), Choose.NOWHERE
 end
 
 -- Goes on to the next job of a queue. Whether there is one.
@@ -114,7 +114,7 @@ function Choose.loosely(jobtype, priority_min, priority_max, limit, passed, vers
 
   function loose.read_on()
     while offset do
-      local read = Queues.read_between('loose', key, priority_min, priority_max, offset, count)
+      local read = Queues.read_between(key, priority_min, priority_max, offset, count)
       offset = #read == 2 * count and offset + count or nil
       if #read > 0 then
         local ids, queues = {}, {}
@@ -169,7 +169,7 @@ function Choose.choose(jobtype, limit, passed, priority_min, priority_max, versi
   plain_priority = tonumber(plain_priority)
   local function next_row()
     if at > #rows and offset >= 0 then
-      rows = Queues.read_between('queues', index, priority_min, priority_max, offset, Choose.ROWS)
+      rows = Queues.read_between(index, priority_min, priority_max, offset, Choose.ROWS)
       at, offset = 1, #rows == 2 * Choose.ROWS and offset + Choose.ROWS or -1
       if call.has_pages then
         local queues = {}

@@ -33,7 +33,7 @@ end
 -- Jobs that wait for parents (links.lua): MS, the date that they have (domain/flow.py); stands(at_ms): how a job stands that has this date;
 -- note(id, at_ms, now_ms): its parents are to be asked, if that is it; note_ends(ids, now_ms): children are to be told.
 Counts.BLOCKED_MS = 253402300800000
-function starts.has_linked() return expect_rare('linked', 'links') or expect_rare('links') end
+function starts.has_linked() return is_here('linked') or is_here('links') end
 
 function Counts.date_stands(at_ms)
   return tonumber(at_ms) >= Counts.BLOCKED_MS and 'blocked' or 'scheduled'

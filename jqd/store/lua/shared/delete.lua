@@ -1,11 +1,6 @@
 -- Deleting jobs with all that is known of them.
--- Gives expect_deletable(), before the first write; owes_children(ids) → id → whether some that wait for it were not told yet how it ended (links: stage);
+-- Gives owes_children(ids) → id → whether some that wait for it were not told yet how it ended (links: stage);
 -- deletable(ids, now_ms); delete_jobs(ids, now_ms).
-function Delete.expect_deletable()
-  Results.expect()
-  expect('jobs', 'tries', 'ended', 'dead', 'outcome', 'names', 'generation', 'deaths', 'tomb', 'logs', 'logged', 'unique')
-end
-
 function Delete.owes_children(ids)
   local owes = {}
   if #ids > 0 and redis.call('EXISTS', K.linked) == 1 then

@@ -111,7 +111,6 @@ function Elder.choose(jobtype, limit, passed, least, most, version, refuse, now_
 
   -- Reads the first jobs of a level, or takes the one that is loose.
   local function begin(queue, id, priority, row)
-    Pages.expect_ready(queue)
     if row then
       if refuse(id) then
         return

@@ -1,19 +1,15 @@
 -- Emptying a hand.
--- Gives expect_hand(sysid), before the first write; free_seat(sysid); give_back(sysid, below, limit, bytes_max, now_ms, crash_limit): returns
+-- Gives free_seat(sysid); give_back(sysid, below, limit, bytes_max, now_ms, crash_limit): returns
 -- jobs claimed under fences lower than `below`, at most `limit`, and how many left the hand. Each job is added before it
 -- is removed; the hold of a job that has not come yet is dropped. crash_limit 0: no daemon died; else this counts as a death of
 -- each job, and a job that was alone in flight at so many goes to the dead set. A hand counts as large as it was when its
 -- emptying began: the last job of many, left to a step of its own, was not alone.
-function Giveback.expect_hand(sysid)
-  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'members', 'about', 'deaths', 'leases', 'generation')
-  expect_kind(held_key(sysid), 'held')
-  expect_kind(K.asked .. sysid, 'asked')
-end
-
 -- The seat of a daemon whose hand is empty.
 function Giveback.free_seat(sysid)
+  if redis.call('ZCARD', K.asked .. sysid) > 0 then
+    redis.call('UNLINK', K.asked .. sysid)
+  end
   redis.call('HDEL', K.members, sysid)
-  redis.call('UNLINK', K.asked .. sysid)
 end
 
 function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
@@ -21,13 +17,10 @@ function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   local size = redis.call('ZCARD', held)
   local alone = math.max(size, Deaths.hand_noted(sysid)) == 1
   local ids = redis.call('ZRANGE', held, '-inf', '(' .. below, 'BYSCORE', 'LIMIT', 0, limit)
-  local rows, holds = Move.rows_within(ids, bytes_max), About.holds(ids)
+  local rows, holds = Move.rows_within(ids, bytes_max), About.look(ids)
   for position, row in ipairs(rows) do
     local id, jobtype = ids[position], row and Move.header(row)
     local hold = holds[id] or About.of(0, sysid)  -- somebody deleted its record
-    if jobtype then
-      expect_kind(ready_key(jobtype), 'ready')
-    end
     local crashes = crash_limit > 0 and row and not Move.has_ended(id) and Deaths.count_death(id, alone and Deaths.is_laid_to(sysid, id)) or 0
     if crashes > 0 and crashes >= crash_limit and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
       redis.call('ZADD', K.dead, now_ms, id)

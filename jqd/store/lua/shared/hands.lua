@@ -35,13 +35,13 @@ function Hands.entrust(one, before, now_us, is_again)
     queue = Parked.take_hold(row and Move.header(row) or '', id, fence)
   end
   local hold = About.of(fence, About.WORKERS, one.generation, is_early, queue)
-  About.take(id, hold, before)
   local _, told = Leases.lease(fence)
-  if told and before and before.sysid == About.WORKERS and before.fence == fence then
-    return hold  -- retention tells it again and again: no sign of life, or a worker that fell silent would never be found
-  elseif not known or known.silence ~= one.silence or known.worker ~= one.worker then
+  -- What retention tells again and again is no sign of life, or a worker that fell silent would never be found.
+  local is_repeated = told and before and before.sysid == About.WORKERS and before.fence == fence
+  if not is_repeated and (not known or known.silence ~= one.silence or known.worker ~= one.worker) then
     Leases.beat(fence, one.silence, told or (not is_again and before and before.fence == fence) and '0' or '1', one.worker, now_us)
     call.beaten[fence] = {silence = one.silence, worker = one.worker}
   end
+  About.take(id, hold, before)
   return hold
 end

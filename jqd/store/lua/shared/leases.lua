@@ -4,21 +4,13 @@
 -- numbers of seconds that leases have, with blanks around each; "p<id>": how far the worker is with that job, which may lie in a daemon's hand, or was when it was cancelled.
 -- `beats:<silence>`: fence of each lease by the number of its last sign of life, out of the growing sequence of all fences: no clock
 -- says who is silent, but that the sequence was further already when a daemon looked so many seconds ago on its own clock.
--- Gives expect_leases(); expect_beats(silence); expect_lease(fence): before the first write; lease(fence) → silence, told, worker or nil; beat(fence, silence, told, worker, now_us): a sign of life;
+-- Gives lease(fence) → silence, told, worker or nil; beat(fence, silence, told, worker, now_us): a sign of life;
 -- set_aside(fence, told, worker, now_us): it was silent for too long; jobs_of(fence) → their ids; tidy_lease(fence, now_us): it ends with
 -- its last job, and before that this is a sign of life unless now_us is nil;
 -- generation_of(hold) → the generation that a worker has of a job, for a later content may be here by now: as a row of `generation`, or false.
 local LEASE_JOBS_MAX = 2000  -- a claim has no more
 
-function Leases.expect_leases()
-  expect('leases', 'fence')
-end
-
 function Leases.beats_key(silence) return K.beats .. silence end
-
-function Leases.expect_beats(silence)
-  expect_kind(Leases.beats_key(silence), 'beats')
-end
 
 starts.lease_rows = empty  -- of leases, as this function has found or left them; false: there is none
 function Leases.lease(fence)
@@ -36,15 +28,6 @@ local function write_lease(fence, row)
   else
     redis.call('HDEL', K.leases, digits(fence))
   end
-end
-
-starts.expected_leases = empty
-function Leases.expect_lease(fence)
-  local silence = not call.expected_leases[fence] and Leases.lease(fence)
-  if silence then
-    Leases.expect_beats(silence)
-  end
-  call.expected_leases[fence] = true
 end
 
 function Leases.drop_beat(fence, silence)

@@ -81,8 +81,7 @@ do
   local MICROS, SOON_MS = 1000, 1000  -- the first content under a pusher's id has a generation, too: of when it was pushed
   local function do_age()
     if call.ages == nil then
-      call.ages = redis.call('TYPE', K.aged)['ok'] == 'zset'
-      call.has_generations = call.ages and redis.call('TYPE', K.generation)['ok'] == 'hash'
+      call.ages = redis.call('EXISTS', K.aged) == 1
     end
     return call.ages
   end
@@ -91,7 +90,7 @@ do
     if not do_age() then
       return 0
     end
-    local row = not generation and call.has_generations and redis.call('HGET', K.generation, id) or ''
+    local row = not generation and call.has_changes and redis.call('HGET', K.generation, id) or ''
     local anew_ms = math.floor((generation or tonumber(row:match(':(%d+)') or nil) or 0) / MICROS)
     return anew_ms - Order.pushed_ms(id) > SOON_MS and math.max(anew_ms, date_ms) or date_ms
   end

@@ -1,5 +1,5 @@
 -- Outcomes as apply_outcomes is told of them: groups of those that have something in common.
--- Gives fates (job.Fate); read_outcomes(at): from the argument `at` on → outcomes, their ids, groups, whether jobs are handed over.
+-- Gives fates (job.Fate); read_outcomes(at): from the argument `at` on → outcomes, their ids, groups.
 -- In an outcome are id, packed, kept: as `outcome` keeps it, and what its group says: fate, fence, meant: the generation that it may be of at
 -- most, generation: as text, where one was named, jobtype, result, log and log_from, follows, plain: ids of those that end so and are as they were claimed;
 -- of a RETRY attempt, priority, delay_ms; of a hand-over silence, worker.
@@ -24,7 +24,6 @@ local function read_group(at)
     if not attempt then
       fail('JQD_ARGUMENT', 'retry')
     end
-    expect_kind(ready_key(group.jobtype), 'ready')
     group.attempt, group.priority, group.delay_ms = tonumber(attempt), priority, tonumber(delay_ms)
     read_log(group, group.result:match('\n(.*)$'))
   elseif group.fate == Outcomes.ENTRUSTED then
@@ -32,13 +31,11 @@ local function read_group(at)
     if not group.silence then
       fail('JQD_ARGUMENT', 'entrusted')
     end
-    call.has_lent = true
   elseif group.fate == SAID_MORE then
     local size, first = group.result:match('^(%d+) ()')
     if not size or #group.result < first - 1 + size then
       fail('JQD_ARGUMENT', 'said_more')
     end
-    expect('outbox')
     group.fate, group.says_more = Outcomes.SUCCEEDED, true
     read_log(group, group.result:sub(first + size))
     group.result = group.result:sub(first, first + size - 1)
@@ -78,5 +75,5 @@ function Outcomes.read_outcomes(at)
   if at ~= #ARGV + 1 then
     fail('JQD_ARGUMENT', 'outcomes')
   end
-  return outcomes, ids, groups, call.has_lent
+  return outcomes, ids, groups
 end

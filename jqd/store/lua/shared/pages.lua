@@ -11,7 +11,7 @@
 --
 -- A job waits in `ready`, in one page or loose; its row says under which priority. `ready` is always right: a job that comes
 -- back, or finds no good page, goes there.
--- Gives expect_ready(jobtype): by name, before the first write; add_waiting(jobtype, priority, ids): ascending and in no
+-- Gives add_waiting(jobtype, priority, ids): ascending and in no
 -- place yet; first_of(jobtype, limit, priority_min, priority_max) → ids, where they are, heads; remove(jobtype, ids, where): some of
 -- those; take(jobtype, ids, where, heads): and mends the rows of what is next; drop_waiting(jobtype, priority, id) and, if it is not in `ready`, or comes there now, drop_paged of the same: remove one;
 -- first_waiting(jobtype) → id, priority or nil: of those that are not loose; waiting_of(queue), all_waiting_of(jobtype) → number; place_of(jobtype, priority, id) → priority
@@ -43,30 +43,6 @@ local function find_page(jobtype, priority, id)
     return nil, rank == 0 and rows[1] or rows[3]
   end
   return rows[1], rows[3]
-end
-
-starts.expected_types = empty  -- jobtype → whether its keyed queues were looked at, too
-function Pages.expect_ready(queue)
-  expect_kind(ready_key(queue), 'ready')
-  local jobtype, are_keyed = Queues.type_of(queue), call.has_keyed or Queues.is_keyed(queue)
-  local known = call.expected_types[jobtype]
-  if known == nil and Queues.all_of(jobtype) ~= K.heads then
-    expect_kind(Queues.all_of(jobtype), 'queues')
-  end
-  if not known and are_keyed then
-    expect('keyed', 'parked')
-    expect_kind(Queues.heads_key(jobtype), 'queues')
-    expect_kind(Queues.loose_key(jobtype), 'loose')
-  end
-  call.expected_types[jobtype] = known or are_keyed
-  if Queues.paged_of(queue) > 0 then
-    expect_kind(Queues.backlog_key(queue), 'backlog')
-    call.checked_queues[queue] = true
-    local first = redis.call('ZRANGE', Queues.backlog_key(queue), 0, 0)[1]
-    if first then
-      expect_kind(Queues.page_key(first, queue), 'page')
-    end
-  end
 end
 
 -- In a block of its own, for a function has 200 names at most.
@@ -124,10 +100,7 @@ do
     end
     if first then
       local page = Queues.page_key(first, jobtype)
-      if not Queues.is_kind(page, 'list') then
-        add_here(jobtype, priority, ids, at, last)
-        return last, 0
-      elseif not Order.before(redis.call('LINDEX', page, -1), ids[at]) then
+      if not Order.before(redis.call('LINDEX', page, -1), ids[at]) then
         return last, rewrite_page(jobtype, priority, page, ids, at, last)
       end
       local room = PAGE_MAX - redis.call('LLEN', page)
@@ -175,7 +148,7 @@ end
 -- The jobs in `ready` and those in pages, as one queue. `where` says for an id in which page it is, `where.all` of all that are
 -- not named; `heads` says, flat, for each priority that was met which job is its first.
 function Pages.first_of(jobtype, limit, priority_min, priority_max)
-  local here = Queues.read_between('ready', ready_key(jobtype), priority_min, priority_max, 0, limit)
+  local here = Queues.read_between(ready_key(jobtype), priority_min, priority_max, 0, limit)
   local ids, filled, where, heads, at, offset, last = {}, 0, {}, {}, 1, 0, nil
   -- Those in `ready` that come before a job, or all; nothing is called for each job of many.
   local function put_here(priority, id)
@@ -192,14 +165,13 @@ function Pages.first_of(jobtype, limit, priority_min, priority_max)
   end
   local has_backlog = Queues.paged_of(jobtype) > 0
   while filled < limit do
-    local row = has_backlog and Queues.read_between('backlog', Queues.backlog_key(jobtype), priority_min, priority_max, offset, 1) or {}
-    call.checked_queues[jobtype] = has_backlog or nil
+    local row = has_backlog and Queues.read_between(Queues.backlog_key(jobtype), priority_min, priority_max, offset, 1) or {}
     local first, priority = row[1], tonumber(row[2])
     put_here(priority, first)
     if not first or filled == limit then
       break
     end
-    local page = {first = first, ids = Queues.read_as('page', 'LRANGE', Queues.page_key(first, jobtype), 0, limit - filled - 1)}
+    local page = {first = first, ids = redis.call('LRANGE', Queues.page_key(first, jobtype), 0, limit - filled - 1)}
     if #here == 0 and #page.ids == limit then
       return page.ids, {all = page}, {row[2], page.ids[1]}
     end
@@ -275,15 +247,12 @@ function Pages.take(jobtype, ids, where, heads)
 end
 
 function Pages.drop_paged(jobtype, priority, id)
-  if Heads.drop_loose(jobtype, id) then
-    return
-  end
-  if Queues.paged_of(jobtype) == 0 or not Queues.is_kind(Queues.backlog_key(jobtype), 'zset') then
+  if Heads.drop_loose(jobtype, id) or Queues.paged_of(jobtype) == 0 then
     return
   end
   local first = find_page(jobtype, priority, id)
   local page = first and Queues.page_key(first, jobtype)
-  if page and Queues.is_kind(page, 'list') and redis.call('LREM', page, 1, id) == 1 then
+  if page and redis.call('LREM', page, 1, id) == 1 then
     if redis.call('EXISTS', page) == 0 then
       redis.call('ZREM', Queues.backlog_key(jobtype), first)
     end
@@ -309,7 +278,6 @@ function Pages.tied(jobtype, priority, id)
   local score = redis.call('ZSCORE', ready_key(jobtype), id)
   local first = not score and Queues.paged_of(jobtype) > 0 and find_page(jobtype, priority, id)
   if first then
-    expect_kind(Queues.page_key(first, jobtype), 'page')
     score = redis.call('LPOS', Queues.page_key(first, jobtype), id) and tostring(priority)
   end
   return score
@@ -336,12 +304,7 @@ function Pages.mend_type(queue)
   end
 end
 
--- Removes an id. If something else wrote the key there is nothing to remove.
 function Pages.drop_waiting(jobtype, priority, id)
-  local kind = redis.call('TYPE', ready_key(jobtype))['ok']
-  if kind ~= 'zset' and kind ~= 'none' then
-    return
-  end
   local known = Queues.head_of(jobtype, priority)
   if redis.call('ZREM', ready_key(jobtype), id) == 0 then
     Pages.drop_paged(jobtype, priority, id)

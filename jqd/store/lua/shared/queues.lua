@@ -1,16 +1,15 @@
 -- What queues are, what is known of them before any is looked at, and how a range of their jobs is read.
 -- A *queue* is what runs or waits together. That of jobs that no constraint limits is spelled like their jobtype; the others are *keyed*: `limits.lua`
 -- says how they are spelled. Where this says jobtype, any queue may stand.
--- Gives read_as(name, command, key, ...), read_between(name, key, priority_min, priority_max, offset, count) → flat; first_between(jobtype, priority_min, priority_max) → id,
--- priority or nil; has_pages; paged_of(jobtype) → ids in its pages; backlog_key, page_key, is_kind; head_of(jobtype, priority) → id or nil; head_row(id, jobtype);
+-- Gives read_between(key, priority_min, priority_max, offset, count) → flat; first_between(jobtype, priority_min, priority_max) → id,
+-- priority or nil; has_pages; paged_of(jobtype) → ids in its pages; backlog_key, page_key; head_of(jobtype, priority) → id or nil; head_row(id, jobtype);
 -- may_lead(jobtype, priority, id). is_keyed(queue); type_of(queue) → jobtype; all_of(queue) → key of the index of its tenant; heads_key(queue); loose_key(queue);
 -- aside_key(bucket); some(): whether there is or was any in this life; learn_paged(queues): the number of ids in pages of many at once.
-function starts.has_pages() return expect_rare('paged') end
-function starts.has_keyed() return expect_rare('keyed', 'parked', 'limits', 'due', 'again', 'spent', 'life', 'about') end
+function starts.has_pages() return is_here('paged') end
+function starts.has_keyed() return is_here('keyed') end
 
 function Queues.backlog_key(jobtype) return K.backlog .. jobtype end
 function Queues.page_key(first, jobtype) return K.page .. first .. ':' .. jobtype end
-function Queues.is_kind(key, kind) return redis.call('TYPE', key)['ok'] == kind end
 
 starts.in_pages = empty  -- queue → number of ids, where it was asked for
 function Queues.paged_of(jobtype)
@@ -32,33 +31,22 @@ function Queues.learn_paged(queues)
   end
 end
 
-starts.checked_queues = empty  -- jobtypes whose backlog is known to be one, by expect_ready
-
--- To ask for the type of a key would be as much again as to read it.
 Queues.BEST, Queues.WORST = -2147483648, 2147483647  -- of all priorities
-function Queues.read_as(name, ...)
-  local answer = redis.pcall(...)
-  if answer.err then
-    fail('JQD_WRONG_TYPE', name)
-  end
-  return answer
-end
 
 -- So many members between two priorities with those, flat. All of them are found by their ranks, for half as much.
-function Queues.read_between(name, key, priority_min, priority_max, offset, count)
+function Queues.read_between(key, priority_min, priority_max, offset, count)
   if priority_min <= Queues.BEST and priority_max >= Queues.WORST then
-    return Queues.read_as(name, 'ZRANGE', key, offset, offset + count - 1, 'WITHSCORES')
+    return redis.call('ZRANGE', key, offset, offset + count - 1, 'WITHSCORES')
   end
-  return Queues.read_as(name, 'ZRANGE', key, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, count, 'WITHSCORES')
+  return redis.call('ZRANGE', key, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, count, 'WITHSCORES')
 end
 
 -- The first of two places where a jobtype waits between two priorities: id and priority, or nil.
 function Queues.first_between(jobtype, priority_min, priority_max)
   local id, priority = unpack(redis.call('ZRANGE', ready_key(jobtype), priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
-  if Queues.paged_of(jobtype) > 0 and (call.checked_queues[jobtype] or Queues.is_kind(Queues.backlog_key(jobtype), 'zset')) then
+  if Queues.paged_of(jobtype) > 0 then
     local first, score = unpack(redis.call('ZRANGE', Queues.backlog_key(jobtype), priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
-    local page = first and Queues.page_key(first, jobtype)
-    local head = page and Queues.is_kind(page, 'list') and redis.call('LINDEX', page, 0)
+    local head = first and redis.call('LINDEX', Queues.page_key(first, jobtype), 0)
     if head and (not id or Order.precedes(tonumber(score), head, tonumber(priority), id)) then
       return head, score
     end

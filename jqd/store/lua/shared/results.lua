@@ -1,15 +1,11 @@
 -- Kept results. A small one is a row of `result`. The row of a large one, "\193<name of its pieces> <bytes> <number of pieces>", is no MessagePack: its
 -- pieces were put before, into a key of that name, and are its own once `large` says so. Which nobody refers to are spare, and purge drops them.
--- Gives results: pieces_key(named); expect(), before the first write; pieces_in(row) → their name and number, nil where there are none; expect_pieces(named, number): all
+-- Gives results: pieces_key(named); pieces_in(row) → their name and number, nil where there are none; expect_pieces(named, number): all
 -- were put; put(owner, row, drop_at_ms), of a job or a note; drop(owners); hand(note, id): it is the job's, too; let_go(named): pieces that are not
 -- needed, unless somebody refers to them; drop_pieces(named).
 function Results.pieces_key(named) return K.pieces .. named end
 
 local AT_ONCE = 0  -- when they may go: the earliest date
-
-function Results.expect()
-  expect('result', 'results', 'large', 'spare')
-end
 
 function Results.pieces_in(row)
   local named, pieces = row:match('^\193(%S+) %d+ (%d+)$')
@@ -20,7 +16,6 @@ function Results.expect_pieces(named, pieces)
   if not named then
     return
   end
-  expect_kind(Results.pieces_key(named), 'pieces')
   if redis.call('HLEN', Results.pieces_key(named)) ~= pieces then
     fail('JQD_ARGUMENT', 'pieces')  -- the caller puts them again, and repeats the call
   end
