@@ -84,25 +84,37 @@ async def _counts(services: Services, members: Sequence[str]) -> dict[str, int]:
     """Return state → how many members of the group ended in it."""
     counts: Counter[str] = Counter()
     for home, its in pieces_of(services, members):
-        rows = await services.store.at(home).list_links(its, 0)
-        counts.update(row.state if row else GONE for row in rows)
+        for member, row in zip(its, await services.store.at(home).list_links(its, 0), strict=True):
+            if row is None:
+                expect_gone(services, member, member)
+            elif not State(row.state).is_final:
+                raise NotYet(f"job {member} begins anew")
+            counts[row.state if row else GONE] += 1
     return dict(counts)
 
 
 async def _parent(services: Services, given: str) -> JobView | None:
     job_id = given if parse_id(given) is not None else await services.store.resolve(given)
     view = await services.store.get_job(job_id) if job_id is not None else None
-    return ended(given, view)
+    return ended(services, given, job_id, view)
 
 
-def ended(given: str, view: JobView | OnItsWay | None) -> JobView | None:
+def ended(services: Services, given: str, job_id: str | None, view: JobView | OnItsWay | None) -> JobView | None:
     """Return a parent of which it was noted that it has ended; None: it is gone.
 
-    Raises NotYet where it began anew since: its children wait for the new end."""
+    Raises NotYet where it began anew since: its children wait for the new end; and as `expect_gone`."""
     if isinstance(view, JobView):
         if not view.state.is_final:
             raise NotYet(f"job {bare(given)!r} begins anew")
         return view
-    if view is not None and parse_id(given) is None:
+    if view is not None and (view.is_promised or view.held):
         raise NotYet(f"job {bare(given)!r} is replaced")
+    if job_id is not None:
+        expect_gone(services, given, job_id)
     return None
+
+
+def expect_gone(services: Services, given: str, job_id: str) -> None:
+    """Raise NotYet where the store may only have forgotten a job that is not in it."""
+    if not services.control.settled(services.where(job_id)):
+        raise NotYet(f"whether there is a job {bare(given)!r} is not known yet")

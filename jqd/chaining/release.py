@@ -112,15 +112,17 @@ async def _release(services: Services, job_id: str, failed: str, mark: str) -> b
             return True  # it was released, cancelled or deleted meanwhile
         if mark != view.flow.mark:
             return False
-        if failed and view.flow.on_parent_failure == "cancel":
-            await _expect_standing(services, job_id, failed)
-            return await record_cancels(services, [view], as_seen=True) is not None
+        is_cancelled = view.flow.on_parent_failure == "cancel"
+        if failed and is_cancelled:
+            return await _cancel(services, view, failed)
         fields: dict[str, Any] = {"failed": failed} if failed and view.flow.on_parent_failure == "fail" else {}
         if bare(view.jobtype) == CALLBACK:
             await expect_called(services, view.tenant)
             fields = {"argument": await event_body(services, view, view.flow)}
         elif not fields:
             fields = await _with_results(services, view, view.flow)
+        if is_cancelled and not failed and parse_id(fields.get("failed", "")) is not None:
+            return await _cancel(services, view, "")
         await _expect_standing(services, job_id, failed)
         await change(services, view, Kind.RELEASE, **fields)
     except Conflict:
@@ -130,6 +132,12 @@ async def _release(services: Services, job_id: str, failed: str, mark: str) -> b
     except (NotYet, StoreUnsettled):
         return False
     return True
+
+
+async def _cancel(services: Services, view: JobView, failed: str) -> bool:
+    """Cancel a job for a parent. Returns whether the store has that. Raises Overtaken as `_expect_standing`."""
+    await _expect_standing(services, view.id, failed)
+    return await record_cancels(services, [view], as_seen=True) is not None
 
 
 async def _expect_standing(services: Services, job_id: str, failed: str) -> None:
@@ -172,8 +180,8 @@ async def _results(services: Services, view: JobView, flow: Flow, bytes_max: int
                 known = [ids[parent] for parent in parents]
                 views = iter(await services.store.get_jobs([job_id for job_id in known if job_id is not None]))
                 for parent, job_id in zip(parents, known, strict=True):
-                    its = ended(parent, next(views) if job_id is not None else None)
-                    result = await _result(services, its, view.tenant, room, is_made=parent == flow.parent)
+                    its = ended(services, parent, job_id, next(views) if job_id is not None else None)
+                    result = await _result(services, its, view, flow, room)
                     if isinstance(result, bytes):
                         found[parent] = result
                     elif result == RESULTS_GONE and flow.on_parent_failure == "run":
@@ -203,18 +211,22 @@ async def _ids_of(services: Services, parents: Sequence[str]) -> dict[str, str |
     return {parent: parent for parent in parents} | dict(zip(named, found, strict=True))
 
 
-async def _result(services: Services, view: JobView | None, tenant: str, room: Room, *, is_made: bool) -> bytes | str:
-    """The kept result of a parent, nil where it keeps none, did not succeed or is another tenant's; RESULTS_GONE,
-    RESULTS_TOO_LARGE. `is_made`: the parent made the job, and its result was too large to be handed on."""
-    if view is None:
+async def _result(services: Services, parent: JobView | None, child: JobView, flow: Flow, room: Room) -> bytes | str:
+    """The kept result of a parent, nil where it keeps none, did not succeed or is another tenant's; or why the child
+    cannot have it: RESULTS_GONE, RESULTS_TOO_LARGE, the id of a parent that ended well when the child was told of it,
+    and began anew and failed since."""
+    if parent is None:
         return RESULTS_GONE
-    if is_made and view.result is None:
-        return RESULTS_TOO_LARGE
-    if view.tenant != tenant or view.state is not State.SUCCEEDED or not view.keep_result:
+    is_own, is_good = parent.tenant == child.tenant, parent.state is State.SUCCEEDED
+    if is_own and not is_good and flow.on_parent_failure != "run":
+        return parent.id
+    if parent.result is None and parent.id == flow.parent and parent.id in flow.after:
+        return RESULTS_TOO_LARGE  # it made the child, which waits for it as that result could not be handed on
+    if not is_own or not is_good or not parent.keep_result:
         return NIL
-    result = view.result
+    result = parent.result
     if result is None:
-        was_dropped = view.outcome is not None and view.outcome.message.startswith(RESULT_DROPPED)
+        was_dropped = parent.outcome is not None and parent.outcome.message.startswith(RESULT_DROPPED)
         return NIL if was_dropped else RESULTS_GONE  # one that was too large to be kept: the parent says so
     size_bytes = result.bytes if isinstance(result, LargeResult) else len(result)
     if not room.take(size_bytes):

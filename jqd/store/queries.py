@@ -118,7 +118,7 @@ class QueryMethods(ScriptMethods):
             known = codec.journal_of(job_id) in self.journals
             return codec.on_its_way(job_id, "" if known_id is None and known else known_id)
         if place == "awaited":
-            return OnItsWay("", held=sysid is not None)
+            return OnItsWay("", held=sysid is not None, is_promised=True)
         try:
             return read_view(self._keys, job_id, place, fields, last=last)
         except codec.Unreadable as error:

@@ -299,6 +299,8 @@ class OnItsWay(NamedTuple):
     """The last id applied of that journal, "" when none was."""
     held: bool = False
     """Whether a daemon reported that the job is in flight there."""
+    is_promised: bool = False
+    """Whether it, or a later content of it, was promised under its pusher's own id."""
 
 
 class JobView(Job, frozen=True, kw_only=True, gc=False):

@@ -14,7 +14,7 @@ from jqd.chaining.flows import OLD_MS, REST_S, Flows
 from jqd.chaining.release import RELEASES, ReleaseRoom, Room, release
 from jqd.domain.charge import FREE
 from jqd.domain.errors import StoreUnsettled
-from jqd.domain.flow import RESULTS_GONE
+from jqd.domain.flow import RESULTS_GONE, Flow
 from jqd.domain.job import Fate, Held
 from jqd.runner import Report
 from jqd.service.edit import Kind, _change
@@ -206,12 +206,12 @@ async def test_a_result_that_is_dropped_while_it_is_read_takes_no_room(
     edge: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone, there = [await succeeded(edge, PIECES) for _ in range(2)]
-    services, room = edge.api._parts.services, Room(400_000)
+    services, room, flow = edge.api._parts.services, Room(400_000), Flow(after=(gone, there))
     views: list[Any] = await services.store.get_jobs([gone, there])
     with monkeypatch.context() as patched:
         patched.setattr(edge.whole, "get_piece", _no_piece)
-        assert await release_module._result(services, views[0], "", room, is_made=False) == RESULTS_GONE
-    result = await release_module._result(services, views[1], "", room, is_made=False)
+        assert await release_module._result(services, views[0], views[0], flow, room) == RESULTS_GONE
+    result = await release_module._result(services, views[1], views[0], flow, room)
     assert isinstance(result, bytes)
     assert msgspec.msgpack.decode(result) == PIECES
 

@@ -181,14 +181,15 @@ async def test_a_date_is_not_given_to_a_job_that_was_replaced_by_one_that_waits_
     assert "waits for other jobs" in told.body["detail"]
 
 
+@pytest.mark.parametrize("by", ["its pusher's id", "our id"])
 @pytest.mark.parametrize("is_applied", [False, True])
 async def test_a_child_waits_on_where_its_parent_is_pushed_anew_as_it_is_released(
-    edge: Whole, monkeypatch: pytest.MonkeyPatch, is_applied: bool
+    edge: Whole, monkeypatch: pytest.MonkeyPatch, is_applied: bool, by: str
 ) -> None:
     first = {"name": "made", "job_id": "p", "keep_result": True, "argument": 1}
     assert (await edge.call("POST", "/v1/jobs", first)).status == 201
     await edge.apply()
-    child = await edge.push(after=["p"], one_result=True)
+    child = await edge.push(after=[await edge.whole.resolve("p") if by == "our id" else "p"], one_result=True)
     await settle(edge)
     (held,) = await edge.claim("made")
     await edge.end(held, Fate.SUCCEEDED, keep_result=True, result=msgspec.msgpack.encode(42))
@@ -207,6 +208,76 @@ async def test_a_child_waits_on_where_its_parent_is_pushed_anew_as_it_is_release
     edge.clock.advance(1)
     await edge.whole.promote(100)
     assert [msgspec.msgpack.decode(one.job.argument) for one in await edge.claim("mail")] == [43]
+
+
+@pytest.mark.parametrize(("on_parent_failure", "state"), [("fail", "failed"), ("cancel", "cancelled")])
+async def test_a_parent_that_fails_anew_as_its_child_is_released_is_none_that_did_well(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch, on_parent_failure: str, state: str
+) -> None:
+    """The child began with nothing as the result."""
+    first = {"name": "made", "job_id": "p", "keep_result": True}
+    assert (await edge.call("POST", "/v1/jobs", first)).status == 201
+    await edge.apply()
+    child = await edge.push(after=["p"], one_result=True, on_parent_failure=on_parent_failure)
+    await settle(edge)
+    (held,) = await edge.claim("made")
+    await edge.end(held, Fate.SUCCEEDED, keep_result=True, result=msgspec.msgpack.encode(42))
+
+    async def fail_anew() -> None:
+        assert (await edge.call("POST", "/v1/jobs", first | {"argument": 2, "replace": True})).status == 201
+        await edge.apply()
+        (held,) = await edge.claim("made")
+        await edge.end(held, Fate.DEAD)
+
+    after_a_look(edge, monkeypatch, fail_anew)
+    await settle(edge)
+    await edge.apply()
+    edge.clock.advance(1)
+    await edge.whole.promote(100)
+    assert (await edge.call("GET", f"/v1/jobs/{child}")).body["state"] == state
+
+
+async def test_a_parent_that_the_store_may_have_forgotten_is_not_gone(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its partition is told again what it forgot, and the children of that partition's jobs lie elsewhere."""
+    parent = await edge.ended(Fate.SUCCEEDED)
+    child = await edge.push(after=[parent], argument=None, result_into="n")
+    services = edge.api._parts.services
+    view = await edge.whole.get_job(child)
+    assert isinstance(view, JobView)
+    assert view.flow is not None
+    assert await edge.whole.delete_dead([parent]) == [parent]
+    monkeypatch.setattr(edge.control, "settled", lambda where: False)
+    with pytest.raises(NotYet):
+        await event_body(services, view, view.flow)
+    with pytest.raises(NotYet):
+        await release_module._with_results(services, view, view.flow)
+    monkeypatch.setattr(edge.control, "settled", lambda where: True)
+    assert msgspec.msgpack.decode(await event_body(services, view, view.flow))["type"] == "job.gone"
+
+
+async def test_a_callback_of_a_group_tells_of_no_member_that_begins_anew(edge: Whole) -> None:
+    for own in ("p", "q"):
+        assert (await edge.call("POST", "/v1/jobs", {"name": "made", "job_id": own, "group": "g"})).status == 201
+    await edge.apply()
+    for held in await edge.claim("made"):
+        await edge.end(held, Fate.SUCCEEDED)
+    members = [await edge.whole.resolve(own) for own in ("p", "q")]
+    view, services = (
+        await edge.whole.get_job(await edge.push(after=members, argument={"group": "g"})),
+        edge.api._parts.services,
+    )
+    assert isinstance(view, JobView)
+    assert view.flow is not None
+    told = msgspec.msgpack.decode(await event_body(services, view, view.flow))
+    assert told["data"]["counts"] == {"succeeded": 2}
+    assert (
+        await edge.call("POST", "/v1/jobs", {"name": "made", "job_id": "p", "argument": 2, "replace": True})
+    ).status == 201
+    await edge.apply()
+    with pytest.raises(NotYet):
+        await event_body(services, view, view.flow)
 
 
 @pytest.mark.parametrize("is_applied", [False, True])

@@ -56,9 +56,9 @@ async def test_what_was_acknowledged_under_a_name_and_is_on_its_way_is_the_last_
     given = await ask(store_bench, "X", "d2", replace=True)
     assert (await store_bench.view(job)).state is State.RUNNING, "it may never be journaled"
     await confirm(store_bench, job, "d2", given.revision)
-    assert await store_bench.store.get_job(job.id) == OnItsWay("", held=True)
+    assert await store_bench.store.get_job(job.id) == OnItsWay("", held=True, is_promised=True)
     await store_bench.settle(outcome(held, Fate.FAILED))
-    assert await store_bench.store.get_job(job.id) == OnItsWay("")
+    assert await store_bench.store.get_job(job.id) == OnItsWay("", is_promised=True)
     (brief,) = (await store_bench.store.list_jobs(None, None, None, 10, "")).jobs
     assert brief.state is State.FAILED, "a list shows what is there"
     # Nothing is deleted before it comes, least of all a cancel that is meant for it.
