@@ -14,8 +14,9 @@ children.
 import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import trio
 
@@ -25,6 +26,7 @@ from jqd.domain.job import ChangeKind, Job
 from jqd.domain.jobid import parse_id, partition_of, partition_of_name
 from jqd.domain.log import get_logger
 from jqd.loops.backoff import LoopBackoff
+from jqd.service.services import PartitionBreaker
 from jqd.store import Store
 from jqd.store.keys import last_field
 from jqd.store.links import NEW, Blocked, Parent, ParentNote, Standing, Watched, WatchPair
@@ -34,8 +36,9 @@ GATHER_S = 0.01  # from one round to the next: ends that come together are told 
 ALONE_S = 0.002  # the same after a round of one: each step of a chain waits for it
 REST_S = 5.0  # until an entry that was not done is found again
 ENTRIES = 100  # taken at once
+HOLD_S = 0.1  # a round waits for releases; one that waits for a lock, a disk or a partition holds up no others longer
 WALKS = 1_000  # entries of which it is remembered how far their children were gone through: 60 kB of one call
-RELEASES = 64  # at once: each is a sync that they share, and some calls of the store
+RELEASES = 64  # at once: each is a sync that they share, and some calls of the store. Of more all others wait for one
 OLD_MS = 600_000  # a job whose journal has told a new store of nothing for so long does not come any more
 FORGET_S = 60.0  # a child that was not asked for again in so long waits no more, or other daemons ask for it
 COMPLAIN_S = 60.0  # a parent may be on its way for some seconds
@@ -43,6 +46,7 @@ COMPLAIN_S = 60.0  # a parent may be on its way for some seconds
 AGAIN = (ChangeKind.REPLACE, ChangeKind.RETRY)  # with these a job that has ended begins anew
 GONE = "gone"  # how a parent ended that nobody knows any more
 
+T = TypeVar("T")
 Release = Callable[[str, str, str], Awaitable[bool]]
 """Lets a child go on: its id, the first parent that did not succeed or "", and `Flow.mark` of its parents. False: to be
 tried again.
@@ -81,7 +85,7 @@ class Flows:
     ) -> None:
         """`settled`: whether recovery of these partitions is complete."""
         self.backoff = LoopBackoff("flows", source=source)
-        self._store, self._stores, self._settled = stores[number], stores, settled
+        self._number, self._store, self._stores, self._settled = number, stores[number], stores, settled
         self._lives: dict[int, str] = {}
         """Partition → the life in which all parents there were queried: in another one it may have lost who waits."""
         self._since_s: dict[int, float] = {}
@@ -102,18 +106,27 @@ class Flows:
         self._turn = trio.Event()
         self._is_alone = True
         """The last round had one entry at most."""
-        self._rest_until_s = 0.0
+        self._rest_until_s = -math.inf
         """Until when entries of a failed round wait to be tried again, by the monotonic clock."""
+        self._breaker = PartitionBreaker()
+        self._nursery: trio.Nursery
+        self._limiter = trio.CapacityLimiter(RELEASES)
+        self._releases: dict[str, trio.Event] = {}
+        """Children whose release is under way, and what is set when it is over."""
+        self._held_up = ""
+        """Why some jobs were held up last."""
         self._log = get_logger("flows")
 
     @property
     def complaint(self) -> str | None:
-        """Return, for health, which jobs wait for parents that no partition knows; None: none do."""
-        before_s = self._clock.mono_s() - COMPLAIN_S
-        old = [child for child, wait in self._waits.items() if wait.since_s <= before_s]
-        if not old:
-            return None
-        return f"job {old[0]} and {len(old) - 1} others wait for jobs that are not in the store yet"
+        """Return, for health, which jobs wait for parents that no partition knows, or why some are held up; None: none
+        are."""
+        now_s = self._clock.mono_s()
+        old = [child for child, wait in self._waits.items() if wait.since_s <= now_s - COMPLAIN_S]
+        if old:
+            return f"job {old[0]} and {len(old) - 1} others wait for jobs that are not in the store yet"
+        is_over = now_s >= self._rest_until_s + REST_S  # it may be tried a moment after its rest
+        return None if is_over else f"some jobs that wait for others are held up: {self._held_up}"
 
     def wake(self) -> None:
         """Note that a job with parents or children ended or came: links may be due."""
@@ -145,21 +158,22 @@ class Flows:
             await self._turn.wait()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        task_status.started()
-        wait_s, began_s = 0.0, -math.inf
-        while True:
-            with trio.move_on_after(wait_s):
-                await self._bell.wait()
-            await trio.sleep_until(began_s + (ALONE_S if self._is_alone else GATHER_S))
-            began_s, self._bell = trio.current_time(), trio.Event()
-            try:
-                wait_s = await self.one_round()
-            except (StoreAway, StoreRefused, JournalRefused) as error:
-                self._rest_until_s = self._clock.mono_s() + REST_S
-                await self.backoff.wait_after_failure(error)
-                wait_s = 0.0
-            else:
-                self.backoff.succeeded()
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            wait_s, began_s = 0.0, -math.inf
+            while True:
+                with trio.move_on_after(wait_s):
+                    await self._bell.wait()
+                await trio.sleep_until(began_s + (ALONE_S if self._is_alone else GATHER_S))
+                began_s, self._bell = trio.current_time(), trio.Event()
+                try:
+                    wait_s = await self.one_round()
+                except (StoreAway, StoreRefused) as error:
+                    self._hold_up(error)
+                    await self.backoff.wait_after_failure(error)
+                    wait_s = 0.0
+                else:
+                    self.backoff.succeeded()
 
     async def one_round(self) -> float:
         """Handle the due links. Returns the seconds until the next are due; 0: more may be due now. Raises errors that
@@ -179,7 +193,8 @@ class Flows:
                 await self._ask(due.blocked, due.rest_until_ms)
         finally:
             is_left = await self._note_ends(due.ended, due.rest_until_ms) if due.ended else False
-        if due.wait_s != 0 and not is_left and self._clock.mono_s() >= self._rest_until_s and self._is_whole():
+        is_over = due.wait_s != 0 and not is_left and not self._releases
+        if is_over and self._clock.mono_s() >= self._rest_until_s and self._is_whole():
             self._clear = self._begun
         self._turn.set()
         self._turn = trio.Event()
@@ -220,7 +235,7 @@ class Flows:
         pairs = [pair for each in follow for pair in _pairs(each.job)]
         # Before they are asked: a parent may come, and its partition be whole, while the answer is on its way.
         whole = {home: store.identity for home, store in enumerate(self._stores) if self._settled({home})}
-        found, failed = await self._watch(pairs)
+        found = await self._watch(pairs)
         whole = {home: life for home, life in whole.items() if life == self._stores[home].identity}
         away = {pair.child for place, pair in enumerate(pairs) if place not in found}
         asked: dict[str, Asked] = {child: Asked([], True) for child in children if child not in away}
@@ -243,8 +258,6 @@ class Flows:
         } | {child: Wait(self._waits.get(child, Wait(now_s, now_s)).since_s, now_s) for child in coming}
         stay = left | coming | away
         await self._store.drop_links({each.entry: () for each in blocked if each.job.id not in stay}, rest_until_ms)
-        if failed is not None:
-            raise failed
 
     def _unknown(self, pair: WatchPair, one: Watched, whole: Mapping[int, str]) -> str | None:
         """Return how a parent that is not in the store ended; None: it may come yet. `whole`: the partitions whose
@@ -262,21 +275,17 @@ class Flows:
         is_old = min(1000 * waited_s, self._clock.wall_ms() - ids.at_ms) > OLD_MS
         return GONE if is_old else None
 
-    async def _watch(self, pairs: Sequence[WatchPair]) -> tuple[dict[int, Watched], StoreAway | StoreRefused | None]:
-        """Return the states of the parents, by index of the pair, and the last failure of a partition."""
+    async def _watch(self, pairs: Sequence[WatchPair]) -> dict[int, Watched]:
+        """Return the states of the parents, by index of the pair, as far as their partitions answer."""
         homes: dict[int, list[int]] = {}
         for place, pair in enumerate(pairs):
             homes.setdefault(self._home(pair.parent), []).append(place)
         found: dict[int, Watched] = {}
-        failed: StoreAway | StoreRefused | None = None
         for home, places in homes.items():
-            try:
-                answers = await self._stores[home].watch_parents([pairs[place] for place in places])
-            except (StoreAway, StoreRefused) as error:
-                failed = error
-            else:
-                found |= zip(places, answers, strict=True)
-        return found, failed
+            its = [pairs[place] for place in places]
+            answers = await self._at(home, partial(self._stores[home].watch_parents, its))
+            found |= zip(places, answers, strict=True) if answers is not None else ()
+        return found
 
     def _home(self, parent: str) -> int:
         if parent.startswith("="):
@@ -295,13 +304,9 @@ class Flows:
                 home = partition_of(child, len(self._stores))
                 by_home.setdefault(home, []).append(ParentNote(child, each.id, each.how, stage=each.stage))
         left: set[str] = set()
-        failed: StoreAway | StoreRefused | None = None
         for home, notes in by_home.items():
-            try:
-                left |= await self._go_on(await self._stores[home].note_parents(notes))
-            except (StoreAway, StoreRefused) as error:  # it holds up no other partition's children
-                failed = error
-                left.update(note.child for note in notes)
+            standing = await self._at(home, partial(self._stores[home].note_parents, notes))
+            left |= {note.child for note in notes} if standing is None else await self._go_on(standing)
         done = {each.entry: [child for child in each.children if child not in left] for each in ended}
         stages = {each.entry: each.stage for each in ended}
         rest = {each.entry: each.passed + len(each.children) - len(done[each.entry]) for each in ended}
@@ -311,32 +316,55 @@ class Flows:
                 self._passed[entry] = passed
             else:
                 self._passed.pop(entry, None)
-        if failed is not None:
-            raise failed
         return bool(more)
 
     async def _go_on(self, standing: Mapping[str, Standing]) -> set[str]:
-        """Release children that wait for no parent any more. Returns those to try again."""
-        left: set[str] = set()
-        failed: list[StoreAway | StoreRefused | JournalRefused] = []
-        limiter = trio.CapacityLimiter(RELEASES)
+        """Release children that wait for no parent any more. Returns those to try again. What takes longer than HOLD_S
+        goes on meanwhile."""
+        due = {child: each for child, each in standing.items() if each.is_done}
+        released = set[str]()
 
         async def release(child: str, each: Standing) -> None:
-            async with limiter:
-                try:
+            try:
+                async with self._limiter:
                     if await self._release(child, each.failed, each.mark):
-                        return
-                except (StoreAway, StoreRefused, JournalRefused) as error:
-                    failed.append(error)
-            left.add(child)
+                        released.add(child)
+            except (StoreAway, StoreRefused, JournalRefused) as error:
+                self._hold_up(error)
+            finally:
+                self._releases.pop(child).set()
+                if not self._releases:
+                    self.wake()  # for who waits until all links are applied
 
-        async with trio.open_nursery() as nursery:
-            for child, each in standing.items():
-                if each.is_done:
-                    nursery.start_soon(release, child, each)
-        if failed:
-            raise failed[0]
-        return left
+        begun = due.keys() - self._releases.keys()
+        over = [self._releases.setdefault(child, trio.Event()) for child in begun]
+        for child in begun:
+            self._nursery.start_soon(release, child, due[child])
+        with trio.move_on_after(HOLD_S if len(self._releases) <= RELEASES else math.inf):
+            for each in over:
+                await each.wait()
+        return due.keys() - released
+
+    async def _at(self, home: int, ask: Callable[[], Awaitable[T]]) -> T | None:
+        """Return what a partition answers; None: nothing, and what it has to do with is tried again when it has rested.
+        Another one that hangs is asked for a part of the time only: it holds up no others."""
+        silent, began_s = frozenset({home}), self._clock.mono_s()
+        try:
+            if (why := self._breaker.why(silent, began_s)) is not None:
+                raise StoreAway(why)
+            return await ask()
+        except (StoreAway, StoreRefused) as error:
+            now_s = self._clock.mono_s()
+            if why is None and isinstance(error, StoreAway) and home != self._number:
+                self._breaker.note(silent, str(error), took_s=now_s - began_s, now_s=now_s)
+            self._hold_up(error)
+            return None
+
+    def _hold_up(self, error: StoreAway | StoreRefused | JournalRefused) -> None:
+        """Note that jobs are held up until they have rested, and log it once."""
+        if self._clock.mono_s() >= self._rest_until_s + REST_S:
+            self._log.warning("flows.held_up", error=str(error))
+        self._held_up, self._rest_until_s = str(error), self._clock.mono_s() + REST_S
 
 
 def _pairs(job: Job) -> Iterable[WatchPair]:

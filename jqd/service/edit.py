@@ -202,25 +202,28 @@ async def _reserve(services: Services, view: JobView, kind: Kind, fields: dict[s
 
     Raises Conflict, Denied, Invalid, NotYet or Overtaken; StoreUnsettled, StoreAway, StoreRefused.
     """
-    deadline_s = trio.current_time() + services.config.cancel_s
+    # Where another change of a blocked job comes its parents are asked again, and it is released then.
+    deadline_s = trio.current_time() + (0 if kind is Kind.RELEASE else services.config.cancel_s)
     while True:
         ask = partial(services.store.reserve_edit, view.id, view.revision)
         given = await once_settled(services, services.where(view.id), ask)
         if given is not None:
             return view, given
-        if trio.current_time() >= deadline_s:
-            raise NotYet(f"job {_called(view)} is being changed by somebody else; try again")
-        await trio.sleep(BUSY_S)
+        is_late = trio.current_time() >= deadline_s
+        if not is_late:
+            await trio.sleep(BUSY_S)
         again = await services.store.get_job(view.id)
         if again is None:
             raise Conflict(f"job {_called(view)} cannot be {kind.value}: it was deleted")
-        if not isinstance(again, JobView):
-            continue
-        expect_allowed(services, [again.jobtype])  # it may have been replaced by one that is not for him
-        if again.revision != view.revision and _is_made_of(view, again, kind):  # first: it need not fit another one
-            raise Overtaken(f"job {_called(view)} was changed by somebody else; try again")
-        _expect_fitting(again, kind, fields)
-        view = again
+        if isinstance(again, JobView):
+            expect_allowed(services, [again.jobtype])  # it may have been replaced by one that is not for him
+            if again.revision != view.revision and _is_made_of(view, again, kind):  # first: it need not fit another one
+                raise Overtaken(f"job {_called(view)} was changed by somebody else; try again")
+        if is_late:
+            raise NotYet(f"job {_called(view)} is being changed by somebody else; try again")
+        if isinstance(again, JobView):
+            _expect_fitting(again, kind, fields)
+            view = again
 
 
 def _is_made_of(view: JobView, again: JobView, kind: Kind) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import trio
 import trio.testing
+from outcome import acapture
 
 from jqd.chaining.flows import Flows
 from jqd.domain.flow import BLOCKED_MS, Flow
@@ -106,6 +107,16 @@ class Room:
     async def end(self, fate: Fate = Fate.SUCCEEDED) -> None:
         bench = self.benches[-1]
         await bench.settle(outcome(await bench.claim_one(await bench.join()), fate))
+
+
+async def one_round(flows: Flows) -> float:
+    """One round, and all releases that it began."""
+    outer = getattr(flows, "_nursery", None)  # where a round is begun within another of the same loop
+    async with trio.open_nursery() as flows._nursery:
+        ended = await acapture(flows.one_round)
+    if outer is not None:
+        flows._nursery = outer
+    return ended.unwrap()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from jqd.domain.errors import StoreAway
 from jqd.domain.job import Fate
 from jqd.store.links import NEW, ParentNote, WatchPair
 from jqd.testing.store import FakeStore
-from tests.chaining.flow_room import Faulty, Room, room
+from tests.chaining.flow_room import Faulty, Room, one_round, room
 from tests.contract.bench import outcome
 from tests.simulation.mistake import in_scripts
 
@@ -56,7 +56,7 @@ async def _walk(room: Room, source: random.Random) -> None:
     async def others_work() -> None:
         await end()
         for other in loops:
-            await other.one_round()
+            await one_round(other)
 
     async def lose() -> None:
         await trio.lowlevel.checkpoint()
@@ -73,7 +73,7 @@ async def _walk(room: Room, source: random.Random) -> None:
             each.at, each.is_before = source.randint(1, CALLS), source.random() < 0.5
             each.happens = what or trio.lowlevel.checkpoint
         with suppress(StoreAway):
-            await loops[number].one_round()
+            await one_round(loops[number])
         for each in ways[number]:
             each.at = 0
         assert not left or child.id not in room.released, "it went on before all had ended"
@@ -81,7 +81,7 @@ async def _walk(room: Room, source: random.Random) -> None:
         await end()
     for loop in (*loops, *loops):
         await trio.sleep(REST_S)
-        while await loop.one_round() == 0.0:
+        while await one_round(loop) == 0.0:
             pass
     assert room.released.count(child.id) == 1
     assert room.failed == [""], "all of them succeeded in the end"

@@ -14,7 +14,7 @@ from jqd.domain.flow import BLOCKED_MS, Flow
 from jqd.domain.job import ChangeKind, Fate
 from jqd.domain.record import cancel_of
 from jqd.store.links import WatchPair
-from tests.chaining.flow_room import Faulty, Room, room, running
+from tests.chaining.flow_room import Faulty, Room, one_round, room, running
 from tests.contract.bench import OTHER_JOURNAL, changed
 
 __all__ = ["room", "running"]
@@ -103,7 +103,7 @@ async def test_a_parent_that_comes_while_the_answer_is_on_its_way_has_not_ended(
     assert room.released == []
     await room.end()
     await room.end()
-    await room.loop(1).one_round()
+    await one_round(room.loop(1))
     assert room.released == [child.id]
 
 
@@ -142,7 +142,7 @@ async def test_a_partition_that_is_away_is_asked_and_told_when_it_is_back(autoju
     assert running.released == []
     await running.end(Fate.FAILED)
     flows = running.loop(1)  # of the partition that tells
-    while await flows.one_round() == 0.0:
+    while await one_round(flows) == 0.0:
         pass
     assert (running.released, running.failed) == ([child.id], [parent.id])
 
@@ -182,18 +182,18 @@ async def test_a_release_that_is_refused_at_once_rests_and_holds_up_no_other_chi
     await running.end()
     telling = running.loop(1)
     monkeypatch.setattr(telling, "_release", release)
-    more_s = [await telling.one_round() for _ in range(4)]
+    more_s = [await one_round(telling) for _ in range(4)]
     assert sorted(running.released) == sorted(child.id for child in others)
     assert more_s[-1] > 0
     assert 1 <= tried.count(slow.id) <= 3, "once with each lot of children"
     tried.clear()
     for _ in range(3):
         await trio.sleep(REST_S / 4)
-        await telling.one_round()
+        await one_round(telling)
     assert tried == []
     monkeypatch.setattr(telling, "_release", real)
     await trio.sleep(REST_S)
-    await telling.one_round()
+    await one_round(telling)
     assert running.released[-1] == slow.id
 
 
@@ -233,7 +233,7 @@ async def test_who_asks_waits_until_all_children_of_an_end_were_told(
     """A retry of the flow left out those that failed for the parent after it: with the first all was called told."""
     parent = await room.parent()
     children = [await room.child(parent) for _ in range(7)]
-    await room.flows.one_round()
+    await one_round(room.flows)
     monkeypatch.setattr(room.stores[1], "take_links", partial(room.stores[1].take_links, children_max=2))
     await room.end(Fate.FAILED)
     telling, turn = room.loop(1), trio.Lock()

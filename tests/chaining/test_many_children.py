@@ -12,6 +12,7 @@ from jqd.chaining.flows import LOOK_S, REST_S, Flows
 from jqd.domain.flow import BLOCKED_MS, Flow
 from jqd.domain.job import Job
 from jqd.store.links import CHILDREN
+from tests.chaining.flow_room import one_round
 from tests.contract.bench import StoreBench
 
 FREE = 30
@@ -32,7 +33,7 @@ class Tried:
 
     async def until_it_rests(self) -> float:
         for _ in range(20):
-            if wait_s := await self.flows.one_round():
+            if wait_s := await one_round(self.flows):
                 return wait_s
         raise AssertionError("it never rests")
 
@@ -82,7 +83,7 @@ async def test_children_behind_many_that_cannot_go_on_do_and_then_it_rests(bench
 async def test_daemons_that_take_turns_rest_too(bench: StoreBench) -> None:
     every, daemon = await ended(bench)
     both = [daemon(), daemon()]
-    waits = [await each.flows.one_round() for _ in range(4) for each in both]
+    waits = [await one_round(each.flows) for _ in range(4) for each in both]
     assert min(waits[-2:]) > 0
     tried = both[0].times + both[1].times
     assert tried.keys() == set(every)

@@ -8,6 +8,7 @@ from jqd.chaining.flows import COMPLAIN_S, REST_S, Flows
 from jqd.domain.flow import BLOCKED_MS, Flow
 from jqd.domain.job import Change, ChangeKind, Job
 from jqd.store import NameJournaled, NameWanted
+from tests.chaining.flow_room import one_round
 from tests.contract.bench import StoreBench
 
 
@@ -26,23 +27,23 @@ async def test_a_named_parent_that_is_on_its_way_is_waited_for_and_told_of(bench
     (given,) = await bench.store.reserve_names([NameWanted("mine", parent.id, "d", False)])
     child = bench.make(flow=Flow(after=("mine",)), eligible_at_ms=BLOCKED_MS)
     await bench.add(child)  # of the lane of jobs, with a later id
-    await flows.one_round()
+    await one_round(flows)
     assert released == []
     bench.clock.advance(REST_S + 1)
-    await flows.one_round()
+    await one_round(flows)
     assert not released
     assert not flows.complaint
     bench.clock.advance(COMPLAIN_S)
-    await flows.one_round()
+    await one_round(flows)
     assert flows.complaint == f"job {child.id} and 0 others wait for jobs that are not in the store yet"
     change = Change(given.revision, given.revision, ChangeKind.NEW, "d")
     await bench.add(Job(parent.id, "mail", name="mine", change=change))
     bench.clock.advance(REST_S + 1)
-    await flows.one_round()
+    await one_round(flows)
     assert not released, "now it is known, and has not ended"
     assert not flows.complaint
     await bench.cancel(f"{parent.id}@{given.revision}")
-    await flows.one_round()
+    await one_round(flows)
     assert released == [(child.id, parent.id)]
 
 
@@ -56,15 +57,15 @@ async def test_such_a_parent_that_is_named_by_jqds_id_is_no_less_waited_for(benc
     await bench.add(child)
     await bench.push()
     for _ in range(3):
-        await flows.one_round()
+        await one_round(flows)
         bench.clock.advance(REST_S + 1)
     assert released == []
     change = Change(given.revision, given.revision, ChangeKind.NEW, "d")
     await bench.add(Job(parent.id, "mail", name="mine", change=change))
-    await flows.one_round()
+    await one_round(flows)
     assert released == []
     await bench.cancel(f"{parent.id}@{given.revision}")
-    await flows.one_round()
+    await one_round(flows)
     assert released == [(child.id, parent.id)]
 
 
@@ -73,5 +74,5 @@ async def test_an_own_id_that_nobody_has_is_of_a_job_that_ended(bench: StoreBenc
     flows = flows_of(bench, released)
     child = bench.make(flow=Flow(after=("gone",)), eligible_at_ms=BLOCKED_MS)
     await bench.add(child)
-    await flows.one_round()
+    await one_round(flows)
     assert released == [(child.id, "")]

@@ -23,6 +23,7 @@ from jqd.service.parents import CHECKED_MAX
 from jqd.store import NameJournaled, NameWanted, Replace
 from tests.api.fakes import outcome
 from tests.api.whole import Whole
+from tests.chaining.flow_room import one_round
 
 PIECES = "x" * 300_000  # a result that lies in the store in pieces
 
@@ -42,7 +43,7 @@ async def settle(edge: Whole) -> None:
     loop = flows(edge)
     await edge.apply()
     for _ in range(50):
-        if await loop.one_round():
+        if await one_round(loop):
             break
         await edge.apply()
     edge.clock.advance(1)
@@ -93,7 +94,7 @@ async def test_a_release_costs_two_calls_of_the_store_and_the_change(
             return await real(*args)
 
         monkeypatch.setattr(edge.whole, name, partial(call, name=name, real=getattr(edge.whole, name)))
-    await loop.one_round()
+    await one_round(loop)
     assert asked == ["get_job", "reserve_edit"]
     await edge.apply()
     assert [held.job.id for held in await edge.claim()] == [child]
@@ -274,7 +275,7 @@ async def test_a_child_that_is_replaced_while_it_is_asked_about_waits_for_its_ne
         if not calls or calls == [0, 1]:
             monkeypatch.setattr(edge.whole, call, real)
             await _replaced(edge, gone, new)
-            while asks and await flows(edge).one_round() == 0.0:
+            while asks and await one_round(flows(edge)) == 0.0:
                 pass
         return answer if call == "watch_parents" else await real(*args, **named)
 

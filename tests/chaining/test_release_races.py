@@ -17,8 +17,9 @@ from jqd.domain.errors import Invalid, NotYet
 from jqd.domain.job import Fate
 from jqd.service.cancel import record_cancels
 from jqd.service.edit import change
-from jqd.store import JobView
+from jqd.store import JobView, StoreConfig
 from tests.api.whole import Whole
+from tests.chaining.flow_room import one_round
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ async def settle(edge: Whole) -> None:
     loop = flows(edge)
     for _ in range(2):
         await edge.apply()
-        while await loop.one_round() == 0.0:
+        while await one_round(loop) == 0.0:
             await edge.apply()
         edge.clock.advance(REST_S)
 
@@ -152,13 +153,29 @@ async def test_a_job_that_is_changed_while_it_is_released_waits_only_where_that_
     monkeypatch.setattr(edge.whole, "reserve_edit", reserve_edit)
     loop = flows(edge)
     for left in range(rests, -1, -1):
-        while await loop.one_round() == 0.0:
+        while await one_round(loop) == 0.0:
             await edge.apply()
         await edge.apply()
         held = await edge.claim()
         assert len(held) == (left == 0)
         edge.clock.advance(REST_S)
     assert msgspec.msgpack.decode(held[0].job.argument) == {"a": edits}
+
+
+async def test_a_job_whose_change_never_comes_is_released_when_that_is_over_and_nobody_waits_for_it(
+    autojump_clock: None, edge: Whole
+) -> None:
+    """Each look at it waited two seconds."""
+    child = await edge.push(argument=1, after=[await edge.ended(Fate.SUCCEEDED)])
+    await edge.apply()
+    assert await edge.whole.reserve_edit(child, 0) is not None  # and its daemon dies
+    began_s = trio.current_time()
+    await settle(edge)
+    assert await edge.claim() == []
+    assert trio.current_time() == began_s
+    edge.clock.advance(StoreConfig(url="").name_reserve_s)
+    await settle(edge)
+    assert len(await edge.claim()) == 1
 
 
 async def test_a_date_is_not_given_to_a_job_that_was_replaced_by_one_that_waits_for_others(
@@ -309,16 +326,16 @@ async def test_a_child_whose_release_waited_is_not_cancelled_for_a_parent_that_w
         return False
 
     loop = Flows(0, [edge.whole], lambda _: True, wait_for_a_place, clock=edge.clock, source=random.Random(1))
-    while await loop.one_round() == 0.0:
+    while await one_round(loop) == 0.0:
         await edge.apply()
     (held,) = await edge.claim("a")
     await edge.end(held, Fate.DEAD)
-    while await loop.one_round() == 0.0:
+    while await one_round(loop) == 0.0:
         await edge.apply()
     assert wanted == [(child, parent, wanted[0][2])]
     assert (await edge.call("POST", f"/v1/jobs/{parent}/retry")).status == 200
     await edge.apply()
-    while await loop.one_round() == 0.0:
+    while await one_round(loop) == 0.0:
         await edge.apply()
     assert not await release(edge.api._parts.services, *wanted[0])
     await edge.apply()
