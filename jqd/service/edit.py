@@ -27,6 +27,7 @@ from jqd.service.audit import record
 from jqd.service.find import Coming, expect_promised, find, once_settled, resolve
 from jqd.service.flow_checks import NO_MAP, is_map
 from jqd.service.job_limits import date_faults, eligible_at_ms
+from jqd.service.push_links import UnsureKeys
 from jqd.service.server_only import expect_allowed
 from jqd.service.services import Services
 from jqd.store import EditGiven, JobView
@@ -251,6 +252,9 @@ async def _with_key(services: Services, view: JobView, kind: Kind) -> AsyncItera
         yield
     except (Conflict, JournalRefused, Overloaded):
         is_journaled = False
+        raise
+    except NotYet:
+        services.feature(UnsureKeys).end = services.journal.written
         raise
     finally:
         if not is_journaled:

@@ -6,10 +6,10 @@ from msgspec import UNSET, Struct, structs
 
 from jqd.domain.errors import Conflict, Denied, Fault, NotFound, NotYet
 from jqd.domain.flow import unique_text
-from jqd.domain.job import NIL
+from jqd.domain.job import NIL, State
 from jqd.domain.job_spec import JobSpec
 from jqd.service.batch import Batch
-from jqd.service.edit import Edit, edit
+from jqd.service.edit import Edit, edit, latest
 from jqd.service.push_links import PushLinks
 from jqd.service.services import Services
 
@@ -95,9 +95,12 @@ async def _put_off(services: Services, job: JobSpec, first: str) -> bool:
     """
     if job.debounce is None:
         return True
-    argument = UNSET if bytes(job.argument) == NIL else job.argument
+    wanted = Edit(delay=job.debounce, argument=UNSET if bytes(job.argument) == NIL else job.argument)
     try:
-        await edit(services, first, Edit(delay=job.debounce, argument=argument))
+        if (await latest(services, first)).state is State.BLOCKED:  # it has no date, and waits for others anyway
+            wanted = Edit(argument=wanted.argument)
+        if wanted != Edit():
+            await edit(services, first, wanted)
     except NotFound as error:
         if services.principal.is_bound:
             raise Denied(f"the unique key {job.unique!r} is of a job that this token is not for") from error

@@ -8,6 +8,7 @@ import msgspec
 import trio
 
 from jqd.api import ApiConfig
+from jqd.chaining.links import Links
 from jqd.domain.errors import StoreAway
 from jqd.domain.job import Fate, Held, lease_claim
 from jqd.domain.jobid import parse_id
@@ -73,10 +74,11 @@ class Whole(Edge):
                 continue
             start = self._positions[lane]
             end = self._positions[lane] = start + 1
-            if lane is Lane.JOBS:
-                await self.whole.apply_jobs(JOURNAL_ID, start, end, decode_jobs(body))
-            elif lane is Lane.CHANGES:
-                await self.whole.apply_changes(JOURNAL_ID, start, end, decode_jobs(body))
+            if lane in (Lane.JOBS, Lane.CHANGES):
+                jobs = decode_jobs(body)
+                await Links(0, self.whole, 1).confirm(jobs)
+                apply = self.whole.apply_jobs if lane is Lane.JOBS else self.whole.apply_changes
+                await apply(JOURNAL_ID, start, end, jobs)
             elif lane is Lane.RULES:
                 await self.whole.apply_settings(JOURNAL_ID, start, end, decode_rules(body))
             elif lane is Lane.OUTCOMES:
