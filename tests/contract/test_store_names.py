@@ -8,7 +8,7 @@ from jqd.domain.job import ChangeKind, Fate, State
 from jqd.domain.record import Lane, cancel_of
 from jqd.store import JobView, NameJournaled, NameStanding, NameState, NameWanted, Replace
 from tests.contract.bench import JOURNAL, StoreBench, changed, outcome
-from tests.contract.change import ask, confirm, push_named
+from tests.contract.change import ask, confirm, edit_of, push_named
 
 TTL_MS = 30_000
 LATER_MS = 10**13
@@ -354,3 +354,20 @@ async def test_a_reservation_takes_no_name_from_a_job_that_the_store_forgot(stor
         await store_bench.store.purge(100)
         assert await store_bench.store.resolve("mine") == job.id
         assert (await ask(store_bench, "X")).state is NameState.DUPLICATE
+
+
+async def test_a_store_that_forgot_knows_the_digest_of_a_job_whose_edit_comes_first(store_bench: StoreBench) -> None:
+    """Another daemon journaled it. The same push again was refused as one with other content."""
+    job = await push_named(store_bench)
+    first = (await store_bench.view(job)).revision
+    edit = changed(job, await edit_of(store_bench, job.id, first), ChangeKind.EDIT, generation=first, priority=7)
+    await store_bench.add(edit)
+    assert (await ask(store_bench, "X")).state is NameState.DUPLICATE
+    store_bench.wipe()
+    await store_bench.store.look(fresh=True)
+    store_bench.at[Lane.CHANGES] = 0
+    await store_bench.add(edit)
+    await store_bench.add(job)
+    assert (await store_bench.view(job)).priority == 7
+    assert (await ask(store_bench, "X")).state is NameState.DUPLICATE
+    assert (await ask(store_bench, "X", "d2")).state is NameState.CONFLICT

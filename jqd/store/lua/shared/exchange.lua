@@ -222,6 +222,14 @@ local function drop_promise(one)
   end
 end
 
+-- An edit that another journal told first took the name without knowing the digest of what it edited: the same push again would be another's.
+local function learn_digest(one)
+  local known = (redis.call('HGET', K.names, one.name) or ''):match('^%d+ (%S+) 0 $')
+  if known == one.id then
+    redis.call('HSET', K.names, one.name, redis.call('HGET', K.names, one.name) .. one.digest)
+  end
+end
+
 -- Returns 1 when the job was not here before.
 function Exchange.apply_change(one, now_ms, history_max)
   local id = one.id
@@ -231,6 +239,8 @@ function Exchange.apply_change(one, now_ms, history_max)
   if revision >= one.revision or not row and (one.was_here or is_over(one)) then
     if not row and one.name ~= '' then
       drop_promise(one)
+    elseif row and one.digest ~= '' and one.revision == generation then
+      learn_digest(one)
     end
     return 0
   end
