@@ -66,7 +66,8 @@ class Flow(NamedTuple):
                 return each
         since = 1000 * job.ended_ms
         if job.cancelled_to == seen_to(job.generation):
-            since = 0 if job.generation else -1  # a named job that was refused behind its push is cancelled so, too
+            # A named job that was refused behind its push is cancelled so, too: no parent began anew after that.
+            since = job.generation or -1
         anew = [each for each in known if self.jobs[each].generation > since]
         return max(anew, key=lambda each: self.jobs[each].generation, default="")
 

@@ -1,8 +1,10 @@
 """A flow or group is cancelled, and tried anew, as a whole."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import trio
 
 from jqd.domain.errors import NotYet, StoreAway
 from jqd.domain.job import Fate
@@ -195,3 +197,27 @@ async def test_a_retry_with_something_late_begins_no_more_when_its_time_is_over(
     assert (told.status, told.body["detail"]) == (503, "no answer")
     assert len(failed) == 3
     assert len(tried) == 1
+
+
+async def test_a_child_that_was_refused_behind_its_push_is_none_that_was_cancelled_for_a_parent(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cancel names its own content, as one for a parent does. A retry of the flow ran it, though its pusher was
+    told that it was taken back."""
+    assert (await edge.call("POST", "/v1/jobs", {"name": "mail", "job_id": "p"})).status == 201
+    await edge.apply()
+    (held,) = await edge.claim()
+    await edge.end(held, Fate.SUCCEEDED)
+
+    async def late(_: str, pairs: Sequence[tuple[str, str]]) -> list[str]:
+        await trio.lowlevel.checkpoint()
+        return [job_id for token, job_id in pairs if token and job_id]
+
+    child = {"name": "mail", "job_id": "c", "group": "g", "after": ["p"], "on_parent_failure": "cancel"}
+    with monkeypatch.context() as patched:
+        patched.setattr(edge.whole, "confirm_members", late)
+        assert (await edge.call("POST", "/v1/jobs", child)).status == 503
+        await edge.apply()
+    await edge.link()
+    assert (await edge.call("GET", "/v1/jobs/c")).body["state"] == "cancelled"
+    assert (await edge.call("POST", "/v1/jobs/p/flow/retry")).body["changed"] == 0
