@@ -113,20 +113,19 @@ class Flows:
         self._limiter = trio.CapacityLimiter(RELEASES)
         self._releases: dict[str, trio.Event] = {}
         """Children whose release is under way, and what is set when it is over."""
-        self._held_up = ""
-        """Why some jobs were held up last."""
+        self._failure = ""
+        """Why some jobs could not go on last."""
         self._log = get_logger("flows")
 
     @property
     def complaint(self) -> str | None:
-        """Return, for health, which jobs wait for parents that no partition knows, or why some are held up; None: none
-        are."""
+        """Return, for health, which jobs wait for parents that no partition knows, or why some are tried again."""
         now_s = self._clock.mono_s()
         old = [child for child, wait in self._waits.items() if wait.since_s <= now_s - COMPLAIN_S]
         if old:
             return f"job {old[0]} and {len(old) - 1} others wait for jobs that are not in the store yet"
         is_over = now_s >= self._rest_until_s + REST_S  # it may be tried a moment after its rest
-        return None if is_over else f"some jobs that wait for others are held up: {self._held_up}"
+        return None if is_over else f"some jobs that wait for others are tried again later: {self._failure}"
 
     def wake(self) -> None:
         """Note that a job with parents or children ended or came: links may be due."""
@@ -169,7 +168,7 @@ class Flows:
                 try:
                     wait_s = await self.one_round()
                 except (StoreAway, StoreRefused) as error:
-                    self._hold_up(error)
+                    self._note_failure(error)
                     await self.backoff.wait_after_failure(error)
                     wait_s = 0.0
                 else:
@@ -330,7 +329,7 @@ class Flows:
                     if await self._release(child, each.failed, each.mark):
                         released.add(child)
             except (StoreAway, StoreRefused, JournalRefused) as error:
-                self._hold_up(error)
+                self._note_failure(error)
             finally:
                 self._releases.pop(child).set()
                 if not self._releases:
@@ -357,14 +356,14 @@ class Flows:
             now_s = self._clock.mono_s()
             if why is None and isinstance(error, StoreAway) and home != self._number:
                 self._breaker.note(silent, str(error), took_s=now_s - began_s, now_s=now_s)
-            self._hold_up(error)
+            self._note_failure(error)
             return None
 
-    def _hold_up(self, error: StoreAway | StoreRefused | JournalRefused) -> None:
-        """Note that jobs are held up until they have rested, and log it once."""
+    def _note_failure(self, error: StoreAway | StoreRefused | JournalRefused) -> None:
+        """Note why some jobs are tried again when they have rested, and log it once."""
         if self._clock.mono_s() >= self._rest_until_s + REST_S:
-            self._log.warning("flows.held_up", error=str(error))
-        self._held_up, self._rest_until_s = str(error), self._clock.mono_s() + REST_S
+            self._log.warning("flows.delayed", error=str(error))
+        self._failure, self._rest_until_s = str(error), self._clock.mono_s() + REST_S
 
 
 def _pairs(job: Job) -> Iterable[WatchPair]:
