@@ -226,8 +226,10 @@ class Control:
         return False
 
     async def wait_ingested(self, timeout_s: float) -> bool:
-        """Whether all that is journaled here is in the store, and known to those that it has to do with, in time."""
+        """Whether all that is journaled here is in the store, and known to those that it has to do with, in time. Where
+        a partition does not answer it is not, and is not waited for."""
         end = self._journal.end
+        there = [partition for partition in self._partitions if partition.flows.backoff.reason is None]
 
         async def one(partition: Partition) -> None:
             for lane in (Lane.JOBS, Lane.CHANGES, Lane.OUTCOMES, Lane.CANCELS):
@@ -236,9 +238,9 @@ class Control:
 
         with trio.move_on_after(timeout_s) as waiting:
             async with trio.open_nursery() as nursery:
-                for partition in self._partitions:  # one that is away holds up no other
+                for partition in there:  # one that is away holds up no other
                     nursery.start_soon(one, partition)
-        return not waiting.cancelled_caught
+        return len(there) == len(self._partitions) and not waiting.cancelled_caught
 
     def daemons(self) -> list[Peer]:
         """The daemons of the store, from the last renewals: each with its worst known state of all partitions."""

@@ -113,8 +113,8 @@ class Flows:
         self._limiter = trio.CapacityLimiter(RELEASES)
         self._releases: dict[str, trio.Event] = {}
         """Children whose release is under way, and what is set when it is over."""
-        self._failure = ""
-        """Why some jobs could not go on last."""
+        self._failure, self._failed_at_s = "", -math.inf
+        """Why some jobs could not go on last, and when that was."""
         self._log = get_logger("flows")
 
     @property
@@ -124,7 +124,7 @@ class Flows:
         old = [child for child, wait in self._waits.items() if wait.since_s <= now_s - COMPLAIN_S]
         if old:
             return f"job {old[0]} and {len(old) - 1} others wait for jobs that are not in the store yet"
-        is_over = now_s >= self._rest_until_s + REST_S  # it may be tried a moment after its rest
+        is_over = now_s >= self._failed_at_s + 2 * REST_S  # it may be tried a moment after its rest
         return None if is_over else f"some jobs that wait for others are tried again later: {self._failure}"
 
     def wake(self) -> None:
@@ -168,7 +168,7 @@ class Flows:
                 try:
                     wait_s = await self.one_round()
                 except (StoreAway, StoreRefused) as error:
-                    self._note_failure(error)
+                    self._rest_until_s = self._clock.mono_s() + REST_S
                     await self.backoff.wait_after_failure(error)
                     wait_s = 0.0
                 else:
@@ -346,7 +346,10 @@ class Flows:
 
     async def _at(self, home: int, ask: Callable[[], Awaitable[T]]) -> T | None:
         """Return what a partition answers; None: nothing, and what it has to do with is tried again when it has rested.
-        Another one that hangs is asked for a part of the time only: it holds up no others."""
+        Another one that hangs is asked for a part of the time only: it holds up no others. Raises StoreAway,
+        StoreRefused of this one."""
+        if home == self._number:
+            return await ask()
         silent, began_s = frozenset({home}), self._clock.mono_s()
         try:
             if (why := self._breaker.why(silent, began_s)) is not None:
@@ -354,16 +357,17 @@ class Flows:
             return await ask()
         except (StoreAway, StoreRefused) as error:
             now_s = self._clock.mono_s()
-            if why is None and isinstance(error, StoreAway) and home != self._number:
+            if why is None and isinstance(error, StoreAway):
                 self._breaker.note(silent, str(error), took_s=now_s - began_s, now_s=now_s)
             self._note_failure(error)
             return None
 
     def _note_failure(self, error: StoreAway | StoreRefused | JournalRefused) -> None:
         """Note why some jobs are tried again when they have rested, and log it once."""
-        if self._clock.mono_s() >= self._rest_until_s + REST_S:
+        now_s = self._clock.mono_s()
+        if now_s >= self._failed_at_s + 2 * REST_S:
             self._log.warning("flows.delayed", error=str(error))
-        self._failure, self._rest_until_s = str(error), self._clock.mono_s() + REST_S
+        self._failure, self._failed_at_s, self._rest_until_s = str(error), now_s, now_s + REST_S
 
 
 def _pairs(job: Job) -> Iterable[WatchPair]:

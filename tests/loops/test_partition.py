@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import trio
 
+from jqd.chaining.flows import LOOK_S
 from jqd.control import OWED_JOBS_WARN, OWED_S, SHELVES_SHOWN_MAX
 from jqd.cron import service as schedules
 from jqd.cron.schedules import Plan, Schedules, Template
@@ -83,6 +84,26 @@ async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: No
         assert here.control.warnings() == []
         here.stores[0].away = here.stores[1].away = None
         assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 60, BOTH)
+        nursery.cancel_scope.cancel()
+
+
+async def test_nobody_waits_until_a_partition_that_does_not_answer_has_what_was_pushed(autojump_clock: None) -> None:
+    """A page of a group took two seconds to say that the store is away."""
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        await here.push(HERE, THERE)
+        assert await here.control.wait_ingested(5)
+        here.stores[1].away = "cable"
+        await trio.sleep(2 * LOOK_S)
+        began_s = trio.current_time()
+        assert not await here.control.wait_ingested(5)
+        assert trio.current_time() - began_s < LOOK_S
+        await here.push(HERE)
+        assert not await here.control.wait_ingested(5)
+        assert (await here.stores[0].stats()).waiting == 2, "what the other has is waited for"
+        here.stores[1].away = None
+        await trio.sleep(LeaseConfig().lease_s)
+        assert await here.control.wait_ingested(5)
         nursery.cancel_scope.cancel()
 
 
