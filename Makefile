@@ -62,7 +62,7 @@ lint: setup      ## format, lint, types, architecture
 check: lint test ## everything a change must pass
 
 slow: setup      ## what each change need not pay: chaos, README, packages, frameworks, backup, the page for the night, and who stays away for long
-	$(BIN)/python -m pytest -m long -q -n $(LONG_JOBS) --dist worksteal tests/chaos/test_chaos.py tests/wire/test_conform.py tests/contract/test_store_wide.py tests/store/test_sentinel.py tests/webui/test_acts.py tests/webui/test_pages.py $(patsubst %,tests/live/test_%.py,readme second_machine crash wheel backup_commands night frameworks typescript go storm memory servers space registered ageing own_store said code types dev dev_ui limits pull pull_worker gone early_reports callbacks failover path groups unique mapreduce mail large_results) tests/simulation/test_sim.py tests/simulation/test_mistakes.py $(AGAIN)
+	$(BIN)/python -m pytest -m long -q -n $(LONG_JOBS) --dist worksteal tests/chaos/test_chaos.py tests/wire/test_conform.py tests/contract/test_store_wide.py tests/store/test_sentinel.py tests/webui/test_acts.py tests/webui/test_pages.py $(patsubst %,tests/live/test_%.py,readme second_machine crash wheel backup_commands night frameworks typescript go storm memory servers space registered ageing own_store said code types dev dev_ui limits pull pull_worker gone early_reports callbacks failover path groups unique mapreduce mail large_results) tests/simulation/test_sim.py tests/simulation/test_mistakes.py tests/test_bench.py $(AGAIN)
 
 # From time to time, and before a release: what the suite shows with a few seeds, once more with many. Some ten minutes on two cores.
 campaign: setup  ## more seeds, mistakes that few of them find, a minute of chaos, the worst of bytes

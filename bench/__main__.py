@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +14,16 @@ from bench import (
     flows,
     journal,
     latency,
+    load,
     looks,
+    members,
     memory,
     pull,
+    recover,
     scale,
     schedule,
     single,
+    soak,
     space,
     start,
     ui,
@@ -27,7 +32,7 @@ from bench.machine import machine
 from bench.peers import command as peers
 from bench.result import Result
 
-COMMANDS: dict[str, Callable[[list[str]], int]] = {"peers": peers.main}
+COMMANDS: dict[str, Callable[[list[str]], int]] = {"peers": peers.main, "load": load.main}
 """These have options of their own, and are not among `all`."""
 
 ENTRIES: dict[str, Callable[[int], Result]] = {
@@ -49,6 +54,10 @@ ENTRIES: dict[str, Callable[[int], Result]] = {
     "flood": edge.flood,
     "arrays": edge.arrays,
     "claimable": edge.claimable,
+    "daemons": members.daemons,
+    "failover": members.failover,
+    "recover": recover.run,
+    "soak": soak.run,
     "ui": ui.run,
     "looks": looks.run,
 }
@@ -71,6 +80,10 @@ SHORT_JOBS = {
     "flood": 200,
     "arrays": 4,
     "claimable": 200,
+    "daemons": 20_000,
+    "failover": 1_500,
+    "recover": 20_000,
+    "soak": 2_000,
     "ui": 500,
     "looks": 100_000,
 }
@@ -78,6 +91,7 @@ SHORT_JOBS = {
 
 def main() -> int:
     """Exit code 0 when every benchmark ran, 1 when one failed its own check."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what was started ends, too
     if len(sys.argv) > 1 and (command := COMMANDS.get(sys.argv[1])):
         return command(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)

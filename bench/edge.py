@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.processes import serve
+from bench.processes import memory_mb, serve
 from bench.result import Result, percentile
 
 TURNS = 5  # of each kind
@@ -60,14 +60,14 @@ def _beside(
         port = int(url.rpartition(":")[2])
         _pushes(port)  # what is compiled and opened once
         alone, beside = list[float](), list[float]()
-        memory_before = memory = _memory_mb(process.pid)
+        memory_before = memory = memory_mb(process.pid)
         for turn in range(TURNS):
             time.sleep(SETTLE_S)
             alone += _pushes(port, until_stored=until_stored)
             with _crowd(kind, port, connections):
                 time.sleep(SETTLE_S)
                 beside += _pushes(port, until_stored=until_stored)
-                memory = max(memory, _memory_mb(process.pid))
+                memory = max(memory, memory_mb(process.pid))
                 if turn == TURNS - 1:
                     began_s = time.perf_counter()
                     process.terminate()
@@ -129,8 +129,3 @@ def _crowd(kind: str, port: int, connections: int) -> Iterator[None]:
         finally:
             process.kill()
             process.wait(timeout=60)
-
-
-def _memory_mb(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * 4_096 / 1e6

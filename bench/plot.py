@@ -1,7 +1,7 @@
 """Pictures of figures, as SVG: bars with their spread on a logarithmic scale, and percentiles as lines."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
@@ -52,7 +52,7 @@ def bars(title: str, rows: Sequence[Bar]) -> str:
     return _svg(height, parts)
 
 
-def percentiles(title: str, lines: dict[str, Sequence[float]], unit: str = "ms") -> str:
+def percentiles(title: str, lines: Mapping[str, Sequence[float]], unit: str = "ms") -> str:
     """A line for each: the value at percentiles 50 to 100."""
     ordered = {name: sorted(values) for name, values in lines.items() if values}
     low, high = _decades([value for values in ordered.values() for value in (values[0], values[-1])])

@@ -5,25 +5,31 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
 import msgspec
 
+LOOK_S = 0.05  # between looks whether something is so
 HOOK_JOBS = 32  # at once: enough that neither side waits for the other
 QUIET = {**os.environ, "JQD_LOG__LEVEL": "warning"}
+SILENT = {"JQD_LOG__LEVEL": "error"}  # where what is warned of is what is measured
+
+
+@contextmanager
+def directory() -> Iterator[Path]:
+    """A new one, where the project lies: one for temporary files may be memory, and would sync for free."""
+    with tempfile.TemporaryDirectory(prefix=".jqd-bench-", dir=Path.cwd()) as name:
+        yield Path(name)
 
 
 @contextmanager
 def daemon(settings: dict[str, str] | None = None) -> Iterator[str]:
     """A `jqd serve` with its own store and new data; yields its URL."""
-    # The data lie where the project lies: a directory for temporary files may be memory, and would sync for free.
-    with (
-        tempfile.TemporaryDirectory(prefix=".jqd-bench-", dir=Path.cwd()) as directory,
-        serve(Path(directory) / "data", settings) as (url, _),
-    ):
+    with directory() as base, serve(base / "data", settings) as (url, _):
         yield url
 
 
@@ -42,11 +48,13 @@ def serve(data: Path, settings: dict[str, str] | None = None) -> Iterator[tuple[
 
 
 @contextmanager
-def worker(url: str) -> Iterator[None]:
+def worker(
+    *urls: str, concurrency: int = 8, flags: Sequence[str] = (), env: dict[str, str] | None = None
+) -> Iterator[None]:
     """A worker that does nothing, as well as it can."""
-    command = ["jqd", "worker", "bench.noop:app", "--daemon", url, "--concurrency", "8", "--quiet"]
-    args = [sys.executable, "-m", *command]
-    with subprocess.Popen(args, stdout=subprocess.DEVNULL, env=QUIET) as process:
+    command = ["jqd", "worker", "bench.noop:app", "--concurrency", str(concurrency), "--quiet", *flags]
+    args = [sys.executable, "-m", *command, *(word for url in urls for word in ("--daemon", url))]
+    with subprocess.Popen(args, stdout=subprocess.DEVNULL, env={**QUIET, **(env or {})}) as process:
         try:
             yield
         finally:
@@ -68,6 +76,22 @@ def hook(url: str) -> Iterator[None]:
         finally:
             process.terminate()
             process.wait(timeout=60)
+
+
+def wait_until(ready: Callable[[], bool], seconds: float) -> bool:
+    """Whether it became so in time."""
+    deadline_s = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(LOOK_S)
+    return True
+
+
+def memory_mb(pid: int) -> float:
+    """What a process has in memory."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * 4_096 / 1e6
 
 
 def batch(size: int, name: str) -> bytes:

@@ -6,15 +6,21 @@ import re
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+from bench import load, members, recover
+from bench.__main__ import ENTRIES
 from bench.e2e import succeeded
 from bench.marks import Marks
+from bench.members import Death, took_over
+from bench.open_loop import BROKEN, HttpConnection, Load, open_loop
 from bench.peers import command as racing
 from bench.peers import install as installing
 from bench.peers import race
@@ -22,7 +28,10 @@ from bench.peers.catalogue import ABSENT, NODE, PEERS, Peer
 from bench.peers.figures import Spread, of, ratio, rotated
 from bench.peers.install import REQUIREMENTS, NotInstalled
 from bench.peers.servers import NotStarted, free_port, process, wait_port
+from bench.processes import SILENT, daemon
 from bench.result import percentile
+from bench.soak import steady
+from tests.live.harness import LEASE
 
 
 def stats(*, succeeded: int, waiting: int = 0, in_flight: int = 0, applied: int = 900) -> dict[str, Any]:
@@ -157,13 +166,118 @@ def test_a_queue_that_does_not_come_up_leaves_nothing_behind(tmp_path: Path) -> 
     os.close(reader)
 
 
-def test_the_race_of_this_queue_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The short form: a real daemon, a worker and a pusher."""
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with daemon() as url:
+        yield url
+
+
+def test_load_on_a_daemon_that_runs(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, picture = tmp_path / "figures.json", tmp_path / "figures.svg"
+    flags = ["--url", url, "--rate", "100", "--duration", "0.2", "--connections", "4", "--json", str(path)]
+    assert load.main([*flags, "--plot", str(picture)]) == 0
+    told = json.loads(path.read_text())
+    figures = told["figures"]
+    assert figures["pushes"] == 20
+    assert figures["not_taken"] == figures["not_begun"] == 0
+    assert 0 < figures["ack_p50_ms"] <= figures["ack_max_ms"] < figures["start_max_ms"]
+    assert [len(values) for values in told["permilles_ms"].values()] == [1001, 1001]
+    assert "push → start" in picture.read_text()
+    assert "not_begun 0.00" in capsys.readouterr().out
+
+
+def test_the_race_of_this_queue_alone(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short form: a daemon, a worker and a pusher."""
     monkeypatch.setattr(race, "PUSHERS", 1)
     monkeypatch.setattr(race, "PACED", 5)
     monkeypatch.setattr(race, "SINGLE_S", 0.1)
-    figures = race.measure(PEERS[0], 200)
+    figures = race.measure(replace(PEERS[0], server=lambda _: nullcontext(url)), 200)
     assert figures["begun"] == 1.0
     assert figures["twice"] == 0
     assert 0 < figures["start_p50_ms"] <= figures["start_p99_ms"]
     assert all(figures[name] > 0 for name in ("jobs_per_s", "single_1_per_s", "single_64_per_s"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "jobs"), [("daemons", 2_000), ("failover", 300), ("recover", 500), ("soak", 100)], ids=str
+)
+def test_what_operators_measure(name: str, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "MOST", 2)
+    for module in (members, recover):
+        monkeypatch.setattr(module, "SILENT", {**SILENT, **LEASE})
+    result = ENTRIES[name](jobs)
+    assert result.ok, result.line()
+
+
+class Slow:
+    """A connection on which a push takes a second, the third longer, and the last breaks."""
+
+    async def push(self, number: int) -> int:
+        await trio.sleep(3.0 if number == 2 else 1.0)
+        return 201 if number < 4 else BROKEN
+
+
+async def test_a_push_that_finds_no_connection_waits_within_its_time(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Two a second on one connection that takes one: a client that waited for its answers would see one second each."""
+    found = await open_loop([Slow()], rate=2.0, numbers=range(5))
+    assert found.ack_ms() == pytest.approx([1_000, 1_500, 4_000, 4_500])
+    assert found.late_s == pytest.approx([0.0, 0.5, 1.0, 3.5, 4.0])
+    assert found.statuses == {0: 201, 1: 201, 2: 201, 3: 201, 4: BROKEN}
+
+
+async def test_pushes_go_out_when_they_are_due_whatever_the_others_do(autojump_clock: trio.testing.MockClock) -> None:
+    seen: list[int] = []
+    found = await open_loop(
+        [Slow() for _ in range(8)], rate=2.0, numbers=range(-1, 4), each=lambda load: seen.append(len(load.statuses))
+    )
+    assert found.ack_ms() == pytest.approx([1_000, 1_000, 1_000, 1_000, 3_000])
+    assert found.late_s == pytest.approx([0.0] * 5)
+    assert seen == [1, 2, 3, 4, 5]
+
+
+async def test_a_push_that_breaks_goes_to_the_next_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = b"HTTP/1.1 201 Created\r\nContent-Length: 4\r\n\r\nbody"
+    asked: list[str] = []
+
+    async def open_stream(scheme: str, host: str, port: int | None) -> trio.abc.Stream:
+        asked.append(host)
+        if host == "refuses":
+            raise ConnectionRefusedError
+        near, far = trio.testing.memory_stream_pair()
+
+        async def reply() -> None:
+            await far.send_all(answer[:30])
+            await (far.send_eof() if host == "hangs-up" else far.send_all(answer[30:]))
+
+        near.send_stream.send_all_hook = reply
+        return near
+
+    monkeypatch.setattr("bench.open_loop._open", open_stream)
+    connection = HttpConnection(["http://refuses:1", "http://hangs-up:2", "http://lives:3"], "noop")
+    assert [await connection.push(n) for n in range(2)] == [201, 201]
+    assert asked == ["refuses", "hangs-up", "lives"], "the second goes where the first was taken"
+    await connection.close()
+    assert await HttpConnection(["http://refuses:1"], "noop").push(0) == BROKEN
+
+
+def test_a_death_costs_what_ran_elsewhere_and_what_waited_for_the_return() -> None:
+    found = Load(10.0, range(6), 0, dict.fromkeys(range(5), 201) | {5: BROKEN}, {n: n / 10 + 0.5 for n in range(6)})
+    second = 1_000_000_000
+    times_ns = {0: [0], 1: [second, 12 * second], 2: [3 * second, 9 * second], 3: [50 * second]}
+    result = took_over(found, times_ns, Death(killed_ns=2 * second, restarted_ns=40 * second))
+    assert not result.ok, "the fifth was taken and never began"
+    assert result.figures == {
+        "taken": 5.0, "lost": 1.0, "not_taken": 1.0, "began_again": 2.0, "elsewhere_s": 10.0, "longest_pause_s": 6.0,
+        "waited_for_return": 1.0, "ack_max_ms": 500.0,
+    }  # fmt: skip
+
+
+def test_a_soak_compares_its_first_part_to_its_last() -> None:
+    found = Load(100.0, range(10), 0, dict.fromkeys(range(10), 201), {n: n / 100 + 0.001 for n in range(10)})
+    result = steady(found, [1.0, 1.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 3.0, 3.0], [60.0, 70.0], 1.0)
+    assert result.ok
+    assert (result.figures["start_p99_first_ms"], result.figures["start_p99_last_ms"]) == (1.0, 3.0)
+    assert not steady(found, [1.0] * 9, [60.0], 1.0).ok

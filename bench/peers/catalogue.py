@@ -83,7 +83,7 @@ PEERS = (
         "arrays of 500; a worker of eight threads",
         _daemon,
         "jqd",
-        worker=("jqd", "worker", f"{PROGRAMS}.jqd:app", "--daemon", "{url}", "--concurrency", "8", "--quiet"),
+        worker=("jqd", "worker", "bench.noop:app", "--daemon", "{url}", "--concurrency", "8", "--quiet"),
     ),
     _on_valkey(
         "rq",

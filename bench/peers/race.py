@@ -4,7 +4,6 @@ import json
 import select
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +14,7 @@ from typing import Any
 from bench.marks import MARKS, Marks
 from bench.peers.catalogue import Peer
 from bench.peers.servers import NotStarted, process, tail
+from bench.processes import directory
 from bench.result import percentile
 
 ROUND_S = 60.0  # of one queue, with all starts: who is not through by then has no figures in that round
@@ -72,9 +72,7 @@ class Pusher:
 def measure(peer: Peer, jobs: int) -> dict[str, float]:
     """The figures of one round, on a new server with new data."""
     deadline = Deadline(time.monotonic() + ROUND_S)
-    # The data lie where the project lies: a directory for temporary files may be memory, and would sync for free.
-    with tempfile.TemporaryDirectory(prefix=".jqd-bench-", dir=Path.cwd()) as name, ExitStack() as stack:
-        base = Path(name)
+    with directory() as base, ExitStack() as stack:
         base.chmod(0o755)  # a server may run as another user
         data = base / "server"
         data.mkdir()

@@ -108,11 +108,11 @@ def _listening(
 
 
 @contextmanager
-def valkey(directory: Path, appendfsync: str = "everysec") -> Iterator[str]:
-    """The server that comes with jqd, with the settings of jqd's own store."""
-    port = free_port()
+def valkey(directory: Path, port: int = 0) -> Iterator[str]:
+    """The server that comes with jqd, with the settings of jqd's own store. At the end it is killed."""
+    port = port or free_port()
     flags = ["--port", str(port), "--bind", HOST, "--dir", str(directory), "--save", "", "--appendonly", "yes"]
-    flags += ["--appendfsync", appendfsync, "--maxmemory-policy", "noeviction"]
+    flags += ["--appendfsync", "everysec", "--maxmemory-policy", "noeviction"]
     with _listening([str(get_binary_path()), *flags], directory, port):
         yield f"redis://{HOST}:{port}/0"
 

@@ -1,17 +1,9 @@
-"""jqd: arrays of jobs with its own client, and its own worker."""
+"""jqd: arrays of jobs, pushed by its own client."""
 
-from bench.marks import mark
 from bench.peers.programs.drive import URL, drive
-from jqd import App
 from jqd.client import Client
 
-app = App()
-
-
-@app.job(name="noop")
-def noop(argument: str, /) -> None:
-    """The job."""
-    mark(argument)
+NAME = "bench-marked"  # a job of bench/noop.py
 
 
 class Pusher:
@@ -22,11 +14,11 @@ class Pusher:
 
     def one(self, argument: str) -> None:
         """One job."""
-        self._client.push("noop", argument)
+        self._client.push(NAME, argument)
 
     def many(self, arguments: list[str]) -> None:
         """In one request."""
-        self._client.push_many([{"name": "noop", "argument": each} for each in arguments])
+        self._client.push_many([{"name": NAME, "argument": each} for each in arguments])
 
 
 def push() -> None:
