@@ -115,12 +115,18 @@ async def proceed(services: Services) -> bool:
     was_paused, who = own in services.halts.names, _token_of(services)
 
     def make() -> Bodies:
-        if own in services.halts.names and tenant_of(who) and not tenant_of(services.halts.by.get(own, "")):
+        if is_barred(services, services.principal.tenant) and tenant_of(who):
             raise Denied("this tenant was paused by who runs this jqd, and is resumed there")
         return {(kind, own): NIL for kind in ((HALT,) if tenant_of(who) else (HALT, BAN))}
 
     await save(services, make, act="tenant resume")
     return was_paused
+
+
+def is_barred(services: Services, tenant: str) -> bool:
+    """Return whether who runs this jqd paused a tenant: none of its own tokens resumes it."""
+    own = all_of(tenant)
+    return own in services.halts.names and not tenant_of(services.halts.by.get(own, ""))
 
 
 def _token_of(services: Services) -> str:

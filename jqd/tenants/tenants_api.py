@@ -17,6 +17,7 @@ from jqd.domain.pauses import all_of
 from jqd.domain.tenant import tenant_of
 from jqd.http import Request, Response
 from jqd.service import Services
+from jqd.service.pauses import is_barred
 from jqd.service.rates import Rates
 from jqd.store import TypeView
 from jqd.tenants.quotas import Quota, Quotas
@@ -44,6 +45,7 @@ class Tenant(Struct, frozen=True, kw_only=True):
     paused_types: Annotated[int, Meta(description="jobtypes that are paused")]
     paused_at: Instant | None
     """All of it is paused since."""
+    barred: Annotated[bool, Meta(description="paused by who runs this jqd: no token of its own resumes it")]
 
 
 class Tenants(Struct, frozen=True):
@@ -108,4 +110,5 @@ def _row(services: Services, tenant: str, of: _Sum) -> Tenant:
         put_off=services.control.owed(tenant),
         paused_types=of.paused,
         paused_at=iso(services.halts.since_ms.get(all_of(tenant), 0)),
+        barred=is_barred(services, tenant),
     )

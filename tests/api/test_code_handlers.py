@@ -54,6 +54,7 @@ async def test_code_is_kept_in_versions_and_shown(edge, lang):
     assert (row["version"], row["lang"], row["body"], row["server_only"]) == (1, lang, "print(200)", True)
     assert {name: row[name] for name in parts} == parts
     assert row["options"] == {"batch": 10, "timeout": 9}
+    assert "waits for a code worker" in row["note"]
     row = await put(edge, body="print(500)")
     assert [one["version"] for one in row["versions"]] == [1, 2]
     for number, body in ((1, "print(200)"), (2, "print(500)")):

@@ -159,6 +159,8 @@ async def test_what_who_runs_jqd_paused_no_tenant_resumes(edge: Whole, monkeypat
     assert (await say("pause", "ours", tenant="acme"))["by"] == tokens["ours"]["token_id"], "that one is stronger"
     assert (await say("pause", "theirs"))["by"] == tokens["ours"]["token_id"]
     assert "was paused by who runs this jqd" in (await say("resume", "theirs", 403))["detail"]
+    rows = (await ask(edge, "GET", "/v1/tenants"))["tenants"]
+    assert [row["barred"] for row in rows if row["tenant"] == "acme"] == [True]
     for name, _ in theirs[:9]:
         await say("pause", name)
     assert "there may be 10 paused tenants" in (await say("pause", "ours", 409, tenant="other"))["detail"]

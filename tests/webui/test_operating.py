@@ -111,6 +111,8 @@ def test_code_is_shown_as_text_and_a_handler_is_deleted_by_who_may(guarded: Guar
     assert "<script>alert" not in page
     assert "Before all" in page
     assert "all new jobs" in page
+    assert "waits for a code worker" in page
+    assert "not now: handler is python code: waits for a code worker" in viewer.get("/workers").text
     assert "only those that name it" in viewer.get(f"/handler?{query}&version=1").text
     asks = viewer.get(f"/handler/confirm?{query}").text
     assert "disabled title=" in asks
@@ -143,6 +145,13 @@ def test_who_is_of_a_tenant_sees_and_pauses_that_alone(guarded: Guarded) -> None
     assert all('name="tenant"' in each for each in forms), "each names whom it is about"
     answer = browser.post("/tenants/resume", data=form)
     assert "begun again" in browser.get(answer.headers["location"]).text
+    assert 'action="/tenants/pause"' in browser.get("/tenants").text
+    everybody.post("/tenants/pause", data={"form_token": form_token(page), "tenant": "acme"})
+    page = browser.get("/tenants").text
+    assert "by who runs this jqd, and resumed there" in page
+    assert 'action="/tenants/' not in page, "it would be refused"
+    assert browser.post("/tenants/resume", data=form).status_code == 403
+    assert 'action="/tenants/resume"' in everybody.get("/tenants").text
 
 
 def form_token(page: str) -> str:

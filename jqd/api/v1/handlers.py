@@ -13,7 +13,8 @@ from jqd.api.v1.responses import Handlers, HandlerVersion
 from jqd.domain.tenant import bare, tenant_of
 from jqd.http import Request, Response, answer
 from jqd.runner.handler import Definition, Handler, Version
-from jqd.service import handlers
+from jqd.service import Services, handlers
+from jqd.service.health import Takers, why_waiting
 from jqd.service.server_only import expect_allowed
 
 
@@ -31,21 +32,23 @@ async def put(parts: ApiContext, request: Request, name: str) -> Response:
     expect_allowed(parts.services, [parts.services.qualified_name(name)])
     version = await handlers.put(parts.services, name, definition, peer=request.peer)
     handler, _ = handlers.find(parts.services, name)
-    return answer(201, _row(parts.services.qualified_name(name), handler, version), request.answer_language())
+    row = _row(parts.services, parts.services.qualified_name(name), handler, version)
+    return answer(201, row, request.answer_language())
 
 
 async def get(parts: ApiContext, request: Request, name: str) -> responses.Handler:
     """The newest version of a handler, or the one of `version`."""
     asked = read_query(request, HandlersQuery)
     handler, version = await handlers.look(parts.services, name, asked.version)
-    return _row(parts.services.qualified_name(name), handler, version)
+    return _row(parts.services, parts.services.qualified_name(name), handler, version)
 
 
 async def list_handlers(parts: ApiContext, request: Request) -> Response:
     """200 {handlers, cursor}: the newest version of each, by name."""
     wanted = page_wanted(request)
     found = ((one[0], one) for one in handlers.seen_by(parts.services))
-    return await answer_page(request, wanted, Handlers, found, lambda one: _row(*one))
+    takers = Takers(parts.services.workers.list())
+    return await answer_page(request, wanted, Handlers, found, lambda one: _row(parts.services, *one, takers=takers))
 
 
 async def delete(parts: ApiContext, request: Request, name: str) -> Response:
@@ -55,7 +58,10 @@ async def delete(parts: ApiContext, request: Request, name: str) -> Response:
     return Response(204)
 
 
-def _row(name: str, handler: Handler, version: Version) -> responses.Handler:
+def _row(
+    services: Services, name: str, handler: Handler, version: Version, takers: Takers | None = None
+) -> responses.Handler:
+    waits = why_waiting(services, name, takers=takers)
     return responses.Handler(
         name=bare(name),
         tenant=tenant_of(name) or UNSET,
@@ -70,6 +76,7 @@ def _row(name: str, handler: Handler, version: Version) -> responses.Handler:
         server_only=version.server_only,
         set_at=iso(version.set_at_ms),
         out=version.out or None,
+        note=waits.text if waits else None,
         versions=[HandlerVersion(one.number, one.lang, one.out or None) for one in handler.versions],
     )
 

@@ -305,6 +305,8 @@ class Handler(Struct, frozen=True, rename={"before_each": "beforeEach", "after_e
     set_at: Instant | None
     out: str | None
     """Why it gets no jobs any more."""
+    note: str | None
+    """Why its jobs wait now."""
     versions: Sequence[HandlerVersion]
     """The last one that is not out takes the jobs."""
     tenant: str | UnsetType = UNSET
