@@ -112,11 +112,15 @@ async def _standing(services: Services, given: str) -> JobView | None:
 
 
 def why_gone(services: Services, jobtype: str) -> str | None:
-    """Return a note on jobs for one version of a handler that is gone; None for other jobs."""
+    """Return a note on jobs for one version of a handler that is gone, or was never set: a worker may have named it
+    for what follows. None for other jobs."""
     name, handler, number = _parts(services, jobtype)
     if handler is None or any(version.number == number and not version.out for version in handler.versions):
         return None
     name = bare(name)
+    if number > handler.last:
+        why = f"handler {name!r} never had a version {number}: these jobs wait until it has"
+        return f"{why}; cancel them, or push them for {name!r}"
     return f"version {number} of handler {name!r} is gone: these jobs wait; cancel them, or push them for {name!r}"
 
 

@@ -9,6 +9,7 @@ import trio.testing
 
 from jqd.domain.shares import Share
 from jqd.service import handlers
+from jqd.service.push_checks import why_gone
 from jqd.service.settings import REFRESH_S
 from tests.api.edge import JSON
 from tests.api.whole import Whole
@@ -156,6 +157,9 @@ async def test_jobs_for_a_version_that_is_gone_wait_and_say_so(edge):
     }
     assert rows["a@b"]["note"] == "no worker takes these jobs"
     assert "version 7 of handler 'mail' is gone: these jobs wait" in rows["mail@7"]["note"]
+    never = why_gone(edge.api._parts.services, "mail@13")  # as a worker may name it for what follows
+    assert never is not None
+    assert never.startswith("handler 'mail' never had a version 13: these jobs wait until it has")
     assert not any(worker.takes("mail@7", 0) for worker in edge.workers.list())
 
 
