@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import (
+    cpu,
     e2e,
     edge,
     enqueue,
@@ -54,6 +55,7 @@ ENTRIES: dict[str, Callable[[int], Result]] = {
     "flood": edge.flood,
     "arrays": edge.arrays,
     "claimable": edge.claimable,
+    "cpu": cpu.run,
     "daemons": members.daemons,
     "failover": members.failover,
     "recover": recover.run,
@@ -80,6 +82,7 @@ SHORT_JOBS = {
     "flood": 200,
     "arrays": 4,
     "claimable": 200,
+    "cpu": 20_000,
     "daemons": 20_000,
     "failover": 1_500,
     "recover": 20_000,

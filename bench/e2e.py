@@ -28,7 +28,7 @@ def webhook(jobs: int) -> Result:
     return whole_way("webhook", jobs, hook)
 
 
-def whole_way(name: str, jobs: int, worker: Callable[[str], AbstractContextManager[None]]) -> Result:
+def whole_way(name: str, jobs: int, worker: Callable[[str], AbstractContextManager[object]]) -> Result:
     """Jobs per second from the first push to the last end."""
     body = batch(ARRAY, "noop")
     arrays = max(1, jobs // ARRAY // CLIENTS)

@@ -29,8 +29,8 @@ def chain(jobs: int) -> Result:
         chained_s = _timed(client, url, [_nested(STEPS)] * chains, chains * STEPS)
         one_by_one_s = _one_by_one(client, url, LONG // 10) * 10
         began = time.perf_counter()
-        before = _succeeded(client, url)
-        _post(
+        before = succeeded_at(client, url)
+        post(
             client,
             url,
             [JOB | {"job_id": f"step-{n}"} | ({"after": [f"step-{n - 1}"]} if n else {}) for n in range(LONG)],
@@ -51,10 +51,10 @@ def fanin(jobs: int) -> Result:
     with daemon() as url, worker(url), httpx2.Client(timeout=60) as client:
         wait_worker(client, url)
         plain_s = _timed(client, url, [JOB] * parents)
-        before = _succeeded(client, url)
+        before = succeeded_at(client, url)
         began = time.perf_counter()
-        ids = _post(client, url, [JOB] * parents)
-        _post(client, url, [JOB | {"after": ids}])
+        ids = post(client, url, [JOB] * parents)
+        post(client, url, [JOB | {"after": ids}])
         _wait(client, url, before + parents + 1)
         waited_s = time.perf_counter() - began
     rates = {"plain_per_s": parents / plain_s, "fanin_per_s": (parents + 1) / waited_s}
@@ -68,7 +68,8 @@ def _nested(steps: int) -> Job:
     return job
 
 
-def _post(client: httpx2.Client, url: str, jobs: list[Job]) -> list[str]:
+def post(client: httpx2.Client, url: str, jobs: list[Job]) -> list[str]:
+    """Push them in arrays; their ids."""
     ids: list[str] = []
     for at in range(0, len(jobs), ARRAY):
         body = msgspec.msgpack.encode(jobs[at : at + ARRAY])
@@ -78,9 +79,9 @@ def _post(client: httpx2.Client, url: str, jobs: list[Job]) -> list[str]:
 
 def _timed(client: httpx2.Client, url: str, jobs: list[Job], ends: int = 0) -> float:
     """Seconds from the first push to the last end. `ends`: how many jobs they are in the end."""
-    before = _succeeded(client, url)
+    before = succeeded_at(client, url)
     began = time.perf_counter()
-    _post(client, url, jobs)
+    post(client, url, jobs)
     _wait(client, url, before + (ends or len(jobs)))
     return time.perf_counter() - began
 
@@ -94,13 +95,14 @@ def _one_by_one(client: httpx2.Client, url: str, steps: int) -> float:
     return time.perf_counter() - began
 
 
-def _succeeded(client: httpx2.Client, url: str) -> int:
+def succeeded_at(client: httpx2.Client, url: str) -> int:
+    """How many have, once the store knows it of all of them."""
     return succeeded(client.get(url + "/v1/stats", headers={"accept": "application/json"}).json())
 
 
 def _wait(client: httpx2.Client, url: str, ended: int) -> None:
     deadline = time.perf_counter() + LIMIT_S
-    while _succeeded(client, url) < ended:
+    while succeeded_at(client, url) < ended:
         if time.perf_counter() > deadline:
             raise TimeoutError(f"not {ended} jobs ended in {LIMIT_S:.0f} s")
         time.sleep(POLL_S)

@@ -34,9 +34,11 @@ def daemon(settings: dict[str, str] | None = None) -> Iterator[str]:
 
 
 @contextmanager
-def serve(data: Path, settings: dict[str, str] | None = None) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+def serve(
+    data: Path, settings: dict[str, str] | None = None, program: Sequence[str] = ("-m", "jqd")
+) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     """A `jqd serve` with its own store on this data directory; yields its URL and its process."""
-    args = [sys.executable, "-m", "jqd", "serve", "--bind", "127.0.0.1:0", "--data-dir", str(data)]
+    args = [sys.executable, *program, "serve", "--bind", "127.0.0.1:0", "--data-dir", str(data)]
     env = {**QUIET, **(settings or {})}
     with subprocess.Popen(args, stdout=subprocess.PIPE, env=env, text=True) as process:
         try:
@@ -50,13 +52,13 @@ def serve(data: Path, settings: dict[str, str] | None = None) -> Iterator[tuple[
 @contextmanager
 def worker(
     *urls: str, concurrency: int = 8, flags: Sequence[str] = (), env: dict[str, str] | None = None
-) -> Iterator[None]:
+) -> Iterator["subprocess.Popen[bytes]"]:
     """A worker that does nothing, as well as it can."""
     command = ["jqd", "worker", "bench.noop:app", "--concurrency", str(concurrency), "--quiet", *flags]
     args = [sys.executable, "-m", *command, *(word for url in urls for word in ("--daemon", url))]
     with subprocess.Popen(args, stdout=subprocess.DEVNULL, env={**QUIET, **(env or {})}) as process:
         try:
-            yield
+            yield process
         finally:
             process.terminate()
             process.wait(timeout=60)

@@ -35,15 +35,15 @@ def run(jobs: int) -> Result:
     echoes: dict[str, float] = {}
     for name in ("lean", "hypercorn"):
         with _echo(name) as url:
-            _push(url, 1, WARM)
-            echoes[name], _, bad = _push(url, MEASURED, max(1, jobs // 8 // MEASURED))
+            push(url, 1, WARM)
+            echoes[name], _, bad = push(url, MEASURED, max(1, jobs // 8 // MEASURED))
             figures[f"echo_{name}_per_s"] = echoes[name]
             wrong += bad
     with daemon({}) as url:
-        _push(url, 1, WARM)
+        push(url, 1, WARM)
         for connections in CONNECTIONS:
             each = max(1, jobs // len(CONNECTIONS) // connections)
-            per_s, latencies_ms, bad = _push(url, connections, each)
+            per_s, latencies_ms, bad = push(url, connections, each)
             wrong += bad
             figures[f"lean_{connections}_per_s"] = per_s
             figures[f"lean_{connections}_p50_ms"] = percentile(latencies_ms, 0.5)
@@ -75,7 +75,7 @@ def _whole(answer: bytes) -> bool:
     return bool(end and length) and len(body) >= int(length[1] if length else 0)
 
 
-def _push(url: str, connections: int, each: int) -> tuple[float, list[float], int]:
+def push(url: str, connections: int, each: int) -> tuple[float, list[float], int]:
     """Requests a second, the latency of each, and how many answers were not what they should be."""
     host, _, port = url.removeprefix("http://").rpartition(":")
     latencies_ms: list[float] = []

@@ -17,6 +17,7 @@ import trio
 
 from bench import load, members, recover
 from bench.__main__ import ENTRIES
+from bench.cpu import by_room, cpu_s, room_of
 from bench.e2e import succeeded
 from bench.marks import Marks
 from bench.members import Death, took_over
@@ -200,7 +201,7 @@ def test_the_race_of_this_queue_alone(url: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("name", "jobs"), [("daemons", 2_000), ("failover", 300), ("recover", 500), ("soak", 100)], ids=str
+    ("name", "jobs"), [("daemons", 2_000), ("failover", 300), ("recover", 500), ("soak", 100), ("cpu", 1_000)], ids=str
 )
 def test_what_operators_measure(name: str, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(members, "MOST", 2)
@@ -281,3 +282,17 @@ def test_a_soak_compares_its_first_part_to_its_last() -> None:
     assert result.ok
     assert (result.figures["start_p99_first_ms"], result.figures["start_p99_last_ms"]) == (1.0, 3.0)
     assert not steady(found, [1.0] * 9, [60.0], 1.0).ok
+
+
+def test_time_of_what_is_built_in_counts_where_it_was_called_from() -> None:
+    ours, theirs = ("/x/jqd/store/link.py", 1, "send"), ("/y/site-packages/trio/_core/_run.py", 2, "step")
+    stats = {
+        ours: (1, 1, 2.0, 9.0, {}),
+        theirs: (1, 1, 1.0, 9.0, {}),
+        ("/usr/lib/python3.11/json.py", 3, "loads"): (1, 1, 1.0, 1.0, {}),
+        ("~", 0, "<built-in method len>"): (4, 4, 4.0, 4.0, {ours: (3, 3, 3.0, 3.0), theirs: (1, 1, 1.0, 1.0)}),
+        ("~", 0, "<method 'poll' of 'select.epoll' objects>"): (1, 1, 90.0, 90.0, {theirs: (1, 1, 90.0, 90.0)}),
+    }
+    assert by_room(stats) == {"jqd/store": 5 / 8, "trio": 2 / 8, "python": 1 / 8}
+    assert room_of("/x/jqd/daemon.py") == "jqd"
+    assert cpu_s(os.getpid()) > 0
