@@ -1,8 +1,12 @@
-"""From the push of a job to its start, 100 jobs a second: at a worker that asks for jobs, and one they are posted to.
+"""From the push of a job to its start, at 100, 1,000 and 5,000 single pushes a second: at a worker that asks for jobs,
+and one they are posted to.
 
-Pusher and worker are threads of one process, so both read the same clock; the daemon and its store are processes.
+A job's argument is the moment when its push was due. Pusher, daemon and its store are processes; the worker is threads
+of this one, and all of them read the same monotonic clock.
 """
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,40 +16,43 @@ from typing import Any
 
 import msgspec
 
-from bench.processes import daemon
+from bench.processes import QUIET, daemon
 from bench.puller import Puller
 from bench.result import Result, percentile
 
-RATE = 100
+RATES = (100, 1_000, 5_000)
 POLLS = 8  # at once: a worker that reports one job has asked for the next already
+LAST_S = 30.0  # after the last push, until the last job has begun
 
-Began = Callable[[int], None]
+Began = Callable[[float], None]
 
 
 def run(jobs: int) -> Result:
-    """Milliseconds."""
+    """Milliseconds. `jobs`: how many are pushed at the lowest rate; at the others it lasts as long."""
     figures: dict[str, float] = {}
     missing = 0
     with daemon() as url:
         bind = url.removeprefix("http://")
         for name, worker in (("pull", _pulling), ("push", _posted)):
-            pushed_s, took_ms = dict[int, float](), dict[int, float]()
-
-            def began(number: int, at: dict[int, float] = pushed_s, took: dict[int, float] = took_ms) -> None:
-                took[number] = (time.perf_counter() - at[number]) * 1e3
-
-            with worker(bind, name, began):
-                pusher = Puller(bind, "")
-                for number in range(jobs):
-                    due_s = time.perf_counter() + 1 / RATE
-                    pushed_s[number] = time.perf_counter()
-                    pusher.call("/v1/jobs", {"name": name, "argument": number})
-                    time.sleep(max(0.0, due_s - time.perf_counter()))
-                time.sleep(1.0)
-            missing += jobs - len(took_ms)
-            figures[f"{name}_p50_ms"] = percentile([*took_ms.values()], 0.5)
-            figures[f"{name}_p99_ms"] = percentile([*took_ms.values()], 0.99)
+            took_ms: list[float] = []
+            with worker(bind, name, lambda due_s, took=took_ms: took.append((time.monotonic() - due_s) * 1e3)):
+                for rate in RATES:
+                    took_ms.clear()
+                    missing += _push(bind, name, rate, jobs * rate // RATES[0], took_ms)
+                    figures[f"{name}_{rate}_p50_ms"] = percentile(took_ms, 0.5)
+                    figures[f"{name}_{rate}_p99_ms"] = percentile(took_ms, 0.99)
+            figures[f"{name}_p99_1000_over_100"] = figures[f"{name}_1000_p99_ms"] / figures[f"{name}_100_p99_ms"]
     return Result("latency", figures, ok=not missing)
+
+
+def _push(bind: str, name: str, rate: int, jobs: int, took_ms: list[float]) -> int:
+    """Push so many jobs. Returns how many did not begin."""
+    args = [sys.executable, "-m", "bench.pacer", bind, name, str(rate), str(jobs)]
+    refused = int(subprocess.run(args, stdout=subprocess.PIPE, env=QUIET, timeout=300, check=True).stdout)
+    deadline_s = time.monotonic() + LAST_S
+    while len(took_ms) < jobs - refused and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    return jobs - len(took_ms)
 
 
 @contextmanager
