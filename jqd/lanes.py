@@ -147,7 +147,7 @@ class PartitionLanes:
         outcomes, void = answer or (outcomes, None)
         owner = self._membership.owner
         epoch = owner.epoch if owner is not None else 0
-        self._runner.forget(((outcome.job_id, outcome.fence) for outcome in outcomes), epoch, void)
+        self._runner.forget([(outcome.job_id, outcome.fence) for outcome in outcomes], epoch, void)
         success = Fate.SUCCEEDED
         self._runner.skip_succeeded((outcome.job_id, outcome.fence) for outcome in outcomes if outcome.fate is success)
         shared.wake(outcome.job_id for outcome in outcomes)

@@ -262,7 +262,12 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def content_bytes(self) -> int:
         """Return the bytes of result, error and texts; the rest is small."""
-        texts = bytes_of(self.message) + bytes_of(self.log) if self.message or self.log else 0  # most have none
+        if self.message or self.log:  # most have none
+            texts = bytes_of(self.message) + bytes_of(self.log)
+        elif self.result == NIL and self.error == NIL and not self.follows:
+            return 0  # as of most: nearly each step of an outcome's way asks
+        else:
+            texts = 0
         return len(self.result) + len(self.error) + len(self.follows) + texts
 
     @property

@@ -134,6 +134,11 @@ class InFlightJobs:
     def find(self, job_id: str) -> InFlightJob | None:
         return self._entries.get(job_id)
 
+    def ended(self, job_id: str) -> Outcome | None:
+        """Return how a job's attempt ended here, without its result, until the store knows it; else None."""
+        entry = self._entries.get(job_id)
+        return entry.outcome if entry is not None else None
+
     def fences(self) -> dict[str, int]:
         """Return id → fence of all jobs in flight: queued, running, or stopped and not yet known to the store."""
         return {job_id: entry.held.fence for job_id, entry in self._entries.items()}
@@ -182,6 +187,7 @@ class InFlightJobs:
             weight = len(outcome.result) + len(outcome.follows) if is_bare else outcome.content_bytes
             self._outcomes.append((entry, outcome, weight))
             self.untaken_bytes += weight
+        if ended:
             self._some_stopped.set()
         self.at_work -= len(ended)
         if not self.at_work:
@@ -251,7 +257,7 @@ class InFlightJobs:
         self._refusal = None
         for entry in self._unnoted:
             entry.is_durable = True
-            if (waiters := self._waiters.pop(entry, None)) is not None:
+            if self._waiters and (waiters := self._waiters.pop(entry, None)) is not None:
                 waiters.set()
         self._unnoted.clear()
 

@@ -36,10 +36,13 @@ class LeaseHandover:
         hand-over came too late, by the store's answer: the job ended, or another daemon or worker holds it, also in a
         store that was rolled back. None: the answer was lost, so any may be.
         """
-        for place, claim in enumerate(claims if self._coming else ()):
+        if not self._coming:
+            return
+        is_lost = void is None or not self._shared.trusts()
+        for place, claim in enumerate(claims):
             if (pull := self._coming.pop(claim, None)) is None:
                 continue
-            if void is None or place in void or not self._shared.trusts() or claim[1] < epoch:
+            if is_lost or claim[1] < epoch or (void and place in void):
                 # Whether they were ours to hand over nobody can say here. If they were, they go back.
                 pull.failed(claim[0])
                 self._shared.in_flight.release_undelivered([claim])

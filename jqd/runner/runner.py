@@ -78,6 +78,7 @@ class Runner:
         self.mark_durable = self._in_flight.mark_durable
         self.refused = self._in_flight.refused
         self.release_undelivered = self._in_flight.release_undelivered
+        self.ended = self._in_flight.ended
         self.wait_free = capacity.wait_free
         mark = f"{source.getrandbits(32):08x}"
         self._shared = DeliveryContext(
@@ -240,7 +241,7 @@ class Runner:
 
         If the job was claimed again and is unsent, it is not sent.
         """
-        for job_id, fence in claims:
+        for job_id, fence in claims if self._shared.deliveries else ():
             delivery = self._shared.deliveries.get(job_id)
             if delivery is not None and delivery.missing[job_id].held.fence > fence:
                 delivery.withdraw(job_id)
@@ -273,11 +274,6 @@ class Runner:
         if fence and delivery.missing[job_id].held.fence != fence:
             return False
         return delivery.report(job_id, report)
-
-    def ended(self, job_id: str) -> Outcome | None:
-        """Return how a job's attempt ended here, without its result, until the store knows it; else None."""
-        entry = self._in_flight.find(job_id)
-        return entry.outcome if entry is not None else None
 
     async def wait_durable(self, job_id: str) -> None:
         """Wait until the outcome of `ended` is in the journal, on disk.

@@ -111,8 +111,9 @@ class OutcomeBatch:
 
     async def _sort_piece(self, reports: Reports) -> Reports:
         """Decide about reports of one partition. Returns those that cannot be decided yet."""
-        leases = {place: each.fence or self._lease_of(each) for place, each in reports.items()}
-        reports = {place: each._replace(fence=leases[place]) for place, each in reports.items()}
+        for place, each in reports.items():
+            if not each.fence and (lease := self._lease_of(each)):
+                reports[place] = each._replace(fence=lease)
         self._begin_question([each.job_id for each in reports.values()])
         try:
             seen = await self.services.store.touch([(each.job_id, each.fence) for each in reports.values()])

@@ -56,10 +56,11 @@ def frames(fresh: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
     some: dict[int, Outcome] = {}
     size = 0
     for place, outcome in fresh.items():
-        if some and size + outcome.content_bytes > FRAME_BYTES:
+        weight = outcome.content_bytes
+        if some and size + weight > FRAME_BYTES:
             yield some
             some, size = {}, 0
         some[place] = outcome
-        size += outcome.content_bytes
+        size += weight
     if some:
         yield some

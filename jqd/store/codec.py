@@ -300,6 +300,8 @@ def decode_held(
     keys: Keys, job_id: str, fence: int, row: object, tries: object, generation: object, *, bare: bool = False
 ) -> Held:
     """A job in flight. `bare`: with a nil argument. Raises Unreadable."""
+    if tries is None and generation is None:  # as of nearly all
+        return Held(decode_job(keys, job_id, row, bare=bare), fence, 1)
     began = 0 if generation is None else decode_generation(keys, job_id, generation)[1]
     failed = 0 if tries is None else failed_attempts(keys, job_id, tries)
     last = None if tries is None else _last_try(keys, job_id, _bytes(tries))

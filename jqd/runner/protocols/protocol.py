@@ -237,17 +237,7 @@ def lasting_of(
         headers.append(("JQD-Job-Type", quote(bare(jobtype), safe="!#$&'()*+,-./:;<=>?@[]^_`{|}~ ").strip()))
     if tenant := tenant_of(jobtype):
         headers.append(("JQD-Tenant", tenant))
-    return lines_of(merge(headers, own))
-
-
-def lines_of(headers: Headers) -> str:
-    """Return headers as lines, each with its end. Raises ValueError where one would be two."""
-    text = ""
-    for name, value in headers:
-        text += f"{name}: {value}\r\n"
-    if text.count("\n") != len(headers) or text.count("\r") != len(headers):
-        raise ValueError(f"one of the headers {', '.join(name for name, _ in headers)} would be two")
-    return text
+    return "".join(f"{name}: {value}\r\n" for name, value in merge(headers, own))
 
 
 def trace_of(held: Held | None, batch_id: str = "") -> str:

@@ -14,7 +14,7 @@ import httptools
 import trio
 
 from jqd.domain.errors import JqdError
-from jqd.runner.protocols.protocol import Request, lines_of
+from jqd.runner.protocols.protocol import Request
 from jqd.runner.ssrf import AddressPolicy
 
 HEAD_BYTES_MAX = 131_072  # many times what servers and proxies send
@@ -246,6 +246,10 @@ def head_of(request: Request) -> bytes:
     method, url, headers, body, _, lasting = request
     _, _, rest = url.partition("://")
     host, _, path = rest.partition("/")
+    text, lines = f"{method} /{path} HTTP/1.1\r\nHost: {host}\r\n", len(headers) + 2
+    for name, value in headers:
+        text += f"{name}: {value}\r\n"
+    if text.count("\n") != lines or text.count("\r") != lines:
+        raise ValueError(f"a header of a request to {host} would be two")
     length = f"Content-Length: {len(body)}\r\n" if body or method not in ("GET", "DELETE") else ""
-    head = f"{method} /{path} HTTP/1.1\r\nHost: {host}\r\n{lasting}{lines_of(headers)}{length}\r\n"
-    return head.encode("latin-1")
+    return f"{text}{lasting}{length}\r\n".encode("latin-1")
