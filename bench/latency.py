@@ -35,7 +35,11 @@ def run(jobs: int) -> Result:
         bind = url.removeprefix("http://")
         for name, worker in (("pull", _pulling), ("push", _posted)):
             took_ms: list[float] = []
-            with worker(bind, name, lambda due_s, took=took_ms: took.append((time.monotonic() - due_s) * 1e3)):
+
+            def began(due_s: float, took: list[float] = took_ms) -> None:
+                took.append((time.monotonic() - due_s) * 1e3)
+
+            with worker(bind, name, began):
                 for rate in RATES:
                     took_ms.clear()
                     missing += _push(bind, name, rate, jobs * rate // RATES[0], took_ms)

@@ -88,7 +88,7 @@ class Tally:
         parents: of others nobody here knows since when they could have begun.
         """
         for each in held:
-            counts = self._counts(each.job.jobtype)
+            counts = self._row.get(each.job.jobtype) or self._counts(each.job.jobtype)
             counts.started += 1
             if each.attempt == 1 and not each.snoozes and not each.interruptions and (ready_ms := _ready_ms(each)):
                 counts.waited(max(0, now_ms - ready_ms))
@@ -99,7 +99,7 @@ class Tally:
         for place, one in enumerate(outcomes):
             if one.fate is Fate.ENTRUSTED or (void and place in void):
                 continue
-            counts = self._counts(one.jobtype)
+            counts = self._row.get(one.jobtype) or self._counts(one.jobtype)
             retry = one.fate is Fate.RETRY
             counts.ended[_BY_REASON.get(one.reason, _RETRIED) if retry else _BY_FATE[one.fate]] += 1
             counts.ran(max(0, one.finished_at_ms - one.started_at_ms))

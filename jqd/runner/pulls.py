@@ -78,8 +78,9 @@ class Pull:
         """Note that the store knows the hand-over of this job. Returns False when nobody waits any more."""
         held = self._coming.pop(job_id)
         if not self.is_over:
+            if not self.given:
+                self._begun.set()
             self.given.append(held)
-            self._begun.set()
             self._after()
         return not self.is_over
 

@@ -25,6 +25,11 @@ class Runners:
         """Return the jobs in flight: queued, running, or stopped and not yet known to the store."""
         return sum(runner.in_flight for runner in self._runners)
 
+    @property
+    def is_working(self) -> bool:
+        """Return whether a job is queued or running at this daemon."""
+        return any(runner.is_working for runner in self._runners)
+
     def stats(self) -> dict[str, Any]:
         total, *others = (runner.stats() for runner in self._runners)
         for name, count in total.items():

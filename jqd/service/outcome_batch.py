@@ -30,7 +30,7 @@ from jqd.domain.job import Exit, Fate, Outcome, State
 from jqd.domain.msgpack_depth import NESTING_MAX
 from jqd.domain.record import Lane, encode_outcomes
 from jqd.domain.tenant import bare
-from jqd.runner import Report, is_repeat
+from jqd.runner import Report, Runner, is_repeat
 from jqd.service.find import Coming, find
 from jqd.service.recent_outcomes import RecentOutcome, frames
 from jqd.service.services import Services
@@ -114,7 +114,9 @@ class OutcomeBatch:
         for place, each in reports.items():
             if not each.fence and (lease := self._lease_of(each)):
                 reports[place] = each._replace(fence=lease)
-        self._begin_question([each.job_id for each in reports.values()])
+        job_ids = [each.job_id for each in reports.values()]
+        runner = self.services.runner.of(job_ids[0])  # that of all: they are of one partition
+        self._begin_question(runner, job_ids)
         try:
             seen = await self.services.store.touch([(each.job_id, each.fence) for each in reports.values()])
         except (StoreAway, StoreRefused) as error:
@@ -125,13 +127,13 @@ class OutcomeBatch:
                 first, second = [await self._sort_piece({place: reports[place] for place in half}) for half in halves]
                 return first | second
             # What was reported to this daemon before it knows without the store.
-            self.answers |= {p: error for p, each in reports.items() if self._before(each, each.fence) is None}
+            self.answers |= {p: error for p, each in reports.items() if self._before(runner, each, each.fence) is None}
             late = {place: each.fence for place, each in reports.items() if place not in self.answers}
         else:
             late = {}
             for (place, each), hold in zip(reports.items(), seen, strict=True):
                 fence = each.fence or (hold.held.fence if hold.held else 0)
-                if not self._judge(place, each if each.fence else each._replace(fence=fence), hold):
+                if not self._judge(runner, place, each if each.fence else each._replace(fence=fence), hold):
                     late[place] = fence
         self._journal()  # at once: the next one to be judged sees it
         coming: Reports = {}
@@ -144,12 +146,12 @@ class OutcomeBatch:
             self._journal()
         return coming
 
-    def _begin_question(self, job_ids: Sequence[str]) -> None:
+    def _begin_question(self, runner: Runner, job_ids: Sequence[str]) -> None:
         """Note which outcomes were taken before the query to the store: its answer need not include later ones."""
         (partition,) = self.services.where(job_ids[0])
         self.points[partition] = self.services.journal.read_point(Lane.OUTCOMES, partition)
         for job_id in job_ids:
-            if (ended := self.services.runner.of(job_id).ended(job_id)) is not None:
+            if (ended := runner.ended(job_id)) is not None:
                 self.ended[job_id] = ended
 
     def _lease_of(self, each: OutcomeAnswer) -> int:
@@ -158,7 +160,7 @@ class OutcomeBatch:
         here = self.services.runner.of(each.job_id).running(each.job_id)
         return here.lease if here is not None and here.worker == each.worker else 0
 
-    def _judge(self, place: int, each: OutcomeAnswer, seen: Entrusted) -> bool:
+    def _judge(self, runner: Runner, place: int, each: OutcomeAnswer, seen: Entrusted) -> bool:
         """Decide about one report by who holds the job. Returns False: it is late, or repeated."""
         # Whoever names the lease has it before the store knows so: then a daemon holds the job under it.
         holds = seen.hold is Hold.STANDS and (not each.worker or seen.worker in ("", each.worker))
@@ -166,14 +168,12 @@ class OutcomeBatch:
             # The store was emptied. Hand-overs are told again before anything counts, but jobs of a backlog are not.
             self.answers[place] = StoreUnsettled("the store is not told of this job again yet; send it again")
             return True
-        if seen.held is None or not holds or self._before(each, each.fence) is not None:
+        if seen.held is None or not holds or self._before(runner, each, each.fence) is not None:
             return False
         self.workers.add(seen.worker)
         if each.report is not None:
             # An outcome of work that a daemon waits for is the same wherever it comes in.
-            self._count(
-                place, self.services.runner.of(seen.held.job.id).end(seen.held, each.report, seen.worker or each.worker)
-            )
+            self._count(place, runner.end(seen.held, each.report, seen.worker or each.worker))
         elif seen.worker:
             self.returned[place] = each.job_id, each.fence
         else:
@@ -187,7 +187,7 @@ class OutcomeBatch:
         if (refused := self.refused.get((each.job_id, fence))) is not None:
             self.answers[place] = refused
             return True
-        before = self._before(each, fence)
+        before = self._before(self.services.runner.of(each.job_id), each, fence)
         if before is not None and each.report is not None and is_repeat(before.outcome, each.report):
             self.awaited[place] = before
             return True
@@ -247,7 +247,7 @@ class OutcomeBatch:
         here = self.services.runner.of(view.id).running(view.id) if is_here else None
         return here is None or here.worker == worker_id
 
-    def _before(self, each: OutcomeAnswer, fence: int) -> RecentOutcome | None:
+    def _before(self, runner: Runner, each: OutcomeAnswer, fence: int) -> RecentOutcome | None:
         """Return an earlier outcome of that claim that the store may not have had at the query."""
         same = self.claims.get((each.job_id, fence))
         if same is not None:
@@ -257,7 +257,7 @@ class OutcomeBatch:
             (partition,) = self.services.where(each.job_id)
             if (known.position or 0) > self.points[partition]:
                 return known
-        for ended in (self.services.runner.of(each.job_id).ended(each.job_id), self.ended.get(each.job_id)):
+        for ended in (runner.ended(each.job_id), self.ended.get(each.job_id)):
             if ended is None or ended.fate is Fate.ENTRUSTED:
                 continue
             if ended.fence == fence if fence else ended.worker == each.worker:

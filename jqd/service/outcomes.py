@@ -43,7 +43,7 @@ async def report(services: Services, reports: Sequence[OutcomeAnswer]) -> list[J
             answers.setdefault(place, Invalid(f"jobs: {why}; nothing of this outcome was taken"))
     awaited_here = [
         place
-        for place, each in enumerate(reports)
+        for place, each in enumerate(reports if services.runner.is_working else ())
         if each.report is not None
         and place not in answers
         and services.runner.of(each.job_id).done(each.job_id, each.report, fence=each.fence, worker_id=each.worker)

@@ -27,6 +27,8 @@ from tests.api.fakes import FakeJournal
 class FakeRunner:
     """What is at work, and the reports it was told."""
 
+    is_working = True
+
     def __init__(self) -> None:
         self.at_work: dict[str, Running] = {}
         self.reports: list[tuple[str, str, Report]] = []

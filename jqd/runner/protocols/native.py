@@ -81,20 +81,21 @@ class Native(WorkerProtocol):
         return Request("DELETE", url, headers, message=f"{job_id}-cancel", lasting=lasting_of(sending.daemon, own=own))
 
 
+class _Dates(dict[int, str]):
+    """Instants as texts, each made once: jobs of a batch were often pushed together."""
+
+    def __missing__(self, at_ms: int) -> str:
+        self[at_ms] = text = iso(at_ms)
+        return text
+
+
 def encode_batch(batch_id: str, held: Sequence[Held], sent_at_ms: int, language: Format = "msgpack") -> bytes:
     return _encode[language](_Batch(batch_id, batch_jobs(held, sent_at_ms, language)))
 
 
 def batch_jobs(held: Sequence[Held], sent_at_ms: int, language: Format = "msgpack") -> list[BatchJob]:
     """Jobs as workers read them; each argument is in that language already."""
-    dates: dict[int, str] = {}  # jobs of a batch were often pushed together
-
-    def date(at_ms: int) -> str:
-        text = dates.get(at_ms)
-        if text is None:
-            text = dates[at_ms] = iso(at_ms)
-        return text
-
+    dates = _Dates()
     names = {jobtype: bare(jobtype) for jobtype in {h.job.jobtype for h in held}}
     return [
         BatchJob(
@@ -106,8 +107,8 @@ def batch_jobs(held: Sequence[Held], sent_at_ms: int, language: Format = "msgpac
             h.job.max_retry,
             h.job.timeout,
             bool(h.job.keep_result) or h.job.flow is not None,
-            date(h.job.created_at_ms),
-            date(sent_at_ms + round(h.job.timeout * 1000)),
+            dates[h.job.created_at_ms],
+            dates[sent_at_ms + round(h.job.timeout * 1000)],
             trace_of(h),
         )
         for h in held
