@@ -208,8 +208,10 @@ async def _reserve(services: Services, view: JobView, kind: Kind, fields: dict[s
     while True:
         ask = partial(services.store.reserve_edit, view.id, view.revision)
         given = await once_settled(services, services.where(view.id), ask)
-        if given is not None:
+        if given is not None and given.revision:
             return view, given
+        if given is not None:
+            raise Conflict(f"job {view.id} cannot be {kind.value}: its id {_called(view)!r} was given to another job")
         is_late = trio.current_time() >= deadline_s
         if not is_late:
             await trio.sleep(BUSY_S)

@@ -117,14 +117,14 @@ class JobMethods(ScriptMethods):
 
     async def reserve_edit(self, job_id: str, revision: int) -> EditGiven | None:
         """Return a number for a change of the content of that revision; None when it is not the latest, or while
-        another
-        change is reserved, at most `name_reserve_s`. Raises StoreChanged, StoreUnsettled.
+        another change is reserved, at most `name_reserve_s`; 0 when its pusher's own id was given to another job.
+        Raises StoreChanged, StoreUnsettled.
         """
         ttl_ms = milliseconds(self._config.name_reserve_s)
         answer = await self._caller.call("reserve_edit", self._caller.identity, ttl_ms, job_id, revision)
         given, life = self._list("fence", answer)
         edit = EditGiven(self._whole("fence", given), self._text("life", life))
-        return edit if edit.revision else None
+        return edit if edit.revision or edit.life else None
 
     async def apply_outcomes(
         self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome], *, old: bool = False

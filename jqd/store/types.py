@@ -265,6 +265,7 @@ class EditGiven(NamedTuple):
     """A change of a job may be journaled."""
 
     revision: int
+    """0: it may not, for its own id is another job's."""
     life: str
     """The life of the store in which the job existed: if it is missing in that life, it was deleted since."""
 

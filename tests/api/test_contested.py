@@ -1,11 +1,12 @@
 """Own ids where several daemons give them, or one is slow: whoever is told that his job is taken has it taken."""
 
 import pytest
+import trio
 
 from jqd.domain.errors import JournalRefused
 from jqd.domain.job import Fate
 from jqd.domain.record import Lane
-from jqd.store import NameGiven, NameJournaled, NameWanted
+from jqd.store import EditGiven, NameGiven, NameJournaled, NameWanted
 from tests.api.named import JOB, arguments, push
 from tests.api.whole import Whole
 
@@ -157,3 +158,18 @@ async def test_what_is_acknowledged_is_what_is_told_although_the_older_content_h
     edge.cancels_first = False
     await edge.apply()
     assert await edge.claim() == []
+
+
+async def test_a_job_whose_id_is_anothers_by_now_is_not_tried_again(edge, monkeypatch):
+    """It would take the id back, and the other job, which is acknowledged, would never run."""
+    job_id = await edge.ended(Fate.DEAD, job_id="mine")
+    frames = len(edge.journal.frames)
+
+    async def reserve_edit(_: str, __: int) -> EditGiven:
+        await trio.lowlevel.checkpoint()
+        return EditGiven(0, "life")
+
+    monkeypatch.setattr(edge.whole, "reserve_edit", reserve_edit)
+    told = await edge.call("POST", f"/v1/jobs/{job_id}/retry")
+    assert (told.status, "was given to another job" in told.body["detail"]) == (409, True)
+    assert len(edge.journal.frames) == frames

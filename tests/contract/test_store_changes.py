@@ -3,7 +3,7 @@
 import pytest
 
 from jqd.domain.job import ChangeKind, Fate, State
-from jqd.domain.record import cancel_of
+from jqd.domain.record import Lane, cancel_of
 from jqd.store import NameJournaled, NameStanding, NameState, OnItsWay, Release
 from tests.contract.bench import StoreBench, changed, orders, outcome
 from tests.contract.change import TTL_MS, ask, edit_of, push_named
@@ -259,3 +259,27 @@ async def test_a_running_job_whose_cancel_was_asked_ends_as_cancelled_unless_it_
     assert view.state is (State.SUCCEEDED if fate is Fate.SUCCEEDED else State.CANCELLED)
     assert view.outcome is not None
     assert view.outcome.message == "told to stop"
+
+
+async def test_a_job_that_lost_its_name_to_another_takes_it_back_by_no_change(store_bench: StoreBench) -> None:
+    """It was dead and deleted, and its name another's, when the store lost all: then both are told again. A retry of
+    what is dead cancelled the other one, which was acknowledged and waited."""
+    store, old = store_bench.store, await push_named(store_bench)
+    owner = await store_bench.join()
+    dead = outcome(await store_bench.claim_one(owner), Fate.DEAD)
+    await store_bench.settle(dead)
+    await store.renew_sysid(owner, through=True, settle=True)
+    assert await store.delete_dead([old.id]) == [old.id]
+    new = await push_named(store_bench, digest="d2")
+    store_bench.wipe()
+    await store.look(fresh=True)
+    store_bench.at = dict.fromkeys(Lane, 0)
+    await store_bench.add(old)
+    await store_bench.settle(dead, old=True)
+    await store_bench.add(new)
+    for job, is_its in ((old, False), (new, True)):
+        given = await store.reserve_edit(job.id, (await store_bench.view(job)).revision)
+        assert given is not None
+        assert (given.revision > 0) is is_its
+    assert await store_bench.state(new) is State.WAITING
+    assert await store.resolve("mine") == new.id

@@ -2,7 +2,8 @@
 -- saw it, and no other change of it is about to come. Else the edit would undo what came meanwhile.
 -- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms: for so long others wait for a change that does
 --          not come, id, revision of the content that was seen
--- Returns  revision and the life of the store that gave it; 0 when the job is another by now, or is just being changed
+-- Returns  revision and the life of the store that gave it; 0 when the job is another by now, or is just being changed; 0 and that life when its own id is
+--          another job's: its change would take the id, and cancel that one
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(1)
 register('reserve_edit', {}, function()
@@ -16,7 +17,12 @@ register('reserve_edit', {}, function()
   if not row or Change.changed(id) ~= seen or Change.awaits_newer(id, row) or Change.is_awaited(id, now_ms) then
     return {'0', ''}
   end
+  local name, life = Move.job_name(row), redis.call('HGET', K.life, 'id') or ''
+  local named = name ~= '' and (redis.call('HGET', K.names, name) or ''):match('^%d+ (%S+) ')
+  if named and named ~= id then
+    return {'0', life}
+  end
   local revision = Members.next_fence(now_us)
   Change.await_change(id, revision, now_ms + ttl_ms)
-  return {digits(revision), redis.call('HGET', K.life, 'id') or ''}
+  return {digits(revision), life}
 end)
