@@ -142,8 +142,11 @@ async def _cancel(services: Services, view: JobView, failed: str) -> bool:
 
 async def _expect_standing(services: Services, job_id: str, failed: str) -> None:
     """Raise Overtaken where the parents do not stand as they did: it waited for its turn, and a parent may have been
-    retried meanwhile.
+    retried meanwhile. NotYet where the one that failed began anew and the job is not told yet.
     """
+    if failed:
+        (view,) = await services.store.get_briefs([failed])
+        ended(services, failed, failed, view)
     standing = await _standing(services, job_id)
     if not standing.is_done or standing.failed != failed:
         raise Overtaken(f"parents of job {job_id} began anew")

@@ -316,9 +316,14 @@ async def test_a_callback_tells_of_no_job_that_begins_anew(edge: Whole, is_appli
         await event_body(services, view, view.flow)
 
 
-async def test_a_child_whose_release_waited_is_not_cancelled_for_a_parent_that_was_tried_anew(edge: Whole) -> None:
+@pytest.mark.parametrize("policy", ["cancel", "fail", "run"])
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "not told yet"])
+async def test_a_child_whose_release_waited_is_not_ended_for_a_parent_that_was_tried_anew(
+    edge: Whole, policy: str, is_told: bool
+) -> None:
+    """What the child is told of that may be lost, and is told again after REST_S."""
     parent = await edge.push(name="a")
-    child = await edge.push(argument=1, after=[parent], on_parent_failure="cancel")
+    child = await edge.push(argument=1, after=[parent], on_parent_failure=policy)
     wanted: list[tuple[str, str, str]] = []
 
     async def wait_for_a_place(*args: str) -> bool:
@@ -335,7 +340,7 @@ async def test_a_child_whose_release_waited_is_not_cancelled_for_a_parent_that_w
     assert wanted == [(child, parent, wanted[0][2])]
     assert (await edge.call("POST", f"/v1/jobs/{parent}/retry")).status == 200
     await edge.apply()
-    while await one_round(loop) == 0.0:
+    while is_told and await one_round(loop) == 0.0:
         await edge.apply()
     assert not await release(edge.api._parts.services, *wanted[0])
     await edge.apply()
