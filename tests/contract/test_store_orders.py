@@ -12,7 +12,7 @@ from jqd.domain.record import cancel_of
 from jqd.store import JobView, NameState, OnItsWay, Owner
 from tests.contract.bench import StoreBench, changed, outcome
 from tests.contract.change import LATER_MS, ask, confirm, push_named
-from tests.contract.lent import BEAT_S, handed, mark
+from tests.contract.lent import BEAT_S, forget, handed, mark
 
 
 @pytest.fixture
@@ -292,3 +292,37 @@ async def test_attempts_before_a_retry_are_not_counted_when_it_is_told_again_bef
     await store_bench.add(retried)
     await store_bench.add(job)
     assert (await store_bench.claim_one(await store_bench.join())).attempt == 1
+
+
+@pytest.mark.parametrize("has_change", [False, True], ids=["its change went", "with its change"])
+@pytest.mark.parametrize("first", [Fate.DEAD, Fate.FAILED, "cancel"])
+async def test_a_success_of_a_later_content_ends_a_job_that_failed_before(
+    store_bench: StoreBench, first: Fate | str, has_change: bool
+) -> None:
+    """The change that began it anew may be in no journal any more: that job had ended, and the store lost it since."""
+    records = ["job", "first", "success", *["change"] * has_change]
+    for order in itertools.permutations(records):
+        job = store_bench.make(keep_result=True, argument=b"\x01")
+        revision = await store_bench.store.reserve_change(job.id) - 5
+        again = changed(job, revision, ChangeKind.RETRY, argument=b"\x02")
+        success = outcome(Held(again, revision + 1, 1, generation=revision), Fate.SUCCEEDED, result=b"\x07")
+        await forget(store_bench)
+        for record in order:
+            match record:
+                case "job":
+                    await store_bench.add(job)
+                case "change":
+                    await store_bench.add(again)
+                case "success":
+                    await store_bench.settle(success)
+                case _ if isinstance(first, str):
+                    await store_bench.cancel(cancel_of(job.id, revision - 1))
+                case _:
+                    await store_bench.settle(outcome(Held(job, revision - 2, 1), first, result=b"\x06"))
+        view = await store_bench.view(job)
+        assert (view.state, view.result) == (State.SUCCEEDED, b"\x07"), order
+        assert view.argument == (b"\x02" if has_change else b"\x01"), order
+        if order.index("first") < min(order.index(one) for one in records[2:]):  # else it came too late for the history
+            assert [one.fence for one in view.history] == [revision - 2] * (first != "cancel"), order
+        stats = await store_bench.store.stats()
+        assert (stats.waiting, stats.scheduled, stats.dead) == (0, 0, 0), order

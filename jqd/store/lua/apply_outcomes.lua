@@ -129,10 +129,18 @@ register('apply_outcomes', {'allow-oom'}, function()
       end
     end
 
-    -- Whether a success meets another end of its own content: cancelled, failed, or given up for deaths. The job did run, so that
+    -- Whether a success meets another end of its own content, or of an earlier one: cancelled, failed, or given up for deaths. The job did run, so that
     -- beats them in whatever order they come: another daemon may have found a worker silent whose success is in our journal.
     local function did_run(one)
       return one.fate == Outcomes.SUCCEEDED and Change.gives_way(redis.call('HGET', K.outcome, one.id) or '', tonumber(one.generation or 0))
+    end
+
+    -- Of an end that gave way: one of an earlier content goes as it does when a change begins the job anew.
+    local function replace_end(one)
+      local kept = redis.call('HGET', K.outcome, one.id)
+      if kept and select(2, Change.failure_in(kept)) < tonumber(one.generation or 0) then
+        Change.begin_anew(one.id, history_max)
+      end
     end
 
     -- Notes the outcome of a job that has not come yet. Returns whether it says anything new: the first ending noted stays, but a
@@ -153,6 +161,7 @@ register('apply_outcomes', {'allow-oom'}, function()
         end
       else
         Logs.keep(one, one.fate == Outcomes.SUCCEEDED)
+        replace_end(one)
         keep_result(one)
         redis.call('HSET', K.outcome, one.id, one.kept)
         redis.call('ZREM', K.tomb, 'd' .. one.id)
@@ -174,6 +183,7 @@ register('apply_outcomes', {'allow-oom'}, function()
         return false
       end
       redis.call('ZREM', K.dead, one.id)
+      replace_end(one)
       redis.call('ZADD', K.ended, keep_result(one), one.id)
       redis.call('HSET', K.outcome, one.id, one.kept)
       return true

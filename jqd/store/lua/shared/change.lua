@@ -7,7 +7,7 @@
 -- Revisions of a store that is gone may be ahead of this one's, if its clock was set back. The sequence goes on above all revisions it meets.
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
 -- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
--- gives_way(kept, generation): an ending to a success; note_late_end(id, kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation, now_ms): a cancel beats a failure;
+-- gives_way(kept, generation): an ending to a success; begin_anew(id, history_max); note_late_end(id, kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation, now_ms): a cancel beats a failure;
 -- awaits_newer(id, row); last_try(id) → fence;
 -- await_change(id, revision, until_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids, now_ms). exchange.lua brings changes.
 function starts.has_changes() return redis.call('EXISTS', K.generation) == 1 end
@@ -146,14 +146,25 @@ function Change.failure_in(kept)
 end
 
 -- Whether an ending, as it is kept, gives way to a success of that generation (0: of the first content): who succeeded did run. A
--- cancel and deaths in flight do always, a failure if it is of the same content. The caller knows of no later content that is here.
+-- cancel and deaths in flight do always, a failure if it is of the same content, or of an earlier one: the change that began the job anew may be in no
+-- journal any more. The caller knows of no later content that is here.
 function Change.gives_way(kept, generation)
   local mark = kept:sub(1, 1)
   if mark == Move.CANCELLED or mark == Move.CRASHED or mark == Move.EXPIRED then
     return true
   end
   local packed, meant = Change.failure_in(kept)
-  return packed ~= nil and meant == generation
+  return packed ~= nil and meant <= generation
+end
+
+-- Forgets the end of a content that is replaced: if it failed, the failure stays in the job's history.
+function Change.begin_anew(id, history_max)
+  local kept = redis.call('HGET', K.outcome, id) or ''
+  local packed = Change.failure_in(kept:sub(1, 1) == Move.CANCELLED and kept:sub(2) or kept)
+  Change.forget_end(id)
+  if packed then
+    Tries.add_try(id, 0, packed, history_max)
+  end
 end
 
 -- Notes an ending (`z`, of the latest such) that came while the job lay among the ended already, and that is of a later

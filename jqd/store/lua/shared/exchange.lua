@@ -17,16 +17,6 @@ local function place_change(one, now_ms, retry_ms)
   return 'ready'
 end
 
--- The end of a content that is replaced: if it failed, the failure stays in the job's history.
-local function begin_anew(id, history_max)
-  local kept = redis.call('HGET', K.outcome, id) or ''
-  local packed = Change.failure_in(kept:sub(1, 1) == Move.CANCELLED and kept:sub(2) or kept)
-  Change.forget_end(id)
-  if packed then
-    Tries.add_try(id, 0, packed, history_max)
-  end
-end
-
 -- Whether an ending that was noted late is of this content: then it ends the job, and all of the older ending goes: of its
 -- result nothing stays, of its failure the history.
 local function meet_late_end(one, now_ms, history_max)
@@ -35,7 +25,7 @@ local function meet_late_end(one, now_ms, history_max)
   if not row or Change.meant_for(row:sub(2)) < one.generation then
     return false
   end
-  begin_anew(id, history_max)
+  Change.begin_anew(id, history_max)
   redis.call('HSET', K.outcome, id, row:sub(2))
   Results.hand(note, id)
   local set, other = K.ended, K.dead
@@ -116,7 +106,7 @@ local function place_unseen(one, now_ms, history_max)
     Move.end_cancelled(id, now_ms)
   else
     if is_noted then
-      begin_anew(id, history_max)
+      Change.begin_anew(id, history_max)
     end
     local retry_ms = redis.call('ZSCORE', K.tomb, 'r' .. id)
     local _, is_its = Tries.told_in(redis.call('HGET', K.tries, id) or '', one.generation)
@@ -136,7 +126,7 @@ local function place_again(one, row, now_ms, history_max)
   if set then
     Counts.note_ends({id}, now_ms)  -- it has not ended, or has another end
     if not end_stands(one) and not meet_late_end(one, now_ms, history_max) then
-      begin_anew(id, history_max)
+      Change.begin_anew(id, history_max)
       local place = place_change(one, now_ms)
       if place ~= 'ended' or set ~= K.ended then
         redis.call('ZREM', set, id)
