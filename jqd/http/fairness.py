@@ -4,10 +4,10 @@ In one turn the loop runs whatever is ready. Of somebody with a thousand request
 anybody else's next step. So of each only EACH are begun in a turn; the others wait in a line of their own. Who has no
 more than EACH requests under way never waits, and pays two look-ups.
 
-While nobody else asks, nothing stands idle for that: the turns follow each other without a pause. But a push is five
-turns of the loop until it is answered, and a turn in which the loop ends 200 pushes of somebody else takes ten times as
-long as one that is idle. So while others ask, too, a turn is followed by a pause, which leaves the loop to them for
-most of the time. The first in line counts the turns.
+While nobody else asks, nothing stands idle for that: the turns follow each other without a pause, and ALONE small
+requests are as much as EACH. But a push is four turns of the loop until it is answered, and a turn in which the loop
+ends 200 pushes of somebody else takes ten times as long as one that is idle. So while others ask, too, a turn is
+followed by a pause, which leaves the loop to them for most of the time. The first in line counts the turns.
 """
 
 import enum
@@ -19,12 +19,16 @@ import trio
 
 from jqd.http.connection_limit import address_of
 from jqd.http.exchange import App, Exchange
-from jqd.http.request import Request, Response
+from jqd.http.request import SOME_BYTES, Request, Response
 
 # Begun in a turn. While 200 connections of one address pushed without a pause, another one's request met 8 of theirs
 # until it was answered (median; 12 at the 99th percentile); with 8 it met 15 (24), without turns 240 (500). It costs
 # the one who floods some 10 % of what the loop does, for more turns; with 8 some 5 %.
 EACH = 4
+# While nobody else asks, and with bodies of SOME_BYTES at most, which is as many bytes. Whoever comes then meets some
+# 3 ms of them, once in OTHERS_S. To wait in line costs a push a fifth of its time, and 11 shared a sync in place of 64.
+ALONE = 64
+SMALL = EACH / ALONE  # the weight of such a one then; else it is 1
 # And while others ask: of the loop others' pushes met 3.1 ms with four (99th percentile), 2.4 with two, alone 0.9.
 EACH_BESIDE = 2
 WEIGHT_BYTES = 65_536  # of a body: as much work as one more request has
@@ -53,12 +57,12 @@ class Urgency(enum.IntEnum):
 Urgent = Callable[[Request], Urgency]
 
 
-def weight_of(asked: Request) -> int:
-    """Return how many requests it counts as: a large body is as much work as many small ones."""
+def weight_of(asked: Request) -> float:
+    """Return how many requests it counts as: a large body is as much work as many others, SMALL are less than one."""
     length = asked.heading.headers.get("content-length", "")
     if length.isdecimal():
-        return 1 + int(length) // WEIGHT_BYTES
-    return WEIGHT_UNSAID if asked.heading.method in BODIED else 1
+        return SMALL if (size := int(length)) <= SOME_BYTES else 1 + size // WEIGHT_BYTES
+    return WEIGHT_UNSAID if asked.heading.method in BODIED else SMALL
 
 
 def by_address(asked: Request) -> str:
@@ -76,7 +80,7 @@ class _Waiting:
 
     __slots__ = ("event", "goes", "leads", "weight")
 
-    def __init__(self, weight: int) -> None:
+    def __init__(self, weight: float) -> None:
         self.weight = weight
         self.event = trio.Event()
         self.goes = False
@@ -101,6 +105,8 @@ class OtherAddresses:
 
     def ask(self, now_s: float | None = None) -> bool:
         """Return whether requests of several owners came a moment ago."""
+        if self._changed_s == -math.inf:
+            return False
         now_s = trio.current_time() if now_s is None else now_s
         return now_s - self._changed_s < OTHERS_S
 
@@ -129,7 +135,7 @@ class FairQueue:
         self._led = False
         self._began_s = 0.0
         """The latest turn."""
-        self._weight = each
+        self._weight: float = each
         """Of what was begun in it."""
 
     def share(self, app: App, whose: Whose = by_address) -> App:
@@ -138,9 +144,9 @@ class FairQueue:
         async def begin(asked: Exchange) -> Response | None:
             owner = whose(asked)
             try:
-                if not self.enter(owner):
+                if not self.enter(owner) and ((weight := weight_of(asked)) > SMALL or self._is_full(owner)):
                     with asked.while_there() as waiting:
-                        await self.wait(owner, weight_of(asked))
+                        await self.wait(owner, weight)
                     if waiting.cancelled_caught:
                         return None
                     asked.patient = self.others.ask()
@@ -165,7 +171,11 @@ class FairQueue:
         else:
             del self._under_way[owner]
 
-    async def wait(self, owner: str, weight: int = 1) -> None:
+    def _is_full(self, owner: str) -> bool:
+        """Return whether a small request of an owner that has more than EACH under way has to wait, too."""
+        return self._under_way[owner] > ALONE or self.others.ask()
+
+    async def wait(self, owner: str, weight: float = 1) -> None:
         """Return when its turn has come."""
         me = _Waiting(weight)
         self._lines.setdefault(owner, {})[me] = None
@@ -176,32 +186,33 @@ class FairQueue:
                 self._led = me.leads = True
                 self._began_s, self._weight = trio.current_time(), self._each
             while not me.goes:  # so it leads
-                self._turn(await self._pause())
+                self._turn(beside=await self._pause())
         finally:
             self._forget(owner, me)
             if me.leads:
                 self._hand_over()
 
-    async def _pause(self) -> int:
-        """Wait for the next turn. Returns how many of each owner begin then."""
+    async def _pause(self) -> bool:
+        """Wait for the next turn. Returns whether others ask, too."""
         await trio.lowlevel.checkpoint()
         now_s = trio.current_time()
         if not (self.others.ask(now_s) or self._also.ask(now_s)):
-            return self._each
+            return False
         took_s = min(now_s - self._began_s, TOOK_S_MAX, self._weight * WEIGHT_S_MAX)
         await trio.sleep(max(PAUSE_S, self._pauses * took_s))
-        return min(self._each, self._beside)
+        return True
 
-    def _turn(self, each: int) -> None:
-        """Let the next requests of each line begin: so many, or fewer large ones."""
+    def _turn(self, *, beside: bool) -> None:
+        """Let the next requests of each line begin: fewer of large ones. `beside`: others ask, too."""
         self._began_s, self._weight = trio.current_time(), 0
         for owner, line in [*self._lines.items()]:
-            left = each
-            for waiting in [*islice(line, each)]:
+            left: float = min(self._each, self._beside) if beside else self._each
+            for waiting in [*islice(line, ALONE)]:
                 if left <= 0:
                     break
-                left -= waiting.weight
-                self._weight += waiting.weight
+                weight = max(1, waiting.weight) if beside else waiting.weight
+                left -= weight
+                self._weight += weight
                 waiting.goes = True
                 waiting.event.set()
                 self._forget(owner, waiting)

@@ -7,8 +7,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from jqd.http.fairness import EACH, EACH_BESIDE, OTHERS_S, PAUSE_S, WEIGHT_BYTES, FairQueue
-from jqd.http.request import Request, Response
+from jqd.http.fairness import ALONE, EACH, EACH_BESIDE, OTHERS_S, PAUSE_S, WEIGHT_BYTES, FairQueue
+from jqd.http.request import SOME_BYTES, Request, Response
 from tests.http.peers import FLOOD, Peer
 
 pytestmark = pytest.mark.usefixtures("unstalled")
@@ -42,7 +42,7 @@ async def test_who_asks_little_is_not_behind_who_asks_much() -> None:
             nursery.start_soon(hall.app, Peer("192.0.2.1"))
         await trio.lowlevel.checkpoint()
         begun = len(hall.begun)
-        assert begun <= EACH
+        assert begun <= ALONE
         for _ in range(3):
             await hall.app(Peer("192.0.2.2"))
         # Each of these took a few turns; in each of them as many of the flood were begun.
@@ -52,16 +52,33 @@ async def test_who_asks_little_is_not_behind_who_asks_much() -> None:
     assert hall.empty()
 
 
+@pytest.mark.parametrize(("size", "at_once"), [(SOME_BYTES, ALONE), (SOME_BYTES + 1, EACH)], ids=["small", "larger"])
+async def test_of_one_that_is_alone_more_small_requests_begin_in_a_turn(size: int, at_once: int) -> None:
+    hall = Hall()
+    hall.held = trio.Event()
+    async with trio.open_nursery() as nursery:
+        for _ in range(FLOOD):
+            nursery.start_soon(hall.app, Peer("192.0.2.1", size))
+        grew, before = list[int](), 0
+        while before < FLOOD:
+            await trio.lowlevel.checkpoint()
+            grew.append(len(hall.begun) - before)
+            before = len(hall.begun)
+        assert at_once / 2 <= max(grew) <= 2 * at_once, "a look may fall into the midst of a turn"
+        hall.held.set()
+    assert hall.empty()
+
+
 async def test_who_leaves_is_taken_out_of_the_line() -> None:
     hall, last = Hall(), Peer("192.0.2.1")
     hall.held = trio.Event()
     async with trio.open_nursery() as nursery:
-        for _ in range(EACH):
+        for _ in range(ALONE):
             nursery.start_soon(hall.app, Peer("192.0.2.1"))
         await wait_all_tasks_blocked()
         last.left = True
         assert await hall.app(last) is None
-        assert len(hall.begun) == EACH
+        assert len(hall.begun) == ALONE
         hall.held.set()
     assert hall.empty()
 
@@ -138,9 +155,9 @@ async def test_lines_are_of_whom_is_said() -> None:
         for number in range(FLOOD):
             nursery.start_soon(app, Peer(f"192.0.2.{number}"))
         await trio.lowlevel.checkpoint()
-        assert len(hall.begun) <= EACH
+        assert len(hall.begun) <= ALONE
         await app(Peer("198.51.100.1"))
-        assert len(hall.begun) < 6 * EACH < FLOOD
+        assert len(hall.begun) < ALONE + 5 * EACH < FLOOD
     assert hall.empty()
 
 
@@ -151,7 +168,7 @@ async def test_two_that_ask_much_share_alike() -> None:
             for _ in range(FLOOD):
                 nursery.start_soon(hall.app, Peer(address))
             await trio.lowlevel.checkpoint()
-        first = hall.begun[:FLOOD]
+        first = hall.begun[ALONE : ALONE + FLOOD]  # behind those of the first, which was alone
         assert abs(first.count("192.0.2.1") - first.count("2001:db8::1")) <= 4 * EACH
     assert len(hall.begun) == 2 * FLOOD
     assert hall.empty()
@@ -160,7 +177,7 @@ async def test_two_that_ask_much_share_alike() -> None:
 async def test_one_that_waits_and_is_given_up_leaves_the_line_to_the_others() -> None:
     hall = Hall()
     hall.held = trio.Event()
-    scopes = [trio.CancelScope() for _ in range(4 * EACH)]
+    scopes = [trio.CancelScope() for _ in range(4 * ALONE)]
     ended: list[int] = []
 
     async def ask(number: int) -> None:
@@ -171,8 +188,8 @@ async def test_one_that_waits_and_is_given_up_leaves_the_line_to_the_others() ->
     async with trio.open_nursery() as nursery:
         for number in range(len(scopes)):
             nursery.start_soon(ask, number)
-            await trio.lowlevel.checkpoint()  # so the first beyond EACH counts the turns
-        for number in (EACH, EACH + 1, 3 * EACH):
+            await trio.lowlevel.checkpoint()  # so the first beyond ALONE counts the turns
+        for number in (ALONE, ALONE + 1, 3 * ALONE):
             scopes[number].cancel()
         hall.held.set()
     assert len(ended) >= len(scopes) - 3

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from jqd.http.fairness import OTHERS_S, PAUSES, WEIGHT_BYTES, WEIGHT_UNSAID, OtherAddresses, weight_of
+from jqd.http.fairness import OTHERS_S, PAUSES, SMALL, WEIGHT_BYTES, WEIGHT_UNSAID, OtherAddresses, weight_of
 from jqd.http.large_bodies import COSTLY_S, LARGE_BYTES, LARGE_S_MAX, LargeBodyQueue
 from jqd.http.request import SOME_BYTES, RequestHead
 
@@ -113,11 +113,12 @@ async def test_large_ones_that_are_given_up_in_line_leave_it_and_no_owner_is_kep
         ("POST", {"content-length": str(WEIGHT_BYTES)}, 2),
         ("POST", {"transfer-encoding": "chunked"}, WEIGHT_UNSAID),
         ("POST", {}, WEIGHT_UNSAID),  # in chunks
-        ("GET", {}, 1),
+        ("POST", {"content-length": "0"}, SMALL),
+        ("GET", {}, SMALL),
     ],
 )
 def test_a_body_of_unsaid_length_counts_as_one_that_is_as_long_as_may_be(
-    method: str, headers: dict[str, str], weight: int
+    method: str, headers: dict[str, str], weight: float
 ) -> None:
     asked: Any = SimpleNamespace(heading=RequestHead(method, "/", "/", b"", headers))
     assert weight_of(asked) == weight
