@@ -30,6 +30,7 @@ from jqd.journal.files import Files
 from jqd.journal.frame import FRAME_HEADER_BYTES
 from jqd.journal.recover import Recovered
 from jqd.journal.segment import Segment
+from jqd.journal.tail import Tail
 from jqd.journal.writer import Pending, Start, Writer
 
 STALLED_S = 10.0  # a commit takes milliseconds; a disk without an answer for so long gets no new work
@@ -89,6 +90,7 @@ class Commits:
         """Positions up to which everything is on disk, and up to which positions were given out."""
         self.last_end: dict[int, int] = dict.fromkeys(Lane, found.end)
         """End of each lane's last durable frame; for frames of an earlier life only a bound is known."""
+        self._tails = {int(lane): Tail(lane, found.end) for lane in Lane}
         self.pending_bytes = 0
         self.figures = Figures()
         self._accepted_end = found.accepted_end
@@ -279,6 +281,7 @@ class Commits:
         self.pending_bytes -= size
         for frame in batch:
             self.last_end[frame.kind] = frame.end
+            self._tails[frame.kind].add(frame)
         for kind in {frame.kind for frame in batch}:
             self._arrived[kind].set()
             self._arrived[kind] = trio.Event()

@@ -118,6 +118,9 @@ class Journal(Commits):
 
         Damage is reported in `stats` and skipped. If the disk cannot be read, that is reported, and `read` waits.
         Raises JournalStuck when a read made no progress."""
+        if (slices := self._tails[token.lane].read(token)) is not None:
+            await trio.lowlevel.checkpoint()
+            return slices
         if (reader := self._readers.get((token.lane, token.reader))) is None:
             reader = self._readers[token.lane, token.reader] = Reader(self._files)
             self._read_limiter.total_tokens += 1

@@ -5,14 +5,27 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+import pytest
 import trio
 
 from jqd.domain.record import Lane
-from jqd.journal import Journal, JournalConfig, open_journal
+from jqd.journal import Journal, JournalConfig, open_journal, tail
 from jqd.testing.clock import ManualClock
 from tests.harness.files import MemoryFiles
 
 DIRECTORY = Path("/journal")
+
+
+@pytest.fixture(autouse=True)
+def _reads_the_disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read all from the disk, but where a test is about what is kept in memory."""
+    if "in_memory" not in request.fixturenames:
+        monkeypatch.setattr(tail, "TAIL_BYTES", 0)
+
+
+@pytest.fixture
+def in_memory() -> None:
+    """Keep the frames that were committed last in memory, as a daemon does."""
 
 
 def opened(

@@ -10,6 +10,7 @@ import structlog
 import trio
 
 from jqd.domain.log import configure
+from jqd.journal import tail
 
 ANSWER_S = 5.0  # of a real server, real time
 SILENT_S = 0.05  # of a gate (tests/store/gate.py), which may be silent on purpose: whoever asks it bears that
@@ -31,6 +32,12 @@ def threads_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
     monkeypatch.setattr(trio.lowlevel, "wait_readable", wait_readable)
+
+
+@pytest.fixture
+def from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal keeps no frames in memory: whatever is read comes from the disk."""
+    monkeypatch.setattr(tail, "TAIL_BYTES", 0)
 
 
 @pytest.fixture

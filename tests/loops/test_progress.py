@@ -32,6 +32,7 @@ async def came_in(here: Pair) -> int:
 
 
 @pytest.mark.parametrize("mistake", ["backwards", "nowhere"])
+@pytest.mark.usefixtures("from_disk")
 async def test_a_reader_that_does_not_go_on_turns_health_red_and_takes_no_core(
     autojump_clock: None, logged: io.StringIO, monkeypatch: pytest.MonkeyPatch, mistake: str
 ) -> None:

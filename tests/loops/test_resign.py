@@ -52,6 +52,7 @@ async def claimed(who: House, store: FakeStore) -> list[str]:
     return [one.job.id for one in held]
 
 
+@pytest.mark.usefixtures("from_disk")
 async def test_a_disk_that_cannot_be_read_stops_the_others_for_a_minute_only(
     autojump_clock: None, disk: MemoryFiles
 ) -> None:
@@ -87,6 +88,7 @@ async def test_a_disk_that_cannot_be_read_stops_the_others_for_a_minute_only(
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.usefixtures("from_disk")
 async def test_who_has_resigned_takes_no_seat_in_the_next_life_either(autojump_clock: None, disk: MemoryFiles) -> None:
     async with house() as here, second(here, disk) as bad, trio.open_nursery() as nursery:
         store, lease_s = here.store, here.membership.config.lease_s
