@@ -27,7 +27,7 @@ from jqd.shared_parts import SharedParts
 from jqd.store import Store
 
 MATCH_S = 0.01  # of matching constraints in a row, which blocks the event loop
-GATHER_S = 0.002  # single pushes become one call of the store, 500 a second at most; a job may begin so much later
+GATHER_S = 0.002  # single pushes become one call of the store, 500 a second at most: a job may begin so much later
 
 
 class PartitionLanes:
