@@ -45,7 +45,10 @@ class _Hearing:
         """Send the response's head, then its pieces. Raises RuntimeError."""
         match message["type"]:
             case "http.response.start":
-                headers = [(bytes(name).lower(), value) for name, value in message.get("headers", ())]
+                pairs = message.get("headers", ())
+                headers = [
+                    (bytes(name).decode("latin-1").lower(), bytes(value).decode("latin-1")) for name, value in pairs
+                ]
                 self._exchange.begin(message["status"], headers)
             case "http.response.body":
                 await self._exchange.send(message.get("body", b""), more=message.get("more_body", False))

@@ -15,7 +15,7 @@ import trio
 from jqd.domain import media
 from jqd.http.config import ListenerConfig
 from jqd.http.connection_limit import ConnectionLimit, address_of
-from jqd.http.exchange import AT_LOOK, READ_BYTES, Address, App, Dates, Ends, Exchange, Wire, render_head
+from jqd.http.exchange import AT_LOOK, READ_BYTES, Address, App, Dates, Ends, Exchange, Wire, header_lines, render_head
 from jqd.http.fairness import HANDSHAKE, AddressQueues, Urgent, Whose, by_address, not_urgent
 from jqd.http.head import Head, check_start, read_head
 from jqd.http.internal_error import log_event, log_internal_error, place_of
@@ -321,5 +321,6 @@ def problem_answer(status: int, detail: str, *, fault: str = "", retry_after_s: 
 
 def render_whole(answer: Response, date: bytes) -> bytes:
     """An answer that stands for itself, outside of any exchange."""
-    length = (b"content-length", b"%d" % len(answer.body))
-    return render_head(answer.status, [*answer.fields(), length], date, b"") + answer.body
+    fields = [*answer.fields(), ("content-length", str(len(answer.body)))]
+    lines = header_lines("".join(f"{name}: {value}\r\n" for name, value in fields), len(fields))
+    return render_head(answer.status, lines, date, b"") + answer.body

@@ -12,11 +12,11 @@ import trio
 from jqd.domain.clock import Clock, SystemClock
 from jqd.http.body import Chunked
 from jqd.http.config import ListenerConfig
-from jqd.http.head import Head, Headers
+from jqd.http.head import Head
 from jqd.http.request import Refused, Request, Response, Stream
 from jqd.http.transport import Transport
 
-OWN = frozenset((b"content-length", b"connection", b"transfer-encoding"))  # headers that a connection says itself
+OWN = frozenset(("content-length", "connection", "transfer-encoding"))  # headers that a connection says itself
 READ_BYTES = 65_536
 AT_LOOK = -1.0  # a time that is none, see Wire
 AHEAD_BYTES = 16_384  # of requests that come while one is under way; then the client has to wait
@@ -128,7 +128,7 @@ class Exchange(Request):
     _continued = False  # the client was told to send its body
     _received = 0
     _status = 0
-    _headers: Sequence[tuple[bytes, bytes]] = ()
+    _lines = b""  # its headers
     _chunks = False
     _mute = False
     _owed: int | None = None
@@ -254,18 +254,25 @@ class Exchange(Request):
             nursery.cancel_scope.cancel()
         return why
 
-    def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    def begin(self, status: int, headers: Sequence[tuple[str, str]]) -> None:
         """Begin the response, header names in lower case; it goes out with the first piece of its body.
 
-        Raises RuntimeError.
+        Raises RuntimeError; ValueError for an invalid header.
         """
         if self._status:
             raise RuntimeError("an answer is begun once")
         self._status = status
-        self._headers = headers
+        lines, count = "", 0
+        for name, value in headers:
+            if name in OWN:
+                self._heed(name, value)
+            else:
+                lines += f"{name}: {value}\r\n"
+                count += 1
+        self._lines = header_lines(lines, count)
 
     async def send(self, piece: bytes, *, more: bool) -> None:
-        """Send a piece of the body. Raises RuntimeError without a response, ValueError for an invalid header."""
+        """Send a piece of the body. Raises RuntimeError without a response."""
         if not self._status or self.complete:
             raise RuntimeError("an answer is begun before a piece of it is sent, and has an end")
         head = b"" if self.sent else self._render_head(piece, more)
@@ -284,12 +291,6 @@ class Exchange(Request):
         """Render the head, and decide how the body ends: by its length, by its last chunk, or with the connection."""
         bodiless = self._status < 200 or self._status in BODILESS
         self._mute = bodiless or self.head.method == "HEAD"
-        fields: Headers = []
-        for field in self._headers:
-            if field[0] in OWN:
-                self._heed(*field)
-            else:
-                fields.append(field)
         added = b""
         if not bodiless:
             if self._owed is None and not more:
@@ -306,14 +307,14 @@ class Exchange(Request):
             added += b"connection: close\r\n"
         elif self.head.http_1_0:
             added += b"connection: keep-alive\r\n"
-        return render_head(self._status, fields, self.wire.dates.line(), added)
+        return render_head(self._status, self._lines, self.wire.dates.line(), added)
 
-    def _heed(self, name: bytes, value: bytes) -> None:
+    def _heed(self, name: str, value: str) -> None:
         """Note a header of the application that concerns the connection."""
-        if name == b"content-length":
+        if name == "content-length":
             self._owed = int(value)
-        elif name == b"connection":
-            self.closes = self.closes or b"close" in value.lower()
+        elif name == "connection":
+            self.closes = self.closes or "close" in value.lower()
 
     def _frame(self, body: bytes, more: bool) -> bytes:
         """Return a piece of the body as it goes out.
@@ -331,13 +332,19 @@ class Exchange(Request):
         return body
 
 
-def render_head(status: int, headers: Sequence[tuple[bytes, bytes]], date: bytes, more: bytes) -> bytes:
-    """`more`: whole lines that the connection adds. Raises ValueError for a header that would be more than one."""
-    line = _LINES.get(status) or f"HTTP/1.1 {status} \r\n".encode()
-    fields = b"\r\n".join(map(b": ".join, headers))
-    if len(fields.splitlines()) != len(headers) or b"\0" in fields:
+def header_lines(text: str, count: int) -> bytes:
+    """So many headers, each with its line end, as they go over the wire. Raises ValueError for one that would be more
+    than one, or is not Latin-1."""
+    lines = text.encode("latin-1")
+    if len(lines.splitlines()) != count or b"\0" in lines:
         raise ValueError("a header of the answer has a line end within")
-    return b"".join((line, date, fields, b"\r\n" if fields else b"", more, b"\r\n"))
+    return lines
+
+
+def render_head(status: int, lines: bytes, date: bytes, more: bytes) -> bytes:
+    """`lines`: of its headers. `more`: those that the connection adds."""
+    line = _LINES.get(status) or f"HTTP/1.1 {status} \r\n".encode()
+    return b"".join((line, date, lines, more, b"\r\n"))
 
 
 App = Callable[[Exchange], Awaitable[Response | None]]

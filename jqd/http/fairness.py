@@ -12,7 +12,7 @@ followed by a pause, which leaves the loop to them for most of the time. The fir
 
 import enum
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import islice
 
 import trio
@@ -246,9 +246,9 @@ class AddressQueues:
         """Return `app` with its requests begun in turns."""
         soon, large, behind = (line.share(app, whose) for line in (self.urgent, self.reports, self.requests))
 
-        async def begin(asked: Exchange) -> Response | None:
+        def begin(asked: Exchange) -> Awaitable[Response | None]:
             how = urgent(asked)
             is_large = how is Urgency.ANY_SIZE and weight_of(asked) > 1
-            return await (large if is_large else soon if how else behind)(asked)
+            return (large if is_large else soon if how else behind)(asked)
 
         return begin

@@ -201,10 +201,13 @@ class Response(Struct, gc=False):
     stream: Stream | None = None
     """Writes the body, in place of one that is whole: it returns when a piece is not wanted any more, soon."""
 
-    def fields(self) -> list[tuple[bytes, bytes]]:
-        """Return the headers as they go over the wire."""
-        values = {**self.headers, "content-type": self.content_type} if self.content_type else self.headers
-        return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in values.items()]
+    def fields(self) -> list[tuple[str, str]]:
+        """Return all headers."""
+        return (
+            [*self.headers.items(), ("content-type", self.content_type)]
+            if self.content_type
+            else [*self.headers.items()]
+        )
 
 
 def answer(status: int, value: Any, language: Language, headers: dict[str, str] | None = None) -> Response:

@@ -49,7 +49,8 @@ def write(
     `request`: digest of the whole request, if it has a key. `patient`: as the journal has it.
     """
     tenant = services.principal.tenant
-    names, called = list[str](), list[int]()
+    names: list[str] = []
+    called: list[int] = []
     for place, job in enumerate(jobs):
         home = unique_key(job.name, job.unique) if job.unique else job.name  # a job lies where its key does
         names.append(annotate(tenant, home) if tenant else home)

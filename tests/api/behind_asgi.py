@@ -87,7 +87,8 @@ class _AsgiRequest(Request):
 
     async def send(self, answer: Response, send: Send) -> None:
         """Give a whole answer. What is left of a body is not read: in HTTP/1 the connection ends with the answer."""
-        headers = [field for field in answer.fields() if field[0] != b"connection"]
+        fields = answer.fields()
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in fields if name != "connection"]
         if self._closes and (not self.whole or "connection" in answer.headers):
             headers.append((b"connection", b"close"))
         if answer.status not in BODILESS and answer.stream is None:
