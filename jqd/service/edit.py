@@ -27,7 +27,6 @@ from jqd.service.audit import record
 from jqd.service.find import Coming, expect_promised, find, once_settled, resolve
 from jqd.service.flow_checks import NO_MAP, is_map
 from jqd.service.job_limits import date_faults, eligible_at_ms
-from jqd.service.push_links import UnsureKeys
 from jqd.service.server_only import expect_allowed
 from jqd.service.services import Services
 from jqd.store import EditGiven, JobView
@@ -256,7 +255,7 @@ async def _with_key(services: Services, view: JobView, kind: Kind) -> AsyncItera
         is_journaled = False
         raise
     except NotYet:
-        services.feature(UnsureKeys).end = services.journal.written
+        services.journal.unsure_to = services.journal.written
         raise
     finally:
         if not is_journaled:

@@ -14,14 +14,12 @@ from typing import Self
 
 import trio
 
-from jqd.domain.clock import Clock
 from jqd.domain.errors import Conflict, Denied, JournalRefused, NotYet, StoreError, TooLarge
 from jqd.domain.flow import unique_text
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import partition_of_name
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane, cancel_of, encode_cancels
-from jqd.domain.settings import SettingTable
 from jqd.domain.tenant import bare
 from jqd.service.find import once_settled
 from jqd.service.flow_checks import following_of
@@ -33,13 +31,6 @@ WAIT_S = 2.0  # for another push of the same key: a sync takes some milliseconds
 POLL_S = 0.02
 SEEN = 100  # members of a group that tell a token for some jobs whether it may join: one call of each partition
 UNDER_WAY = "~"  # before a token: of another push
-
-
-class UnsureKeys:
-    """Remembers up to where the journal may have jobs of whose unique keys the store does not know."""
-
-    def __init__(self, _: SettingTable, __: Clock) -> None:
-        self.end = 0
 
 
 class PushLinks:
@@ -79,10 +70,9 @@ class PushLinks:
         keys = {services.unique_key(job): job.while_ for job in jobs if job.unique is not None}
         if not keys:
             return {}
-        unsure_end = services.feature(UnsureKeys).end
         where = {partition_of_name(key, services.partitions) for key in keys}
-        for lane in (Lane.JOBS, Lane.CHANGES) if unsure_end else ():
-            if not await services.control.wait_caught_up(lane, unsure_end, WAIT_S, where):
+        for lane in (Lane.JOBS, Lane.CHANGES):
+            if not await services.control.wait_caught_up(lane, services.journal.unsure_to, WAIT_S, where):
                 raise NotYet("jobs with unique keys are on their way into the store; nothing was taken: push it again")
         tokens = services.journal.ids.take(len(keys)).ids()
         due = {
@@ -173,7 +163,7 @@ class PushLinks:
             with trio.CancelScope(shield=True):
                 late = await self._confirm(members, wanted)
         except StoreError as error:
-            services.feature(UnsureKeys).end = services.journal.written
+            services.journal.unsure_to = services.journal.written
             raise NotYet(
                 f"the jobs are in the journal, but the store could not confirm their group or unique key ({error}): "
                 "push those with a unique key again, they count once"

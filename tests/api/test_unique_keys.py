@@ -28,9 +28,7 @@ async def test_a_key_stays_with_a_job_that_is_on_its_way_for_longer_than_a_push_
 ) -> None:
     """Two jobs with one key ran: the store had given it to the first for half a minute."""
     body = {"name": "mail", "unique": "k"}
-    edge.apply_fails = True
     if by == "retry":
-        edge.apply_fails = False
         first = await edge.push(unique="k")
         (held,) = await edge.claim()
         await edge.end(held, Fate.DEAD)
@@ -41,6 +39,7 @@ async def test_a_key_stays_with_a_job_that_is_on_its_way_for_longer_than_a_push_
             patched.setattr(edge.whole, "confirm_unique", _refuse)
             told = await edge.call("POST", "/v1/jobs", body)
     assert told.status == 503, told.body
+    edge.apply_fails = True
     edge.clock.advance(PLACE_S + 1)
     told = await edge.call("POST", "/v1/jobs", body)
     assert (told.status, "on their way" in told.body["detail"]) == (503, True)
