@@ -142,7 +142,11 @@ def test_a_queue_that_cannot_be_installed_says_why_and_the_others_go_on(
     monkeypatch.setattr(racing, "measure", measure)
     path, picture = tmp_path / "figures.json", tmp_path / "figures.svg"
     flags = ["--only", "jqd,rq,saq,faktory", "--rounds", "2", "--jobs", "8", "--json", str(path)]
-    assert racing.main([*flags, "--plot", str(picture)]) == 0
+    table = tmp_path / "figures.md"
+    assert racing.main([*flags, "--plot", str(picture), "--markdown", str(table)]) == 0
+    rows = table.read_text().splitlines()
+    assert [row.count("|") for row in rows] == [5, 5, 5, 5], "two queues are there, of which one never came up"
+    assert (rows[2], rows[3]) == ("jqd| 8.00 (8.00–8.00)| –| –| 1.00 (1.00–1.00)| –", "saq| –| –| –| –| –")
     told = json.loads(path.read_text())
     assert told["skipped"] == {"rq": "there is none", "faktory": ABSENT["faktory"]}
     assert told["failed"] == {"saq": "round 2: no port"}

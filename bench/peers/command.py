@@ -37,6 +37,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"default {ROUNDS}; a queue has {ROUND_S:.0f} s")
     parser.add_argument("--jobs", type=int, default=JOBS, help=f"pushed by four programs in each round; default {JOBS}")
     parser.add_argument("--json", type=Path, help="write all figures of all rounds there")
+    parser.add_argument("--markdown", type=Path, help="write the table of bench/README.md there")
     parser.add_argument("--plot", type=Path, help="write a picture (SVG) there")
     options = parser.parse_args(argv)
     wanted = [name for name in options.only.split(",") if name]
@@ -49,6 +50,8 @@ def main(argv: list[str]) -> int:
     _show(peers, rounds, skipped | failed)
     if options.json:
         options.json.write_text(json.dumps(_told(peers, rounds, skipped, failed, options.jobs), indent=1) + "\n")
+    if options.markdown:
+        options.markdown.write_text(_markdown(peers, rounds))
     if options.plot:
         options.plot.write_text(_picture(peers, rounds))
     return 0 if any(rounds) else 1
@@ -100,6 +103,12 @@ def _show(peers: list[Peer], rounds: list[Round], without: dict[str, str]) -> No
     console.print(table)
     for name, why in without.items():
         print(f"{name} without figures: {why}")
+
+
+def _markdown(peers: list[Peer], rounds: list[Round]) -> str:
+    lines = ["| ".join(("queue", *SHOWN.values())), "|".join(["---"] * (len(SHOWN) + 1))]
+    lines += ["| ".join((peer.name, *(str(of(rounds, peer.name, each) or "–") for each in SHOWN))) for peer in peers]
+    return "\n".join(lines) + "\n"
 
 
 def _told(

@@ -20,7 +20,7 @@ from bench.result import percentile
 ROUND_S = 60.0  # of one queue, with all starts: who is not through by then has no figures in that round
 PUSHERS = 4
 RATE, PACED = 100, 200  # jobs a second, and how many
-MANY_S = 8.0  # until then the jobs are to have ended; of slower queues those count that have
+MANY_S = 6.0  # until then the jobs are to have ended; of slower queues those count that have
 SINGLE_S = 1.0
 CONNECTIONS = (1, 64)
 SETTLE_S = 3.0  # for the last jobs of a part to begin
