@@ -205,9 +205,8 @@ MISTAKES: dict[str, Mistake] = {
         "lost",
         "a cancel overwrites what else was noted of its job",
         in_scripts(
-            "local ended, killed, cancelled, retried = notes[1], notes[2], notes[3], notes[4]\n",
-            "local cancelled = notes[3]\n"
-            "  local ended, killed, retried = unpack(cancelled and {} or {notes[1], notes[2], notes[4]})\n",
+            "local is_over, is_noted = meet_end(one, now_ms)",
+            "local is_over, is_noted = not cancelled and meet_end(one, now_ms)",
         ),
     ),
     "restarting-counters": mistake(

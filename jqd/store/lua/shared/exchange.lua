@@ -1,5 +1,6 @@
 -- Bringing another content of a job: a push under its pusher's id, an edit, a retry.
--- Gives apply_change(one, now_ms, history_max) → 1 when the job was not here before. It counts what it moves; supersede(id, now_ms).
+-- Gives apply_change(one, now_ms, history_max) → 1 when the job was not here before. It counts what it moves; supersede(id, now_ms); place_unseen(one, now_ms, history_max): a job that
+-- comes, whatever was told of it before.
 -- Where the job lies now; the caller empties the place that it left. `retry_ms`: until when its last attempt has it wait, if it was told of before.
 local function place_change(one, now_ms, retry_ms)
   local cancelled = Change.cancelled_to(one.id)
@@ -81,8 +82,8 @@ local function drop_notes_of(id)
   redis.call('ZREM', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id, 'o' .. id)
 end
 
--- Of a job that has not come yet, notes count if they were meant for this content.
-local function place_unseen(one, now_ms, history_max)
+-- Of a job that has not come yet, notes count if they were meant for this content: of generation 0 all but an ending of a later one.
+function Exchange.place_unseen(one, now_ms, history_max)
   local id = one.id
   Counts.note_blocked(id, one.eligible_at_ms, now_ms)  -- its parents are to know of it, whatever became of it
   local hold = About.hold(id)
@@ -100,7 +101,7 @@ local function place_unseen(one, now_ms, history_max)
     if cancelled then
       Change.prefer_cancel(id, one.generation, now_ms)
     end
-  elseif meet_late_end(one, now_ms, history_max) then
+  elseif one.generation > 0 and meet_late_end(one, now_ms, history_max) then
     -- by a later ending than the one that was noted
   elseif cancelled and Change.cancelled_to(id) >= one.generation then
     Move.end_cancelled(id, now_ms)
@@ -110,7 +111,8 @@ local function place_unseen(one, now_ms, history_max)
     end
     local retry_ms = redis.call('ZSCORE', K.tomb, 'r' .. id)
     local _, is_its = Tries.told_in(redis.call('HGET', K.tries, id) or '', one.generation)
-    place_change(one, now_ms, is_its and Change.last_try(id) > one.revision and tonumber(retry_ms or nil) or 0)
+    is_its = one.generation == 0 or is_its and Change.last_try(id) > one.revision
+    place_change(one, now_ms, is_its and tonumber(retry_ms or nil) or 0)
   end
   drop_notes_of(id)
 end
@@ -247,7 +249,7 @@ function Exchange.apply_change(one, now_ms, history_max)
   elseif row then
     does_wait = place_again(one, row, now_ms, history_max)
   else
-    place_unseen(one, now_ms, history_max)
+    Exchange.place_unseen(one, now_ms, history_max)
   end
   redis.call('HSET', K.jobs, id, one.row)
   Expire.forget_expiry(id)
