@@ -31,7 +31,7 @@ UNCOUNTED: dict[str, Mistake] = {
         0,
         "counts",
         "a job that expired counts as one that waits",
-        in_scripts("  Counts.moved(queue, is_later and Counts.date_stands(is_later) or 'waiting', 'failed', id)\n", ""),
+        in_scripts("  Counts.moved(queue, Counts.waits(id, date_ms), 'failed', id)\n", ""),
         expires=True,
     ),
     "spent-on-nothing": mistake(

@@ -42,18 +42,9 @@ register('apply_cancels', {'allow-oom'}, function()
       Change.prefer_cancel(id, Change.began(id), now_ms)
       return
     end
-    local jobtype, priority = Move.header(row)
-    local is_later = redis.call('ZSCORE', K.later, id)
-    Counts.moved(jobtype or '', Counts.waits(id, is_later and Counts.date_stands(is_later) or 'waiting'), 'cancelled', id)
     Move.end_cancelled(id, now_ms)
-    if is_later then
-      redis.call('ZREM', K.later, id)
-      return
-    end
-    -- A job whose row cannot be read stays where it waits: the next claim finds out and takes it away.
-    if jobtype then
-      Pages.drop_waiting(jobtype, priority, id)
-    end
+    local jobtype, at_ms = Move.stop_waiting(id, row)
+    Counts.moved(jobtype or '', Counts.waits(id, at_ms), 'cancelled', id)
   end
 
   local jobtypes = {}

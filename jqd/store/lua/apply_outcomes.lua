@@ -174,7 +174,7 @@ register('apply_outcomes', {'allow-oom'}, function()
     function finish_late(one, hold)
       finish(one, hold)
       write_collected()
-      Hands.stop_waiting(one.id)
+      Move.stop_waiting(one.id, redis.call('HGET', K.jobs, one.id))
     end
 
     -- A success of a job that lies among the ended otherwise. Returns whether the job is such a one.

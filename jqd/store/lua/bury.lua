@@ -36,7 +36,7 @@ register('bury', {'allow-oom'}, function()
     one.queue = jobtype ~= '' and jobtype or known
     if not hold then
       local is_later = redis.call('ZSCORE', K.later, id)
-      one.how = Counts.waits(id, is_later and Counts.date_stands(is_later) or 'waiting')
+      one.how = Counts.waits(id, is_later)
       if not is_later then
         one.queue, one.priority = waits_in(id)
       end
@@ -67,12 +67,9 @@ register('bury', {'allow-oom'}, function()
       lent[#lent + 1] = one.hold.sysid == About.WORKERS and one.hold.fence or nil
     end
   end
-  About.write()
+  Back.finish(gone, now_ms, now_us)
   for _, fence in ipairs(lent) do
     Leases.tidy_lease(fence, now_us)
   end
-  Move.forget_progress(gone)
-  Parked.left(now_us)
-  Counts.write_counts(now_ms)
   return buried
 end)

@@ -26,15 +26,10 @@ register('find_silent', {'allow-oom'}, function()
   local function give_back(ids, fence)
     local holds = About.look(ids)
     for _, id in ipairs(ids) do
-      local row = redis.call('HGET', K.jobs, id)
-      Back.note_begun(id, row, fence)
-      Back.return_job(id, row, now_ms, 'running', fence)
-      About.leave(id, holds[id] or About.of(fence, About.WORKERS))
+      Back.give_back(id, holds[id] or About.of(fence, About.WORKERS), redis.call('HGET', K.jobs, id), now_ms)
     end
-    About.write()
     given_back = given_back + #ids
-    Move.forget_progress(ids)
-    Parked.left(now_us)
+    Back.finish(ids, now_ms, now_us)
   end
 
   -- Their rows, without what is not to be tried again: jobs that have not come, or cannot be read, are given back.
@@ -90,7 +85,6 @@ register('find_silent', {'allow-oom'}, function()
       end
     end
   end
-  Counts.write_counts(now_ms)
   local numbers = {}
   for silence in (redis.call('HGET', K.leases, 'silences') or ''):gmatch('%d+') do
     table.insert(numbers, tonumber(silence))

@@ -40,13 +40,8 @@ register('reassert', {'allow-oom'}, function()
 
   -- Removes a job that was taken into the hand from where it waited. Returns its queue.
   local function leave_places(id, row)
-    local jobtype, priority = Move.header(row)
-    local was_later = redis.call('ZSCORE', K.later, id)
-    redis.call('ZREM', K.later, id)
-    if not was_later then
-      Pages.drop_waiting(jobtype, priority, id)
-    end
-    Counts.moved(jobtype, Counts.waits(id, was_later and Counts.date_stands(was_later) or 'waiting'), 'running', id)
+    local jobtype, at_ms = Move.stop_waiting(id, row)
+    Counts.moved(jobtype, Counts.waits(id, at_ms), 'running', id)
     return jobtype
   end
 
@@ -81,10 +76,7 @@ register('reassert', {'allow-oom'}, function()
       lost[#lost + 1] = id
     end
   end
-  About.write()
+  Back.finish(taken, now_ms, now_us)
   Change.go_on_above(highest)  -- claims and epochs to come are later than these
-  Move.forget_progress(taken)
-  Parked.left(now_us)
-  Counts.write_counts(now_ms)
   return lost
 end)

@@ -14,22 +14,13 @@ register('release_entrusted', {'allow-oom'}, function()
   end
   local given, touched = {}, {}
   for _, one in ipairs(About.held_so(About.WORKERS, FIRST, FIELDS)) do
-    local id, fence = one.id, one.hold.fence
-    local row = redis.call('HGET', K.jobs, id)
-    if how ~= 'unsent' then
-      Back.note_begun(id, row, fence)
-    end
-    Back.return_job(id, row, now_ms, 'running', fence)
-    About.leave(id, one.hold)
-    touched[fence] = true
-    table.insert(given, id)
+    Back.give_back(one.id, one.hold, redis.call('HGET', K.jobs, one.id), now_ms, how == 'unsent')
+    touched[one.hold.fence] = true
+    table.insert(given, one.id)
   end
-  About.write()
+  Back.finish(given, now_ms, now_us)
   for fence in pairs(touched) do
     Leases.tidy_lease(fence, now_us)
   end
-  Move.forget_progress(given)
-  Parked.left(now_us)
-  Counts.write_counts(now_ms)
   return given
 end)

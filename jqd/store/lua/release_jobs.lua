@@ -15,32 +15,24 @@ register('release_jobs', {'allow-oom'}, function()
     fail('JQD_ARGUMENT', 'how')
   end
 
-  local released, has_leases = {}, redis.call('EXISTS', K.leases) == 1
+  local released = {}
   for _, one in ipairs(About.held_so(sysid, FIRST, FIELDS)) do
-    local id, fence = one.id, one.hold.fence
+    local id = one.id
     local here = redis.call('HEXISTS', K.jobs, id) == 1 and not Move.has_ended(id)
     if here and how == 'archive' then
+      About.leave(id, one.hold)
       Move.end_cancelled(id, now_ms)
       Counts.moved(Move.header(redis.call('HGET', K.jobs, id)) or '', 'running', 'cancelled', id)
     elseif here and how == 'retry' and delay_ms > 0 and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
+      About.leave(id, one.hold)
       local jobtype, _, eligible_at_ms = Move.header(redis.call('HGET', K.jobs, id))
       redis.call('ZADD', K.later, math.max(now_ms + delay_ms, eligible_at_ms or 0), id)
-      Counts.moved(jobtype or '', 'running', Counts.waits(id, Counts.date_stands(eligible_at_ms or 0)), id)
+      Counts.moved(jobtype or '', 'running', Counts.waits(id, eligible_at_ms or 0), id)
     else
-      local row = redis.call('HGET', K.jobs, id)
-      if how ~= 'unsent' then
-        Back.note_begun(id, row, fence)
-      end
-      Back.return_job(id, row, now_ms, 'running', fence)
+      Back.give_back(id, one.hold, redis.call('HGET', K.jobs, id), now_ms, how == 'unsent')
     end
-    About.leave(id, one.hold)
     released[#released + 1] = id
   end
-  About.write()
-  if has_leases then
-    Move.forget_progress(released)
-  end
-  Parked.left(now_us)
-  Counts.write_counts(now_ms)
+  Back.finish(released, now_ms, now_us)
   return #released
 end)

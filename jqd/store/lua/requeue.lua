@@ -23,12 +23,9 @@ register('requeue', {'allow-oom'}, function()
       row = after .. row:sub(behind + 1)
       redis.call('HSET', K.jobs, id, row)
     end
-    Back.return_job(id, row, now_ms, 'running', one.hold.fence)
-    About.leave(id, one.hold)
+    Back.give_back(id, one.hold, row, now_ms, true)
     left[#left + 1] = id
   end
-  About.write()
-  Parked.left(now_us)
-  Counts.write_counts(now_ms)
+  Back.finish(left, now_ms, now_us)
   return #left
 end)

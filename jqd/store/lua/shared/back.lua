@@ -1,6 +1,7 @@
 -- Jobs that leave a hand untried, or whose date came.
 -- Gives put_back(id, row, now_ms, from, fence) → where it belongs (how it stands now, its queue), and whether it waits for a date; return_job: the same, and
--- counts it; note_begun(id, row, fence): a worker may have begun it in the hand that it leaves, so it does not expire any more.
+-- counts it; note_begun(id, row, fence): a worker may have begun it in the hand that it leaves, so it does not expire any more;
+-- give_back(id, hold, row, now_ms, is_unsent): both, and out of that hand; finish(ids, now_ms, now_us): writes what left hands, these ids among it.
 -- `from`: how it stood; `fence`: of the hand that it leaves.
 local MICROS = 1000
 
@@ -32,9 +33,7 @@ end
 -- meanwhile for one that has a date. A job whose row cannot be read goes to the dead set, where an operator finds it; a job that is gone or has ended
 -- goes nowhere: nil.
 function Back.put_back(id, row, now_ms, from, fence)
-  local function still(otherwise)
-    return from == 'running' and Counts.waits(id, otherwise) or from == 'retrying' and from or otherwise
-  end
+  local function still(at_ms) return from == 'retrying' and from or Counts.waits(id, at_ms) end
   if not row or Move.has_ended(id) then
     return nil
   end
@@ -52,10 +51,10 @@ function Back.put_back(id, row, now_ms, from, fence)
   elseif eligible_at_ms > now_ms then
     redis.call('ZADD', K.later, eligible_at_ms, id)
     Counts.note_blocked(id, eligible_at_ms, now_ms)
-    return still(Counts.date_stands(eligible_at_ms)), jobtype, true
+    return still(eligible_at_ms), jobtype, true
   end
   Move.add_ready(jobtype, priority, id, eligible_at_ms)
-  return still('waiting'), jobtype, false
+  return still(), jobtype, false
 end
 
 function Back.return_job(id, row, now_ms, from, fence)
@@ -64,4 +63,20 @@ function Back.return_job(id, row, now_ms, from, fence)
     Counts.moved(jobtype, from, to, id)
   end
   return is_dated
+end
+
+-- A job leaves a hand untried; `is_unsent`: no worker can have begun it there. `finish` writes it, of these and of others.
+function Back.give_back(id, hold, row, now_ms, is_unsent)
+  if not is_unsent then
+    Back.note_begun(id, row, hold.fence)
+  end
+  Back.return_job(id, row, now_ms, 'running', hold.fence)
+  About.leave(id, hold)
+end
+
+function Back.finish(ids, now_ms, now_us)
+  About.write()
+  Move.forget_progress(ids)
+  Parked.left(now_us)
+  Counts.write_counts(now_ms)
 end

@@ -9,7 +9,7 @@
 --
 -- Gives moved(jobtype, from, to, ids, jobtype_before): jobs that stood so stand so now; nil: they were not here, or are deleted;
 -- `ids`: a list, or one; jobtype_before: of their rows, if that was another. have_failed(row of `tries`): whether that job did;
--- waits(id, otherwise): how a job stands that waits. write_counts(now_ms): all of it, once, at the end of the function; what ended expires no more.
+-- waits(id, at_ms): how a job stands that waits, for that date if there is one. write_counts(now_ms): all of it, once, at the end of the function; what ended expires no more.
 -- died(queue): one of it died in the store itself; take_died() → those, once.
 -- read(jobtype): its numbers, or those of all; of STATES, then TOTALS; false for 0.
 -- Cost: nothing while nothing moves; a call for each number that changes. Who wrote something else under the key stops no job: looks tell it.
@@ -84,8 +84,8 @@ function Counts.have_failed(row)
   return row and #row >= 4 and struct.unpack('>I4', row) > 0
 end
 
-function Counts.waits(id, otherwise)
-  return Counts.have_failed(redis.call('HGET', K.tries, id)) and 'retrying' or otherwise
+function Counts.waits(id, at_ms)
+  return Counts.have_failed(redis.call('HGET', K.tries, id)) and 'retrying' or at_ms and Counts.date_stands(at_ms) or 'waiting'
 end
 
 -- Field → what is to be added to it; and the jobtypes that jobs left.

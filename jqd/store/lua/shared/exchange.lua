@@ -159,13 +159,10 @@ end
 -- Ends a job that waits, because its name went to another.
 function Exchange.supersede(id, now_ms)
   Stands.watch(id)
-  if redis.call('HEXISTS', K.jobs, id) == 1 and not Move.has_ended(id) and not About.hold(id) then
-    local jobtype, priority = Move.header(redis.call('HGET', K.jobs, id))
+  local row = redis.call('HGET', K.jobs, id)
+  if row and not Move.has_ended(id) and not About.hold(id) then
     Move.end_cancelled(id, now_ms)
-    redis.call('ZREM', K.later, id)
-    if jobtype then
-      Pages.drop_waiting(jobtype, priority, id)
-    end
+    Move.stop_waiting(id, row)
   end
 end
 

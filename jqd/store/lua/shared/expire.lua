@@ -26,24 +26,14 @@ end
 -- Returns whether it is dead by that.
 local function expire(id, at_ms, now_ms)
   local row = redis.call('HGET', K.jobs, id)
-  local queue, priority = Move.header(row or '')
-  if not queue or Move.has_ended(id) or Move.has_begun(redis.call('HGET', K.tries, id)) then
+  local queue = Move.header(row or '')
+  if not queue or Move.has_ended(id) or Move.has_begun(redis.call('HGET', K.tries, id)) or About.hold(id) then
     return false
-  end
-  local is_later = redis.call('ZSCORE', K.later, id)
-  if not is_later then
-    if not Pages.place_of(queue, priority, id) then
-      return false
-    end
   end
   redis.call('ZADD', K.dead, now_ms, id)
   redis.call('HSET', K.outcome, id, Move.EXPIRED .. at_ms)
-  if is_later then
-    redis.call('ZREM', K.later, id)
-  else
-    Pages.drop_waiting(queue, priority, id)
-  end
-  Counts.moved(queue, is_later and Counts.date_stands(is_later) or 'waiting', 'failed', id)
+  local _, date_ms = Move.stop_waiting(id, row)
+  Counts.moved(queue, Counts.waits(id, date_ms), 'failed', id)
   Counts.died(queue)
   return true
 end

@@ -27,21 +27,15 @@ function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
       redis.call('HSET', K.outcome, id, Move.CRASHED .. crashes)
       Counts.moved(jobtype or '', 'running', 'failed', id)
       Counts.died(jobtype or '')
+      About.leave(id, hold)
     else
-      Back.note_begun(id, row, hold.fence)
-      Back.return_job(id, row, now_ms, 'running', hold.fence)
+      Back.give_back(id, hold, row, now_ms)
     end
-    About.leave(id, hold)
   end
-  About.write()
-  if #rows > 0 then
-    Move.forget_progress({unpack(ids, 1, #rows)})
-    Parked.left(select(2, clock(ARGV[1])))
-  end
+  Back.finish({unpack(ids, 1, #rows)}, now_ms, select(2, clock(ARGV[1])))
   if call.has_deaths then
     redis.call('HDEL', K.deaths, '@' .. sysid)
   end
   Deaths.note_hand(sysid, size, #rows)
-  Counts.write_counts(now_ms)
   return #rows
 end

@@ -1,13 +1,6 @@
 -- Jobs that come into the hand of all workers.
--- Gives stop_waiting(id): takes a job that nobody holds out of where it waits; may_entrust(one, hold, is_forgotten, is_earlier),
+-- Gives may_entrust(one, hold, is_forgotten, is_earlier),
 -- entrust(one, hold, now_us, is_again) → the hold, of an outcome (outcomes.lua) that says that a worker has the job in its own hand. The caller writes it (about.lua).
-function Hands.stop_waiting(id)
-  local jobtype, priority = Move.header(redis.call('HGET', K.jobs, id) or '')
-  if redis.call('ZREM', K.later, id) == 0 and jobtype then
-    Pages.drop_waiting(jobtype, priority, id)
-  end
-end
-
 -- Whether a hand-over still means anything that the store does not know: of two claims the later one has the job. A claim that
 -- the store knew of, and that holds nothing now, was given back since; of one that it has forgotten nobody may know a later end. One that
 -- its daemon is taken to have still, in a store that went back, was given back as well when a later claim failed.
@@ -30,7 +23,7 @@ function Hands.entrust(one, before, now_us, is_again)
     local row = redis.call('HGET', K.jobs, id)
     is_early = not row
     if row then
-      Hands.stop_waiting(id)
+      Move.stop_waiting(id, row)
     end
     queue = Parked.take_hold(row and Move.header(row) or '', id, fence)
   end

@@ -126,6 +126,19 @@ function Move.add_ready(jobtype, priority, id, date_ms, generation)
   end
 end
 
+-- Takes a job that nobody holds out of where it waits. Returns its queue, and the date that it waited for. One whose row cannot be read stays where it waits, without a
+-- queue: the next claim finds out and takes it away.
+function Move.stop_waiting(id, row)
+  local jobtype, priority = Move.header(row or '')
+  local at_ms = redis.call('ZSCORE', K.later, id)
+  if at_ms then
+    redis.call('ZREM', K.later, id)
+  elseif jobtype then
+    Pages.drop_waiting(jobtype, priority, id)
+  end
+  return jobtype, at_ms
+end
+
 function Move.end_cancelled(id, now_ms, packed)
   redis.call('ZADD', K.ended, now_ms, id)
   redis.call('HSET', K.outcome, id, Move.CANCELLED .. (packed or ''))

@@ -47,12 +47,10 @@ function Stands.how_stands(id, is_here)
     return jobtype ~= '' and jobtype or its or '', is_dead and 'failed' or how or 'succeeded'
   end
   local at_ms = redis.call('ZSCORE', K.later, id)
-  if at_ms then
-    return jobtype, Counts.waits(id, Counts.date_stands(at_ms))
-  elseif About.hold(id) then
+  if not at_ms and About.hold(id) then
     return jobtype, 'running'
   end
-  return jobtype, Counts.waits(id, 'waiting')
+  return jobtype, Counts.waits(id, at_ms)
 end
 
 starts.watched = empty
