@@ -38,7 +38,7 @@ register('apply_jobs', {}, function()
   end
   Queues.learn_paged(queues)
 
-  local has_notes = redis.call('ZCARD', K.tomb) > 0
+  local has_notes = is_here('tomb')
   -- Whether something was told of a job before it came; whether it was here already, with a later content, and is deleted.
   local function is_met(id)
     if call.early > 0 and About.hold(id) then

@@ -23,7 +23,7 @@ register('apply_outcomes', {'allow-oom'}, function()
   -- endings of those that may be met again.
   local over, write_collected, keep_result, finish, retry = {}
   do
-    local has_notes = redis.call('EXISTS', K.tomb) == 1
+    local has_notes = is_here('tomb')
     local result_ttl_ms = number(ARGV[5], 'result_ttl_ms')
     local ended, dead, packed, cleared, waits = {}, {}, {}, {}, {}
 
@@ -324,7 +324,7 @@ register('apply_outcomes', {'allow-oom'}, function()
     Leases.tidy_lease(fence, lives and now_us or nil)
   end
   Logs.trim()
-  if redis.call('EXISTS', K.leases) == 1 then
+  if is_here('leases') then
     local gone = {}
     for _, id in ipairs(ids) do
       gone[#gone + 1] = not in_hand[id] and id or nil

@@ -12,12 +12,9 @@ register('confirm_names', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local ttl_ms = number(ARGV[3], 'ttl_ms')
   local FIRST, FIELDS = 6, 5
-  local WORDS = 4000  -- of one command: `unpack` ends a function at some 8,000
 
   Life.expect_life(ARGV[2])
-  if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
-    fail('JQD_ARGUMENT', 'names')
-  end
+  expect_rows(FIRST, FIELDS, 'names')
 
   local has_come = (tonumber(redis.call('HGET', K.applied, ARGV[4]) or nil) or 0) >= number(ARGV[5], 'position')
 
@@ -88,9 +85,7 @@ register('confirm_names', {'allow-oom'}, function()
   Counts.write_counts(now_ms)
   if #rows > 0 then
     redis.call('HSET', K.names, unpack(rows))
-    for at = 1, #notes, WORDS do
-      redis.call('ZADD', K.tomb, unpack(notes, at, math.min(at + WORDS - 1, #notes)))
-    end
+    Heads.call_with(notes, 'ZADD', K.tomb)
   end
   return answer
 end)

@@ -13,9 +13,7 @@ register('find_silent', {'allow-oom'}, function()
   local FIRST, FIELDS = 4, 2
 
   Life.expect_life(ARGV[2])
-  if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
-    fail('JQD_ARGUMENT', 'marks')
-  end
+  expect_rows(FIRST, FIELDS, 'marks')
   local marks = {}
   for at = FIRST, #ARGV, FIELDS do
     table.insert(marks, {ARGV[at], number(ARGV[at + 1], 'mark')})

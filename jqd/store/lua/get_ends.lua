@@ -13,7 +13,7 @@ register('get_ends', {'no-writes'}, function()
   Life.expect_life(ARGV[2])
   local found, asked, gone, entrusted = {}, {}, {}, {}
 
-  local has_leases = redis.call('EXISTS', K.leases) == 1
+  local has_leases = is_here('leases')
   local function tell_lease(id)
     local hold = About.hold(id)
     if not hold or hold.sysid ~= About.WORKERS then

@@ -19,24 +19,19 @@ register('get_jobs', {'no-writes'}, function()
   Life.expect_life(ARGV[2])
 
   local function place(id, row)
-    local hold = About.hold(id)
     if not row then
-      return hold and 'early' or redis.call('ZSCORE', K.tomb, 'p' .. id) and 'awaited' or 'unseen', '0', false
-    elseif not brief and Change.awaits_newer(id, row) then
-      return 'awaited', '0', hold and hold.sysid or false
+      return About.hold(id) and 'early' or redis.call('ZSCORE', K.tomb, 'p' .. id) and 'awaited' or 'unseen', '0', false
     end
-    for _, name in ipairs({'ended', 'dead', 'later'}) do
-      local score = redis.call('ZSCORE', K[name], id)
-      if score then
-        return name, score, false
-      end
-    end
-    if hold then
-      return 'held', digits(hold.fence), hold.sysid
+    local name, score, hold = Stands.place(id)
+    local sysid = hold and hold.sysid or false
+    if not brief and Change.awaits_newer(id, row) then
+      return 'awaited', '0', sysid
+    elseif name then
+      return name, score, sysid
     end
     local jobtype, priority = Move.header(row)
     if jobtype then
-      local score = Pages.place_of(jobtype, priority, id)
+      score = Pages.place_of(jobtype, priority, id)
       if score then
         return 'ready', score, false
       end

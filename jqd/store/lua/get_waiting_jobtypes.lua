@@ -54,6 +54,7 @@ register('get_waiting_jobtypes', {'no-writes'}, function()
     local seen, number, offset, index = {}, 0, 0, Queues.all_of(tenant)
     while number < limit and offset < HEADS do
       local rows = redis.call('ZRANGE', index, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, CHUNK, 'WITHSCORES')
+      Queues.learn_paged_of(rows)
       for at = 1, #rows, 2 do
         local id, queue = rows[at]:match('^([^:]*):(.*)$')
         local jobtype = queue and Queues.type_of(queue)

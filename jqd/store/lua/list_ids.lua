@@ -16,7 +16,6 @@ register('list_ids', {'no-writes'}, function()
   local OUTCOMES = 25  -- read at once, of some 80 KB at most
   local JOBTYPE, TAGS = 2, 10  -- places in a row's header
 
-  local has_changes = redis.call('EXISTS', K.generation) == 1
 
   local function key_of(name, suffix)
     local key = name == 'ready' and ready_key(suffix) or name == 'held' and held_key(suffix) or name == 'loose' and K.loose .. suffix or K[name]
@@ -120,7 +119,7 @@ register('list_ids', {'no-writes'}, function()
       return false, true
     elseif not of_some then
       return true, true
-    elseif not kept or (its or '') == '' or has_changes and redis.call('HEXISTS', K.generation, id) == 1 then
+    elseif not kept or (its or '') == '' or call.has_changes and redis.call('HEXISTS', K.generation, id) == 1 then
       return true, false
     end
     return is_wanted(its:match('^[^\30]*')), true

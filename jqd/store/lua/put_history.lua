@@ -13,9 +13,7 @@ register('put_history', {}, function()
   local AHEAD_MS = 600000  -- clocks differ; a row of next year would be the newest for a year
 
   Life.expect_life(ARGV[2])
-  if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
-    fail('JQD_ARGUMENT', 'rows')
-  end
+  expect_rows(FIRST, FIELDS, 'rows')
   for at = FIRST, #ARGV, FIELDS do
     for offset = 1, 3 do
       number(ARGV[at + offset], 'row')

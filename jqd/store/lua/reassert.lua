@@ -12,9 +12,7 @@ register('reassert', {'allow-oom'}, function()
 
   Life.expect_life(identity)
   Members.own(sysid, epoch)
-  if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
-    fail('JQD_ARGUMENT', 'jobs')
-  end
+  expect_rows(FIRST, FIELDS, 'jobs')
   local ids, fences, generations = {}, {}, {}
   for at = FIRST, #ARGV, FIELDS do
     table.insert(ids, ARGV[at])
@@ -24,7 +22,7 @@ register('reassert', {'allow-oom'}, function()
 
   local in_hand, lost, taken = About.look(ids), {}, {}
   local high, highest = tonumber(redis.call('HGET', K.life, 'high') or nil), 0
-  local has_notes = redis.call('EXISTS', K.tomb) == 1
+  local has_notes = is_here('tomb')
 
   -- Whether that hold is of this life, though its fence is lower: the clock was set back with the loss.
   local function is_newer(hold, fence) return high and high < hold.fence and hold.fence < fence end

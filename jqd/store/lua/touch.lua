@@ -17,9 +17,7 @@ register('touch', {'allow-oom'}, function()
   local SHORT = 1024  -- bytes of a row: to find where its argument begins takes longer than to say it
 
   Life.expect_life(identity)
-  if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
-    fail('JQD_ARGUMENT', 'claims')
-  end
+  expect_rows(FIRST, FIELDS, 'claims')
   local ids, fences = {}, {}
   for at = FIRST, #ARGV, FIELDS do
     table.insert(ids, ARGV[at])
@@ -41,7 +39,7 @@ register('touch', {'allow-oom'}, function()
   local rows = renew and redis.call('HMGET', K.jobs, unpack(ids)) or {}  -- who only looks, four times a second, reads no arguments
   local tries = renew and redis.call('HMGET', K.tries, unpack(ids)) or {}
   local generations = redis.call('HMGET', K.generation, unpack(ids))
-  local cancels = redis.call('EXISTS', K.tomb) == 1 and cancels_of(ids) or {}
+  local cancels = is_here('tomb') and cancels_of(ids) or {}
   local workers, standing, of_daemons, leases, answers, told = {}, {}, {}, {}, {}, 0
 
   -- The worker of a lease that stands, or nil. Asked once for each lease.

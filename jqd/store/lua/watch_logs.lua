@@ -10,9 +10,7 @@ register('watch_logs', {'allow-oom'}, function()
   local FIRST, FIELDS = 4, 3
 
   Life.expect_life(ARGV[2])
-  if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
-    fail('JQD_ARGUMENT', 'jobs')
-  end
+  expect_rows(FIRST, FIELDS, 'jobs')
   local answers = {}
   for at = FIRST, #ARGV, FIELDS do
     local id, known, ends = ARGV[at], ARGV[at + 1], number(ARGV[at + 2], 'bytes')

@@ -74,9 +74,7 @@ function About.hold(id) return About.look({id})[id] end
 
 -- Of claims among the arguments, "id fence" and perhaps more each, those that this hand has so: {id, hold, place of the id}. Before the first write.
 function About.held_so(sysid, first, fields)
-  if (#ARGV - first + 1) % fields ~= 0 then
-    fail('JQD_ARGUMENT', 'claims')
-  end
+  expect_rows(first, fields, 'claims')
   local ids, found = {}, {}
   for at = first, #ARGV, fields do
     ids[#ids + 1] = ARGV[at]

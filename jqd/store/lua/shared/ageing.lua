@@ -7,7 +7,7 @@
 --             lets jobs age; without one there is no such key
 --
 -- So nothing is written of jobs without a date: the rows of one priority stand by age in each index, and a look merges the priorities.
--- Gives rank(priority, since_ms); ranks(priority, ids) → rank from each on; of_level(queue, priority, id): whose first job that is, after
+-- Gives ranks(priority, ids) → rank from each on; of_level(queue, priority, id): whose first job that is, after
 -- levels(queue, least, most, priority) → {rank, id, priority} …, best first; walk(index, least, most, priority) → a function that gives row,
 -- rank, priority of the next one, nil at the end; passed() → rows that walks gave; deep(): jobs of a level that say its rank; forget(ids): they wait no more; has_date(id): whether it had one;
 -- before_rank(period, id): the least id that is not before that one in a level where that period has its rank. Of more than PRIORITIES in use those behind are seen by chance, some at a time, and `priority`, if it is given.
@@ -37,8 +37,6 @@ local function period_of(id)
   end
   return call.periods[time]
 end
-
-function Ageing.rank(priority, since_ms) return tonumber(priority) + math.floor(since_ms / call.period_ms) end
 
 function Ageing.ranks(priority, ids)
   local dates = call.has_dates and #ids > 0 and redis.call('ZMSCORE', K.aged, unpack(ids)) or {}

@@ -7,7 +7,8 @@
 --     call                         what this call has found out or left to be written. Nothing else may change while it runs: the next call would meet it.
 --                                  `starts` has functions: what a field is when it is first read; without one it is nil
 --
--- Gives empty() → {}; fail(name, detail): scripts.py maps the name to an exception; number(text, what): a number or JQD_ARGUMENT; clock(text) → ms, µs: what the caller sent
+-- Gives empty() → {}; fail(name, detail): scripts.py maps the name to an exception; number(text, what): a number or JQD_ARGUMENT; expect_rows(first, fields, what): from there on the arguments
+-- are rows of so many, or JQD_ARGUMENT; clock(text) → ms, µs: what the caller sent
 -- (tests), or Redis TIME when that is 0; digits(n): a whole number as text, exact up to 2^53; ready_key(jobtype), held_key(sysid), shelf_key(tenant);
 -- is_here(name): whether there is that key, one of those that nearly never are; expect_ours(): JQD_WRONG_TYPE when a key has another type than we give it. That is
 -- asked when somebody looks who has the store (look.lua); of a call that met one later it names that key, and what the call had written stays: the same call
@@ -84,6 +85,12 @@ local function number(text, what)
   return tonumber(text) or fail('JQD_ARGUMENT', what)
 end
 
+local function expect_rows(first, fields, what)
+  if (#ARGV - first + 1) % fields ~= 0 then
+    fail('JQD_ARGUMENT', what)
+  end
+end
+
 local function clock(text)
   local now_ms = number(text, 'now_ms')
   if now_ms > 0 then
@@ -102,6 +109,9 @@ local function digits(n)
   return call.spelling
 end
 
--- One command says that there are no pages, keyed queues, jobs that expire, nor any that have to do with others.
-function starts.has_rare() return redis.call('EXISTS', K.paged, K.keyed, K.linked, K.links, K.expiring) > 0 end
+-- One command says that there is none of what many stores never have.
+function starts.has_rare()
+  return redis.call('EXISTS', K.paged, K.keyed, K.linked, K.links, K.expiring, K.tomb, K.deaths, K.generation, K.logs, K.leases, K.aged) > 0
+end
+
 local function is_here(name) return call.has_rare and redis.call('EXISTS', K[name]) == 1 end

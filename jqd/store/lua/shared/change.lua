@@ -10,7 +10,7 @@
 -- gives_way(kept, generation): an ending to a success; begin_anew(id, history_max); note_late_end(id, kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation, now_ms): a cancel beats a failure;
 -- awaits_newer(id, row); last_try(id) → fence;
 -- await_change(id, revision, until_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids, now_ms). exchange.lua brings changes.
-function starts.has_changes() return redis.call('EXISTS', K.generation) == 1 end
+function starts.has_changes() return is_here('generation') end
 
 function Change.changed(id)
   local row = call.has_changes and redis.call('HGET', K.generation, id)

@@ -171,13 +171,7 @@ function Choose.choose(jobtype, limit, passed, priority_min, priority_max, versi
     if at > #rows and offset >= 0 then
       rows = Queues.read_between(index, priority_min, priority_max, offset, Choose.ROWS)
       at, offset = 1, #rows == 2 * Choose.ROWS and offset + Choose.ROWS or -1
-      if call.has_pages then
-        local queues = {}
-        for place = 1, #rows, 2 do
-          queues[#queues + 1] = rows[place]:match(':(.*)$')
-        end
-        Queues.learn_paged(queues)
-      end
+      Queues.learn_paged_of(rows)
     end
     local row, priority = rows[at], tonumber(rows[at + 1])
     local mark = row and row:find(':', 1, true)

@@ -46,7 +46,7 @@ function Counts.note_blocked(id, at_ms, now_ms)
 end
 
 function Counts.note_ends(ids, now_ms)
-  if redis.call('EXISTS', K.linked) == 1 then
+  if call.has_linked then
     local rows = {}
     for at, is_linked in ipairs(redis.call('ZMSCORE', K.linked, unpack(ids))) do
       if is_linked == '0' then
@@ -147,22 +147,36 @@ local function drop_totals(jobtype)
   end
 end
 
+local AT_ONCE = 1000  -- fields: `unpack` ends a function at some 8,000 words
+
 -- None falls below 0: others than these functions moved those jobs.
 local function write_sums()
   local steps, left = sums()
+  local fields, new, gone = {}, {}, {}
   for field, step in pairs(steps) do
-    local number = step ~= 0 and redis.pcall('HINCRBY', K.counts, field, step)
-    if type(number) == 'number' and number <= 0 then
-      redis.call('HDEL', K.counts, field)
+    fields[#fields + 1] = step ~= 0 and field or nil
+  end
+  for first = 1, #fields, AT_ONCE do
+    local known = redis.pcall('HMGET', K.counts, unpack(fields, first, math.min(first + AT_ONCE - 1, #fields)))
+    for at = 1, known.err and 0 or #known do
+      local field = fields[first + at - 1]
+      local number = (tonumber(known[at] or nil) or 0) + steps[field]
+      if number > 0 then
+        new[#new + 1], new[#new + 2] = field, string.format('%.0f', number)
+      elseif known[at] then
+        gone[#gone + 1] = field
+      end
     end
   end
+  Heads.call_with(new, 'HSET', K.counts)
+  Heads.call_with(gone, 'HDEL', K.counts)
   for jobtype in pairs(left) do
     drop_totals(jobtype)
   end
 end
 
 function Counts.write_counts(now_ms)
-  if #call.ended > 0 and redis.call('EXISTS', K.expiring) == 1 then
+  if #call.ended > 0 and call.has_expiring then
     pcall(redis.call, 'ZREM', K.expiring, unpack(call.ended))
   end
   if #call.ended > 0 and call.has_linked then  -- no function ends jobs and links some

@@ -5,7 +5,7 @@
 -- runs_alone(sysid, now_ms, alone_ms); hand_noted(sysid) → that number or 0; note_hand(sysid, size, gone): after a step that emptied a
 -- hand of `size` by `gone`; forget_hand(sysid): the rest of the hand has a daemon again.
 local SUSPECT = 2  -- deaths from which on a job runs alone: its neighbours must not suffer from it
-function starts.has_deaths() return redis.call('EXISTS', K.deaths) == 1 end
+function starts.has_deaths() return is_here('deaths') end
 
 function Deaths.deaths_of(id)
   local all, alone = (call.has_deaths and redis.call('HGET', K.deaths, id) or ''):match('^(%d+):(%d+)$')

@@ -3,7 +3,7 @@
 -- deletable(ids, now_ms); delete_jobs(ids, now_ms).
 function Delete.owes_children(ids)
   local owes = {}
-  if #ids > 0 and redis.call('EXISTS', K.linked) == 1 then
+  if #ids > 0 and call.has_linked then
     for at, is_linked in ipairs(redis.call('ZMSCORE', K.linked, unpack(ids))) do
       owes[ids[at]] = is_linked and redis.call('ZCOUNT', K.children .. ids[at], 0, 2 * Change.began(ids[at])) > 0
     end
@@ -60,7 +60,7 @@ local function free_unique(id)
 end
 
 local function forget_links(ids)
-  if redis.call('EXISTS', K.linked) == 0 then
+  if not call.has_linked then
     return
   end
   for at, is_linked in ipairs(redis.call('ZMSCORE', K.linked, unpack(ids))) do

@@ -14,7 +14,7 @@
 -- refresh(queue) → whether it is parked: after its first job came or left; add_row(priority, id, queue): to be in the indexes; lead(jobtype, priority): its best row is;
 -- best_keyed(jobtype) → best row in `queues` and `loose`, priority; count_keyed(queue, number): so many more wait; note_paged(queue, number): of ids in its pages;
 -- offer(queue, priority): a job of its jobtype may be offered. gather(its only jobtype, or nothing), write(): what is said in between of keyed queues is written at once,
--- for a call for each of hundreds of queues costs more than all else; call_with(words, command, key, how): with all these words; `how`, if it is said, stands before them.
+-- for a call for each of hundreds of queues costs more than all else; call_with(words, command, key): with all these words.
 -- In between: note_gone(priority, id, queue): of a job that waits no more, or not in the indexes; loosen(queue, priority, ids): these come loose, or to their queue if it is parked;
 -- note_taken(priorities, rows), of the only jobtype: these are not loose any more, nor is any row of another priority than those, which are the keys of a table.
 -- may_loosen(queue); is_loose(queue, id) → priority; drop_loose(queue, id) → whether it was.
@@ -143,7 +143,7 @@ function Heads.drop_loose(queue, id)
 end
 
 -- Where jobs age each queue has its jobs together, for those that had dates go by what stands behind them (ageing.lua).
-function starts.may_loosen() return redis.call('EXISTS', K.aged) == 0 end
+function starts.may_loosen() return not is_here('aged') end
 function Heads.may_loosen(queue)
   return Queues.is_keyed(queue) and call.may_loosen
 end
@@ -228,21 +228,16 @@ local function write_loose(jobtype, its)
       Heads.refresh(one.queue)
     end
   end
-  for at = 1, #rows, 1000 do
-    its.count = its.count + redis.call('ZADD', K.loose .. jobtype, unpack(rows, at, math.min(at + 999, #rows)))
-  end
+  its.count = its.count + Heads.call_with(rows, 'ZADD', K.loose .. jobtype)
 end
 
--- As many calls as it takes: `unpack` ends a function at some 8,000 words, after what it had written.
-function Heads.call_with(words, command, key, how)
+-- As many calls as it takes: `unpack` ends a function at some 8,000 words, after what it had written. Returns the sum of the answers.
+function Heads.call_with(words, command, key)
+  local sum = 0
   for at = 1, #words, 1000 do
-    local last = math.min(at + 999, #words)
-    if how then
-      redis.call(command, key, how, unpack(words, at, last))
-    else
-      redis.call(command, key, unpack(words, at, last))
-    end
+    sum = sum + redis.call(command, key, unpack(words, at, math.min(at + 999, #words)))
   end
+  return sum
 end
 
 local function write_gathered(jobtype, its)
@@ -251,9 +246,7 @@ local function write_gathered(jobtype, its)
     leads[priority] = lead_of(jobtype, priority) or ''
   end
   write_loose(jobtype, its)
-  for at = 1, #its.taken, 1000 do
-    its.count = its.count - redis.call('ZREM', K.loose .. jobtype, unpack(its.taken, at, math.min(at + 999, #its.taken)))
-  end
+  its.count = its.count - Heads.call_with(its.taken, 'ZREM', K.loose .. jobtype)
   Heads.call_with(its.gone, 'ZREM', index)
   Heads.call_with(without_parked(its), 'ZADD', index)
   for priority, before in pairs(leads) do

@@ -6,7 +6,7 @@
 -- keep(one, has_succeeded), of an outcome; trim(). While there is none, the server is asked once per function and no more.
 local MAX = 1000
 local BYTES_MAX = 65536
-function starts.has_logs() return redis.call('EXISTS', K.logs) == 1 end
+function starts.has_logs() return is_here('logs') end
 
 local function drop(ids)
   redis.call('HDEL', K.logs, unpack(ids))

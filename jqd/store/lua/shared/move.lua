@@ -79,15 +79,9 @@ end
 -- was replaced) ages from then on, also after an attempt that failed: else a month of dead jobs, tried again, went before all that is fresh.
 do
   local MICROS, SOON_MS = 1000, 1000  -- the first content under a pusher's id has a generation, too: of when it was pushed
-  local function do_age()
-    if call.ages == nil then
-      call.ages = redis.call('EXISTS', K.aged) == 1
-    end
-    return call.ages
-  end
-
+  function starts.ages() return is_here('aged') end
   function Move.since_of(id, date_ms, generation)
-    if not do_age() then
+    if not call.ages then
       return 0
     end
     local row = not generation and call.has_changes and redis.call('HGET', K.generation, id) or ''
@@ -97,7 +91,7 @@ do
 
   function Move.note_since(ids, since_ms)
     local MET, rows = 2, {}  -- of older notes, for each new one
-    if #ids == 0 or not do_age() then
+    if #ids == 0 or not call.ages then
       return
     end
     for _, id in ipairs(redis.call('ZRANDMEMBER', K.aged, MET * #ids)) do

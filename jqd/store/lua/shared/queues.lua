@@ -4,7 +4,7 @@
 -- Gives read_between(key, priority_min, priority_max, offset, count) → flat; first_between(jobtype, priority_min, priority_max) → id,
 -- priority or nil; has_pages; paged_of(jobtype) → ids in its pages; backlog_key, page_key; head_of(jobtype, priority) → id or nil; head_row(id, jobtype);
 -- may_lead(jobtype, priority, id). is_keyed(queue); type_of(queue) → jobtype; all_of(queue) → key of the index of its tenant; heads_key(queue); loose_key(queue);
--- aside_key(bucket); some(): whether there is or was any in this life; learn_paged(queues): the number of ids in pages of many at once.
+-- aside_key(bucket); some(): whether there is or was any in this life; learn_paged(queues), learn_paged_of(rows): the number of ids in pages of many at once.
 function starts.has_pages() return is_here('paged') end
 function starts.has_keyed() return is_here('keyed') end
 
@@ -22,7 +22,15 @@ function Queues.paged_of(jobtype)
   return call.in_pages[jobtype]
 end
 
--- Asks for many queues at once.
+-- Asks for many queues at once; or for those of rows of an index, flat with their priorities.
+function Queues.learn_paged_of(rows)
+  local queues = {}
+  for at = 1, call.has_pages and #rows or 0, 2 do
+    queues[#queues + 1] = rows[at]:match(':(.*)$')
+  end
+  Queues.learn_paged(queues)
+end
+
 function Queues.learn_paged(queues)
   if call.has_pages and #queues > 0 then
     for at, row in ipairs(redis.call('HMGET', K.paged, unpack(queues))) do

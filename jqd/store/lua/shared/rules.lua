@@ -1,15 +1,5 @@
 -- Rules, of which of each kind and name the highest revision stays, and of equal ones the greater.
 -- Gives take_rule(member, revision, packed, now_us) → whether it holds now and did not before.
-local function is_above(one, other) -- by their bytes: `>` goes by the locale of the server
-  for at = 1, math.min(#one, #other) do
-    local a, b = one:byte(at), other:byte(at)
-    if a ~= b then
-      return a > b
-    end
-  end
-  return #one > #other
-end
-
 -- What was spent before this life counts for as long as the rate did that was said then, whatever window is said since. An emptied store is told
 -- one after the other what was said before: of that the last holds.
 local function lost_of(row, window_us, said_ms)
@@ -69,7 +59,7 @@ function Rules.take_rule(member, revision, packed, now_us)
   local row = redis.call('HGET', K.rules, member) or ''
   local number = tonumber(row:match('^(%d+):') or nil) or 0
   local new = revision .. ':' .. packed
-  if tonumber(revision) > number or (tonumber(revision) == number and row ~= new and is_above(new, row)) then
+  if tonumber(revision) > number or (tonumber(revision) == number and row ~= new and Order.before(row, new)) then
     local place = Sequence.next_in(K.ruled, now_us)
     redis.call('ZADD', K.ruled, place, member)
     redis.call('HSET', K.rules, member, new)

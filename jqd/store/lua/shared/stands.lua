@@ -1,6 +1,7 @@
 -- How a job stands, found by looking: what the counts are made of.
 -- Gives ended_as(kept) → how a job ended that has this in `outcome`, nil where it cannot be read, and the jobtype it ran as, where that is known;
 -- attempt_in(kept) → the number of the attempt that ended it, 0 where none did or it cannot be read;
+-- place(id), of a job that is here → dead, ended, later or held, its score there, its hold; nothing: it waits to be claimed;
 -- how_stands(id, is_here) → jobtype, how; nil where it is not here. is_here: it is, and only how
 -- matters: its row is not read;
 -- watch(id, is_new): counts this job by how it stands now and how at the end, whatever happens in between. is_new: it is not here yet;
@@ -36,21 +37,29 @@ function Stands.attempt_in(kept)
   return values[1] and tonumber(values[ATTEMPT + 2]) or 0
 end
 
+local PLACES = {'dead', 'ended', 'later'}
+function Stands.place(id)
+  for _, name in ipairs(PLACES) do
+    local score = redis.call('ZSCORE', K[name], id)
+    if score then
+      return name, score
+    end
+  end
+  local hold = About.hold(id)
+  return hold and 'held', hold and digits(hold.fence), hold
+end
+
 function Stands.how_stands(id, is_here)
   local row = is_here or redis.call('HGET', K.jobs, id)
   if not row then
     return nil
   end
-  local jobtype, is_dead = not is_here and Move.header(row) or '', redis.call('ZSCORE', K.dead, id)
-  if is_dead or redis.call('ZSCORE', K.ended, id) then
+  local jobtype, place, score = not is_here and Move.header(row) or '', Stands.place(id)
+  if place == 'dead' or place == 'ended' then
     local how, its = Stands.ended_as(redis.call('HGET', K.outcome, id))
-    return jobtype ~= '' and jobtype or its or '', is_dead and 'failed' or how or 'succeeded'
+    return jobtype ~= '' and jobtype or its or '', place == 'dead' and 'failed' or how or 'succeeded'
   end
-  local at_ms = redis.call('ZSCORE', K.later, id)
-  if not at_ms and About.hold(id) then
-    return jobtype, 'running'
-  end
-  return jobtype, Counts.waits(id, at_ms)
+  return jobtype, place == 'held' and 'running' or Counts.waits(id, score)
 end
 
 starts.watched = empty
