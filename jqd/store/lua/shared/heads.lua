@@ -10,7 +10,7 @@
 --
 -- So the best jobs of any range of priorities are found, whatever waits outside it. pages.lua says where jobs wait.
 -- Gives mend_head(jobtype, priority, known): after jobs came or left that were not followed, `known` being what the row said;
--- add_head(jobtype, priority, known, id): after that job came.
+-- add(queue, priority, leads, known, id): after that job came, which is the first of its priority or not; `known` was (Queues.may_lead).
 -- refresh(queue) → whether it is parked: after its first job came or left; add_row(priority, id, queue): to be in the indexes; lead(jobtype, priority): its best row is;
 -- best_keyed(jobtype) → best row in `queues` and `loose`, priority; count_keyed(queue, number): so many more wait; note_paged(queue, number): of ids in its pages;
 -- offer(queue, priority): a job of its jobtype may be offered. gather(its only jobtype, or nothing), write(): what is said in between of keyed queues is written at once,
@@ -297,13 +297,17 @@ local function drop_head(queue, priority, id)
   end
 end
 
-function Heads.add_head(jobtype, priority, known, id)
-  if known and Order.before(known, id) or Queues.is_keyed(jobtype) and not call.gathered and Heads.refresh(jobtype) then
-    return
-  elseif known and known ~= id then
-    drop_head(jobtype, priority, known)
+function Heads.add(queue, priority, leads, known, id)
+  local is_keyed = Queues.is_keyed(queue)
+  if leads and not (is_keyed and not call.gathered and Heads.refresh(queue)) then
+    if known and known ~= id then
+      drop_head(queue, priority, known)
+    end
+    Heads.add_row(priority, id, queue)
   end
-  Heads.add_row(priority, id, jobtype)
+  if leads or is_keyed then  -- else one that stands before it was offered
+    Heads.offer(queue, priority)
+  end
 end
 
 function Heads.mend_head(jobtype, priority, known)

@@ -110,10 +110,7 @@ end
 function Move.add_ready(jobtype, priority, id, date_ms, generation)
   local leads, known = Queues.may_lead(jobtype, priority, id)
   Heads.count_keyed(jobtype, redis.call('ZADD', ready_key(jobtype), priority, id))
-  if leads then
-    Heads.add_head(jobtype, priority, known, id)
-  end
-  Heads.offer(jobtype, priority)
+  Heads.add(jobtype, priority, leads, known, id)
   local since_ms = Move.since_of(id, date_ms, generation)
   if since_ms > 0 then
     Move.note_since({id}, since_ms)

@@ -127,8 +127,9 @@ do
     end
     local number = tonumber(priority)
     local leads, known, here = Queues.may_lead(jobtype, priority, ids[1])
-    local few = #ids <= READY_MAX and (not here or #ids + redis.call('ZCOUNT', ready_key(jobtype), priority, priority) <= READY_MAX)
-    if few and (not known or Queues.paged_of(jobtype) == 0 or redis.call('ZCOUNT', Queues.backlog_key(jobtype), priority, priority) == 0) then
+    local is_paged = known ~= here or here and Queues.paged_of(jobtype) > 0 and redis.call('ZCOUNT', Queues.backlog_key(jobtype), priority, priority) > 0
+    local few = not is_paged and #ids <= READY_MAX
+    if few and (not here or #ids + redis.call('ZCOUNT', ready_key(jobtype), priority, priority) <= READY_MAX) then
       add_here(jobtype, priority, ids, 1, #ids)
     else
       local at, paged = 1, 0
@@ -136,12 +137,11 @@ do
         local last, added = add_some(jobtype, number, ids, at)
         at, paged = last + 1, paged + added
       end
-      add_paged(jobtype, paged)
+      if paged > 0 then
+        add_paged(jobtype, paged, true)
+      end
     end
-    if leads then
-      Heads.add_head(jobtype, priority, known, ids[1])
-    end
-    Heads.offer(jobtype, priority)
+    Heads.add(jobtype, priority, leads, known, ids[1])
   end
 end
 

@@ -49,15 +49,21 @@ function Queues.read_between(key, priority_min, priority_max, offset, count)
   return redis.call('ZRANGE', key, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, count, 'WITHSCORES')
 end
 
+-- The first in its pages between two priorities: id and priority.
+local function first_paged(jobtype, priority_min, priority_max)
+  if Queues.paged_of(jobtype) == 0 then
+    return nil
+  end
+  local first, score = unpack(redis.call('ZRANGE', Queues.backlog_key(jobtype), priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
+  return first and redis.call('LINDEX', Queues.page_key(first, jobtype), 0), score
+end
+
 -- The first of two places where a jobtype waits between two priorities: id and priority, or nil.
 function Queues.first_between(jobtype, priority_min, priority_max)
   local id, priority = unpack(redis.call('ZRANGE', ready_key(jobtype), priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
-  if Queues.paged_of(jobtype) > 0 then
-    local first, score = unpack(redis.call('ZRANGE', Queues.backlog_key(jobtype), priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
-    local head = first and redis.call('LINDEX', Queues.page_key(first, jobtype), 0)
-    if head and (not id or Order.precedes(tonumber(score), head, tonumber(priority), id)) then
-      return head, score
-    end
+  local head, score = first_paged(jobtype, priority_min, priority_max)
+  if head and (not id or Order.precedes(tonumber(score), head, tonumber(priority), id)) then
+    return head, score
   end
   return id, priority
 end
@@ -99,5 +105,7 @@ function Queues.may_lead(jobtype, priority, id)
   if here and Order.before(here, id) then
     return false, here, here
   end
-  return true, Queues.paged_of(jobtype) > 0 and Queues.head_of(jobtype, priority) or here, here
+  local head = first_paged(jobtype, priority, priority)
+  local known = head and not (here and Order.before(here, head)) and head or here
+  return not (known and Order.before(known, id)), known, here
 end
