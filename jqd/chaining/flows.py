@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeVar
 
 import trio
 
+from jqd.domain.beat import next_beat_s
 from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalRefused, StoreAway, StoreRefused
 from jqd.domain.job import ChangeKind, Job
@@ -199,7 +200,7 @@ class Flows:
         self._turn = trio.Event()
         if is_left:
             return 0.0
-        return LOOK_S if due.wait_s is None else min(LOOK_S, due.wait_s)
+        return min(next_beat_s(LOOK_S), math.inf if due.wait_s is None else due.wait_s)
 
     # ------------------------------------------------ children
 

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 import trio
 
+from jqd.domain.beat import next_beat_s
 from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalRefused, StoreAway, StoreRefused
 from jqd.domain.jobid import ID_LENGTH
@@ -145,7 +146,7 @@ class Outbox:
         async with trio.open_nursery() as nursery:
             task_status.started()
             while True:
-                with trio.move_on_after(SHELF_LOOK_S if self.shelves else LOOK_S):
+                with trio.move_on_after(next_beat_s(SHELF_LOOK_S if self.shelves else LOOK_S)):
                     await self._bell.wait()
                 rang, self._bell = self._bell.is_set(), trio.Event()
                 try:

@@ -11,6 +11,7 @@ from typing import Any
 
 import trio
 
+from jqd.domain.beat import rest
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.log import get_logger
 from jqd.http.certificate import Certificate
@@ -104,7 +105,7 @@ class Listener:
 
     async def _follow_files(self) -> None:
         while True:
-            await trio.sleep(FILES_S)
+            await rest(FILES_S)
             self.certificate.look()
 
     async def accept(self, nursery: trio.Nursery) -> None:
@@ -132,7 +133,7 @@ class Listener:
     async def watch(self) -> None:
         """Look at all connections now and then, until cancelled."""
         while True:
-            await trio.sleep(LOOK_S)
+            await rest(LOOK_S)
             now_s = trio.current_time()
             for place, connection in enumerate(tuple(self._context.limit.present)):
                 connection.look(now_s)

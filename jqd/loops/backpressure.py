@@ -19,12 +19,13 @@ from typing import Annotated
 import trio
 from msgspec import Meta
 
+from jqd.domain.beat import next_beat_s, rest
 from jqd.domain.errors import Overloaded, StoreAway, StoreRefused
 from jqd.domain.log import get_logger
 from jqd.domain.units import Bytes, Count, Seconds
 from jqd.store import Store
 
-STEP_S = 0.25  # between looks at what costs nothing
+STEP_S = 0.5  # between looks at what costs nothing
 LOOK_S = 2.0  # between questions to the store: at 100,000 pushes a second the limit is passed by 2 %
 LAGS = 3  # one late turn is a pause of the machine; three in a row are too much work
 RETRY_S = {"waiting_jobs": 10, "journal_bytes": 5, "lag_s": 2}  # until a try may find it better; spread to twice that
@@ -103,7 +104,7 @@ class Backpressure:
                 nursery.start_soon(self._ask, number)
             task_status.started()
             while True:
-                due_s = trio.current_time() + STEP_S
+                due_s = trio.current_time() + next_beat_s(STEP_S)
                 await trio.sleep_until(due_s)
                 self.update(trio.current_time() - due_s)
 
@@ -133,7 +134,7 @@ class Backpressure:
             except (StoreAway, StoreRefused) as error:
                 # Its loops report it; its last answer counts until it is back.
                 self._log.debug("backpressure.store_away", partition=number, error=str(error))
-            await trio.sleep(LOOK_S)
+            await rest(LOOK_S)
 
     def _describe(self, mark: Watermark) -> str:
         below = f"until it is below {self.config.release:.0%} of that"

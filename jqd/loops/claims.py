@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import trio
 
+from jqd.domain.beat import next_beat_s
 from jqd.domain.clock import Clock
 from jqd.domain.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
 from jqd.domain.job import Held
@@ -21,10 +22,13 @@ from jqd.loops.membership import Membership
 from jqd.loops.reap import reconcile
 from jqd.runner import Offer, Runner
 from jqd.scheduler import Scheduler
-from jqd.store import Ages, Owner, Store, Suspects
+from jqd.store import Ages, Owner, Store, Suspects, WaitingType
 
-PROMOTE_S = 0.05  # how late a job that falls due may be noticed
-UNWANTED_S = 0.5  # the same while no worker takes any job: the first look with one promotes first
+IDLE_S = 0.05  # between looks, of what falls due too: so late a job pushed to another daemon may be noticed
+UNWANTED_S = 0.5  # the same while no worker takes any job, or no other daemon is there and nothing came for long
+DATES_S = UNWANTED_S - IDLE_S  # so long dates are not looked at without a hint: less than a quiet pause
+QUIET_SHARE = 2  # with no other daemon the next look waits this part of the time since the last hint: the end of a
+# worker's back-off, which nothing reports, is noticed half as late again, half a second at most
 LOOK_SHARE = 10  # without a hint the next look waits this many times as long as the last one took
 LOOK_LONG_S = 0.005  # after a look that took so long the next one waits as long even with a hint: 10,000 workers: 40 ms
 TYPES = 64  # jobtypes in one look: the best by priority of those that can be run
@@ -100,6 +104,8 @@ class Claims:
         self.is_claiming = False
         self.rest_s = 0.0
         """How long the last look took before its call to the store, in s: it grows with the number of workers."""
+        self._hinted = True  # since dates were looked at: there may be a nearer one
+        self._hinted_at_s = self._look_at_s = clock.mono_s()
         self.changed: Callable[[], None] = lambda: None
         """Called when there may be something to choose."""
         self._store = store
@@ -138,8 +144,13 @@ class Claims:
 
     def wake(self) -> None:
         """Note that something may be ready. It is a hint: losing it costs the time between two looks."""
-        self.is_stale = True
+        self.is_stale = self._hinted = True
+        self._hinted_at_s = self._clock.mono_s()
         self.changed()
+
+    def due_s(self, now_s: float) -> float:
+        """Return in how many seconds another look is due, without a hint."""
+        return min(self._look_at_s, max(self._promoted_at_s + self._due_s, self.looked_at_s + IDLE_S)) - now_s
 
     def may_run(self, row: Row) -> bool:
         """Return whether a worker has room for the first job of that row."""
@@ -208,15 +219,24 @@ class Claims:
         began_s = self._clock.mono_s()
         wanted = self.runner.wanted()
         self.rest_s = self._clock.mono_s() - began_s
-        await self._promote(PROMOTE_S if wanted else UNWANTED_S)
+        is_any = await self._promote(IDLE_S if wanted and self._hinted else DATES_S)
         if wanted:
-            seen = await self._store.get_waiting_jobtypes(wanted, TYPES, period_ms=self._scheduler.period_ms)
+            seen: Sequence[WaitingType] = []
+            if is_any:
+                seen = await self._store.get_waiting_jobtypes(wanted, TYPES, period_ms=self._scheduler.period_ms)
             self.rows = self._scheduler.ranked(
                 Row(*row[:-1], row.priority if row.rank is None else row.rank, self) for row in seen
             )
             self.is_fresh = True
         # With no worker free the old rows stay, so that other partitions claim nothing worse meanwhile.
         self.looked_at_s = self._clock.mono_s()
+        self._look_at_s = self.looked_at_s + self._pause_s()
+
+    def _pause_s(self) -> float:
+        quiet_s = (self.looked_at_s - self._hinted_at_s) / QUIET_SHARE if self._membership.is_alone else 0.0
+        if not self.runner.is_served or quiet_s >= UNWANTED_S:
+            return next_beat_s(UNWANTED_S)
+        return max(IDLE_S, self.rest_s * LOOK_SHARE, quiet_s)
 
     async def _compare(self, owner: Owner) -> None:
         """Reconcile with the store after a lost answer, and once in each lease.
@@ -228,16 +248,19 @@ class Claims:
             self.reply_lost = False
             self._compare_at_s = now_s + self._membership.config.lease_s
 
-    async def _promote(self, late_s: float) -> None:
+    async def _promote(self, late_s: float) -> bool:
+        """Make jobs ready that are due, if that was not done within `late_s`. Returns whether any may be ready."""
         now_s = self._clock.mono_s()
-        # Another daemon may add a nearer date at any time.
+        # A nearer date may be added at any time. The daemon that adds one gets a hint of it.
         if now_s < self._promoted_at_s + min(late_s, self._due_s):
-            return
+            return True
+        self._hinted = False
         promoted = await self._store.promote(PROMOTE_JOBS)
         self._died(promoted.died)
         self._promoted_at_s = now_s
         due_ms = 0 if promoted.moved == PROMOTE_JOBS else promoted.next_due_ms
         self._due_s = float("inf") if due_ms is None else due_ms / 1000
+        return promoted.is_any
 
     async def _claim(self, row: Row, no_worse_than: int, suspects: Suspects) -> ClaimedJobs:
         async with self.lock:

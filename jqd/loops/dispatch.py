@@ -16,13 +16,12 @@ from collections.abc import Sequence
 import trio
 
 from jqd.domain.clock import Clock
-from jqd.loops.claims import LOOK_SHARE, UNWANTED_S, Claims
+from jqd.loops.claims import IDLE_S, UNWANTED_S, Claims
 from jqd.loops.poison import PoisonGuard
 from jqd.scheduler import Scheduler
 from jqd.store import Suspects
 
-IDLE_S = 0.05  # how late a job pushed to another daemon may be noticed
-RECENT_S = 0.1  # rows may be so old: an idle partition is looked at twice as often
+RECENT_S = 0.1  # rows may be so old while a look is under way: it would be twice as late otherwise
 MOMENT_S = 0.05  # how long a running look is waited for when the rows are older than RECENT_S
 TROUBLE_S = 0.5  # a partition whose call takes longer holds up no others
 
@@ -67,18 +66,19 @@ class Dispatch:
         ]
         wait_s = max(awaited_s, default=0.0)
         if wait_s <= 0:
-            wait_s = IDLE_S if any(each.is_stale or each.runner.is_served for each in self._claims) else UNWANTED_S
+            wait_s = UNWANTED_S
             self._choose(nursery, now_s)
             for each in self._claims:
                 each.is_fresh = False
         for each in self._claims:
             if each.since_s is None and each.may_claim:
-                pause_s = max(IDLE_S, each.rest_s * LOOK_SHARE) if each.runner.is_served else UNWANTED_S
-                due_s = min(each.looked_at_s + pause_s - now_s, each.runner.linger_s())
+                due_s = min(each.due_s(now_s), each.runner.linger_s())
                 if each.is_stale or due_s <= 0:
                     each.start_look(nursery)
                 else:
                     wait_s = min(wait_s, due_s)
+            elif each.runner.is_served:
+                wait_s = min(wait_s, IDLE_S)
         return wait_s
 
     def _choose(self, nursery: trio.Nursery, now_s: float) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
+from jqd.domain.beat import next_beat_s
 from jqd.domain.clock import Clock
 from jqd.domain.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
 from jqd.domain.lease import Peer
@@ -57,7 +58,8 @@ class Heartbeat:
             except (StoreAway, StoreRefused) as error:
                 await self.backoff.wait_after_failure(error)
             else:
-                with trio.move_on_after(MOTION_S if membership.waits_for_others else membership.config.renew_s):
+                period_s = MOTION_S if membership.waits_for_others else membership.config.renew_s
+                with trio.move_on_after(next_beat_s(period_s)):
                     await membership.wait_hurry()
 
     async def run_trust_check(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -66,7 +68,7 @@ class Heartbeat:
         while True:
             await self._membership.wait_trusted()
             while (left_s := self._membership.trust_left_s) > 0:  # noqa: ASYNC110 - time alone ends it
-                await trio.sleep(min(left_s, DOUBT_S))
+                await trio.sleep(min(left_s, next_beat_s(DOUBT_S)))
             self._stop_work()
 
     def peers(self) -> list[Peer]:

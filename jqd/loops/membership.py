@@ -24,7 +24,8 @@ class Membership:
         self.state: State = Out(Past.START)
         self.owner: Owner | None = None
         """Name and epoch under which we hold jobs: of our last membership, even a lost one. None before the first."""
-        self.sole = sole
+        self.sole = self.is_alone = sole
+        """`is_alone`: no other daemon was a member at the last renewal."""
         self._clock = clock
         self._trust = Trust(config)
         self._changed = trio.Event()
@@ -114,7 +115,8 @@ class Membership:
     def renewed(self, sent_at_s: float, answer: Renewed) -> None:
         """Note a confirmed renewal; `sent_at_s`: when it was sent, since boot."""
         self._trust.renewed(sent_at_s)
-        others = ((sysid, m) for sysid, m in answer.members.items() if sysid != self.sysid and m.epoch)
+        others = [(sysid, m) for sysid, m in answer.members.items() if sysid != self.sysid and m.epoch]
+        self.is_alone = not others
         waits_for = tuple(sorted(sysid for sysid, member in others if not member.through))
         if isinstance(self.state, Seated | Through):
             known = self.state.known._replace(waits_for=waits_for, settled=answer.settled)

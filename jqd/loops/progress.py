@@ -10,6 +10,7 @@ from typing import Any
 
 import trio
 
+from jqd.domain.beat import rest
 from jqd.domain.clock import Clock
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane
@@ -41,7 +42,7 @@ class Progress:
         task_status.started()
         while True:
             self.look()
-            await trio.sleep(LOOK_S)
+            await rest(LOOK_S)
 
     def look(self) -> None:
         """Compare with the last look."""

@@ -4,6 +4,7 @@ import random
 
 import trio
 
+from jqd.domain.beat import rest
 from jqd.domain.log import get_logger
 from jqd.loops.backoff import LoopBackoff
 from jqd.store import Store
@@ -23,7 +24,7 @@ class Purge:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         while True:
-            await trio.sleep(PURGE_EVERY_S)
+            await rest(PURGE_EVERY_S)
             await self.backoff.attempt(self._purge)
 
     async def _purge(self) -> None:

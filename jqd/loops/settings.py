@@ -13,6 +13,7 @@ from contextlib import aclosing
 import trio
 
 from jqd.domain.audit import IN_A_ROW, is_old, stale
+from jqd.domain.beat import next_beat_s, rest
 from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalDamaged, JournalStuck, StoreAway, StoreChanged, StoreRefused
 from jqd.domain.log import get_logger
@@ -150,11 +151,12 @@ class SettingsSync:
         if not self._settings.synced.is_set():
             await trio.sleep(FIRST_S)
             return
-        asked = self._settings.asked
-        await trio.sleep(AGAIN_S)
+        asked, again_s = self._settings.asked, trio.current_time() + AGAIN_S
         if self._settings.wanted == self._answered:
-            with trio.move_on_after(FOLLOW_S - AGAIN_S):
+            # With no other daemon there is nobody to learn from but one that just joined.
+            with trio.move_on_after(next_beat_s(FOLLOW_S * (2 if self._membership.is_alone else 1))):
                 await asked.wait()
+        await trio.sleep_until(again_s)
 
     async def _ask(self) -> bool:
         """Fetch changed settings and signs of life. Returns whether there is more."""
@@ -232,7 +234,7 @@ class SettingsUpkeep:
         self._tidy_at_s = self._clock.mono_s() + TIDY_S
         while True:
             if await self.backoff.attempt(self._keep_up):
-                await trio.sleep(FOLLOW_S)
+                await rest(FOLLOW_S)
 
     async def _keep_up(self) -> None:
         await self._save(self._workers.farewells)

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 import trio
 
+from jqd.domain.beat import rest
 from jqd.domain.diagnostic import PASSING, Diagnostic, Severity, refusals
 from jqd.domain.errors import StoreAway, StoreUnsafe
 from jqd.domain.log import get_logger
@@ -73,7 +74,7 @@ class Watch:
             except StoreAway as error:
                 # The loops that need it report it. Another server may answer afterwards: it is examined first.
                 self._log.debug("watch.store_away", error=str(error))
-            await trio.sleep(LOOK_S)
+            await rest(LOOK_S)
 
     async def look(self) -> None:
         """Examine the store. Raises StoreAway."""

@@ -5,11 +5,13 @@ from collections.abc import Callable
 
 import trio
 
+from jqd.domain.beat import rest
 from jqd.loops.backoff import LoopBackoff
 from jqd.runner import Capacity
 from jqd.store import CALL_JOBS_MAX, Hold, Store
 
 LOOK_S = 0.25  # a slot may be free for so long before it is used; an outcome received here frees it at once
+NONE_S = 0.5  # while no worker keeps jobs for itself
 
 
 class WorkerSlots:
@@ -23,7 +25,7 @@ class WorkerSlots:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         while True:
-            await trio.sleep(LOOK_S)
+            await rest(LOOK_S if self._capacity.entrusted() else NONE_S)
             await self.backoff.attempt(self._free_ended)
 
     async def _free_ended(self) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import trio
 
 from jqd.domain.backoff import Backoff
+from jqd.domain.beat import rest
 from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalRefused, StoreAway, StoreChanged, StoreRefused
 from jqd.domain.job import Outcome
@@ -28,6 +29,7 @@ from jqd.runner import Report, end_attempt
 from jqd.runner.departures import Departures
 from jqd.store import Lease, Store
 
+NONE_S = 1.0  # between looks while no lease has a timeout
 LOOK_S = 0.5  # a timeout is noticed so late, and measured too long by as much: within 2 s in all
 LOOK_JOBS = 500  # ended in one look: a function must stay below about 5 ms
 NO_HEARTBEAT = "NO_HEARTBEAT"  # begins the message of an attempt whose worker timed out
@@ -51,7 +53,7 @@ class WorkerTimeouts:
         self._journal, self._store, self._membership = journal, store, membership
         self._clock, self._source, self._backoff = clock, source, backoff
         self._departures = departures
-        self._marks = Marks(2 * LOOK_S)
+        self._marks = Marks(NONE_S + LOOK_S)
         self._silences_s: tuple[int, ...] = ()
         self._life: str | None = None
         self._log = get_logger("worker_timeouts")
@@ -67,7 +69,7 @@ class WorkerTimeouts:
                 await self.backoff.wait_after_failure(error)
             except (StoreAway, StoreRefused, JournalRefused) as error:
                 await self.backoff.wait_after_failure(error)  # leases set aside are returned again after a while
-            await trio.sleep(LOOK_S)
+            await rest(LOOK_S if self._silences_s else NONE_S)
 
     async def _look(self) -> bool:
         """End the attempts of leases that timed out. Returns whether there is more."""

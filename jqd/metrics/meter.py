@@ -8,6 +8,7 @@ from pathlib import Path
 import trio
 from prometheus_client import Metric
 
+from jqd.domain.beat import rest
 from jqd.domain.clock import Clock
 from jqd.domain.diagnostic import Diagnostic
 from jqd.domain.settings import SettingTable
@@ -47,7 +48,7 @@ class Meter:
         while True:
             now_s, written = self._clock.mono_s(), end()
             self.lag.note(now_s, written, written - behind())
-            await trio.sleep(STEP_S)
+            await rest(STEP_S)
 
 
 class Lag:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import trio
 
+from jqd.domain.beat import rest
 from jqd.domain.clock import Clock
 from jqd.domain.errors import StoreAway, StoreRefused
 from jqd.domain.log import get_logger
@@ -77,7 +78,7 @@ async def sample(services: Services, *, task_status: trio.TaskStatus[None] = tri
         else:
             if not stats.unreachable:
                 rates.note(stats, views)
-        await trio.sleep(SAMPLE_S)
+        await rest(SAMPLE_S)
 
 
 def shown(services: Services, stats: StoreStats) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from typing import IO
 import trio
 
 from jqd.domain.backoff import Backoff
+from jqd.domain.beat import rest
 from jqd.domain.errors import ConfigError, StoreRefused
 from jqd.domain.extras import install_with
 from jqd.domain.log import get_logger
@@ -35,7 +36,7 @@ LOCK_S = 30.0  # for an earlier server to write out its data and end
 STOP_S = 10.0  # SIGTERM makes it sync and end; after that it is killed, which loses a second at most
 PING_S = 2.0  # of one answer while it starts
 STEP_S = 0.02  # between looks at a server that starts or stops
-WATCH_S = 0.1  # between checks that it still runs
+WATCH_S = 0.5  # between checks that it still runs
 SOCKET_PATH_MAX = 100  # bytes; AF_UNIX takes 107 on Linux, 103 elsewhere
 LOG_BYTES_MAX = 4 << 20  # the log starts anew above this; the old one is kept once
 FULL = ": its disk is full; make room, or choose another with --data-dir"
@@ -243,8 +244,8 @@ def _socket_path(directory: Path) -> Iterator[Path]:
 
 
 async def _ended(process: subprocess.Popen[bytes], step_s: float) -> None:
-    while process.poll() is None:  # noqa: ASYNC110 - no event on every platform
-        await trio.sleep(step_s)
+    while process.poll() is None:
+        await rest(step_s)
 
 
 async def _answers(path: Path) -> bool:

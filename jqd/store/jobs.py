@@ -183,14 +183,14 @@ class JobMethods(ScriptMethods):
         """Make up to `limit` jobs ready whose date has come."""
         answer = await self._caller.call("promote", min(limit, CALL_JOBS_MAX), BYTES_MAX)
         match self._list("later", answer):
-            case [moved, due, died]:
+            case [moved, due, died, is_any]:
                 numbers = {
                     self._text("died", name): self._whole("died", one) for name, one in self._rows("died", died, 2)
                 }
                 next_due_ms = None if due is None else self._whole("later", due)
-                return Promoted(self._whole("later", moved), next_due_ms, numbers)
+                return Promoted(self._whole("later", moved), next_due_ms, numbers, is_any=bool(is_any))
             case other:
-                raise codec.Unreadable(f"promote answered {len(other)} values instead of three")
+                raise codec.Unreadable(f"promote answered {len(other)} values instead of four")
 
     def _lane(self, journal_id: str, lane: Lane, start: int, end: int) -> tuple[str, int, int]:
         assert 0 <= start <= end, f"positions {start} to {end} run backwards"

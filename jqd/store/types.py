@@ -66,6 +66,8 @@ class Promoted(NamedTuple):
     died: Mapping[str, int] = {}
     """Jobtype → number of jobs that died in the store itself (expired, say) since the last call; they have no outcome.
     """
+    is_any: bool = True
+    """Whether any jobs are ready now, those that constraints keep waiting too."""
 
 
 class StoreStats(NamedTuple):

@@ -47,7 +47,7 @@ async def test_a_retry_waits_for_its_date_and_is_counted(store_bench: StoreBench
         assert view.state is State.RETRYING
         assert view.eligible_at_ms == store_bench.clock.wall_ms() + 1000
         store_bench.clock.advance(0.4)
-        assert await store_bench.store.promote(10) == Promoted(0, 600)
+        assert await store_bench.store.promote(10) == Promoted(0, 600, is_any=False)
         store_bench.clock.advance(0.6)
         assert await store_bench.store.promote(10) == Promoted(1, None)
     view = await store_bench.view(job)

@@ -14,8 +14,8 @@ from jqd.domain.lease import LeaseConfig
 from jqd.domain.pauses import Paused
 from jqd.domain.settings import SettingTable
 from jqd.domain.tenant import annotate, tenant_of
-from jqd.loops.claims import Claims
-from jqd.loops.dispatch import IDLE_S, MOMENT_S, TROUBLE_S, Dispatch
+from jqd.loops.claims import IDLE_S, QUIET_SHARE, UNWANTED_S, Claims
+from jqd.loops.dispatch import MOMENT_S, TROUBLE_S, Dispatch
 from jqd.loops.membership import Membership
 from jqd.loops.poison import EMPTYING_S, SETTLING_S, PoisonGuard
 from jqd.loops.store_standing import Known, Through
@@ -205,13 +205,39 @@ async def test_who_cannot_claim_is_asked_nothing_and_who_idles_is_looked_at_now_
         await busy.add(*(Job(f"{number}", "b") for number in range(3)))
         busy.runner.offers = {"b": offer(priority_min=50)}
         idle.runner.offers = {"a": offer()}
+        for is_alone, looks in ((False, 100), (True, 10)):  # within 5 s
+            for side in sides.sides:
+                side.membership.is_alone = is_alone
+            await trio.sleep(2)
+            for side in sides.sides:
+                side.calls = 0
+            await trio.sleep(5)
+            assert out.calls == 0
+            assert looks - 1 <= idle.calls <= looks + 2, "where nothing is ready a look is one call, at dates or jobs"
+            assert looks + 9 <= busy.calls <= looks + 14, "two of them a second are two calls"
+
+
+async def test_after_a_quiet_time_a_date_begins_on_time_and_a_lost_hint_costs_half_of_the_quiet_time(
+    autojump_clock: None,
+) -> None:
+    async with running() as sides:
+        side = sides.sides[1]
+        await trio.sleep(60)
+        due_s = trio.current_time() + 7.777
+        await side.add(Job("dated", "a", eligible_at_ms=sides.clock.wall_ms() + 7777))
+        await until(lambda: "dated" in sides.started)
+        assert due_s <= trio.current_time() < due_s + 2 * IDLE_S
+        side.claims.wake()
         await trio.sleep(1)
-        for side in sides.sides:
-            side.calls = 0
-        await trio.sleep(100 * IDLE_S)
-        assert out.calls == 0
-        for side in (idle, busy):
-            assert 150 <= side.calls <= 202, "a look is two calls: what falls due, and what waits"
+        await side.store.apply_jobs("cd" * 16, 0, 1, [Job("silent", "a")])
+        began_s = trio.current_time()
+        await until(lambda: "silent" in sides.started)
+        assert trio.current_time() - began_s <= 1 / QUIET_SHARE + IDLE_S
+        await trio.sleep(60)
+        await side.store.apply_jobs("cd" * 16, 1, 2, [Job("late", "a")])
+        began_s = trio.current_time()
+        await until(lambda: "late" in sides.started)
+        assert trio.current_time() - began_s <= UNWANTED_S
 
 
 async def test_where_nobody_is_free_dates_are_looked_at_twice_a_second_and_who_comes_is_served_at_once(
@@ -233,6 +259,7 @@ async def test_where_nobody_is_free_dates_are_looked_at_twice_a_second_and_who_c
         await until(lambda: "dated" in sides.started)
         assert trio.current_time() - began_s < IDLE_S
         side.runner.offers = {}
+        side.membership.is_alone = False
         await trio.sleep(3)
         await side.store.apply_jobs("cd" * 16, 1, 2, [Job("late", "b")])
         side.runner.offers = {"b": offer()}  # a back-off is over: nothing tells that

@@ -16,6 +16,7 @@ from contextlib import aclosing, contextmanager
 
 import trio
 
+from jqd.domain.beat import rest
 from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalDamaged, StoreAway, StoreRefused
 from jqd.domain.job import Outcome
@@ -89,7 +90,7 @@ class Retention:
         task_status.started()
         while True:
             self._given = self._journal.written, self._journal.ids.last_id
-            await trio.sleep(EVERY_S)
+            await rest(EVERY_S)
             await self.backoff.attempt(self._free)  # what cannot be read is kept, and all behind it
 
     async def _free(self) -> None:

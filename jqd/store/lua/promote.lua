@@ -2,7 +2,7 @@
 -- Where the server's clock was set back, what waits for so long after something waits no longer for it: retries come as much earlier, and all limits are looked at again.
 -- ARGV     now_ms, limit, bytes_max
 -- Returns  number moved; ms until the next is due (0: more are due now) or nil when none has a date; jobtype, number …: of jobs that died in the store itself
---          since somebody asked
+--          since somebody asked; 1 when some jobtype has ready jobs, those that constraints keep waiting too
 -- Errors   JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes; after the clock was set back until all retries were looked at, RETRIES · log later
 register('promote', {'allow-oom'}, function()
@@ -111,5 +111,5 @@ register('promote', {'allow-oom'}, function()
   if waits then
     next_due = math.min(next_due or math.huge, tonumber(waits))
   end
-  return {#rows + gone + expired, next_due and math.max(0, math.ceil(next_due - now_ms)) or false, Counts.take_died()}
+  return {#rows + gone + expired, next_due and math.max(0, math.ceil(next_due - now_ms)) or false, Counts.take_died(), redis.call('EXISTS', K.types)}
 end)
