@@ -167,7 +167,7 @@ class Flows:
                 await trio.sleep_until(began_s + (ALONE_S if self._is_alone else GATHER_S))
                 began_s, self._bell = trio.current_time(), trio.Event()
                 try:
-                    wait_s = await self.one_round()
+                    wait_s = min(await self.one_round(), next_beat_s(LOOK_S))
                 except (StoreAway, StoreRefused) as error:
                     self._rest_until_s = self._clock.mono_s() + REST_S
                     await self.backoff.wait_after_failure(error)
@@ -200,7 +200,7 @@ class Flows:
         self._turn = trio.Event()
         if is_left:
             return 0.0
-        return min(next_beat_s(LOOK_S), math.inf if due.wait_s is None else due.wait_s)
+        return LOOK_S if due.wait_s is None else min(LOOK_S, due.wait_s)
 
     # ------------------------------------------------ children
 
