@@ -235,7 +235,7 @@ class Claims:
     def _pause_s(self) -> float:
         quiet_s = (self.looked_at_s - self._hinted_at_s) / QUIET_SHARE if self._membership.is_alone else 0.0
         if not self.runner.is_served or quiet_s >= UNWANTED_S:
-            return next_beat_s(UNWANTED_S)
+            return max(IDLE_S, next_beat_s(UNWANTED_S))
         return max(IDLE_S, self.rest_s * LOOK_SHARE, quiet_s)
 
     async def _compare(self, owner: Owner) -> None:

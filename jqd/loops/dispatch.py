@@ -16,13 +16,14 @@ from collections.abc import Sequence
 import trio
 
 from jqd.domain.clock import Clock
-from jqd.loops.claims import IDLE_S, UNWANTED_S, Claims
+from jqd.loops.claims import UNWANTED_S, Claims
 from jqd.loops.poison import PoisonGuard
 from jqd.scheduler import Scheduler
 from jqd.store import Suspects
 
 RECENT_S = 0.1  # rows may be so old while a look is under way: it would be twice as late otherwise
 MOMENT_S = 0.05  # how long a running look is waited for when the rows are older than RECENT_S
+STANDING_S = 0.1  # between rounds while a partition may not claim, or a call to it is under way
 TROUBLE_S = 0.5  # a partition whose call takes longer holds up no others
 
 
@@ -78,7 +79,7 @@ class Dispatch:
                 else:
                     wait_s = min(wait_s, due_s)
             elif each.runner.is_served:
-                wait_s = min(wait_s, IDLE_S)
+                wait_s = min(wait_s, STANDING_S)
         return wait_s
 
     def _choose(self, nursery: trio.Nursery, now_s: float) -> None:

@@ -165,7 +165,7 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "follower-by-chance": mistake(
         "lost",
-        56,
+        47,
         "twice",
         "a job that follows another gets another id with each try",
         (following_module, "_read", _anew_each_time),

@@ -14,7 +14,7 @@ from jqd.domain.flow import RESULTS_GONE
 from jqd.domain.job import INTERRUPTED, Fate, Outcome, State
 from jqd.domain.jobid import partition_of
 from jqd.journal import Journal
-from jqd.loops import dispatch
+from jqd.loops import claims
 from jqd.partition import Partition
 from jqd.store import JobView
 from tests.harness.recount import miscounted
@@ -57,7 +57,7 @@ class World(Stage):
 
     async def run(self) -> None:
         """From the first start to the last check."""
-        idle_s, dispatch.IDLE_S = dispatch.IDLE_S, IDLE_S
+        idle_s, claims.IDLE_S = claims.IDLE_S, IDLE_S
         try:
             for node in self.nodes:
                 self.start(node)
@@ -81,7 +81,7 @@ class World(Stage):
                 await self.registry.resume(lambda: any(map(self._is_still, self.nodes)))
             await self._drain()
         finally:
-            dispatch.IDLE_S = idle_s
+            claims.IDLE_S = idle_s
             for node in self.nodes:
                 if node.life is not None and not node.life.dead:
                     node.kill()

@@ -22,7 +22,7 @@ from jqd.domain.errors import StoreAway, StoreChanged, StoreError, StoreFull, St
 from jqd.domain.job import Fate, Held, Job, Outcome, State
 from jqd.domain.record import Head, Lane, encode_cancels, encode_jobs
 from jqd.journal import JournalConfig, open_journal
-from jqd.loops import dispatch, purge
+from jqd.loops import claims, purge
 from jqd.runner import Stopped
 from jqd.store import JobView, RedisStore, StoreConfig, open_store
 from tests.harness.files import MemoryFiles
@@ -74,7 +74,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def quiet_day(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lease passes in the day; looking for work all the time meanwhile would be most of it."""
     monkeypatch.setattr(purge, "PURGE_EVERY_S", 4.0)
-    monkeypatch.setattr(dispatch, "IDLE_S", 2.0)
+    monkeypatch.setattr(claims, "IDLE_S", 2.0)
 
 
 class Day:
