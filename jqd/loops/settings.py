@@ -1,8 +1,8 @@
 """Syncs settings between daemons, and drops those that nobody needs.
 
 A setting goes to the store through the journal, in the lane `rules`, and to every partition of it: so any partition
-that answers has all of them. New ones are fetched twice a second. The same call exchanges workers' signs of life, and
-how each daemon sees the workers (docs/adr/0028).
+that answers has all of them. New ones are fetched twice a second, once by a daemon that is alone. The same call
+exchanges workers' signs of life, and how each daemon sees the workers (docs/adr/0028).
 """
 
 import random
