@@ -21,7 +21,7 @@ class Links:
         flow = job.flow
         if flow is not None and (self._is_here(flow.group) or self._is_here(flow.unique)):
             return True
-        return self._is_here(closed_by(job))
+        return GROUP_STEM in job.name and self._is_here(closed_by(job))  # nearly none: it is asked of every job
 
     def here(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Return those of the jobs that live in this partition."""
@@ -35,6 +35,8 @@ class Links:
         keys: list[UniqueWanted] = []
         for job in jobs:
             flow = job.flow
+            if flow is None and GROUP_STEM not in job.name:
+                continue  # nearly all
             if flow is not None and flow.group and self._is_here(flow.group):
                 members.setdefault(flow.group, []).append(("", job.id))
             if flow is not None and flow.unique and self._is_here(flow.unique):
@@ -52,8 +54,6 @@ class Links:
 
 def closed_by(job: Job) -> str:
     """Return the group that was closed with this job, which waits for it or is its callback; "": none."""
-    if GROUP_STEM not in job.name:
-        return ""  # nearly all; two such questions are asked of every job
     own = bare(job.name)
     if not own.startswith(GROUP_STEM):
         return ""
