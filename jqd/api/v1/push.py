@@ -2,7 +2,7 @@
 here, each job once."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Annotated
 from urllib.parse import quote
 
@@ -46,8 +46,6 @@ KEY_HEADER, TRACE_HEADER = "idempotency-key", "traceparent"
 NAMED_AT_ONCE = 1_000  # jobs written anew in one piece: 4 ms, and a thread for more
 REPLICAS_MAX = 100  # nobody has more; a number above it is a mistake
 
-
-FREE = nullcontext()
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -67,7 +65,11 @@ async def push(parts: ApiContext, request: Request) -> Response:
         query = read_query(request, PushQuery)
         wanted, atomic = _ack_wanted(query), query.atomic in YES
     expect_open(parts.services)
-    batch = await _read(request, parts)
+    kind = request.media_type()
+    if len(request.body) <= SOME_BYTES:  # nearly all are
+        batch = _read_now(kind, request.body, parts.services.config)
+    else:
+        batch = await _read(kind, request, parts)
     batch.patient = request.patient
     if (trace := request.headers.get(TRACE_HEADER)) is not None:
         batch = await _rewritten(parts, batch, with_trace, trace)
@@ -113,25 +115,31 @@ def _ack_wanted(query: PushQuery) -> Ack:
     return Ack("store", query.replicas)
 
 
-async def _read(request: Request, parts: ApiContext) -> Batch:
+async def _read(kind: str, request: Request, parts: ApiContext) -> Batch:
     """Read the body of a push: large MessagePack a piece at a time; large JSON in a thread, for it takes half a second.
 
     Raises Unreadable, TooLarge when it is not understood as a whole; Problem 415.
     """
-    kind, body, config = request.media_type(), request.body, parts.services.config
+    body, config = request.body, parts.services.config
+    if len(body) > AT_ONCE_BYTES:
+        if kind in MSGPACK_TYPES and body[0] in ARRAYS:
+            expect_alone(body, config)
+            return await in_steps(read_in_pieces(body, config), request.breathe)
+        if kind not in MSGPACK_TYPES:
+            return await trio.to_thread.run_sync(_read_now, kind, body, config, limiter=parts.read)
+    with _holding(request):
+        return _read_now(kind, body, config)
+
+
+def _read_now(kind: str, body: bytes, config: ServiceConfig) -> Batch:
+    """As `_read`, in one piece."""
     if kind in MSGPACK_TYPES:
         single = not body or body[0] not in ARRAYS
         if not single:
             expect_alone(body, config)
-        if not single and len(body) > AT_ONCE_BYTES:
-            return await in_steps(read_in_pieces(body, config), request.breathe)
-        with _holding(request) if len(body) > SOME_BYTES else FREE:
-            return read_array(b"\x91" + body if single else body, single, config)
+        return read_array(b"\x91" + body if single else body, single, config)
     if kind in JSON_TYPES or kind in NDJSON_TYPES:
-        if len(body) <= AT_ONCE_BYTES:
-            with _holding(request) if len(body) > SOME_BYTES else FREE:
-                return _read_json(kind, body, config)
-        return await trio.to_thread.run_sync(_read_json, kind, body, config, limiter=parts.read)
+        return _read_json(kind, body, config)
     raise unsupported(kind)
 
 
