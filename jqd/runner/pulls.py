@@ -81,12 +81,14 @@ class Pull:
             if not self.given:
                 self._begun.set()
             self.given.append(held)
-            self._after()
+            if not self._coming:
+                self._settle()
         return not self.is_over
 
     def failed(self, job_id: str) -> None:
         del self._coming[job_id]
-        self._after()
+        if not self._coming:
+            self._settle()
 
     async def wait_first(self) -> None:
         await self._begun.wait()
@@ -94,10 +96,6 @@ class Pull:
     async def wait(self) -> None:
         """Wait until each job that was being handed over has arrived or failed, or until closed without any."""
         await self._settled.wait()
-
-    def _after(self) -> None:
-        if not self._coming:
-            self._settle()
 
     def _settle(self) -> None:
         self._begun.set()

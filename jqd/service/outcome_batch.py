@@ -173,7 +173,8 @@ class OutcomeBatch:
         self.workers.add(seen.worker)
         if each.report is not None:
             # An outcome of work that a daemon waits for is the same wherever it comes in.
-            self._count(place, runner.end(seen.held, each.report, seen.worker or each.worker))
+            outcome = runner.end(seen.held, each.report, seen.worker or each.worker)
+            self.fresh[place] = self.claims[outcome.job_id, outcome.fence] = outcome
         elif seen.worker:
             self.returned[place] = each.job_id, each.fence
         else:
@@ -227,7 +228,7 @@ class OutcomeBatch:
             detail += " too large for that; store it elsewhere"
             self.answers[place] = TooLarge(detail)
         else:
-            self._count(place, outcome)
+            self.fresh[place] = self.claims[outcome.job_id, outcome.fence] = outcome
         return True
 
     def _may_come(self, view: JobView | Coming, worker_id: str) -> bool:
@@ -267,9 +268,6 @@ class OutcomeBatch:
     def _succeed_late(self, attempt: Outcome, report: Report, view: JobView) -> Outcome | None:
         then = view.flow.then if view.flow is not None else b""
         return self.services.runner.of(attempt.job_id).succeed_late(attempt, report, then, view.traceparent)
-
-    def _count(self, place: int, outcome: Outcome) -> None:
-        self.fresh[place] = self.claims[outcome.job_id, outcome.fence] = outcome
 
     def _journal(self) -> None:
         """Journal the reports that count, and remember each as the first outcome of its claim."""

@@ -164,15 +164,12 @@ def grouped(outcomes: Iterable[Outcome]) -> list[Any]:
             common, count_at = its, len(flat) + 4
             flat += (*its, 0)
         flat[count_at] += 1
-        flat += (_with_generation(one), b"" if fate == ENTRUSTED else encode_outcome(one))
+        # The id as functions take it: with the generation of the content that ran, where it is not the first.
+        job_id = f"{one.job_id}:{one.generation}" if one.generation else one.job_id
+        flat += (job_id, b"" if fate == ENTRUSTED else encode_outcome(one))
         if fate == SUCCEEDED_WITH_MORE:
             flat.append(one.follows)
     return flat
-
-
-def _with_generation(outcome: Outcome) -> str:
-    """Return the id as functions take it: with the generation of the content that ran, where it is not the first."""
-    return f"{outcome.job_id}:{outcome.generation}" if outcome.generation else outcome.job_id
 
 
 def _extra(outcome: Outcome) -> bytes | str:

@@ -1,6 +1,7 @@
 """The store's methods on jobs that workers hold by themselves (docs/build/STORE.md, Leases)."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from jqd.store import codec
 from jqd.store.methods import ScriptMethods, bound
@@ -29,7 +30,7 @@ class LeaseMethods(ScriptMethods):
         Raises StoreChanged, and StoreUnsettled when a claim does not stand and a journal may know better.
         """
         bound(claims)
-        flat = (value for claim in claims for value in claim)
+        flat = chain.from_iterable(claims)
         ask = self._caller.identity, int(renew), silence_s, progress, log.start, log.data
         answer = await self._caller.call("touch", *ask, *flat)
         leased, rows = codec.fields(self._keys, "leases", answer, 2)
