@@ -264,14 +264,17 @@ class Pipeline:
         try:
             if self._wire is not None:
                 await self._wire.wait_room(self._calls_max)
-            with trio.CancelScope(shield=True):
+        except BaseException:
+            self._turn.release()
+            raise
+        with trio.CancelScope(shield=True):
+            try:
                 if self._failures != failures:
                     raise redis.ConnectionError(f"not sent, for the connection broke before: {self._failure}")
                 wire = await self._open()
                 await wire.send(call)
-        finally:
-            self._turn.release()
-        with trio.CancelScope(shield=True):
+            finally:
+                self._turn.release()
             await wire.wait_over(call)
         if self._retired:
             self.retire()
