@@ -152,9 +152,26 @@ def test_a_queue_that_cannot_be_installed_says_why_and_the_others_go_on(
     assert told["failed"] == {"saq": "round 2: no port"}
     assert [list(figures) for figures in told["rounds"]] == [["jqd"], ["jqd"]]
     assert told["peers"][0]["figures"]["jobs_per_s"] == {"median": 8.0, "least": 8.0, "greatest": 8.0}
+    assert told["peers"][0]["jqd_over_it"]["start_p50_ms"]["median"] == 1.0
     shown = capsys.readouterr().out
     assert all(f"{name} without figures" in shown for name in ("rq", "saq", "faktory"))
     assert picture.read_text().endswith("</svg>\n")
+
+
+def test_what_was_measured_before_an_interrupt_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(peer: Peer, jobs: int) -> dict[str, float]:
+        if peer.name == "rq":
+            raise KeyboardInterrupt
+        return {"jobs_per_s": 7_654.0}
+
+    monkeypatch.setattr(racing, "install", lambda peer: None)
+    monkeypatch.setattr(racing, "measure", measure)
+    assert racing.main(["--only", "jqd,rq,saq"]) == 0
+    shown = capsys.readouterr().out
+    assert "7,654" in shown
+    assert "interrupted" in shown
 
 
 def test_a_queue_that_does_not_come_up_leaves_nothing_behind(tmp_path: Path) -> None:

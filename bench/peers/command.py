@@ -59,34 +59,36 @@ def main(argv: list[str]) -> int:
 
 def _installed(peers: list[Peer], skipped: dict[str, str]) -> list[Peer]:
     ready = []
-    for peer in peers:
-        print(f"{peer.name}: installed?", file=sys.stderr, end="", flush=True)
-        try:
-            install(peer)
-            ready.append(peer)
-            print("\r\x1b[K", file=sys.stderr, end="")
-        except NotInstalled as error:
-            skipped[peer.name] = str(error)
-            print(f" no: {error}", file=sys.stderr)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=len(peers))
+        for peer in peers:
+            progress.update(task, description=f"installing {peer.name}", advance=1)
+            try:
+                install(peer)
+                ready.append(peer)
+            except NotInstalled as error:
+                skipped[peer.name] = str(error)
     return ready
 
 
 def _run(peers: list[Peer], rounds: int, jobs: int) -> tuple[list[Round], dict[str, str]]:
-    """Figures of each round, and why a queue has none in one of them."""
-    figures: list[Round] = []
+    """Figures of each round, and why a queue has none in one of them. Ctrl-C ends it with what there is."""
+    figures: list[Round] = [{} for _ in range(rounds)]
     failed: dict[str, str] = {}
     with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("", total=rounds * len(peers))
-        for turn in range(rounds):
-            figures.append({})
-            for peer in rotated(peers, turn):
-                progress.update(task, description=f"round {turn + 1}: {peer.name}")
-                began_s = time.monotonic()
-                try:
-                    figures[-1][peer.name] = measure(peer, jobs) | {"took_s": time.monotonic() - began_s}
-                except (NotStarted, TooSlow, OSError) as error:
-                    failed[peer.name] = f"round {turn + 1}: {error}"
-                progress.advance(task)
+        order = [(turn, peer) for turn in range(rounds) for peer in rotated(peers, turn)]
+        task = progress.add_task("", total=len(order))
+        for turn, peer in order:
+            progress.update(task, description=f"round {turn + 1}: {peer.name}")
+            began_s = time.monotonic()
+            try:
+                figures[turn][peer.name] = measure(peer, jobs) | {"took_s": time.monotonic() - began_s}
+            except (NotStarted, TooSlow, OSError) as error:
+                failed[peer.name] = f"round {turn + 1}: {error}"
+            except KeyboardInterrupt:
+                failed[peer.name] = f"round {turn + 1}: interrupted, and so were all behind it"
+                break
+            progress.advance(task)
     return figures, failed
 
 
@@ -126,9 +128,9 @@ def _told(
                 "synced": peer.synced,
                 "settings": peer.settings,
                 "figures": {figure: vars(found) for figure in SHOWN if (found := of(rounds, peer.name, figure))},
-                f"jobs_per_s_of_{peers[0].name}_over_it": vars(over)
-                if (over := ratio(rounds, peers[0].name, peer.name, "jobs_per_s"))
-                else None,
+                f"{peers[0].name}_over_it": {
+                    figure: vars(over) for figure in SHOWN if (over := ratio(rounds, peers[0].name, peer.name, figure))
+                },
             }
             for peer in peers
         ],
