@@ -88,7 +88,7 @@ def measure(peer: Peer, jobs: int) -> dict[str, float]:
             pushers[0].order(do="many", first=WARM, count=1, seconds=1)
             pushers[0].answer()
             marks.wait(1, deadline.left_s, alive)
-            figures = _latency(pushers[0], marks) | _many(pushers, marks, jobs)
+            figures = _latency(pushers, marks) | _many(pushers, marks, jobs)
         return figures | _singles(pushers)
 
 
@@ -120,20 +120,24 @@ def _worker(peer: Peer, url: str, log: Path, marks: Marks, deadline: Deadline) -
         yield alive
 
 
-def _latency(pusher: Pusher, marks: Marks) -> dict[str, float]:
-    """From the moment at which a job was due to be pushed to its start."""
-    before = marks.count
-    pusher.order(do="paced", first=LATENCY, count=PACED, rate=RATE)
-    began_ns = pusher.answer()["began_ns"]
-    marks.wait(before + PACED, SETTLE_S)
+def _latency(pushers: list[Pusher], marks: Marks) -> dict[str, float]:
+    """From the moment at which a job was due to be pushed to its start. The pushers take turns."""
+    before, each = marks.count, PACED // len(pushers)
+    for place, pusher in enumerate(pushers):
+        first = LATENCY + place * each
+        pusher.order(do="paced", first=first, count=each, rate=RATE / len(pushers), delay=place / RATE)
+    began_ns = [pusher.answer()["began_ns"] for pusher in pushers]
+    marks.wait(before + each * len(pushers), SETTLE_S)
     times_ns = marks.times_ns()
-    took_ms = [
-        (times_ns[LATENCY + place][0] - began_ns - place * 1e9 / RATE) / 1e6
-        for place in range(PACED)
-        if LATENCY + place in times_ns
-    ]
-    if len(took_ms) < PACED:
-        raise TooSlow(f"{PACED - len(took_ms)} of {PACED} jobs at {RATE}/s had not begun {SETTLE_S:.0f} s later")
+    due_ns = {
+        LATENCY + place * each + n: began_ns[place] + n * 1e9 * len(pushers) / RATE
+        for place in range(len(pushers))
+        for n in range(each)
+    }
+    took_ms = [(times_ns[number][0] - due) / 1e6 for number, due in due_ns.items() if number in times_ns]
+    if len(took_ms) < len(due_ns):
+        late = f"{len(due_ns) - len(took_ms)} of {len(due_ns)} jobs"
+        raise TooSlow(f"{late} at {RATE}/s had not begun {SETTLE_S:.0f} s later")
     return {"start_p50_ms": percentile(took_ms, 0.5), "start_p99_ms": percentile(took_ms, 0.99)}
 
 

@@ -45,8 +45,8 @@ const orders = {
     }));
     return { pushed, began };
   },
-  async paced(queues, { first, count, rate }) {
-    const began = now();
+  async paced(queues, { first, count, rate, delay }) {
+    const began = now() + BigInt(Math.round(delay * 1e9));
     for (let n = 0; n < count; n++) {
       await sleep(Math.max(0, (n * 1e9 / rate - Number(now() - began)) / 1e6));
       await queues[0].add("noop", argument(first + n), OPTIONS);

@@ -2,7 +2,7 @@
 
     {"do": "many", "first": 0, "count": 5000, "seconds": 8}   in arrays, until the time is over
     {"do": "single", "first": 0, "connections": 16, "seconds": 1}    one after another on each connection
-    {"do": "paced", "first": 0, "count": 200, "rate": 100}      one at a time, each at its own moment
+    {"do": "paced", "first": 0, "count": 50, "rate": 25, "delay": 0.01}    one at a time, each at its own moment
 
 Each is answered with a line: how many were acknowledged, and when the first was due by the clock since boot.
 """
@@ -82,8 +82,8 @@ def _single(pushers: list[Pusher], first: int, connections: int, seconds: float)
     return {"pushed": sum(counts), "began_ns": began_ns}
 
 
-def _paced(pushers: list[Pusher], first: int, count: int, rate: float) -> Told:
-    began_ns = time.monotonic_ns()
+def _paced(pushers: list[Pusher], first: int, count: int, rate: float, delay: float) -> Told:
+    began_ns = time.monotonic_ns() + int(delay * 1e9)
     for place in range(count):
         time.sleep(max(0.0, (began_ns + place * 1e9 / rate - time.monotonic_ns()) / 1e9))
         pushers[0].one(argument(first + place))
@@ -131,8 +131,8 @@ async def _single_async(pushers: list[AsyncPusher], first: int, connections: int
     return {"pushed": sum(counts), "began_ns": began_ns}
 
 
-async def _paced_async(pushers: list[AsyncPusher], first: int, count: int, rate: float) -> Told:
-    began_ns = time.monotonic_ns()
+async def _paced_async(pushers: list[AsyncPusher], first: int, count: int, rate: float, delay: float) -> Told:
+    began_ns = time.monotonic_ns() + int(delay * 1e9)
     for place in range(count):
         await asyncio.sleep(max(0.0, (began_ns + place * 1e9 / rate - time.monotonic_ns()) / 1e9))
         await pushers[0].one(argument(first + place))
