@@ -5,7 +5,7 @@ anybody else's next step. So of each only EACH are begun in a turn; the others w
 more than EACH requests under way never waits, and pays two look-ups.
 
 While nobody else asks, nothing stands idle for that: the turns follow each other without a pause, and ALONE small
-requests are as much as EACH. But a push is four turns of the loop until it is answered, and a turn in which the loop
+requests are as much as EACH. But a push is five turns of the loop until it is answered, and a turn in which the loop
 ends 200 pushes of somebody else takes ten times as long as one that is idle. So while others ask, too, a turn is
 followed by a pause, which leaves the loop to them for most of the time. The first in line counts the turns.
 """
@@ -26,7 +26,8 @@ from jqd.http.request import SOME_BYTES, Request, Response
 # the one who floods some 10 % of what the loop does, for more turns; with 8 some 5 %.
 EACH = 4
 # While nobody else asks, and with bodies of SOME_BYTES at most, which is as many bytes. Whoever comes then meets some
-# 3 ms of them, once in OTHERS_S. To wait in line costs a push a fifth of its time, and 11 shared a sync in place of 64.
+# 3 ms of them, once in OTHERS_S. To wait in line cost a push of 64 connections a quarter of its time, and 21 shared a
+# sync in place of 31.
 ALONE = 64
 SMALL = EACH / ALONE  # the weight of such a one then; else it is 1
 # And while others ask: of the loop others' pushes met 3.1 ms with four (99th percentile), 2.4 with two, alone 0.9.
