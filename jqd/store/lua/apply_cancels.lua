@@ -55,7 +55,6 @@ register('apply_cancels', {'allow-oom'}, function()
     jobtypes[#jobtypes + 1] = row and jobtype_of(row) or ''
     cancel(id, to, row)
   end
-  Stands.count_watched()
   Counts.write_counts(now_ms)
   redis.call('HSET', K.applied, field, to)
   return jobtypes

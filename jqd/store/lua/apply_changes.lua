@@ -49,7 +49,6 @@ register('apply_changes', {'allow-oom'}, function()
     added = added + Exchange.apply_change(one, now_ms, history_max)
   end
   About.write()
-  Stands.count_watched()
   Counts.write_counts(now_ms)
   redis.call('HSET', K.applied, field, to)
   return added

@@ -114,7 +114,6 @@ register('apply_jobs', {}, function()
     redis.call('HSET', K.applied, last_field, last_id)
   end
   About.write()
-  Stands.count_watched()
   Counts.write_counts(now_ms)
   redis.call('HSET', K.applied, field, to)
   return filled / 2

@@ -333,7 +333,6 @@ register('apply_outcomes', {'allow-oom'}, function()
   end
   About.free_counted(in_hand)
   Parked.left(now_us, goes_on)
-  Stands.count_watched()
   for _, group in ipairs(groups) do
     if group.pieces then
       Results.let_go(group.pieces)  -- of a large result that came too late

@@ -81,7 +81,6 @@ register('confirm_names', {'allow-oom'}, function()
   for at = FIRST, #ARGV, FIELDS do
     table.insert(answer, stands(ARGV[at], ARGV[at + 1], ARGV[at + 2], number(ARGV[at + 3], 'revision'), ARGV[at + 4] == '1'))
   end
-  Stands.count_watched()
   Counts.write_counts(now_ms)
   if #rows > 0 then
     redis.call('HSET', K.names, unpack(rows))

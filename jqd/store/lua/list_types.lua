@@ -32,8 +32,8 @@ register('list_types', {'no-writes'}, function()
       return 0
     end
     local packed = row:sub(9, 8 + struct.unpack('>I4', row, 5))
-    local fields = {pcall(cmsgpack.unpack_limit, packed, FINISHED, packed:byte(1) == 0xdc and 3 or 1)}
-    return fields[1] and (tonumber(fields[DELAY + 2]) or 0) + (tonumber(fields[FINISHED + 2]) or 0) or 0
+    local values = Outcomes.values(packed, FINISHED)
+    return (tonumber(values[DELAY]) or 0) + (tonumber(values[FINISHED]) or 0)
   end
 
   -- Of a job that waited for parents nobody knows when the last one ended: that of its push. So it is where its row is not read.

@@ -103,9 +103,7 @@ function Change.meant_for(kept)
   if generation then
     return tonumber(generation)
   end
-  local at = kept:byte(1) == 0xdc and 3 or 1
-  local good, _, _, fence = pcall(cmsgpack.unpack_limit, kept, 2, at)
-  return math.max(good and tonumber(fence) or 0, 1) - 1
+  return math.max(tonumber(Outcomes.values(kept, 2)[2]) or 0, 1) - 1
 end
 
 -- When an attempt ended its job, by its kept outcome: as its daemon says, but not before its claim nor after now, by the store's clock. What is told
@@ -113,10 +111,9 @@ end
 function Change.ended_at(kept, now_ms)
   local FENCE, FINISHED, MICROS = 2, 10, 1000  -- places in an outcome (job.Outcome)
   local packed = kept:sub(kept:match('^' .. Move.MEANT .. '%d+:()') or 1)
-  local at = packed:byte(1) == 0xdc and 3 or 1
-  local fields = {pcall(cmsgpack.unpack_limit, packed, FINISHED, at)}
-  local fence, finished_ms = tonumber(fields[FENCE + 2]), tonumber(fields[FINISHED + 2])
-  if not fields[1] or not fence or not finished_ms then
+  local values = Outcomes.values(packed, FINISHED)
+  local fence, finished_ms = tonumber(values[FENCE]), tonumber(values[FINISHED])
+  if not fence or not finished_ms then
     return now_ms
   end
   return math.min(now_ms, math.max(finished_ms, math.floor(fence / MICROS)))
@@ -140,9 +137,8 @@ function Change.failure_in(kept)
   local FAILED, DEAD_END = 2, 3  -- fates (job.Fate) of an outcome: its third value
   local generation, from = kept:match('^' .. Move.MEANT .. '(%d+):()')
   local packed = kept:sub(from or 1)
-  local at = packed:byte(1) == 0xdc and 3 or 1
-  local good, _, _, _, fate = pcall(cmsgpack.unpack_limit, packed, 3, at)
-  return good and (fate == FAILED or fate == DEAD_END) and packed or nil, tonumber(generation) or 0
+  local fate = Outcomes.values(packed, 3)[3]
+  return (fate == FAILED or fate == DEAD_END) and packed or nil, tonumber(generation) or 0
 end
 
 -- Whether an ending, as it is kept, gives way to a success of that generation (0: of the first content): who succeeded did run. A

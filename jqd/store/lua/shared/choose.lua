@@ -159,6 +159,18 @@ function Choose.pass_over(one, priority, id)
   return false
 end
 
+-- What limits a queue: states and costs, flat, none where it was found by other matchers; how many jobs may start, `room` at most; whether it was.
+function Choose.allowed(queue, room, version, now_us)
+  local items, allowed = Limits.items(queue), {}
+  local is_old = items.version ~= version
+  for place, item in ipairs(is_old and {} or items) do
+    local state = Limits.state(item.bucket, item.name, item.cost, now_us)
+    allowed[2 * place - 1], allowed[2 * place] = state, item.cost or false
+    room = math.min(room, Limits.may(state, item.cost))
+  end
+  return allowed, room, is_old
+end
+
 function Choose.choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us)
   local index, rows, at, offset, pool = K.queues .. jobtype, {}, 1, 0, {first = 1, last = 0}
   local ids, order, opened, empty, met = {}, {}, {}, 0, 0
@@ -197,13 +209,7 @@ function Choose.choose(jobtype, limit, passed, priority_min, priority_max, versi
     return true
   end
   local function open(queue)
-    local items, most, allowed = Limits.items(queue), limit - #ids, {}
-    local is_old = items.version ~= version
-    for place, item in ipairs(is_old and {} or items) do
-      local state = Limits.state(item.bucket, item.name, item.cost, now_us)
-      allowed[2 * place - 1], allowed[2 * place] = state, item.cost or false
-      most = math.min(most, Limits.may(state, item.cost))
-    end
+    local allowed, most, is_old = Choose.allowed(queue, limit - #ids, version, now_us)
     opened[queue] = {
       queue = queue, priority = false, id = false, priority_min = priority_min, priority_max = priority_max, is_old = is_old, allowed = allowed,
       most = most >= 1 and most + passed or 0, share = math.max(Choose.FIRST, math.ceil(2 * limit / math.max(1, #rows))), asked = 0, at = -1,

@@ -82,13 +82,7 @@ function Elder.choose(jobtype, limit, passed, least, most, version, refuse, now_
   order.loose = loose
 
   local function open(queue, id, priority)
-    local items, its, allowed = Queues.is_keyed(queue) and Limits.items(queue) or {}, limit, {}
-    local is_old = Queues.is_keyed(queue) and items.version ~= version
-    for place, item in ipairs(is_old and {} or items) do
-      local state = Limits.state(item.bucket, item.name, item.cost, now_us)
-      allowed[2 * place - 1], allowed[2 * place] = state, item.cost or false
-      its = math.min(its, Limits.may(state, item.cost))
-    end
+    local allowed, its, is_old = Choose.allowed(queue, limit, version, now_us)
     order[#order + 1] = queue
     opened[queue] = {
       queue = queue, priority = priority, id = id, met = Choose.NOWHERE, priority_min = least, priority_max = most, is_old = is_old, allowed = allowed,

@@ -1,9 +1,16 @@
 -- Outcomes as apply_outcomes is told of them: groups of those that have something in common.
--- Gives fates (job.Fate); read_outcomes(at): from the argument `at` on → outcomes, their ids, groups.
+-- Gives fates (job.Fate); values(packed, count) → the first values of one; read_outcomes(at): from the argument `at` on → outcomes, their ids, groups.
 -- In an outcome are id, packed, kept: as `outcome` keeps it, and what its group says: fate, fence, meant: the generation that it may be of at
 -- most, generation: as text, where one was named, jobtype, result, log and log_from, follows, plain: ids of those that end so and are as they were claimed;
 -- of a RETRY attempt, priority, delay_ms; of a hand-over silence, worker.
 Outcomes.SUCCEEDED, Outcomes.DEAD, Outcomes.RETRY, Outcomes.ENTRUSTED = 1, 3, 4, 5
+
+local function given(good, _, ...) return good and {...} or {} end
+
+-- The first `count` values of a packed outcome (job.Outcome), none where it cannot be read; those behind the twelfth may be bytes, which the server cannot read.
+function Outcomes.values(packed, count)
+  return given(pcall(cmsgpack.unpack_limit, packed, count, packed:byte(1) == 0xdc and 3 or 1))
+end
 
 local GROUP, FIELDS = 5, 2
 local SAID_MORE = 6  -- a success that has more than a result

@@ -5,7 +5,7 @@
 -- how_stands(id, is_here) → jobtype, how; nil where it is not here. is_here: it is, and only how
 -- matters: its row is not read;
 -- watch(id, is_new): counts this job by how it stands now and how at the end, whatever happens in between. is_new: it is not here yet;
--- count_watched(): the end.
+-- count_watched(): the end, when counts are written.
 local FATE, JOBTYPE, ATTEMPT, SUCCEEDED = 3, 4, 6, 1
 
 -- The packed outcome in what `outcome` has; nil where jqd itself ended the job.
@@ -22,19 +22,14 @@ function Stands.ended_as(kept)
   if not packed then
     return 'failed'
   end
-  local values = {pcall(cmsgpack.unpack_limit, packed, JOBTYPE, packed:byte(1) == 0xdc and 3 or 1)}
-  local good = values[1] and type(values[JOBTYPE + 2]) == 'string'
-  local how = good and (values[FATE + 2] == SUCCEEDED and 'succeeded' or 'failed') or nil
-  return mark == Move.CANCELLED and 'cancelled' or how, good and values[JOBTYPE + 2] or nil
+  local values = Outcomes.values(packed, JOBTYPE)
+  local good = type(values[JOBTYPE]) == 'string'
+  local how = good and (values[FATE] == SUCCEEDED and 'succeeded' or 'failed') or nil
+  return mark == Move.CANCELLED and 'cancelled' or how, good and values[JOBTYPE] or nil
 end
 
 function Stands.attempt_in(kept)
-  local packed = packed_in(kept)
-  if not packed or packed == '' then
-    return 0
-  end
-  local values = {pcall(cmsgpack.unpack_limit, packed, ATTEMPT, packed:byte(1) == 0xdc and 3 or 1)}
-  return values[1] and tonumber(values[ATTEMPT + 2]) or 0
+  return tonumber(Outcomes.values(packed_in(kept) or '', ATTEMPT)[ATTEMPT]) or 0
 end
 
 local PLACES = {'dead', 'ended', 'later'}

@@ -16,17 +16,15 @@ local NONE = '\0\0\0\0'  -- a row of no attempts
 
 local function is_uncounted(outcome)
   local REASON = 12  -- place in an outcome (job.Outcome); what stands before it functions can read
-  local at = outcome:byte(1) == 0xdc and 3 or 1
-  local fields = {pcall(cmsgpack.unpack_limit, outcome, REASON, at)}
-  return fields[1] and UNCOUNTED[fields[REASON + 2]]
+  return UNCOUNTED[Outcomes.values(outcome, REASON)[REASON] or '']
 end
 
 -- The fence in a packed outcome, and how many attempts were spent then.
 function Tries.tried(packed)
-  local at = packed:byte(1) == 0xdc and 3 or 1
-  local good, _, _, fence, _, _, _, attempt = pcall(cmsgpack.unpack_limit, packed, 6, at)
-  local spent = good and tonumber(attempt) or 0
-  return good and tonumber(fence) or 0, is_uncounted(packed) and spent - 1 or spent
+  local FENCE, ATTEMPT = 2, 6
+  local values = Outcomes.values(packed, ATTEMPT)
+  local spent = tonumber(values[ATTEMPT]) or 0
+  return tonumber(values[FENCE]) or 0, is_uncounted(packed) and spent - 1 or spent
 end
 
 local LENGTHS = {[0xc4] = 1, [0xd9] = 1, [0xc5] = 2, [0xda] = 2, [0xc6] = 4, [0xdb] = 4}  -- bytes of the length, by the first byte
