@@ -33,6 +33,13 @@ def _forget_released(real: Real) -> Real:
     return carry
 
 
+def _as_it_was_told(real: Real) -> Real:
+    def ended(services: Services, given: str, job_id: str | None, view: Any) -> JobView | None:
+        return view if isinstance(view, JobView) else None
+
+    return ended
+
+
 def _first_for_all(real: Real) -> Real:
     async def results(services: Services, view: JobView, flow: Flow, bytes_max: int) -> Any:
         found = await real(services, view, flow, bytes_max)
@@ -86,7 +93,7 @@ def _anew_each_time(real: Real) -> Real:
 UNFLOWED: dict[str, Mistake] = {
     "promise-unseen": mistake(
         "backlog",
-        26,
+        76,
         "parent,group early",
         "a parent under an own id that lags behind later jobs counts as one that is gone",
         in_scripts("redis.call('ZSCORE', K.tomb, 'p' .. one.id)", "false"),
@@ -106,8 +113,9 @@ UNFLOWED: dict[str, Mistake] = {
         "",
         4,
         "void",
-        "nobody is told that a parent begins anew",
+        "nobody is told that a parent begins anew, nor looks",
         in_scripts("    Counts.note_ends({id}, now_ms)  -- it has not ended", "    -- it has not ended"),
+        (release_module, "ended", _as_it_was_told),
         flows=True,
         dense=2,
     ),
