@@ -17,13 +17,14 @@ from jqd.cron.schedules import Schedules
 from jqd.domain.dates import iso
 from jqd.domain.diagnostic import Diagnostic
 from jqd.domain.errors import Overloaded, StaleOwner, StoreAway
+from jqd.domain.job import Job
 from jqd.domain.joblog import Row, named
 from jqd.domain.lease import Peer
 from jqd.domain.log import get_logger
 from jqd.domain.lossy_stream import dropped_lines
 from jqd.domain.record import Lane
 from jqd.domain.tally import NAMES_MAX
-from jqd.domain.tenant import annotate
+from jqd.domain.tenant import annotate, bare
 from jqd.history.loop import HistoryLoop
 from jqd.http import Certificate
 from jqd.journal.disk import examine_room
@@ -195,12 +196,7 @@ class Control:
         """Count and log jobs that are in the journal. `job_ids`: those that were made here, also of jobs whose ids
         their pusher chose."""
         self._log.debug("push.batch", count=len(jobs))
-        pushed = self._tally.pushed  # no calls: all pushes go through here
-        for job in jobs:
-            of = tenant, job.name
-            pushed[of] = pushed.get(of, 0) + 1
-        if len(pushed) >= NAMES_MAX:
-            self._tally.settle()
+        self._count_pushed((tenant, job.name) for job in jobs)
         if not self._shared.joblog.is_on:
             return
         rows = (
@@ -208,6 +204,19 @@ class Control:
             for job_id, job in zip(job_ids, jobs, strict=True)
         )
         self._shared.joblog.write("entered", rows)
+
+    def followed(self, jobs: Sequence[Job]) -> None:
+        """As `entered`, for jobs that came with the success that they follow."""
+        self._count_pushed((job.tenant, bare(job.jobtype)) for job in jobs)
+        rows = ({**named(job.id, job.jobtype, job.tags), "pusher_id": bare(job.name)} for job in jobs)
+        self._shared.joblog.write("entered", rows)
+
+    def _count_pushed(self, names: Iterable[tuple[str, str]]) -> None:
+        pushed = self._tally.pushed
+        for of in names:
+            pushed[of] = pushed.get(of, 0) + 1
+        if len(pushed) >= NAMES_MAX:
+            self._tally.settle()
 
     def listening(self, listener: Callable[[Sequence[Row]], None]) -> AbstractContextManager[None]:
         """Call `hear` with the events of jobs here, as they happen."""

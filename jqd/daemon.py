@@ -15,7 +15,7 @@ from typing import Any
 import trio
 
 from jqd.api import Api, ApiContext, Authenticator
-from jqd.chaining.follow import follow
+from jqd.chaining.follow import follow, options_of
 from jqd.chaining.release import release
 from jqd.config import Config
 from jqd.control import Control
@@ -102,8 +102,10 @@ class Daemon:
             partitions=len(stores),
             stores=stores,
             wrong=lambda follows, scopes: wrong(self.config.api, follows, scopes),  # it may be loaded anew
+            options=lambda *follows: options_of(self.parts.services, *follows),
             push=lambda entries, **how: follow(self.parts.services, entries, **how),
             release=lambda *ends: release(self.parts.services, *ends),
+            followed=lambda jobs: self.control.followed(jobs),
             settled=lambda where: self.control.settled(where),
             wake=lambda job_ids: self.parts.services.waiters.ring(job_ids),
         )

@@ -4,14 +4,15 @@ jobs, changes ──▶ claims, flows      outcomes ──▶ runner, outbox, fl
 settings ───────▶ all that is known of workers, schedules and constraints
 """
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from jqd.chaining.flows import Flows
 from jqd.chaining.links import Links
 from jqd.chaining.outbox import Outbox
+from jqd.domain.brought import followers_in
 from jqd.domain.job import Fate, Job, Outcome
 from jqd.domain.jobid import partition_of
 from jqd.domain.joblog import named
@@ -19,12 +20,23 @@ from jqd.domain.record import Lane, split_cancel
 from jqd.domain.results import PIECE_BYTES
 from jqd.loops.claims import Claims
 from jqd.loops.ingest import Ingest, LaneRules
-from jqd.loops.lane_records import RECORD_BYTES, job_bytes
+from jqd.loops.lane_records import RECORD_BYTES, job_bytes, outcome_bytes
 from jqd.loops.membership import Membership
 from jqd.loops.watch import Watch
 from jqd.runner import Runner
 from jqd.shared_parts import SharedParts
 from jqd.store import Store
+
+
+class Applied(NamedTuple):
+    """Outcomes as they were applied."""
+
+    outcomes: Sequence[Outcome]
+    late: Collection[int] | None
+    """Places of those that came too late to count; None: not known."""
+    followers: Mapping[int, Sequence[Job]]
+    """Place → jobs that the outcome brought."""
+
 
 MATCH_S = 0.01  # of matching constraints in a row, which blocks the event loop
 GATHER_S = 0.002  # single pushes become one call of the store, 500 a second at most: a job may begin so much later
@@ -76,7 +88,7 @@ class PartitionLanes:
             Lane.CHANGES: whole._replace(apply=self._watch.guard(self._apply_changes)),
             Lane.OUTCOMES: LaneRules(
                 self._apply_outcomes,
-                lambda outcome: outcome.content_bytes + RECORD_BYTES,
+                outcome_bytes,
                 self._ended,
                 (lambda outcome: mine(outcome.job_id)) if some else None,
                 is_alone=lambda outcome: len(outcome.result) > PIECE_BYTES,
@@ -120,17 +132,26 @@ class PartitionLanes:
         until_s = clock.mono_s() + MATCH_S
         return [replace(job, queue=constraints.queue_of(job)) if clock.mono_s() < until_s else job for job in jobs]
 
-    async def _apply_outcomes(
-        self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]
-    ) -> tuple[Sequence[Outcome], list[int] | None]:
+    async def _apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> Applied:
         """Apply outcomes to the store; return them as they were applied: without a result that the store had no room
         for."""
         journal = self._shared.journal
-        if end <= journal.retired:  # their followers were journaled before that, and may have ended and be forgotten
+        # Their followers were journaled before that, or copied, and may have ended and be forgotten.
+        left_out = end <= journal.retired
+        if left_out:
             outcomes = [replace(one, follows=b"") if one.follows else one for one in outcomes]
-        old = start < journal.opened_at
         outcomes = await self._store.put_results(journal_id, start, outcomes)
-        return outcomes, await self._store.apply_outcomes(journal_id, start, end, outcomes, old=old)
+        followers = {place: self._queued(jobs) for place, jobs in followers_in(outcomes).items()}
+        late = await self._store.apply_outcomes(
+            journal_id,
+            start,
+            end,
+            outcomes,
+            old=start < journal.opened_at,
+            followers=followers,
+            left_out=left_out,
+        )
+        return Applied(outcomes, late, followers)
 
     # ------------------------------------------------------------ after records are applied
 
@@ -140,11 +161,9 @@ class PartitionLanes:
         rows = (named(job.id, job.jobtype, job.tags) for job in self._links.here(jobs))
         self._shared.joblog.write("ingested", rows)
 
-    def _ended(
-        self, outcomes: Sequence[Outcome], answer: tuple[Sequence[Outcome], Collection[int] | None] | None
-    ) -> None:
+    def _ended(self, outcomes: Sequence[Outcome], answer: Applied | None) -> None:
         shared = self._shared
-        outcomes, void = answer or (outcomes, None)
+        outcomes, void, followers = answer or Applied(outcomes, None, {})
         owner = self._membership.owner
         epoch = owner.epoch if owner is not None else 0
         self._runner.forget([(outcome.job_id, outcome.fence) for outcome in outcomes], epoch, void)
@@ -152,10 +171,18 @@ class PartitionLanes:
         self._runner.skip_succeeded((outcome.job_id, outcome.fence) for outcome in outcomes if outcome.fate is success)
         shared.wake(outcome.job_id for outcome in outcomes)
         self._claims.wake()
-        if any(outcome.follows for outcome in outcomes):
+        if any(outcome.follows and place not in followers for place, outcome in enumerate(outcomes)):
             self._outbox.wake()
+        followed = [job for place, jobs in followers.items() if void is None or place not in void for job in jobs]
+        if followed:
+            self._followed(followed)
         self._flows.note_ends()
         shared.joblog.ended(outcomes, void)
+
+    def _followed(self, jobs: Sequence[Job]) -> None:
+        """Count and log jobs that came with the success that they follow."""
+        self._shared.followed(jobs)
+        self._ingested(jobs, None)
 
     def _cancelled(self, records: Sequence[str], jobtypes: Sequence[str] | None) -> None:
         job_ids = [split_cancel(record)[0] for record in records]

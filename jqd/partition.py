@@ -202,6 +202,7 @@ class Partition:
             daemon=sysid,
             pool=shared.pool,
             wrong=shared.wrong,
+            options=shared.options,
         )
 
     def _build_outcomes(self) -> OutcomesLoop:

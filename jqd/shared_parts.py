@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from jqd.chaining.flows import Release
 from jqd.chaining.outbox import Push
 from jqd.config import Config
+from jqd.domain.brought import FollowerOptions
 from jqd.domain.clock import Clock
+from jqd.domain.job import Job
 from jqd.domain.joblog import JobLog
 from jqd.journal import Journal
 from jqd.metrics.meter import Meter
@@ -36,11 +38,14 @@ class SharedParts:
     partitions: int
     wrong: Callable[[bytes, Sequence[str]], str]
     """Checks jobs that are to follow others: what is wrong with them, or ""; with the scopes that bind them."""
+    options: FollowerOptions
     stores: Sequence[Store]
     """The stores of all partitions, in order."""
     push: Push
     """Pushes jobs that follow others, of entries of an outbox."""
     release: Release
+    followed: Callable[[Sequence[Job]], None]
+    """Counts and logs jobs that came with the success that they follow."""
     settled: Callable[[Collection[int]], bool]
     wake: Callable[[Iterable[str]], None]
     """Wakes who waits for these jobs."""

@@ -10,10 +10,11 @@ import trio
 from msgspec import Raw
 
 from jqd.chaining.outbox import UNREADABLE, OutboxDone, OutboxLeft
+from jqd.domain.brought import Options, need_push
 from jqd.domain.charge import FREE, Charge
 from jqd.domain.errors import JournalRefused, JqdError, StoreAway
 from jqd.domain.fields import DECODE_ERRORS
-from jqd.domain.followers import read_entry
+from jqd.domain.followers import Item, read_entry
 from jqd.domain.job_spec import FOLLOWER_DIGEST, JobSpec
 from jqd.domain.jobid import is_made, partition_of_name
 from jqd.domain.log import get_logger
@@ -196,6 +197,16 @@ async def _push(
             # Its parent chose the id. As with any push, the job that has the id stays.
             get_logger("outbox").error("outbox.refused", parent=owner.parent, job_id=job_id, why=why)
     return waits
+
+
+def options_of(services: Services, tenant: str, items: Sequence[Item]) -> Options | None:
+    """Return the registered options that followers leave out; None: they have to be pushed, as their tenant has a quota
+    or they ask for what their outcome cannot bring."""
+    if need_push(items) or tenant in services.feature(Quotas).known:
+        return None
+    if not services.options.says_any:
+        return []
+    return services.options.left_out(_jobs_decoder.decode(_encoder.encode(items)), tenant)
 
 
 def _chosen(agreed: ReservedIds) -> list[int]:

@@ -20,6 +20,7 @@ import trio
 from msgspec import structs
 
 from jqd.domain.backoff import Backoff
+from jqd.domain.brought import followers_in
 from jqd.domain.errors import JournalDamaged, PositionMismatch, StoreAway, StoreError, StoreRefused
 from jqd.domain.job import Fate, Job, Outcome
 from jqd.domain.jobid import partition_of
@@ -27,7 +28,7 @@ from jqd.domain.record import DECODERS, Lane
 from jqd.domain.settings import Setting
 from jqd.journal import Files
 from jqd.journal.inspect import Good, Kind, Place, SegmentView, retired_in, walk
-from jqd.loops.lane_records import CHUNK_BYTES, CHUNK_RECORDS, RECORD_BYTES, job_bytes
+from jqd.loops.lane_records import CHUNK_BYTES, CHUNK_RECORDS, RECORD_BYTES, job_bytes, outcome_bytes
 from jqd.store import EdgeStore, JobView, Store
 
 DAMAGED_MAX = 100  # places told of
@@ -209,7 +210,11 @@ class _Target:
 
     async def _end(self, name: str, start: int, end: int, outcomes: Sequence[Outcome]) -> None:
         outcomes = await self._store.put_results(name, start, outcomes)
-        await self._store.apply_outcomes(name, start, end, outcomes)
+        # Copies of followers, too, are as good as their originals.
+        followers = {
+            place: [structs.replace(job, copied=None) for job in jobs] for place, jobs in followers_in(outcomes).items()
+        }
+        await self._store.apply_outcomes(name, start, end, outcomes, followers=followers)
 
     async def _apply_retries(self, batch: Batch) -> None:
         assert batch.segment.header is not None
@@ -312,5 +317,5 @@ def _size(record: Job | Outcome | Setting | str) -> int:
         case Job():
             return job_bytes(record)
         case Outcome():
-            return record.content_bytes + RECORD_BYTES
+            return outcome_bytes(record)
     return RECORD_BYTES

@@ -1,9 +1,11 @@
 """Followers: jobs that a worker names with a success; part of that outcome, pushed when the outcome counts
 (docs/adr/0047).
 
-    {type: "success", jobs: [{name, …}, …]} ──named──▶ Outcome.follows ──apply_outcomes──▶ outbox ──▶ pushed
+    {type: "success", jobs: [{name, …}, …]} ──brought──▶ Outcome.follows ──apply_outcomes──▶ ready
+                                             ──named────▶ Outcome.follows ──apply_outcomes──▶ outbox ──▶ pushed
 
-Each has an id made of its parent, the parent's generation and its place, so pushing it again is a repeat.
+Each has an id made of its parent, the parent's generation and its place. So it is one job, however often it comes.
+Those that take a push go by the outbox (`brought.py`).
 """
 
 from collections.abc import Iterable
@@ -35,10 +37,14 @@ def items_of(follows: bytes) -> list[Item]:
 def named(
     items: Iterable[Item], parent: str, jobtype: str, generation: int, ended_at_ms: int, trace: str = ""
 ) -> bytes:
-    """Return checked followers as their parent's outcome holds them: with ids, with the parent's tenant, with dates in
-    place of delays, which count from the parent's end, and in the trace of the parent, if they name none."""
-    jobs = [_named(item, parent, generation, place, ended_at_ms, trace) for place, item in enumerate(items)]
-    return _encoder.encode((tenant_of(jobtype), jobs))
+    """Return checked followers as an outcome holds those that have to be pushed: with ids, and their tenant."""
+    return _encoder.encode((tenant_of(jobtype), with_ids(items, parent, generation, ended_at_ms, trace)))
+
+
+def with_ids(items: Iterable[Item], parent: str, generation: int, ended_at_ms: int, trace: str = "") -> list[Item]:
+    """Return checked followers with ids, with dates in place of delays, which count from the parent's end, and in the
+    trace of the parent, if they name none."""
+    return [_named(item, parent, generation, place, ended_at_ms, trace) for place, item in enumerate(items)]
 
 
 def follower_id(parent: str, generation: int, place: int) -> str:
@@ -64,17 +70,18 @@ def read_entry(entry: bytes) -> OutboxEntry:
 
 def _named(item: Item, parent: str, generation: int, place: int, ended_at_ms: int, trace: str) -> Item:
     job = {**item}
-    if _is_nil(item.get("job_id")):
+    if is_nil(item.get("job_id")):
         job["job_id"] = follower_id(parent, generation, place)
     job["parent"] = parent
-    if trace and _is_nil(item.get("traceparent")):
+    if trace and is_nil(item.get("traceparent")):
         job["traceparent"] = trace
     if "delay" in job:
         delay = job.pop("delay")
-        if not _is_nil(delay):
+        if not is_nil(delay):
             job["run_at"] = iso(ended_at_ms + round(_delay_decoder.decode(delay) * 1000))
     return job
 
 
-def _is_nil(raw: Raw | None) -> bool:
-    return raw is None or bytes(raw) == b"\xc0"
+def is_nil(raw: Raw | str | None) -> bool:
+    """Return whether a field of an item is left out."""
+    return raw is None or (isinstance(raw, Raw) and bytes(raw) == b"\xc0")

@@ -17,9 +17,11 @@ partitions there are (docs/adr/0009).
 
 import re
 import zlib
+from base64 import b32encode
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -42,6 +44,9 @@ ORDER_LENGTH = 14  # of an id's first characters, which say in what order a jour
 _SHAPE = re.compile(f"[0-7][{ALPHABET}]{{{ID_LENGTH - 1}}}")
 # A parent's id, its generation, if it began anew, and a place.
 _MADE = re.compile(rf"[0-7][{ALPHABET}]{{{ID_LENGTH - 1}}}(\.[0-9]+){{1,2}}")
+_MADE_OF_TENANT = re.compile(rf"(?:.*\x1f)?([0-7][{ALPHABET}]{{{ID_LENGTH - 1}}})(?:\.[0-9]+){{1,2}}")
+_OURS = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", ALPHABET.encode())
+FAMILY_LENGTH = 13  # characters that followers of one job have in common: 65 bits, beside those of its millisecond
 # To the digits that `int(text, 32)` reads, in C.
 _DIGITS = bytes.maketrans(ALPHABET.encode(), b"0123456789abcdefghijklmnopqrstuv")
 _HOME = {letter: number for number, letter in enumerate(ALPHABET)}
@@ -170,6 +175,16 @@ def is_made(text: str) -> bool:
     return _MADE.fullmatch(text) is not None
 
 
+def made_id(name: str) -> str:
+    """Return the id of the job under such a name: the same whoever makes it, and however often.
+
+    It has the time of its parent, as whatever goes on keeps its place by age; those of one parent sort by their places.
+    """
+    family, _, place = name.rpartition(".")
+    digest = b32encode(blake2b(family.encode(), digest_size=10).digest()).translate(_OURS).decode()
+    return f"{name[:TIME_LENGTH]}{digest[:FAMILY_LENGTH]}{_PAIRS[int(place)]}{name[ID_LENGTH - 1]}"
+
+
 def parse_id(text: str) -> IdParts | None:
     """Return the parts of an id; None when no journal made it."""
     if not _SHAPE.fullmatch(text):
@@ -182,7 +197,10 @@ def parse_id(text: str) -> IdParts | None:
 
 @lru_cache(maxsize=HOMES_KEPT)
 def home_of(name: str) -> str:
-    """Return the home of a jobtype's jobs, or of the job with a pusher's own id: one character."""
+    """Return the home of a jobtype's jobs, or of the job with a pusher's own id: one character. Followers with ids made
+    of their parent's live where that lives."""
+    if made := _MADE_OF_TENANT.fullmatch(name):
+        return made[1][-1]
     return ALPHABET[zlib.crc32(name.encode()) & HOMES - 1]
 
 

@@ -5,15 +5,15 @@ refuse what is wrong, and an argument is never decoded nor encoded again.
 
     jobs      [ {first, at, …}, [ {name, argument, …}, … ] ]     one map per job, as pushed; see Head
               [ tenant, {first, at, …}, [ …, … ] ]               the same of a tenant: jobtypes and ids are its own
-    outcomes  [ [job_id, fence, fate, …], … ]                    see job.Outcome: ends of attempts, and hand-overs
+    outcomes  [ [job_id, fence, fate, …], … ]                    see job.Outcome: ends of attempts, and hand-overs;
+              jobs that follow a success are part of it: followers.py
     cancels   [ "job_id" or "job_id@generation", … ]             see cancel_of
     changes   as jobs, all of them named in the head's `changes`
     rules     [ [kind, name, revision, at_ms, body], … ]         see rules.Rule
 """
 
 import enum
-import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -33,9 +33,9 @@ from jqd.domain.job_spec import (
     date_digest,
     keyed_digest,
 )
-from jqd.domain.jobid import IdRange, is_id, is_made
+from jqd.domain.jobid import IdRange, is_id, is_made, made_id
 from jqd.domain.settings import Setting
-from jqd.domain.tenant import Tenant, annotate
+from jqd.domain.tenant import Tenant, annotate, bare
 
 T = TypeVar("T")
 
@@ -55,6 +55,7 @@ class Lane(enum.IntEnum):
 
 
 CARRIED = frozenset({Lane.JOBS, Lane.CHANGES})  # whole jobs: what retention copies to the journal's end
+WITH_JOBS = (Lane.JOBS, Lane.CHANGES, Lane.OUTCOMES)  # and those that hold some: of outcomes their followers
 ENDINGS = (Lane.CANCELS, Lane.OUTCOMES)
 
 
@@ -65,7 +66,7 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unk
     """What the daemon adds to a pushed batch."""
 
     first: str
-    """Id of the first job; the others follow in sequence."""
+    """Id of the first job; the others follow in sequence. Empty: all are followers, with ids made of their names."""
     at: int
     """When the batch was taken, ms since 1970: `delay` counts from here."""
     eligible: dict[int, int] = {}
@@ -98,7 +99,12 @@ class _Jobs(msgspec.Struct, Generic[T], frozen=True, array_like=True, gc=False, 
     jobs: list[T]
 
 
+class _Named(msgspec.Struct, frozen=True, gc=False):
+    job_id: str = ""
+
+
 _encoder = msgspec.msgpack.Encoder()
+_named_decoder = msgspec.msgpack.Decoder(_Named)
 _records_decoder = msgspec.msgpack.Decoder(list[JobRecord])
 _head_decoder = msgspec.msgpack.Decoder(Head)
 _jobs_decoder = msgspec.msgpack.Decoder(_Jobs[JobRecord])
@@ -124,7 +130,7 @@ def decode_jobs(body: bytes) -> list[Job]:
         return _jobs(
             head, [head.first], records, []
         )  # one that was pushed by itself: a journal may have a million such frames
-    ids = _ids(head, len(records))
+    ids = _ids(head, records)
     # Of the content as it was pushed, whatever was registered then: so before the options are put in.
     changes = _changes(head, records)
     _annotate(records, head.tenant)
@@ -147,7 +153,7 @@ def decode_in_pieces(body: bytes) -> Steps[list[Job]]:
         _annotate(some, head.tenant)
         records += some
         yield
-    ids = _ids(head, len(records))
+    ids = _ids(head, records)
     for options, places in head.options:
         _give(records, places or range(len(records)), options)
         yield
@@ -229,56 +235,13 @@ def _flow(head: Head, index: int, job: JobRecord) -> Flow:
 
 def job_ids(body: bytes) -> list[str]:
     """Return the ids of a `jobs` frame, in order. Raises JournalDamaged as `decode_jobs` does."""
+    return read_jobs(body)[2]
+
+
+def read_jobs(body: bytes) -> tuple[Head, list[Raw], list[str]]:
+    """Return head, jobs as pushed, and their ids. Raises JournalDamaged as `decode_jobs` does."""
     read = _decode(_jobs_raw_decoder, body, "a jobs")
-    return _ids(read.head, len(read.jobs))
-
-
-def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tuple[Lane, int, bytes]]:
-    """The jobs of a frame whose ids are in `keep`, as (lane, records, body) of new frames, byte for byte as pushed.
-
-    One frame for each run of neighbours, because a frame names its first id only. `position`: of the frame; a copy
-    says where it comes from. Raises JournalDamaged.
-    """
-    read = _decode(_jobs_raw_decoder, body, "a jobs")
-    head = read.head
-    first_at = head.copied[0] if head.copied else position
-    ids = _ids(head, len(read.jobs))
-    given = IdRange(head.first, len(read.jobs), head.homes).ids()
-    given_to = [(options, frozenset(places)) for options, places in head.options]
-    kept = (index for index, job_id in enumerate(ids) if job_id in keep)
-    # Neighbours have the same distance between their place in the frame and their place among the kept.
-    for _, run in itertools.groupby(enumerate(kept), key=lambda pair: pair[1] - pair[0]):
-        indexes = [index for _, index in run]
-        first = indexes[0]
-        eligible = {index - first: head.eligible[index] for index in indexes if index in head.eligible}
-        changes = {index - first: head.changes[index] for index in indexes if index in head.changes}
-        jobs = _encoder.encode(read.jobs[first : indexes[-1] + 1])
-        homes = head.homes[first : indexes[-1] + 1]
-        lane = Lane.CHANGES if changes else Lane.JOBS
-        copied = first_at + first, position + first
-        theirs = ((each, [index - first for index in indexes if not of or index in of]) for each, of in given_to)
-        options = [(each, places) for each, places in theirs if places]
-        released = {index - first: head.released[index] for index in indexes if index in head.released}
-        carried = Head(
-            given[first],
-            head.at,
-            eligible,
-            changes,
-            homes,
-            head.life,
-            options,
-            copied,
-            head.request,
-            head.tenant,
-            released,
-        )
-        yield lane, len(indexes), encode_jobs(carried, jobs)
-
-
-def generations(body: bytes) -> dict[str, int]:
-    """Id → generation of the jobs of a frame that are changes. Raises JournalDamaged as `decode_jobs` does."""
-    read = _decode(_jobs_raw_decoder, body, "a jobs")
-    return {job_id: generation for job_id, _, generation, _ in read.head.changes.values()}
+    return read.head, read.jobs, _ids(read.head, read.jobs)
 
 
 def _decode(decoder: "msgspec.msgpack.Decoder[T]", body: bytes, what: str) -> T:
@@ -310,7 +273,10 @@ def _annotate(records: Iterable[JobRecord], tenant: str) -> None:
         record.job_id = annotate(tenant, record.job_id) if record.job_id else None
 
 
-def _ids(head: Head, size: int) -> list[str]:
+def _ids(head: Head, records: Sequence[Any]) -> list[str]:
+    size = len(records)
+    if not head.first:
+        return _made_ids(records)
     ids = IdRange(head.first, size, head.homes)
     if not ids.fits():
         raise JournalDamaged(f"a jobs frame with a good checksum gives ids that cannot be: {head.first[:32]!r}")
@@ -320,6 +286,14 @@ def _ids(head: Head, size: int) -> list[str]:
             raise JournalDamaged(f"a jobs frame with a good checksum changes a job that cannot be: {job_id[:32]!r}")
         names[index] = job_id
     return names
+
+
+def _made_ids(records: Sequence[Any]) -> list[str]:
+    each = (_decode(_named_decoder, one, "a jobs") if isinstance(one, Raw) else one for one in records)
+    names = [bare(one.job_id or "") for one in each]
+    if odd := [name for name in names if not is_made(name)]:
+        raise JournalDamaged(f"a jobs frame with a good checksum has no id for a job that is named {odd[0][:32]!r}")
+    return [made_id(name) for name in names]
 
 
 def _changes(head: Head, records: Iterable[JobRecord], first: int = 0) -> list[Change | None]:

@@ -25,7 +25,7 @@ import trio
 
 from jqd.domain.errors import JournalForked, JournalStuck, PositionMismatch, StoreAway, StoreError, StoreRefused
 from jqd.domain.log import get_logger
-from jqd.domain.record import CARRIED, Lane
+from jqd.domain.record import WITH_JOBS, Lane
 from jqd.journal import Journal
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.lane_records import CHUNK_RECORDS, Chunk, LaneFrames, chunks
@@ -296,7 +296,7 @@ class Ingest(Generic[Record]):
         there count as new. Returns whether that call was made.
         """
         oldest = self._journal.oldest(self.lane)
-        if self.lane not in CARRIED or self._end >= oldest:
+        if self.lane not in WITH_JOBS or self._end >= oldest:
             return True
         return await self._send_behind(nursery, Chunk(oldest, []), gone=True)
 

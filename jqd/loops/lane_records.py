@@ -11,8 +11,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import trio
 
 from jqd.domain.array_split import in_steps
+from jqd.domain.brought import count_followers
 from jqd.domain.errors import JournalDamaged, JournalStuck
-from jqd.domain.job import ChangeKind, Job
+from jqd.domain.job import ChangeKind, Job, Outcome
 from jqd.domain.record import CARRIED, DECODERS, Lane, decode_in_pieces
 from jqd.journal import Journal, Slice
 
@@ -22,6 +23,7 @@ CHUNK_BYTES = 1 << 20
 RECORD_BYTES = 160  # what a record costs beside its argument or result
 KNOWN_CONTENTS = 250  # of named jobs, in one call: 8 us of the server each, and 0.4 ms for the call
 LOST_CONTENTS = 100  # the same where the server may have lost their names: 35 us each
+FOLLOWERS = 250  # that come with outcomes: 18 us each, with the outcome
 OTHER_CHANGES = 50  # dated and blocked jobs, edits, releases, retries: 35 to 85 us each
 
 LARGE_BYTES = 262_144  # of a frame: some 2 ms of decoding where its jobs are small, 0.5 where they are large
@@ -88,6 +90,11 @@ def job_bytes(job: Job, *, is_known: bool = False) -> int:
     if job.change.kind is not ChangeKind.NEW or job.eligible_at_ms:
         return max(size, CHUNK_BYTES // OTHER_CHANGES)
     return max(size, CHUNK_BYTES // (KNOWN_CONTENTS if is_known else LOST_CONTENTS))
+
+
+def outcome_bytes(outcome: Outcome) -> int:
+    """Return what an outcome takes of a chunk, with the jobs that it brings."""
+    return outcome.content_bytes + RECORD_BYTES + count_followers(outcome) * (CHUNK_BYTES // FOLLOWERS)
 
 
 def unreadable(journal: Journal, position: int, error: JournalDamaged) -> JournalStuck:

@@ -14,6 +14,7 @@ from operator import attrgetter
 import trio
 
 from jqd.domain.backoff import Backoff
+from jqd.domain.brought import FollowerOptions
 from jqd.domain.clock import Clock
 from jqd.domain.job import Fate, Held, Outcome, lease_claim
 from jqd.domain.lease import allowed_silence_s
@@ -47,7 +48,8 @@ class DeliveryContext:
     config: RunnerConfig
     capacity: Capacity
     wrong: Callable[[bytes, Sequence[str]], str]
-    """Checks followers, given as an array and the scopes that bound them. Returns what is wrong; "": nothing."""
+    """Checks followers, given as an array and the scopes that bound them. Returns what is wrong, or ""."""
+    options: FollowerOptions
     mark: str
     """Part of the ids of its batches, which makes them unique over all lives of the daemon."""
     deliveries: dict[str, "Delivery"] = field(default_factory=dict)
@@ -78,13 +80,11 @@ class DeliveryContext:
             result_bytes_max=self.config.result_bytes_max,
             max_interruptions=self.config.max_interruptions,
             wrong=wrong,
+            options=self.options,
         )
 
     def entrust(self, entries: Sequence[InFlightJob], worker_id: str, heartbeat_s: float | None) -> int:
-        """Leave jobs to the worker that runs them: it reports them to any daemon.
-
-        Returns how long it may be silent, in seconds.
-        """
+        """Leave jobs to the worker that runs them, and return how many seconds it may be silent."""
         longest_s = max(entry.held.job.timeout for entry in entries)
         silence_s = allowed_silence_s(heartbeat_s or longest_s + self.config.timeout_margin_s)
         self.in_flight.stop(

@@ -20,8 +20,9 @@ import msgspec
 from msgspec import Meta
 
 from jqd.domain.backoff import Backoff
+from jqd.domain.brought import FollowerOptions, by_push, following
 from jqd.domain.flow import THEN_TOO_LARGE, jobs_of, waiting, wants_result, with_result
-from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, Item, items_of, named
+from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, Item, items_of
 from jqd.domain.job import BACKOFF_S_MAX, INTERRUPTED, NIL, SNOOZE, Exit, Fate, Held, Job, Outcome, bytes_of
 from jqd.domain.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.domain.results import RESULT_DROPPED
@@ -95,6 +96,7 @@ def interrupted(why: str) -> Report:
 
 
 def nothing_follows(*_: object) -> str:
+    """Return the fault of jobs that are to follow, for which their parent fails; "": none."""
     return "jobs that follow are not taken here"
 
 
@@ -110,11 +112,9 @@ def end_attempt(
     result_bytes_max: int,
     max_interruptions: int = MAX_INTERRUPTIONS,
     wrong: Callable[[bytes], str] = nothing_follows,
+    options: FollowerOptions = by_push,
 ) -> Outcome:
-    """Return the outcome of an attempt. A result is kept only if asked for; too large, it fails a job that requires it.
-
-    `wrong`: the fault of jobs that are to follow, or "": they cannot be pushed, and the job fails.
-    """
+    """Return the outcome of an attempt. A result is kept if asked for; too large, it fails a job that requires it."""
     job = held.job
     if report.reason:
         report = _bounded(held, report, max_interruptions)
@@ -139,12 +139,11 @@ def end_attempt(
                 snoozes=held.snoozes,
                 interruptions=held.interruptions,
                 **(_log_within(report, SUCCESS_LOG_BYTES_MAX) if report.log else {}),
-                follows=_named(follows, held, finished_at_ms) if follows else b"",
+                follows=_named(follows, held, finished_at_ms, options) if follows else b"",
             )
         report = Report(status=413, message=f"{dropped}; this job requires its result")
     report = _within_limits(report)
-    since_ms = finished_at_ms - round(backoff.for_s * 1000) if backoff.for_s else 0
-    fate = _fate(held, report, max_interruptions, since_ms)
+    fate = _fate(held, report, max_interruptions, finished_at_ms - round(backoff.for_s * 1000) if backoff.for_s else 0)
     own_s = backoff.asked_s(job.backoff, held.attempt, source) if fate is Fate.RETRY else 0.0
     return _outcome(
         held,
@@ -186,9 +185,9 @@ def _outcome(
     )
 
 
-def _named(follows: Sequence[Item], held: Held, finished_at_ms: int) -> bytes:
+def _named(follows: Sequence[Item], held: Held, finished_at_ms: int, options: FollowerOptions) -> bytes:
     job = held.job
-    return named(follows, job.id, job.jobtype, held.generation, finished_at_ms, job.traceparent)
+    return following(follows, job.id, job.jobtype, held.generation, finished_at_ms, job.traceparent, options)
 
 
 def _followed(report: Report, job: Job, wrong: Callable[[bytes], str]) -> tuple[Report, Sequence[Item]]:
@@ -251,7 +250,14 @@ def is_repeat(outcome: Outcome, report: Report) -> bool:
 
 
 def succeed_late(
-    attempt: Outcome, report: Report, *, then: bytes, finished_at_ms: int, result_bytes_max: int, trace: str = ""
+    attempt: Outcome,
+    report: Report,
+    *,
+    then: bytes,
+    finished_at_ms: int,
+    result_bytes_max: int,
+    trace: str = "",
+    options: FollowerOptions = by_push,
 ) -> Outcome | None:
     """Return the outcome of an attempt that was given up and succeeded all the same. `then`, `trace`: of its job.
 
@@ -277,7 +283,7 @@ def succeed_late(
         message=dropped or report.note,
         **_log_within(report, SUCCESS_LOG_BYTES_MAX),
         result=report.result if attempt.keep_result and not dropped else NIL,
-        follows=named(follows, attempt.job_id, attempt.jobtype, attempt.generation, finished_at_ms, trace)
+        follows=following(follows, attempt.job_id, attempt.jobtype, attempt.generation, finished_at_ms, trace, options)
         if follows
         else b"",
         lag_ms=None if report.ended_at_ms is None else finished_at_ms - report.ended_at_ms,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import trio
 
 from jqd.domain.backoff import Backoff
+from jqd.domain.brought import FollowerOptions, by_push
 from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalRefused
 from jqd.domain.job import Held, Outcome, Wanted
@@ -57,8 +58,9 @@ class Runner:
         pool: Pool,
         capacity: Capacity,
         wrong: Callable[[bytes, Sequence[str]], str] = nothing_follows,
+        options: FollowerOptions = by_push,
     ) -> None:
-        """`trusts`: whether our lease holds now. `backoff`: the waits after failed attempts. `wrong`: see
+        """`trusts`: whether our lease holds now. `backoff`: the waits after failed attempts. `wrong`, `options`: see
         `DeliveryContext`.
         `pool`, `capacity`: of all partitions together, so that a worker gets no more from all than it takes.
         """
@@ -82,7 +84,7 @@ class Runner:
         self.wait_free = capacity.wait_free
         mark = f"{source.getrandbits(32):08x}"
         self._shared = DeliveryContext(
-            self._in_flight, workers, clock, source, trusts, backoff, daemon, config, capacity, wrong, mark
+            self._in_flight, workers, clock, source, trusts, backoff, daemon, config, capacity, wrong, options, mark
         )
         self._nursery: trio.Nursery | None = None
         self._early: list[Delivery] = []
@@ -298,7 +300,15 @@ class Runner:
     def succeed_late(self, attempt: Outcome, report: Report, then: bytes, trace: str = "") -> Outcome | None:
         """The success of an attempt that was given up, to be journaled; None when its result is too large."""
         now_ms, bytes_max = self._clock.wall_ms(), self._config.result_bytes_max
-        return succeed_late(attempt, report, then=then, trace=trace, finished_at_ms=now_ms, result_bytes_max=bytes_max)
+        return succeed_late(
+            attempt,
+            report,
+            then=then,
+            trace=trace,
+            finished_at_ms=now_ms,
+            result_bytes_max=bytes_max,
+            options=self._shared.options,
+        )
 
     def running(self, job_id: str) -> Running | None:
         """Return where a job is running here; None when it is not.

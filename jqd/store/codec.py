@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from jqd.domain.errors import StoreRefused, SysidRefused
 from jqd.domain.flow import Flow
-from jqd.domain.job import NIL, Fate, Held, Job, Keep, Outcome, lease_claim
+from jqd.domain.job import NIL, Held, Job, Keep, Outcome, lease_claim
 from jqd.domain.jobid import ID_LENGTH, TIME_LENGTH, parse_id
 from jqd.domain.results import LargeResult
 from jqd.store.keys import Keys
@@ -66,13 +66,6 @@ _row_decoder = msgspec.msgpack.Decoder(_Row)
 _any_row_decoder = msgspec.msgpack.Decoder(tuple[list[Any], Raw])  # of whatever version
 _value_decoder = msgspec.msgpack.Decoder(Raw)
 _outcome_decoder = msgspec.msgpack.Decoder(Outcome)
-
-
-SUCCEEDED, RETRY, ENTRUSTED = Fate.SUCCEEDED, Fate.RETRY, Fate.ENTRUSTED  # reading one there costs as much as a call
-SUCCEEDED_WITH_MORE = 6
-"""Stands to functions for a fate: it succeeded, and jobs follow, or it printed something."""
-_PLACED = {fate: fate.value for fate in Fate} | {Fate.FAILED: Fate.DEAD.value}
-"""Whatever failed for good stays until somebody deals with it (adr/0001)."""
 
 
 class Unreadable(StoreRefused):
@@ -148,47 +141,6 @@ def encode_outcome(outcome: Outcome) -> bytes:
     """An outcome without what is stored apart because it goes sooner: its result, its log, its followers."""
     bare = outcome.result == NIL and not outcome.log and not outcome.follows
     return _encoder.encode(outcome if bare else replace(outcome, result=NIL, log="", log_from=0, follows=b""))
-
-
-def grouped(outcomes: Iterable[Outcome]) -> list[Any]:
-    """Return outcomes as apply_outcomes.lua takes them: what neighbours have in common is given once."""
-    flat: list[Any] = []
-    common: tuple[int, int, str, object] | None = None
-    count_at = 0
-    for one in outcomes:
-        fate = _PLACED[one.fate]
-        if fate == SUCCEEDED and (one.follows or one.log):
-            fate = SUCCEEDED_WITH_MORE
-        extra = _extra(one)
-        if common != (its := (fate, one.fence, one.jobtype, extra)):
-            common, count_at = its, len(flat) + 4
-            flat += (*its, 0)
-        flat[count_at] += 1
-        # The id as functions take it: with the generation of the content that ran, where it is not the first.
-        job_id = f"{one.job_id}:{one.generation}" if one.generation else one.job_id
-        flat += (job_id, b"" if fate == ENTRUSTED else encode_outcome(one))
-        if fate == SUCCEEDED_WITH_MORE:
-            flat.append(one.follows)
-    return flat
-
-
-def _extra(outcome: Outcome) -> bytes | str:
-    """Return what a function needs beside the packed outcome; see apply_outcomes.lua."""
-    if outcome.fate is SUCCEEDED:
-        result = outcome.result if outcome.keep_result else b""
-        if not outcome.follows and not outcome.log:
-            return result
-        return b"%d %b%b" % (len(result), result, _log(outcome))
-    if outcome.fate is RETRY:
-        described = f"{outcome.attempt} {outcome.priority} {outcome.delay_ms}"
-        return b"%b\n%b" % (described.encode(), _log(outcome)) if outcome.log else described
-    if outcome.fate is ENTRUSTED:
-        return f"{max(1, outcome.delay_ms // 1000)} {outcome.worker}"
-    return _log(outcome)
-
-
-def _log(outcome: Outcome) -> bytes:
-    return b"%d %b" % (outcome.log_from, lines_of(outcome.log)) if outcome.log else b""
 
 
 def lines_of(log: str) -> bytes:

@@ -1,9 +1,10 @@
 """The store's methods that apply journals: jobs, changes, outcomes, cancels; and those that change names and dates."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
+from jqd.domain.brought import followers_in
 from jqd.domain.job import Change, ChangeKind, Job, Outcome
 from jqd.domain.jobid import journal_number
 from jqd.domain.record import Lane
@@ -12,6 +13,7 @@ from jqd.store import codec
 from jqd.store.keys import lane_field, last_field
 from jqd.store.methods import BYTES_MAX, ScriptMethods, bound, milliseconds
 from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameState, NameWanted
+from jqd.store.outcome_groups import common_of, grouped
 from jqd.store.types import CALL_JOBS_MAX, EditGiven, Promoted
 
 _id = operator.attrgetter("id")
@@ -40,8 +42,7 @@ class JobMethods(ScriptMethods):
             before = job.id
             if job.copied is not None:
                 copies += (job.id, *job.copied)
-            common = job.jobtype + job.queue, job.priority, job.eligible_at_ms, job.expires_at_ms
-            groups.setdefault(common, []).extend((job.id, codec.encode_job(job)))
+            groups.setdefault(common_of(job), []).extend((job.id, codec.encode_job(job)))
         flat: list[object] = [len(copies) // 3, *copies]
         for common, fields in groups.items():
             flat += (*common, len(fields) // 2, *fields)
@@ -127,7 +128,15 @@ class JobMethods(ScriptMethods):
         return edit if edit.revision or edit.life else None
 
     async def apply_outcomes(
-        self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome], *, old: bool = False
+        self,
+        journal_id: str,
+        start: int,
+        end: int,
+        outcomes: Sequence[Outcome],
+        *,
+        old: bool = False,
+        followers: Mapping[int, Sequence[Job]] | None = None,
+        left_out: bool = False,
     ) -> list[int] | None:
         """End attempts, or give jobs to workers to hold; positions as in `apply_jobs`.
 
@@ -136,12 +145,15 @@ class JobMethods(ScriptMethods):
 
         It counts when the job is held under that fence; a success of an older fence counts while the job has not ended.
         For a job not seen yet it is kept until that comes. `old`: an earlier process wrote them, and may have died
-        before a worker got its answer. Large results were put before (`put_results`)."""
+        before a worker got its answer. Large results were put before (`put_results`). `followers`: by place, of
+        outcomes that bring some, if they were decoded. `left_out`: without those that the outcomes brought: they are
+        nowhere, or copied to the journal's end."""
         bound(outcomes)
         assert all(len(one.result) <= PIECE_BYTES for one in outcomes if one.keep_result), "a large result was not put"
-        limits = (milliseconds(self._config.result_ttl_s), self._config.history_max, int(old))
+        limits = (milliseconds(self._config.result_ttl_s), self._config.history_max, int(old), int(left_out))
+        brought = followers_in(outcomes) if followers is None else followers
         lane = self._lane(journal_id, Lane.OUTCOMES, start, end)
-        answer = await self._caller.call_behind("apply_outcomes", *lane, *limits, *codec.grouped(outcomes))
+        answer = await self._caller.call_behind("apply_outcomes", *lane, *limits, *grouped(outcomes, brought))
         if answer is None:
             return None
         return self._wholes("outcome", answer)

@@ -6,8 +6,9 @@ import trio
 import trio.testing
 from msgspec import Raw, structs
 
+from jqd.domain.carried import carry_jobs
 from jqd.domain.errors import Fault, JournalRefused
-from jqd.domain.record import Lane, carry_jobs, decode_jobs
+from jqd.domain.record import Lane, decode_jobs
 from jqd.service import ServiceConfig
 from jqd.service.batch import read_array
 from jqd.service.id_reservations import reserve_ids

@@ -11,11 +11,12 @@ from msgspec import Raw, structs
 
 from jqd.domain import array_split
 from jqd.domain.array_split import finish
+from jqd.domain.carried import carry_jobs, generations
 from jqd.domain.errors import JournalDamaged
 from jqd.domain.job import ChangeKind, Job
 from jqd.domain.job_spec import JobOptions, digest_of
 from jqd.domain.jobid import IdSource
-from jqd.domain.record import Head, Lane, carry_jobs, decode_in_pieces, decode_jobs, encode_jobs, generations, job_ids
+from jqd.domain.record import Head, Lane, decode_in_pieces, decode_jobs, encode_jobs, job_ids
 from jqd.domain.tenant import annotate, bare
 from jqd.testing.clock import ManualClock
 

@@ -1,16 +1,22 @@
 """Mistakes about jobs that follow others, planted as those of `bugs.py`."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 import trio
+from msgspec.structs import replace
 
 from jqd.chaining import follow as following_module
 from jqd.chaining.outbox import Outbox
+from jqd.domain import brought as brought_module
+from jqd.domain.brought import has_jobs
 from jqd.domain.charge import FREE, Charge
 from jqd.domain.errors import JqdError
-from jqd.domain.job import Outcome
+from jqd.domain.job import Job, Outcome
+from jqd.domain.jobid import made_id
+from jqd.domain.record import Lane
 from jqd.loops.outcomes import OutcomesLoop
 from jqd.loops.retention import retention as retention_module
 from jqd.partition import Partition
@@ -46,7 +52,8 @@ def _push_first(real: Real) -> Real:
         write = settle._write
 
         async def push_and_write(outcomes: Sequence[Outcome]) -> None:
-            entries = [b"%b %b" % (each.job_id.encode(), each.follows) for each in outcomes if each.follows]
+            pushed = [each for each in outcomes if each.follows and not has_jobs(each.follows)]
+            entries = [b"%b %b" % (each.job_id.encode(), each.follows) for each in pushed]
             with suppress(JqdError):  # whoever pushes so early has another chance
                 await self._shared.push(entries)
             await write(outcomes)
@@ -55,6 +62,23 @@ def _push_first(real: Real) -> Real:
         return settle  # type: ignore[no-any-return]
 
     return build_settle
+
+
+def _leave_behind(real: Real) -> Real:
+    def carry(lane: Lane, body: bytes, keep: Collection[str], position: int) -> Iterator[tuple[Lane, int, bytes]]:
+        return iter(()) if lane is Lane.OUTCOMES else real(lane, body, keep, position)
+
+    return carry
+
+
+_NUMBERS = itertools.count(1)
+
+
+def _draw_ids(real: Real) -> Real:
+    def decode(body: bytes) -> list[Job]:
+        return [replace(job, id=made_id(f"{job.name[:26]}.{next(_NUMBERS)}.0")) for job in real(body)]
+
+    return decode
 
 
 def _pass_by(real: Real) -> Real:
@@ -90,6 +114,23 @@ FOLLOWED: dict[str, Mistake] = {
         "early",
         "what follows a job is pushed before the journal knows that it succeeded",
         (Partition, "_build_outcomes", _push_first),
+        follows=True,
+    ),
+    "followers-left-behind": mistake(
+        "trim,wipe,workers",
+        13,
+        "unfollowed",
+        "a journal gives up an outcome that alone has followers that wait",
+        (retention_module, "carry", _leave_behind),
+        follows=True,
+        dense=3,
+    ),
+    "follower-drawn": mistake(
+        "wipe",
+        1,
+        "twice",
+        "a follower gets another id each time that its outcome is read",
+        (brought_module, "decode_jobs", _draw_ids),
         follows=True,
     ),
     "followers-pass-by": mistake(

@@ -30,7 +30,7 @@ from tests.simulation.spent import is_spent
 from tests.simulation.word import ENDS, Run, end
 from tests.simulation.work import number_of
 
-_follows_decoder = msgspec.msgpack.Decoder(tuple[str, list[dict[str, msgspec.Raw]]])
+_follows_decoder = msgspec.msgpack.Decoder(tuple[Any, list[dict[str, msgspec.Raw]]])
 
 
 @dataclass

@@ -5,13 +5,15 @@ build ──▶ faulty time: pushes, cancels and faults as planned ──▶ hea
 
 import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
 import trio
 
+from jqd.domain.brought import followers_in
 from jqd.domain.flow import RESULTS_GONE
-from jqd.domain.job import INTERRUPTED, Fate, Outcome, State
+from jqd.domain.job import INTERRUPTED, Fate, Job, Outcome, State
 from jqd.domain.jobid import partition_of
 from jqd.journal import Journal
 from jqd.loops import claims
@@ -129,14 +131,12 @@ class World(Stage):
                 self.history.in_flight(held.job.id for held in answer)
             case "apply_jobs" | "apply_changes":
                 for job in args[-1]:
-                    revision = job.change.revision if job.change is not None else 0
-                    self.history.applied(number_of(msgspec.msgpack.decode(job.argument)), job.expires_at_ms, revision)
-                    self.history.kin.applied(node.name, job)
-                    self.history.almanac.applied(node.name, job)
-                    self.history.following.applied(node.name, job)
+                    self._applied(node, job)
             case "apply_outcomes":
                 self.history.almanac.settled(args[-1])
                 self.history.following.settled(args[-1])
+                for job in chain.from_iterable(followers_in(args[-1]).values()):
+                    self._applied(node, job)
                 self.history.awaiting.settled(args[-1])
             case "reserve_names":
                 self.history.kin.named(args[0], answer)
@@ -146,6 +146,14 @@ class World(Stage):
                 self._pressed.released(life.label, args[1])
             case "renew_sysid":
                 self.history.renewed(node.name, number)
+
+    def _applied(self, node: Node, job: Job) -> None:
+        """A journal brought a job."""
+        revision = job.change.revision if job.change is not None else 0
+        self.history.applied(number_of(msgspec.msgpack.decode(job.argument)), job.expires_at_ms, revision)
+        self.history.kin.applied(node.name, job)
+        self.history.almanac.applied(node.name, job)
+        self.history.following.applied(node.name, job)
 
     def moment(self, node: Node, name: str) -> bool:
         """A node came to a point where something may befall it."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from jqd.domain.brought import has_jobs
 from jqd.domain.errors import JournalDamaged
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.followers import read_entry
@@ -58,7 +59,7 @@ async def still_waiting(stores: Sequence[Store], outcomes: Iterable[Outcome]) ->
     owed: list[Outcome] = []
     groups: dict[tuple[int, str], list[tuple[bytes, Outcome]]] = {}
     for outcome in outcomes:
-        if outcome.follows:
+        if outcome.follows and not has_jobs(outcome.follows):
             place = partition_of(outcome.job_id, len(stores)), _tenant(outcome)
             groups.setdefault(place, []).append((_entry(outcome), outcome))
     for (number, tenant), pairs in groups.items():

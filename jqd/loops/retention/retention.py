@@ -17,24 +17,22 @@ from contextlib import aclosing, contextmanager
 import trio
 
 from jqd.domain.beat import rest
+from jqd.domain.carried import carry, generations, jobs_in
 from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalDamaged, StoreAway, StoreRefused
 from jqd.domain.job import Outcome
 from jqd.domain.jobid import partition_of
 from jqd.domain.log import get_logger
 from jqd.domain.record import (
-    CARRIED,
     ENDINGS,
+    WITH_JOBS,
     Lane,
     cancel_of,
-    carry_jobs,
     decode_outcomes,
     decode_rules,
     encode_cancels,
     encode_outcomes,
     encode_rules,
-    generations,
-    job_ids,
 )
 from jqd.domain.settings import Setting, SettingTable
 from jqd.journal import Journal, Slice
@@ -248,7 +246,7 @@ class Retention:
         behind = [
             ingest
             for partition in self._partitions
-            for lane in CARRIED
+            for lane in WITH_JOBS
             if (ingest := partition.lanes[lane]).position is None or ingest.position < position
         ]
         if not behind:
@@ -274,11 +272,9 @@ class Retention:
         shelves = await has_shelves([partition.store for partition in self._partitions])
         async with aclosing(self._owed_in(start, end, shelves)) as owed:
             total += sum([len(encode_outcomes(some)) async for _, some in owed])
-        async with aclosing(self._read(start, end, Lane.JOBS, Lane.CHANGES)) as pieces:
-            async for piece in pieces:
-                with self._charge_piece(piece):
-                    ids = job_ids(piece.body)
-                sizes.update(dict.fromkeys(ids, len(piece.body) // len(ids)))
+        async with aclosing(self._jobs_in(start, end)) as pieces:
+            async for its in pieces:
+                sizes |= its
                 if len(sizes) >= CALL_JOBS_MAX:
                     alive = await self._unfinished(list(sizes))
                     found.update(alive)
@@ -289,6 +285,15 @@ class Retention:
         alive = await self._unfinished(list(sizes))
         found.update(alive)
         return found, total + sum(sizes[job_id] for job_id in alive)
+
+    async def _jobs_in(self, start: int, end: int) -> AsyncGenerator[dict[str, int]]:
+        """Return id → size of the jobs, by frames."""
+        for lane in WITH_JOBS:
+            async with aclosing(self._read(start, end, lane)) as pieces:
+                async for piece in pieces:
+                    with self._charge_piece(piece):
+                        its = jobs_in(lane, piece.body)
+                    yield its
 
     async def _read(self, start: int, end: int, *lanes: Lane) -> AsyncGenerator[Slice]:
         for lane in lanes:
@@ -332,7 +337,7 @@ class Retention:
             # Jobs before where we stopped are unfinished again: the store forgot, or they were retried.
             copied = self._copied = JournalCopies(start, end, unfinished)
         copied.unfinished = unfinished
-        for lane in (Lane.JOBS, Lane.CHANGES):
+        for lane in WITH_JOBS:
             await self._copy_lane(lane, copied, unfinished)
         await self._copy_rules(start, end)
         return copied
@@ -370,9 +375,9 @@ class Retention:
         async with aclosing(self._read(behind, copied.end, lane)) as pieces:
             async for piece in pieces:
                 with self._charge_piece(piece):
-                    frames = list(carry_jobs(piece.body, unfinished, piece.start))
-                    ids = unfinished.intersection(job_ids(piece.body))
-                    for job_id, generation in generations(piece.body).items():
+                    frames = list(carry(lane, piece.body, unfinished, piece.start))
+                    ids = unfinished.intersection(jobs_in(lane, piece.body))
+                    for job_id, generation in (generations(piece.body) if lane is Lane.CHANGES else {}).items():
                         copied.generations[job_id] = max(generation, copied.generations.get(job_id, 0))
                 for into, records, body in frames:
                     if unsynced and unsynced + len(body) > COPY_BYTES:

@@ -1,7 +1,8 @@
 -- Settles attempts from a journal and moves its position, in one step.
 -- ARGV     now_ms, position field, from, to, result_ttl_ms, history_max, 1 when an earlier process of that daemon wrote them: it may have died
---          before a worker heard what it was given; then per group of outcomes that have them in common: fate (job.Fate), fence,
---          jobtype, extra, count and count times (id or "id:generation" of the content that ran, packed outcome; of fate 6 the jobs that follow, or nothing).
+--          before a worker heard what it was given, 1 when followers were left out that outcomes brought, number of words of
+--          groups of followers (arrive.lua), and those; then per group of outcomes that have them in common: fate (job.Fate), fence,
+--          jobtype, extra, count and count times (id or "id:generation" of the content that ran, packed outcome; of fate 6 the jobs that follow, for the outbox; or '=', of a copy with its positions "first last", whose followers are here; or nothing).
 --          Extra is the result to keep, or nothing; of a success that jobs follow, or that printed (6), "bytes of that result", and the result; of a RETRY "attempt priority delay_ms", and of any failure what the attempt printed, in the next line; of a
 --          hand-over "seconds of silence allowed, worker"
 -- Returns  places, from 0, of outcomes that came too late to change anything: of two of one job one may count; nil when these were applied before: the answer was lost, and which they were
@@ -9,19 +10,25 @@
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in flight are written in one go
 register('apply_outcomes', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
-  local field, to = ARGV[2], ARGV[4]
+  local field, from, to = ARGV[2], ARGV[3], ARGV[4]
   local history_max = number(ARGV[6], 'history_max')
 
-  if not Position.at_position(field, ARGV[3], to) then
+  if not Position.at_position(field, from, to) then
     return false
   end
-  local outcomes, ids, groups = Outcomes.read_outcomes(8)
+  local FOLLOWERS = 10  -- the first of their words
+  local behind = FOLLOWERS + number(ARGV[FOLLOWERS - 1], 'followers')
+  local followers, follower_ids = Arrive.read_groups(FOLLOWERS, behind, Arrive.FIELDS)
+  local outcomes, ids, groups = Outcomes.read_outcomes(behind)
   local in_hand, twice = About.look(ids)
   local is_forgotten, is_earlier = Forgotten.forgotten()
+  if ARGV[8] == '1' then
+    Gone.note_gone(field, from, to)
+  end
 
   -- Endings in flight and hand-overs are collected and written together: one call for many. `over` remembers until then
   -- endings of those that may be met again.
-  local over, write_collected, keep_result, finish, retry = {}
+  local over, brought, write_collected, keep_result, finish, retry = {}, {}
   do
     local has_notes = is_here('tomb')
     local result_ttl_ms = number(ARGV[5], 'result_ttl_ms')
@@ -46,6 +53,8 @@ register('apply_outcomes', {'allow-oom'}, function()
     function keep_result(one, name)
       if one.follows and not name then
         waits[#waits + 1], waits[#waits + 2] = now_ms, one.id .. ' ' .. one.follows
+      elseif one.brings and not name then
+        brought[one.place] = one
       end
       if one.fate ~= Outcomes.SUCCEEDED or one.result == '' then
         return one.date_ms
@@ -246,6 +255,8 @@ register('apply_outcomes', {'allow-oom'}, function()
     table.insert(stale, one.place)
     if one.follows and is_forgotten(one.fence) then
       redis.call('ZADD', K.outbox, now_ms, one.id .. ' ' .. one.follows)
+    elseif one.brings and is_forgotten(one.fence) then
+      brought[one.place] = one
     end
   end
 
@@ -320,6 +331,10 @@ register('apply_outcomes', {'allow-oom'}, function()
     end
   end
   write_collected()
+  if #followers > 0 then
+    Arrive.follow(followers, follower_ids, brought, field, now_ms)
+    About.write()
+  end
   for fence, lives in pairs(met) do
     Leases.tidy_lease(fence, lives and now_us or nil)
   end

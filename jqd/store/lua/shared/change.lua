@@ -73,7 +73,7 @@ end
 
 -- Frees the names of jobs that are deleted.
 function Change.drop_changes(ids, now_ms)
-  if not call.has_changes then
+  if not call.has_changes and redis.call('EXISTS', K.names) == 0 then
     return
   end
   for _, id in ipairs(ids) do

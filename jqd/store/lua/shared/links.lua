@@ -9,13 +9,31 @@
 -- A parent's *stage* is twice its generation (change.lua), and 1 more when it has ended: it only grows, so of two notes of a parent the later stage
 -- counts, in whatever order they come. The stage of one that is gone is the last there is: nothing can follow.
 --
--- Gives stage_of(generation, has_ended), STAGE_GONE; has_parents_ended(child) → whether all of them have, the first that did not succeed, or '', and '=';
+-- Gives note_made(parents, children); stage_of(generation, has_ended), STAGE_GONE; has_parents_ended(child) → whether all of them have, the first that did not succeed, or '', and '=';
 -- note_parent(child, parent, how, stage, is_told: by the parent, which it may have ceased to wait for); children_key(id), parents_key(id); given_id(given) → the id of "=" and an own id, nil where nobody has that.
+local NOT_TOLD = '9007199254740991'  -- the last stage there is: they wait for nothing, so the parent owes them nothing
+
 function Links.given_id(given)
   if given:sub(1, 1) ~= '=' then
     return given
   end
   return (redis.call('HGET', K.names, given:sub(2)) or ''):match('^%d+ (%S+) ')
+end
+
+-- Notes jobs that their parents made at those that are here.
+function Links.note_made(parents, children)
+  local linked = {}
+  -- Nearly all have just ended, which one call tells of all; to read their rows would bring their arguments, too.
+  local ended = #parents > 0 and redis.call('ZMSCORE', K.ended, unpack(parents)) or {}
+  for place, parent in ipairs(parents) do
+    if ended[place] or redis.call('HEXISTS', K.jobs, parent) == 1 then
+      redis.call('ZADD', K.children .. parent, 'LT', NOT_TOLD, children[place])
+      linked[#linked + 1], linked[#linked + 2] = Links.MADE, parent
+    end
+  end
+  if #linked > 0 then
+    redis.call('ZADD', K.linked, 'LT', unpack(linked))
+  end
 end
 
 function Links.children_key(id) return K.children .. id end

@@ -1,7 +1,7 @@
 -- Outcomes as apply_outcomes is told of them: groups of those that have something in common.
 -- Gives fates (job.Fate); values(packed, count) → the first values of one; read_outcomes(at): from the argument `at` on → outcomes, their ids, groups.
 -- In an outcome are id, packed, kept: as `outcome` keeps it, and what its group says: fate, fence, meant: the generation that it may be of at
--- most, generation: as text, where one was named, jobtype, result, log and log_from, follows, plain: ids of those that end so and are as they were claimed;
+-- most, generation: as text, where one was named, jobtype, result, log and log_from, follows: for the outbox; brings: followers come with it, copied: of a copy its positions; plain: ids of those that end so and are as they were claimed;
 -- of a RETRY attempt, priority, delay_ms; of a hand-over silence, worker.
 Outcomes.SUCCEEDED, Outcomes.DEAD, Outcomes.RETRY, Outcomes.ENTRUSTED = 1, 3, 4, 5
 
@@ -13,6 +13,7 @@ function Outcomes.values(packed, count)
 end
 
 local GROUP, FIELDS = 5, 2
+local BROUGHT = '='  -- before followers that come with their outcome
 local SAID_MORE = 6  -- a success that has more than a result
 
 -- "<bytes printed before> <text>", or nothing.
@@ -72,8 +73,12 @@ function Outcomes.read_outcomes(at)
         id, one.generation = id:sub(1, colon - 1), id:sub(colon + 1)
         one.id, one.meant, one.kept = id, number(one.generation, 'generation'), Change.meant_so(one.generation, packed)
       end
-      if group.says_more and ARGV[place + 2] ~= '' then
-        one.follows = ARGV[place + 2]
+      local follows = group.says_more and ARGV[place + 2] or ''
+      if follows:sub(1, 1) == BROUGHT then
+        local first, last = follows:match('^.(%d+) (%d+)$')
+        one.brings, one.copied = true, first and {first, last}
+      elseif follows ~= '' then
+        one.follows = follows
       end
       outcomes[#outcomes + 1], ids[#ids + 1] = setmetatable(one, common), id
     end
