@@ -29,7 +29,7 @@ from jqd.runner import Report, end_attempt
 from jqd.runner.departures import Departures
 from jqd.store import Lease, Store
 
-NONE_S = 1.0  # between looks while no lease has a timeout
+NONE_S = 1.0  # between looks while no lease has a timeout, and no other daemon gives any
 LOOK_S = 0.5  # a timeout is noticed so late, and measured too long by as much: within 2 s in all
 LOOK_JOBS = 500  # ended in one look: a function must stay below about 5 ms
 NO_HEARTBEAT = "NO_HEARTBEAT"  # begins the message of an attempt whose worker timed out
@@ -69,7 +69,7 @@ class WorkerTimeouts:
                 await self.backoff.wait_after_failure(error)
             except (StoreAway, StoreRefused, JournalRefused) as error:
                 await self.backoff.wait_after_failure(error)  # leases set aside are returned again after a while
-            await rest(LOOK_S if self._silences_s else NONE_S)
+            await rest(NONE_S if self._membership.is_alone and not self._silences_s else LOOK_S)
 
     async def _look(self) -> bool:
         """End the attempts of leases that timed out. Returns whether there is more."""
