@@ -123,7 +123,7 @@ async def _release(services: Services, job_id: str, failed: str, mark: str) -> b
             fields = await _with_results(services, view, view.flow)
         if is_cancelled and not failed and parse_id(fields.get("failed", "")) is not None:
             return await _cancel(services, view, "")
-        await _expect_standing(services, job_id, failed)
+        await _expect_standing(services, view, failed)
         await change(services, view, Kind.RELEASE, **fields)
     except Conflict:
         return True  # it was cancelled, or deleted, in that moment
@@ -136,20 +136,24 @@ async def _release(services: Services, job_id: str, failed: str, mark: str) -> b
 
 async def _cancel(services: Services, view: JobView, failed: str) -> bool:
     """Cancel a job for a parent. Returns whether the store has that. Raises Overtaken as `_expect_standing`."""
-    await _expect_standing(services, view.id, failed)
+    await _expect_standing(services, view, failed)
     return await record_cancels(services, [view], as_seen=True) is not None
 
 
-async def _expect_standing(services: Services, job_id: str, failed: str) -> None:
+async def _expect_standing(services: Services, child: JobView, failed: str) -> None:
     """Raise Overtaken where the parents do not stand as they did: it waited for its turn, and a parent may have been
-    retried meanwhile. NotYet where the one that failed began anew and the job is not told yet.
+    retried meanwhile, or did well after all, by an outcome that came late. NotYet where the one that failed began anew
+    and the job is not told yet.
     """
-    if failed:
+    if failed and child.flow is not None:
         (view,) = await services.store.get_briefs([failed])
-        ended(services, failed, failed, view)
-    standing = await _standing(services, job_id)
+        parent = ended(services, failed, failed, view)
+        if parent is not None and parent.state is State.SUCCEEDED:
+            home, stage = services.store.at(partition_of(child.id, services.partitions)), 2 * parent.generation + 1
+            await home.note_parents([ParentNote(child.id, failed, parent.state, stage=stage, mark=child.flow.mark)])
+    standing = await _standing(services, child.id)
     if not standing.is_done or standing.failed != failed:
-        raise Overtaken(f"parents of job {job_id} began anew")
+        raise Overtaken(f"parents of job {child.id} began anew")
 
 
 async def _with_results(services: Services, view: JobView, flow: Flow) -> dict[str, Any]:

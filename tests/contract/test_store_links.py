@@ -168,14 +168,18 @@ async def test_a_question_that_comes_late_voids_nothing_that_was_noted_since(
     assert await note([ParentNote(child.id, two.id, "succeeded")]) == {child.id: WELL}
 
 
-async def test_an_end_that_is_noted_twice_is_one_and_stays_as_it_was_first_told(store_bench: StoreBench) -> None:
+async def test_an_end_that_is_noted_twice_is_one_and_a_success_beats_a_failure_in_any_order(
+    store_bench: StoreBench,
+) -> None:
     (one, two), child = await parents_and_child(store_bench, 2)
     note = store_bench.store.note_parents
     await note([ParentNote(child.id, size=NEW), ParentNote(child.id, one.id), ParentNote(child.id, two.id, size=2)])
     failed = ParentNote(child.id, one.id, "failed")
-    assert await note([failed, failed, failed._replace(how="succeeded")]) == {child.id: Standing(False, one.id)}
-    assert await note([failed._replace(how="")]) == {child.id: Standing(False, one.id)}
-    assert await note([ParentNote(child.id, two.id, "succeeded")]) == {child.id: Standing(True, one.id)}
+    for how in ("failed", "cancelled", ""):
+        assert await note([failed, failed._replace(how=how)]) == {child.id: Standing(False, one.id)}
+    for how in ("succeeded", "failed", "cancelled", ""):
+        assert await note([failed._replace(how=how)]) == {child.id: Standing(False, "")}
+    assert await note([ParentNote(child.id, two.id, "succeeded")]) == {child.id: Standing(True, "")}
 
 
 @pytest.mark.parametrize("how", ["succeeded", "failed", "cancelled"])

@@ -7,7 +7,8 @@
 --                      '=' → which parents are asked for (Flow.mark); "~" and an id: what was told before that one was asked, or of one that it waits for no more
 --
 -- A parent's *stage* is twice its generation (change.lua), and 1 more when it has ended: it only grows, so of two notes of a parent the later stage
--- counts, in whatever order they come. The stage of one that is gone is the last there is: nothing can follow.
+-- counts, in whatever order they come; of one stage a success, for a late one beats a failure or cancel. The stage of one that is gone is the last there
+-- is: nothing can follow.
 --
 -- Gives note_made(parents, children); stage_of(generation, has_ended), STAGE_GONE; has_parents_ended(child) → whether all of them have, the first that did not succeed, or '', and '=';
 -- note_parent(child, parent, how, stage, is_told: by the parent, which it may have ceased to wait for); children_key(id), parents_key(id); given_id(given) → the id of "=" and an own id, nil where nobody has that.
@@ -81,7 +82,8 @@ do
       row = redis.call('HGET', key, parent)
     end
     local known_stage, known = split(row)
-    if known and (tonumber(known_stage) >= stage or how == 'gone' and known ~= '') then
+    local is_mended = how == 'succeeded' and known and not ENDS_WELL[known] and tonumber(known_stage) == stage
+    if known and not is_mended and (tonumber(known_stage) >= stage or how == 'gone' and known ~= '') then
       return
     end
     redis.call('HSET', key, parent, digits(stage) .. ' ' .. how)
