@@ -263,6 +263,7 @@ async def test_pushes_go_out_when_they_are_due_whatever_the_others_do(autojump_c
 async def test_a_push_that_breaks_goes_to_the_next_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = b"HTTP/1.1 201 Created\r\nContent-Length: 4\r\n\r\nbody"
     asked: list[str] = []
+    requests: list[bytes] = []
 
     async def open_stream(scheme: str, host: str, port: int | None) -> trio.abc.Stream:
         asked.append(host)
@@ -271,6 +272,7 @@ async def test_a_push_that_breaks_goes_to_the_next_daemon(monkeypatch: pytest.Mo
         near, far = trio.testing.memory_stream_pair()
 
         async def reply() -> None:
+            requests.append(bytes(near.send_stream.get_data_nowait()))
             await far.send_all(answer[:30])
             await (far.send_eof() if host == "hangs-up" else far.send_all(answer[30:]))
 
@@ -278,9 +280,10 @@ async def test_a_push_that_breaks_goes_to_the_next_daemon(monkeypatch: pytest.Mo
         return near
 
     monkeypatch.setattr("bench.open_loop._open", open_stream)
-    connection = HttpConnection(["http://refuses:1", "http://hangs-up:2", "http://lives:3"], "noop")
+    connection = HttpConnection(["http://refuses:1", "http://hangs-up:2", "http://lives:3/queue/"], "noop", "secret")
     assert [await connection.push(n) for n in range(2)] == [201, 201]
     assert asked == ["refuses", "hangs-up", "lives"], "the second goes where the first was taken"
+    assert requests[1].startswith(b"POST /queue/v1/jobs HTTP/1.1\r\nHost: lives:3\r\nAuthorization: Bearer secret\r\n")
     await connection.close()
     assert await HttpConnection(["http://refuses:1"], "noop").push(0) == BROKEN
 
@@ -317,3 +320,20 @@ def test_time_of_what_is_built_in_counts_where_it_was_called_from() -> None:
     assert by_room(stats) == {"jqd/store": 5 / 8, "trio": 2 / 8, "python": 1 / 8}
     assert room_of("/x/jqd/daemon.py") == "jqd"
     assert cpu_s(os.getpid()) > 0
+
+
+def test_load_is_bounded_and_judged_by_what_was_taken_and_begun(capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in (["--duration", "0"], ["--duration", "100000"], ["--rate", "0"], ["--connections", "0"]):
+        with pytest.raises(SystemExit):
+            load.main(wrong)
+        assert "at most 86400 s" in capsys.readouterr().err
+    found = Load(
+        10.0, range(4), 0, dict.fromkeys(range(4), 201), {n: n / 10 + 0.2 for n in range(4)}, [0.0, 0.0, 0.5, 0.0]
+    )
+    result = load.judge("load", found, [300.0] * 4)
+    assert result.ok
+    assert (result.figures["taken_per_s"], result.figures["late_share"]) == (8.0, 0.25)
+    assert result.figures["ack_p50_ms"] == pytest.approx(200.0)
+    assert not load.judge("load", found, [300.0] * 3).ok, "one was taken and did not begin"
+    found.statuses[3] = BROKEN
+    assert not load.judge("load", found, [300.0] * 3).ok, "one was not taken"
