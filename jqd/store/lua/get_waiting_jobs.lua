@@ -36,7 +36,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
   local function may_not(id) return call.has_deaths and Deaths.is_suspect(id) end
 
   local alone, ids, more = false, {}, ''
-  local finish  -- takes those of `ids` that were given out of where they wait
+  local finish  -- takes those of `ids` that were given out of where they wait; whether the best priority of the jobtype is as it was
 
   local function choose_of_one()
     local where, heads, all
@@ -53,7 +53,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
     else
       ids = all
     end
-    finish = function(taken) Pages.take(jobtype, taken, where, heads) end
+    finish = function(taken) return Pages.take(jobtype, taken, where, heads) end
   end
 
   local choose_by, forget_dates = Choose.choose, nil
@@ -142,12 +142,14 @@ register('get_waiting_jobs', {'allow-oom'}, function()
       Deaths.alone_until(sysid, ids[1], now_ms + alone_ms)
     end
   end
-  finish(taken, fence)
+  local is_as_it_was = finish(taken, fence)
   if forget_dates then
     forget_dates(taken)
   end
   Parked.left(now_us)
-  Pages.mend_type(jobtype)
+  if not is_as_it_was then
+    Pages.mend_type(jobtype)
+  end
   Counts.moved(jobtype, 'waiting', 'running', first)
   Counts.moved(jobtype, 'retrying', 'running', again)
   Counts.write_counts(now_ms)

@@ -9,7 +9,7 @@
 --     aside:<bucket>   zset  "<id>:<queue>" → priority: of each queue that waits for it the first job
 --
 -- So the best jobs of any range of priorities are found, whatever waits outside it. pages.lua says where jobs wait.
--- Gives mend_head(jobtype, priority, known): after jobs came or left that were not followed, `known` being what the row said;
+-- Gives mend_head(jobtype, priority, known) → whether some wait under it: after jobs came or left that were not followed, `known` being what the row said;
 -- add(queue, priority, leads, known, id): after that job came, which is the first of its priority or not; `known` was (Queues.may_lead).
 -- refresh(queue) → whether it is parked: after its first job came or left; add_row(priority, id, queue): to be in the indexes; lead(jobtype, priority): its best row is;
 -- best_keyed(jobtype) → best row in `queues` and `loose`, priority; count_keyed(queue, number): so many more wait; note_paged(queue, number): of ids in its pages;
@@ -328,4 +328,5 @@ function Heads.mend_head(jobtype, priority, known)
   if is_keyed then
     Heads.lead(Queues.type_of(jobtype), priority)
   end
+  return id ~= nil
 end
