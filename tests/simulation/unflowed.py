@@ -124,7 +124,7 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "released-forgotten": mistake(
         "trim,wipe,purge",
-        48,
+        66,
         "stuck,argument",
         "a journal's copy of a job forgets that it waits for nobody any more",
         (retention_module, "carry", _forget_released),
