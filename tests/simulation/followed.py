@@ -117,13 +117,13 @@ FOLLOWED: dict[str, Mistake] = {
         follows=True,
     ),
     "followers-left-behind": mistake(
-        "trim,wipe,workers",
-        13,
+        "trim,wipe,workers,stall",
+        15,
         "unfollowed",
         "a journal gives up an outcome that alone has followers that wait",
         (retention_module, "carry", _leave_behind),
         follows=True,
-        dense=3,
+        dense=6,
     ),
     "follower-drawn": mistake(
         "wipe",

@@ -17,6 +17,7 @@ RARE = frozenset(
         "applied-elsewhere",
         "deleted-forgotten",
         "ended-by-fence",
+        "followers-left-behind",
         "hand-over-forgotten",
         "late-endings-dropped",
         "note-before-job",
