@@ -196,7 +196,12 @@ class Control:
         """Count and log jobs that are in the journal. `job_ids`: those that were made here, also of jobs whose ids
         their pusher chose."""
         self._log.debug("push.batch", count=len(jobs))
-        self._count_pushed((tenant, job.name) for job in jobs)
+        pushed = self._tally.pushed  # no calls: all pushes go through here
+        for job in jobs:
+            of = tenant, job.name
+            pushed[of] = pushed.get(of, 0) + 1
+        if len(pushed) >= NAMES_MAX:
+            self._tally.settle()
         if not self._shared.joblog.is_on:
             return
         rows = (
@@ -207,16 +212,13 @@ class Control:
 
     def followed(self, jobs: Sequence[Job]) -> None:
         """As `entered`, for jobs that came with the success that they follow."""
-        self._count_pushed((job.tenant, bare(job.jobtype)) for job in jobs)
-        rows = ({**named(job.id, job.jobtype, job.tags), "pusher_id": bare(job.name)} for job in jobs)
-        self._shared.joblog.write("entered", rows)
-
-    def _count_pushed(self, names: Iterable[tuple[str, str]]) -> None:
         pushed = self._tally.pushed
-        for of in names:
+        for of in ((job.tenant, bare(job.jobtype)) for job in jobs):
             pushed[of] = pushed.get(of, 0) + 1
         if len(pushed) >= NAMES_MAX:
             self._tally.settle()
+        rows = ({**named(job.id, job.jobtype, job.tags), "pusher_id": bare(job.name)} for job in jobs)
+        self._shared.joblog.write("entered", rows)
 
     def listening(self, listener: Callable[[Sequence[Row]], None]) -> AbstractContextManager[None]:
         """Call `hear` with the events of jobs here, as they happen."""
