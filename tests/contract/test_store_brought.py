@@ -9,7 +9,7 @@ from jqd.domain.job import NIL, ChangeKind, Fate, Held, Job, Outcome, State
 from jqd.domain.jobid import made_id
 from jqd.domain.record import Lane, decode_outcomes, encode_outcomes
 from jqd.store import JobView
-from tests.contract.bench import JOURNAL, StoreBench, changed, orders, outcome
+from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, changed, orders, outcome
 from tests.contract.test_store_endings import forget
 
 
@@ -167,6 +167,26 @@ async def test_a_copy_brings_those_that_were_gone_before_the_store_came_to_them(
     assert not await there(store_bench, child(job))
     await store_bench.settle(copy)
     assert (await store_bench.view(child(job))).state is State.WAITING
+
+
+@pytest.mark.parametrize("by", ["outcome", "outbox"])
+@pytest.mark.parametrize("same", [True, False], ids=["same claim", "earlier claim"])
+async def test_they_come_behind_an_end_that_another_journal_wrote_without_them(
+    store_bench: StoreBench, by: str, same: bool
+) -> None:
+    """Retention wrote the end again; then the store went back to when the parent was in a hand, whose claim it knows.
+    Of another claim that it knows nothing follows, as ever."""
+    job, held = await begun(store_bench)
+    store_bench.clock.advance(0.001)
+    await store_bench.store.new_life(store_bench.store.identity)
+    await store_bench.store.look(fresh=False)
+    again = outcome(held, Fate.SUCCEEDED)
+    assert await store_bench.store.apply_outcomes(OTHER_JOURNAL, 0, 1, [again]) == []
+    follows = won(held).follows if by == "outcome" else b"\x92\xa0\x90"
+    fence = held.fence if same else held.fence - 1
+    assert await store_bench.settle(outcome(held, Fate.SUCCEEDED, fence=fence, follows=follows)) == [job.id]
+    waits = (await store_bench.store.get_outbox(9, 999)).entries
+    assert (await there(store_bench, child(job)) or bool(waits)) == same
 
 
 async def test_nothing_of_a_deleted_one_stays(store_bench: StoreBench) -> None:

@@ -250,13 +250,21 @@ register('apply_outcomes', {'allow-oom'}, function()
   end
 
   local stale = {}
+  -- Of an earlier life: the success that counted may have been another journal's copy of this one, which has nothing of what follows (get_ends).
+  local function is_told_again(one)
+    local kept = is_earlier(one.fence) and redis.call('HGET', K.outcome, one.id)
+    return kept and Change.fence_of(kept) == one.fence
+  end
+
   -- It changes nothing. But a success of a forgotten claim may have counted before: what follows it may be in no journal yet.
   local function too_late(one)
     table.insert(stale, one.place)
-    if one.follows and is_forgotten(one.fence) then
-      redis.call('ZADD', K.outbox, now_ms, one.id .. ' ' .. one.follows)
-    elseif one.brings and is_forgotten(one.fence) then
+    if not (one.follows or one.brings) or not (is_forgotten(one.fence) or is_told_again(one)) then
+      return
+    elseif one.brings then
       brought[one.place] = one
+    else
+      redis.call('ZADD', K.outbox, now_ms, one.id .. ' ' .. one.follows)
     end
   end
 

@@ -7,7 +7,7 @@
 -- Revisions of a store that is gone may be ahead of this one's, if its clock was set back. The sequence goes on above all revisions it meets.
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
 -- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
--- gives_way(kept, generation): an ending to a success; begin_anew(id, history_max); note_late_end(id, kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation, now_ms): a cancel beats a failure;
+-- fence_of(kept); gives_way(kept, generation): an ending to a success; begin_anew(id, history_max); note_late_end(id, kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation, now_ms): a cancel beats a failure;
 -- awaits_newer(id, row); last_try(id) → fence;
 -- await_change(id, revision, until_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids, now_ms). exchange.lua brings changes.
 function starts.has_changes() return is_here('generation') end
@@ -104,6 +104,11 @@ function Change.meant_for(kept)
     return tonumber(generation)
   end
   return math.max(tonumber(Outcomes.values(kept, 2)[2]) or 0, 1) - 1
+end
+
+-- Of which claim a kept outcome is: of a packed one the second value; of a mere mark none.
+function Change.fence_of(kept)
+  return tonumber(Outcomes.values(kept:sub(kept:match('^' .. Move.MEANT .. '%d+:()') or 1), 2)[2])
 end
 
 -- When an attempt ended its job, by its kept outcome: as its daemon says, but not before its claim nor after now, by the store's clock. What is told
