@@ -141,7 +141,9 @@ class PartitionLanes:
         if left_out:
             outcomes = [replace(one, follows=b"") if one.follows else one for one in outcomes]
         outcomes = await self._store.put_results(journal_id, start, outcomes)
-        followers = {place: self._queued(jobs) for place, jobs in followers_in(outcomes).items()}
+        found = followers_in(outcomes)
+        queued = iter(self._queued([job for jobs in found.values() for job in jobs]))
+        followers = {place: [next(queued) for _ in jobs] for place, jobs in found.items()}
         late = await self._store.apply_outcomes(
             journal_id,
             start,
