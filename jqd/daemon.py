@@ -101,7 +101,8 @@ class Daemon:
             constraints=self.constraints,
             partitions=len(stores),
             stores=stores,
-            wrong=lambda follows, scopes: wrong(self.config.api, follows, scopes),  # it may be loaded anew
+            # The settings may be loaded anew.
+            wrong=lambda follows, scopes: wrong(self.config.api, self.workers.why_no_callback, follows, scopes),
             options=lambda *follows: options_of(self.parts.services, *follows),
             push=lambda entries, **how: follow(self.parts.services, entries, **how),
             release=lambda *ends: release(self.parts.services, *ends),

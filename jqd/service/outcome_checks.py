@@ -1,9 +1,10 @@
 """Checks jobs that a worker wants to follow the job that it reports."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from jqd.domain.errors import TooLarge, Unreadable
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
+from jqd.domain.job_spec import JobSpec
 from jqd.domain.scopes import in_scope
 from jqd.service.batch import read_array
 from jqd.service.config import ServiceConfig
@@ -15,10 +16,16 @@ NO_REPLACE = (
 )
 
 
-def wrong(config: ServiceConfig, follows: bytes, scopes: Sequence[str] = ()) -> str:
+def wrong(
+    config: ServiceConfig,
+    why_no_callback: Callable[[str], str | None],
+    follows: bytes,
+    scopes: Sequence[str] = (),
+) -> str:
     """Return what is wrong with the jobs that are to follow an outcome; empty when they can be pushed.
 
-    They are pushed later, in the name of their parent's tenant, so it is asked now which jobtypes they may be.
+    They come later, in the name of their parent's tenant, so it is asked now which jobtypes they may be.
+    `why_no_callback`: says of a URL why no callback goes there, as of pushed jobs.
     `scopes`: of the token with which the worker reports them, or with which it was registered where they come in an
     answer.
     """
@@ -41,9 +48,17 @@ def wrong(config: ServiceConfig, follows: bytes, scopes: Sequence[str] = ()) -> 
             return f"jobs/{place}/after: a token for some jobtypes cannot let jobs wait for others; push it by itself"
         if scopes and any(one.group is not None for one in following_of(job)):
             return f"jobs/{place}/group: a token for some jobtypes cannot let jobs join a group; push it by itself"
+        if why := _uncalled(job, why_no_callback):
+            return f"jobs/{place}/callback: {why}"
         if job.replace:
             return f"jobs/{place}/replace: {NO_REPLACE}"
         if job.unique is not None:
             return f"jobs/{place}/unique: {OWN_ID}"
     chosen = [job.job_id for job in batch.jobs if job.job_id is not None]
     return "" if len(set(chosen)) == len(chosen) else "two of them have the same job_id"
+
+
+def _uncalled(job: JobSpec, why_no_callback: Callable[[str], str | None]) -> str:
+    """Return why a callback of the job, or of what is to follow it, could go nowhere."""
+    urls = [one.callback for one in following_of(job) if one.callback is not None]
+    return next((f"the URL {url[:200]!r} {why}" for url in urls if (why := why_no_callback(url))), "")

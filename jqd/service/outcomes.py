@@ -39,7 +39,7 @@ async def report(services: Services, reports: Sequence[OutcomeAnswer]) -> list[J
         answers |= await _of_others(services, reports)
     for place, each in enumerate(reports):
         follows = each.report.follows if each.report is not None else b""
-        if follows and (why := wrong(services.config, follows, scopes)):
+        if follows and (why := wrong(services.config, services.workers.why_no_callback, follows, scopes)):
             answers.setdefault(place, Invalid(f"jobs: {why}; nothing of this outcome was taken"))
     awaited_here = [
         place

@@ -211,12 +211,17 @@ def test_only_who_needs_a_silent_partition_waits() -> None:
         (packed({"name": "a", "delay": 1, "run_at": 1}), "jobs/0/delay: run_at and delay exclude each other"),
         (packed({"name": "a", "job_id": "x"}, {"name": "b", "job_id": "x"}), "same job_id"),
         (packed({"name": "a"}, {"name": "b", "job_id": "x", "replace": True}), "jobs/1/replace: "),
+        (
+            packed({"name": "a", "callback": "http://169.254.1.1/x"}),
+            "jobs/0/callback: the URL 'http://169.254.1.1/x' must",
+        ),
+        (packed({"name": "a", "then": {"name": "b", "callback": "http://169.254.1.1/x"}}), "jobs/0/callback: "),
         (packed(*[{"name": "a"}] * (FOLLOWERS_MAX + 1)), "at most 500"),
         (packed({"name": "a", "argument": bytes(FOLLOWERS_BYTES_MAX)}), "at most 1048576"),
     ],
 )
 async def test_what_cannot_be_pushed_is_refused_when_it_is_told(edge: Whole, follows: bytes, why: str) -> None:
-    found = wrong(services(edge).config, follows)
+    found = wrong(services(edge).config, services(edge).workers.why_no_callback, follows)
     assert (found == "") == (why == "")
     assert why in found
 
@@ -292,7 +297,9 @@ async def test_nobody_takes_an_id_that_is_to_be_given_to_another_job(edge: Whole
     for job in {"name": "a", "job_id": own}, [{"name": "a", "job_id": own}, {"name": "b"}]:
         told = await edge.call("POST", "/v1/jobs", job)
         assert (told.status, "jqd gives itself" in str(told.body)) == (422 if isinstance(job, dict) else 207, True)
-    assert "jqd gives itself" in wrong(services(edge).config, packed({"name": "a", "job_id": own}))
+    assert "jqd gives itself" in wrong(
+        services(edge).config, services(edge).workers.why_no_callback, packed({"name": "a", "job_id": own})
+    )
     await edge.apply()
     assert await push(edge, entry({"name": "next"})) == {}
     assert (await jobs(edge))[f"{PARENT}.0"]["name"] == "next"

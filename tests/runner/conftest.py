@@ -172,7 +172,7 @@ async def _open_house(*, clock: Clock | None = None, **config: Any) -> AsyncIter
         daemon="DAEMON",
         pool=pool,
         capacity=capacity,
-        wrong=partial(wrong, ServiceConfig()),
+        wrong=partial(wrong, ServiceConfig(), workers.why_no_callback),
     )
     house = House(runner, workers)
     try:

@@ -199,7 +199,7 @@ class TrialDaemon:
             started_at_ms=self._running.pop(held.job.id),
             finished_at_ms=self.clock.wall_ms(),
             result_bytes_max=RESULT_BYTES_MAX,
-            wrong=partial(wrong, self._services.config),
+            wrong=partial(wrong, self._services.config, self._services.workers.why_no_callback),
         )
         self._journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome]))
         await self._settle()
