@@ -1,9 +1,10 @@
 """Applies the records of a journal directory to a store: for a machine that is lost but for its disk, or a lost store.
 
 Cancels first, then outcomes, changes, jobs, rules: an outcome or a cancel that comes before its job waits for it, so
-that a job that ended does not run again, and a change comes before what it changed. All goes through the store's own
-methods, under a new journal id, so the read points of living daemons are not touched. Jobs that the store has, by their
-ids, stay as they are: to replay twice is to replay once.
+that a job that ended does not run again, and a change comes before what it changed. Outcomes that bring jobs come last
+of them for that, in reverse order. All goes through the store's own methods, under a new journal id, so the read
+points of living daemons are not touched. Jobs that the store has, by their ids, stay as they are: to replay twice is to
+replay once.
 
 An attempt that failed and is to be tried again is the exception: of a job that the store does not know it would be
 counted anew each time. Those go under an id made of their segment's, with their positions, which the store remembers.
@@ -20,7 +21,7 @@ import trio
 from msgspec import structs
 
 from jqd.domain.backoff import Backoff
-from jqd.domain.brought import followers_in
+from jqd.domain.brought import followers_in, has_jobs
 from jqd.domain.errors import JournalDamaged, PositionMismatch, StoreAway, StoreError, StoreRefused
 from jqd.domain.job import Fate, Job, Outcome
 from jqd.domain.jobid import partition_of
@@ -85,24 +86,53 @@ async def replay(
     targets = [_Target(store, random.Random()) for store in stores]
     for target in targets:
         await target.look()
+
+    async def apply(lane: Lane, batch: Batch) -> None:
+        for number, target in enumerate(targets):
+            its = [row for row in batch.records if _is_of(row[1], number, len(stores))]
+            if its:
+                await target.apply(lane, batch._replace(records=its))
+
+    bringing: list[SegmentView] = []
     for lane in ORDER:
         batches = _batches(files, segments, lane, since_ms, tally)
         while (batch := await _next(batches)) is not None:
-            if lane is Lane.OUTCOMES:
-                batch = batch._replace(records=_without_old_followers(batch.records, retired))
-            for number, target in enumerate(targets):
-                its = [row for row in batch.records if _is_of(row[1], number, len(stores))]
-                if its:
-                    await target.apply(lane, batch._replace(records=its))
+            now, later = (
+                _without_old_followers(batch.records, retired) if lane is Lane.OUTCOMES else (batch.records, [])
+            )
+            await apply(lane, batch._replace(records=now))
+            if later and batch.segment not in bringing[-1:]:
+                bringing.append(batch.segment)
             tally.counts[lane] += len(batch.records)
             progressed(batch.bytes)
+        while lane is Lane.OUTCOMES and bringing:
+            for batch in await trio.to_thread.run_sync(_bringing, files, bringing.pop(), retired, tally):
+                await apply(lane, batch)
     return tally
 
 
-def _without_old_followers(records: list[tuple[int, Any]], retired: int) -> list[tuple[int, Any]]:
-    """Remove followers of outcomes before `retired`: they are in journals themselves, and may have ended and be
-    forgotten (adr/0047)."""
-    return [(at, structs.replace(one, follows=b"") if one.follows and at < retired else one) for at, one in records]
+def _without_old_followers(
+    records: list[tuple[int, Any]], retired: int
+) -> tuple[list[tuple[int, Any]], list[tuple[int, Any]]]:
+    """Return outcomes that bring no jobs, and those that do. Followers of outcomes before `retired` are removed: they
+    are in journals themselves, and may have ended and be forgotten (adr/0047)."""
+    now: list[tuple[int, Any]] = []
+    later: list[tuple[int, Any]] = []
+    for at, one in records:
+        is_old = one.follows and at < retired
+        brings = not is_old and has_jobs(one.follows)
+        (later if brings else now).append((at, structs.replace(one, follows=b"") if is_old else one))
+    return now, later
+
+
+def _bringing(files: Files, seen: SegmentView, retired: int, tally: Tally) -> list[Batch]:
+    """Return the outcomes of a segment that bring jobs, the last batch first."""
+    batches = [
+        batch._replace(records=later)
+        for batch in _batches(files, [seen], Lane.OUTCOMES, 0, tally)
+        if (later := _without_old_followers(batch.records, retired)[1])
+    ]
+    return batches[::-1]
 
 
 async def count(
