@@ -11,10 +11,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import trio
 
 from jqd.domain.array_split import in_steps
-from jqd.domain.brought import count_followers
+from jqd.domain.brought import count_followers, has_jobs
 from jqd.domain.errors import JournalDamaged, JournalStuck
 from jqd.domain.job import ChangeKind, Job, Outcome
-from jqd.domain.record import CARRIED, DECODERS, Lane, decode_in_pieces
+from jqd.domain.record import CARRIED, DECODERS, Lane, decode_in_pieces, job_ids, split_cancel
 from jqd.journal import Journal, Slice
 
 # One call must stay below about 5 ms.
@@ -26,6 +26,7 @@ LOST_CONTENTS = 100  # the same where the server may have lost their names: 35 u
 FOLLOWERS = 250  # that come with outcomes: 18 us each, with the outcome
 OTHER_CHANGES = 50  # dated and blocked jobs, edits, releases, retries: 35 to 85 us each
 
+BROUGHT_MAX = 100_000  # ids, some 8 MiB; of more it is assumed that one of them was there
 LARGE_BYTES = 262_144  # of a frame: some 2 ms of decoding where its jobs are small, 0.5 where they are large
 BREATH_S = 0.001  # between pieces, for other tasks: a push needs some ten passes of the event loop
 
@@ -77,6 +78,37 @@ async def expect_readable(journal: Journal, lanes: Iterable[Lane], applied: Mapp
 def _decode(frames: LaneFrames[Any], slices: Sequence[Slice]) -> None:
     for piece in slices:
         frames.records(piece)
+
+
+async def brings_again(journal: Journal, applied: Mapping[Lane, int]) -> bool:
+    """Return whether outcomes that a store has not applied bring a job of which this journal says more behind that: it
+    was there, and the store forgot it. Raises as `expect_readable` does."""
+    brought: set[str] = set()
+    for lane in (Lane.OUTCOMES, Lane.CANCELS, Lane.CHANGES):
+        frames = LaneFrames[Any](lane, journal)
+        if lane is not Lane.OUTCOMES and not brought:
+            break
+        async with aclosing(journal.read_range(lane, applied[lane], journal.end)) as pieces:
+            async for slices in pieces:
+                read = partial(_meets, frames, slices, brought, journal.retired)
+                if await trio.to_thread.run_sync(read, abandon_on_cancel=True):
+                    return True
+    return False
+
+
+def _meets(frames: LaneFrames[Any], slices: Sequence[Slice], brought: set[str], retired: int) -> bool:
+    """Return whether one of these records is of a job that was brought; add those that they bring."""
+    for piece in slices:
+        for record in frames.records(piece)[piece.first : piece.stop]:
+            if (split_cancel(record)[0] if isinstance(record, str) else _id_of(record)) in brought:
+                return True
+            if isinstance(record, Outcome) and piece.start >= retired and has_jobs(record.follows):
+                brought.update(job_ids(record.follows))
+    return len(brought) > BROUGHT_MAX
+
+
+def _id_of(record: Job | Outcome) -> str:
+    return record.id if isinstance(record, Job) else record.job_id
 
 
 def job_bytes(job: Job, *, is_known: bool = False) -> int:

@@ -43,7 +43,7 @@ from jqd.domain.record import CARRIED, ENDINGS, Lane
 from jqd.journal import Journal
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.ingest import Ingest
-from jqd.loops.lane_records import expect_readable
+from jqd.loops.lane_records import brings_again, expect_readable
 from jqd.loops.membership import Membership
 from jqd.loops.reap import Reap, reconcile
 from jqd.loops.store_standing import Past
@@ -126,14 +126,18 @@ class Recovery:
         if membership.life_to_end is not None:
             await self._end_life(membership.life_to_end)
         past = membership.past
-        is_new = not isinstance(past, str)  # after a start, or since we resigned
+        is_new, forgot = not isinstance(past, str), False  # after a start, or since we resigned
         look = await self._store.look(fresh=past is Past.START and self._journal.is_new)
         if is_new:  # a daemon that cannot read what the others wait for must not join
-            await expect_readable(self._journal, WORDS, await self._store.applied(self._journal.journal_id))
+            applied = await self._store.applied(self._journal.journal_id)
+            await expect_readable(self._journal, WORDS, applied)
+            forgot = await brings_again(self._journal, applied)
         for ending in (*ENDINGS, Lane.RULES):
             self._lanes[ending].resume()
+        if forgot:  # the others claim what outcomes bring, until they see that one sits down who is not through
+            self._lanes[Lane.OUTCOMES].pause()
         membership.begin_sync(look)
-        calm = look.settled and is_new
+        calm = look.settled and is_new and not forgot
         goal = self._journal.end
         for lane in self._lanes.values():
             lane.recheck()
@@ -148,6 +152,7 @@ class Recovery:
             note("recovery.disturbed", identity=look.identity, settled=look.settled)
             self._reap.store_changed()
             await self._take_seat(look, through=False)
+            self._lanes[Lane.OUTCOMES].resume()
             self._lanes[Lane.CHANGES].resume()
             self._lanes[Lane.JOBS].resume()
             await self._catch_up(goal, WORDS, others_wait=True)

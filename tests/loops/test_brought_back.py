@@ -1,0 +1,63 @@
+"""A daemon that was away while the store lost its data comes back to one that the others have settled."""
+
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from jqd.domain.brought import brought
+from jqd.domain.followers import follower_id
+from jqd.domain.job import Fate, Outcome, State
+from jqd.domain.jobid import made_id
+from jqd.domain.record import Lane, encode_outcomes
+from jqd.journal import JournalConfig, open_journal
+from jqd.loops.ingest import FLIGHTS_MAX
+from jqd.loops.lane_records import CHUNK_RECORDS
+from jqd.store import JobView
+from tests.harness.files import MemoryFiles
+from tests.loops.house import House, house, until
+
+CONFIG = JournalConfig(directory=Path("/other"))
+
+
+async def test_nobody_claims_a_job_that_came_with_an_outcome_and_ended_later_in_that_journal(
+    autojump_clock: None,
+) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        files = MemoryFiles()
+        async with open_journal(CONFIG, clock=here.clock, files=files) as journal:
+            parent, *others = journal.ids.take(1 + (FLIGHTS_MAX + 2) * CHUNK_RECORDS).ids()
+            child = made_id(follower_id(parent, 0, 0))
+            follows = brought([{"name": "next", "argument": None}], parent, "a", 0, 5, options=[])
+            ends = [Outcome(one, 1, Fate.SUCCEEDED, "a", 0, 1) for one in others]
+            for some in (
+                [Outcome(parent, 1, Fate.SUCCEEDED, "a", 0, 1, follows=follows)],
+                ends,
+                [Outcome(child, 2, Fate.SUCCEEDED, "next", 0, 1)],
+            ):
+                await journal.wsync(journal.write(Lane.OUTCOMES, len(some), encode_outcomes(some)))
+        await here.join(nursery)
+        await here.wait_claimable()
+        async with open_journal(CONFIG, clock=here.clock, files=files) as journal:
+            client = here.store.another_client()
+            tell, claimed = client.apply_outcomes, list[str]()
+
+            async def tell_and_claim(*args: Any, **options: Any) -> Any:
+                answer = await tell(*args, **options)
+                owner = here.membership.seated
+                if owner is not None and here.claims.may_claim:
+                    got = await here.store.get_waiting_jobs(
+                        owner, "next", 9, priority_min=0, priority_max=0, bytes_max=999
+                    )
+                    claimed.extend(one.job.id for one in got)
+                return answer
+
+            client.apply_outcomes = tell_and_claim  # type: ignore[method-assign]
+            other = House(journal, client, here.clock, "d2")
+            await other.join(nursery)
+            await until(lambda: other.membership.through)
+            assert claimed == []
+            view = await here.store.get_job(child)
+            assert isinstance(view, JobView)
+            assert view.state is State.SUCCEEDED
+            nursery.cancel_scope.cancel()
