@@ -39,7 +39,7 @@ from jqd.domain.errors import (
     SysidTaken,
 )
 from jqd.domain.log import get_logger
-from jqd.domain.record import CARRIED, ENDINGS, Lane
+from jqd.domain.record import ENDINGS, WITH_JOBS, Lane
 from jqd.journal import Journal
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.ingest import Ingest
@@ -313,4 +313,4 @@ async def hand_down(journal: Journal, store: Store, lanes: Mapping[Lane, Ingest[
         if position:
             # What the store lacks under the old id it lacks under the new one. `gone` declares all of it missing:
             # else a copied job would be lost.
-            await store.skip(journal_id, lane, 0, position, gone=lane in CARRIED)
+            await store.skip(journal_id, lane, 0, position, gone=lane in WITH_JOBS)

@@ -1,18 +1,21 @@
 """A daemon that was away while the store lost its data comes back to one that the others have settled."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import trio
 
 from jqd.domain.brought import brought
+from jqd.domain.carried import carry
 from jqd.domain.followers import follower_id
 from jqd.domain.job import Fate, Outcome, State
 from jqd.domain.jobid import made_id
-from jqd.domain.record import Lane, encode_outcomes
+from jqd.domain.record import Lane, decode_outcomes, encode_outcomes
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops.ingest import FLIGHTS_MAX
 from jqd.loops.lane_records import CHUNK_RECORDS
+from jqd.recovery.recovery import hand_down
 from jqd.store import JobView
 from tests.harness.files import MemoryFiles
 from tests.loops.house import House, house, until
@@ -61,3 +64,18 @@ async def test_nobody_claims_a_job_that_came_with_an_outcome_and_ended_later_in_
             assert isinstance(view, JobView)
             assert view.state is State.SUCCEEDED
             nursery.cancel_scope.cancel()
+
+
+async def test_a_copied_job_that_the_old_id_of_a_journal_lacked_comes_under_the_new_one(autojump_clock: None) -> None:
+    """Its outcome was retired before this life of the store came to it, so that it came without the job."""
+    new, parent = "cd" * 16, "01MCC5RM00J3VGCGZGDEMV5000"
+    follows = brought([{"name": "next", "argument": None}], parent, "a", 0, 5, options=[])
+    child = made_id(follower_id(parent, 0, 0))
+    original = encode_outcomes([Outcome(parent, 1, Fate.SUCCEEDED, "a", 0, 1, follows=follows)])
+    ((_, _, body),) = carry(Lane.OUTCOMES, original, {child}, 300)
+    async with house() as here:
+        await here.store.look(fresh=True)
+        lanes: Any = {lane: SimpleNamespace(last_position=400 if lane is Lane.OUTCOMES else 0) for lane in Lane}
+        await hand_down(here.journal, here.store, lanes, new)
+        await here.store.apply_outcomes(new, 400, 500, decode_outcomes(body))
+        assert isinstance(await here.store.get_job(child), JobView)
