@@ -202,6 +202,12 @@ class Flows:
             return 0.0
         return LOOK_S if due.wait_s is None else min(LOOK_S, due.wait_s)
 
+    async def one_whole_round(self) -> float:
+        """As `one_round`, where nobody runs this loop: returns once all that it began to release is released."""
+        async with trio.open_nursery() as self._nursery:
+            wait_s = await self.one_round()
+        return wait_s
+
     # ------------------------------------------------ children
 
     async def _ask_again(self) -> None:

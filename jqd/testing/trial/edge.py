@@ -147,7 +147,7 @@ class TrialDaemon:
     async def _settle(self) -> None:
         """Bring all that is journaled into the store, and let go on what waited for it."""
         await self.apply()
-        while await self._flows.one_round() == 0.0:
+        while await self._flows.one_whole_round() == 0.0:
             await self.apply()
 
     async def _release(self, job_id: str, failed: str, mark: str) -> bool:
