@@ -37,6 +37,8 @@ class Flows:
         self._pushes, self._acts = itertools.count(1), itertools.count(1)
         self._late: list[tuple[int, str]] = []
         """Flows, and ids of their steps that failed at first: in the end they are tried anew."""
+        self._fail_until_s = 0.0
+        """By the monotonic clock, as workers read it: from then on no late step fails."""
         self._rested = -1, 0.0
         self._end_t = 0.0
 
@@ -77,6 +79,7 @@ class Flows:
         """Try all flows anew that have steps which failed at first: now they do well."""
         flows = {flow: [job_id for number, job_id in self._late if number == flow] for flow, _ in self._late}
         waiting = iter(flows.items())
+        await trio.sleep(max(0.0, self._fail_until_s - time.monotonic()))  # all may be over before
 
         async def retry() -> None:
             for flow, ids in waiting:  # one after the other: two at once would see the half of each other
@@ -150,6 +153,7 @@ class Flows:
     async def _push(self, request: Request, ids: dict[int, str]) -> None:
         """Jobs under ids of their own until somebody says that they were taken; others as long as nothing was sent."""
         until_s = time.monotonic() + self._source.uniform(*LATE_S)
+        self._fail_until_s = max(self._fail_until_s, until_s)
         for node in request.nodes:  # of a parent that may have been taken nobody knows the id
             known = {*ids, *(other.n for other in request.nodes)} if request.own else {*ids}
             lost = [parent for parent in node.parents if parent not in known]
