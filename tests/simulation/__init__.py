@@ -51,7 +51,7 @@ def simulate(
             outside.cancel_scope.cancel()
         return world
 
-    with without_edge(seed):
+    with without_edge(seed, chosen.kinds):
         world: World = loop.run(main, seed, log=log)
     history = world.history
     return Report(chosen, history.violations, history.events, history.digest(), history.starts)

@@ -3,7 +3,7 @@
 import contextlib
 import errno
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from jqd.domain.errors import JournalError, JournalRefused
 from jqd.domain.job import Outcome
 from jqd.http import Urgency
 from jqd.journal import JournalConfig, open_journal
+from jqd.journal import tail as tail_module
 from jqd.loops import lane_records as chunks_module
 from jqd.loops import reap as reap_module
 from jqd.loops import settings as rules_module
@@ -35,7 +36,7 @@ from tests.harness.files import MemoryFiles
 from tests.simulation.aged import PERIOD_S
 from tests.simulation.link import Link
 from tests.simulation.loop import EPOCH_MS, PROCESS, SLOW
-from tests.simulation.plan import LEASE, PULLED, PULLERS, STORE, TRIM
+from tests.simulation.plan import LEASE, PULLED, PULLERS, STORE, TRIM, UNREADABLE
 from tests.simulation.spent import spend
 from tests.simulation.worker import HOSTS, SLOTS
 
@@ -119,8 +120,9 @@ class _Door:
 
 
 @contextlib.contextmanager
-def without_edge(seed: int) -> Iterator[None]:
-    """Daemons are built without sockets, and do as much at a time as with that seed, for the time of the block."""
+def without_edge(seed: int, kinds: Collection[str] = ()) -> Iterator[None]:
+    """Daemons are built without sockets, and do as much at a time as with that seed, for the time of the block. Where a
+    disk is to be unreadable, nothing is read from memory instead."""
     daemon: Any = daemon_module
     exchanged: list[tuple[Any, str, Any]] = [
         (daemon, "Api", _Edge),
@@ -135,6 +137,7 @@ def without_edge(seed: int) -> Iterator[None]:
         (decide_module, "LATE_MS", round(LATE_S * 1000)),
         (reap_module, "REAP_JOBS", REAPS[seed % len(REAPS)]),
         (barrier_module, "RESIGN_S", RESIGN_S),
+        (tail_module, "TAIL_BYTES", 0 if UNREADABLE in kinds else tail_module.TAIL_BYTES),
     ]
     real = [(module, name, getattr(module, name)) for module, name, _ in exchanged]
     try:
