@@ -79,6 +79,8 @@ def test_jobs_of_a_server_that_is_away_wait_and_all_others_go_on(tmp_path: Path)
         starts = worker.starts()
         assert all(starts[job_id] == 1 for job_id in [*before, *runs, dated])
         assert {info.job_id for info in client.jobs()} >= {*before, *runs, *waits}
+        # Own ids are taken again once both daemons have told that server what it may lack.
+        wait_for(lambda: not any("partition 1" in warning for warning in client.ready()["warnings"]), "settled")
         assert client.push(HERE, {"n": 1}, job_id=lost) == lost
         assert other.get(lost, wait=WAIT_S).state == "succeeded"
         assert not any(row["waiting"] or row["running"] for row in client.types())
