@@ -1,6 +1,5 @@
 """What a job that waited for others gets when it goes on, and that nothing stands in its way for ever."""
 
-import random
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 import trio
 
 from jqd.chaining import release as release_module
-from jqd.chaining.flows import OLD_MS, REST_S, Flows
+from jqd.chaining.flows import OLD_MS, REST_S
 from jqd.chaining.release import RELEASES, ReleaseRoom, Room, release
 from jqd.domain.charge import FREE
 from jqd.domain.errors import StoreUnsettled
@@ -24,18 +23,11 @@ from jqd.store import NameJournaled, NameWanted, Replace
 from tests.api.fakes import outcome
 from tests.api.whole import Whole
 from tests.chaining.flow_room import one_round
+from tests.chaining.released import edge, flows
+
+__all__ = ["edge"]
 
 PIECES = "x" * 300_000  # a result that lies in the store in pieces
-
-
-@pytest.fixture
-async def edge() -> Whole:
-    return await Whole().begin()
-
-
-def flows(edge: Whole) -> Flows:
-    go_on = partial(release, edge.api._parts.services)
-    return Flows(0, [edge.whole], lambda _: True, go_on, clock=edge.clock, source=random.Random(1))
 
 
 async def settle(edge: Whole) -> None:
