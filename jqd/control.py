@@ -221,7 +221,7 @@ class Control:
         self._shared.joblog.write("entered", rows)
 
     def listening(self, listener: Callable[[Sequence[Row]], None]) -> AbstractContextManager[None]:
-        """Call `hear` with the events of jobs here, as they happen."""
+        """Call `listener` with the events of jobs here, as they happen."""
         return self._shared.joblog.listening(listener)
 
     def settled(self, where: Collection[int]) -> bool:
