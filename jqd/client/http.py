@@ -182,7 +182,7 @@ class Http:
                     response = connections.request(
                         method,
                         url + path,
-                        params=params,
+                        params=params or None,  # an empty map has the URL parsed once more
                         content=body,
                         headers=headers,
                         timeout=httpx2.Timeout(self._timeout_s + wait_s, connect=self._timeout_s),
