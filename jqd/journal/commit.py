@@ -13,8 +13,9 @@ import errno
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import trio
@@ -31,6 +32,7 @@ from jqd.journal.frame import FRAME_HEADER_BYTES
 from jqd.journal.recover import Recovered
 from jqd.journal.segment import Segment
 from jqd.journal.tail import Tail
+from jqd.journal.thread import WriterThread, stay
 from jqd.journal.writer import Pending, Start, Writer
 
 STALLED_S = 10.0  # a commit takes milliseconds; a disk without an answer for so long gets no new work
@@ -110,7 +112,7 @@ class Commits:
         self._arrived = {int(lane): trio.Event() for lane in Lane}
         """Set by a commit that has frames of the lane: most of 2,000 a second have none."""
         self._parked: list[tuple[int, trio.lowlevel.Task]] = []
-        self._limiter = trio.CapacityLimiter(1)  # of the one thread that writes
+        self._thread = WriterThread()
         self._log = get_logger("journal")
 
     @property
@@ -186,7 +188,7 @@ class Commits:
                 return
             if shielded:
                 self._parked.append((position, trio.lowlevel.current_task()))
-                await trio.lowlevel.wait_task_rescheduled(_stay)
+                await trio.lowlevel.wait_task_rescheduled(stay)
             else:
                 await self._moved.wait()
 
@@ -209,29 +211,29 @@ class Commits:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Commit until cancelled; then commit what is pending."""
-        task_status.started()
-        try:
-            while True:
-                if self._refusal is not None:
-                    await self._resume()
-                with trio.CancelScope(deadline=self._due_s) as self._waiting:
-                    await self._work.wait()
-                if self._waiting.cancelled_caught:
-                    self._due, self._due_s = self.written, math.inf
-                self._work = trio.Event()
-                if self._config.commit_linger_ms:
-                    await self._linger()
-                await self._work_off()
-        finally:
+        with self._thread:
+            task_status.started()
             try:
-                self._due = self.written
-                with trio.CancelScope(shield=True):
+                while True:
+                    if self._refusal is not None:
+                        await self._resume()
+                    with trio.CancelScope(deadline=self._due_s) as self._waiting:
+                        await self._work.wait()
+                    if self._waiting.cancelled_caught:
+                        self._due, self._due_s = self.written, math.inf
+                    self._work = trio.Event()
+                    if self._config.commit_linger_ms:
+                        await self._linger()
                     await self._work_off()
             finally:
-                self._refusal = self._refusal or Refusal("the journal is closed", full=False)
-                if self.end < self.written:
-                    self._voids.append(Void(self.end, self.written, self._refusal))
-                self._ring()  # waiters that are shielded must wake, also after an internal error
+                try:
+                    self._due = self.written
+                    await self._work_off()
+                finally:
+                    self._refusal = self._refusal or Refusal("the journal is closed", full=False)
+                    if self.end < self.written:
+                        self._voids.append(Void(self.end, self.written, self._refusal))
+                    self._ring()  # waiters that are shielded must wake, also after an internal error
 
     async def _linger(self) -> None:
         """Wait for more frames: as long as configured, and up to the bytes of one commit."""
@@ -244,7 +246,7 @@ class Commits:
         while self._pending and self._pending[0].start < self._due:
             await self._commit_once()
         if self._doomed:
-            await trio.to_thread.run_sync(self._delete_in_thread, limiter=self._limiter)
+            await self._thread.run(self._delete_in_thread)
 
     # ------------------------------------------------------------ one commit
 
@@ -257,8 +259,7 @@ class Commits:
         self._began_s = self._clock.mono_s()
         try:
             # A batch taken from the queue is committed to its end: a stop in between would drop it silently.
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(self._commit_in_thread, batch, limiter=self._limiter)
+            await self._thread.run(partial(self._commit_in_thread, batch))
         except JournalRefused as error:
             self._refuse(Refusal(str(error), error.full), first_seq=batch[0].seq)
         else:
@@ -317,8 +318,7 @@ class Commits:
 
     async def _try_segment(self) -> None:
         try:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(self._writer.begin, self._start(), limiter=self._limiter)
+            await self._thread.run(partial(self._writer.begin, self._start()))
         except JournalRefused as error:
             self._refusal = Refusal(str(error), error.full)
             return
@@ -367,7 +367,3 @@ class Commits:
                 trio.lowlevel.reschedule(task)
             else:
                 self._parked.append((position, task))
-
-
-def _stay(_: Callable[[], None]) -> trio.lowlevel.Abort:
-    return trio.lowlevel.Abort.FAILED

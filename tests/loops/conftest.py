@@ -11,6 +11,7 @@ import trio
 
 from jqd.domain.log import configure
 from jqd.journal import tail
+from jqd.journal.thread import WriterThread
 
 ANSWER_S = 5.0  # of a real server, real time
 SILENT_S = 0.05  # of a gate (tests/store/gate.py), which may be silent on purpose: whoever asks it bears that
@@ -30,7 +31,12 @@ def threads_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
         await trio.lowlevel.checkpoint()
         return call(*args)
 
+    async def run(_: WriterThread, call: Callable[[], object]) -> None:
+        with trio.CancelScope(shield=True):
+            await run_sync(call)
+
     monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
+    monkeypatch.setattr(WriterThread, "run", run)
     monkeypatch.setattr(trio.lowlevel, "wait_readable", wait_readable)
 
 

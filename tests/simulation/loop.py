@@ -19,6 +19,8 @@ import structlog
 import trio
 from trio.lowlevel import Task
 
+from jqd.journal.thread import WriterThread
+
 PROCESS: contextvars.ContextVar[str] = contextvars.ContextVar("process", default="")
 """Which process a task belongs to; empty: to the world itself."""
 
@@ -149,7 +151,11 @@ def _threads_in_place() -> Iterator[None]:
         await trio.sleep(slow())
         return result
 
-    with patch.object(trio.to_thread, "run_sync", run_sync):
+    async def run(_: WriterThread, call: Callable[[], object]) -> None:
+        with trio.CancelScope(shield=True):
+            await run_sync(call)
+
+    with patch.object(trio.to_thread, "run_sync", run_sync), patch.object(WriterThread, "run", run):
         yield
 
 
