@@ -231,7 +231,9 @@ class History(Notes):
             if attempt.fate is Fate.SUCCEEDED and fate is not Fate.SUCCEEDED:
                 attempt.found_silent = True
             elif not (heard and attempt.fate):
-                attempt.fate, attempt.fate_at_s, attempt.node = fate, trio.current_time(), node
+                if attempt.fate is not fate:  # else it is told again, to a store that forgot
+                    attempt.fate_at_s = trio.current_time()
+                attempt.fate, attempt.node = fate, node
                 if fate is Fate.SUCCEEDED and not heard:
                     attempt.told = attempt.told or self.moment()
 

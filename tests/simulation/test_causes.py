@@ -199,3 +199,23 @@ async def test_a_push_behind_a_parent_may_be_refused_whose_id_is_of_an_hour_to_c
     history.awaiting.pushed(child, list(plan.works[child].after))
     history.kin.refused(child, 422, "d0" if seen == "by its own daemon" else "d1")
     assert bool(history.violations) == bool(seen)
+
+
+async def test_a_job_whose_success_is_told_again_ended_before_the_loss(autojump_clock: MockClock) -> None:
+    """Seed 2015 over two partitions: the journals had given it up, and the store that forgot it was told of its end."""
+    plan = make_plan(2015, frozenset({"rollback", "trim"}), follows=True)
+    history = History(plan)
+    number = plan.pushes[0].numbers[0]
+    story = history.stories[number]
+    history.acked(number, "id", "d0")
+    story.attempts.append(Attempt("d0.1", "d0", 7, 0.0))
+    await trio.sleep(1.0)
+    history.reported("id", 7, Fate.RETRY, "d0")
+    await trio.sleep(1.0)
+    history.reported("id", 7, Fate.SUCCEEDED, "d0")
+    history.losses.append(Loss(3.0, 0, 0))
+    await trio.sleep(2.0)
+    history.reported("id", 7, Fate.SUCCEEDED, "d0")
+    assert [each.fate_at_s for each in story.attempts] == [2.0]
+    history.check_states({number: None})
+    assert history.violations == []
