@@ -119,10 +119,8 @@ class Recovery:
 
     async def _pass(self) -> None:
         membership = self._membership
-        for claimable in (Lane.JOBS, Lane.CHANGES):
-            self._lanes[
-                claimable
-            ].pause()  # nothing that can be claimed goes to the store until it is known what it lacks
+        for lane in WITH_JOBS:
+            self._lanes[lane].pause()  # nothing that can be claimed goes to the store until it is known what it lacks
         if membership.life_to_end is not None:
             await self._end_life(membership.life_to_end)
         past = membership.past
@@ -132,16 +130,15 @@ class Recovery:
             applied = await self._store.applied(self._journal.journal_id)
             await expect_readable(self._journal, WORDS, applied)
             forgot = await brings_again(self._journal, applied)
-        for ending in (*ENDINGS, Lane.RULES):
-            self._lanes[ending].resume()
-        if forgot:  # the others claim what outcomes bring, until they see that one sits down who is not through
-            self._lanes[Lane.OUTCOMES].pause()
+        for lane in (Lane.CANCELS, Lane.RULES):
+            self._lanes[lane].resume()
         membership.begin_sync(look)
         calm = look.settled and is_new and not forgot
         goal = self._journal.end
-        for lane in self._lanes.values():
-            lane.recheck()
+        for ingest in self._lanes.values():
+            ingest.recheck()
         if calm:
+            self._lanes[Lane.OUTCOMES].resume()
             await self._catch_up(goal, ENDINGS, others_wait=False)
             self._lanes[Lane.CHANGES].resume()
             await self._catch_up(goal, WORDS, others_wait=False)
@@ -152,9 +149,8 @@ class Recovery:
             note("recovery.disturbed", identity=look.identity, settled=look.settled)
             self._reap.store_changed()
             await self._take_seat(look, through=False)
-            self._lanes[Lane.OUTCOMES].resume()
-            self._lanes[Lane.CHANGES].resume()
-            self._lanes[Lane.JOBS].resume()
+            for lane in WITH_JOBS:  # the others claim what comes, until they see that one sits down who is not through
+                self._lanes[lane].resume()
             await self._catch_up(goal, WORDS, others_wait=True)
             await self._arbitrate(waits=not is_new)  # a daemon that resigned makes nobody wait again
         membership.mark_through()

@@ -4,10 +4,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import trio
 
 from jqd.domain.brought import brought
 from jqd.domain.carried import carry
+from jqd.domain.errors import StoreAway
 from jqd.domain.followers import follower_id
 from jqd.domain.job import Fate, Outcome, State
 from jqd.domain.jobid import made_id
@@ -23,9 +25,11 @@ from tests.loops.house import House, house, until
 CONFIG = JournalConfig(directory=Path("/other"))
 
 
+@pytest.mark.parametrize("lives", [False, True], ids=["it starts", "it was cut off"])
 async def test_nobody_claims_a_job_that_came_with_an_outcome_and_ended_later_in_that_journal(
-    autojump_clock: None,
+    autojump_clock: None, lives: bool
 ) -> None:
+    """Nor if a call is lost by which it takes its seat."""
     async with house() as here, trio.open_nursery() as nursery:
         files = MemoryFiles()
         async with open_journal(CONFIG, clock=here.clock, files=files) as journal:
@@ -55,10 +59,26 @@ async def test_nobody_claims_a_job_that_came_with_an_outcome_and_ended_later_in_
                     claimed.extend(one.job.id for one in got)
                 return answer
 
-            client.apply_outcomes = tell_and_claim  # type: ignore[method-assign]
+            reserve, asked = client.reserve_sysid, list[str]()
+
+            async def sit_down_late(sysid: str, *args: Any, **options: Any) -> Any:
+                asked.append(sysid)
+                if len(asked) == 1 + lives:
+                    raise StoreAway("it was lost on its way")
+                return await reserve(sysid, *args, **options)
+
+            client.apply_outcomes, client.reserve_sysid = tell_and_claim, sit_down_late  # type: ignore[method-assign]
             other = House(journal, client, here.clock, "d2")
             await other.join(nursery)
-            await until(lambda: other.membership.through)
+            if lives:
+                await until(lambda: other.membership.settled)
+                client.away = "the cable"
+                here.store.wipe()
+                await trio.sleep(here.membership.config.lease_s)
+                await here.wait_claimable()
+                client.away = None
+            await until(lambda: other.membership.life == here.membership.life and other.membership.through)
+            assert len(asked) == 2 + lives
             assert claimed == []
             view = await here.store.get_job(child)
             assert isinstance(view, JobView)
