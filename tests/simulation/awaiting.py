@@ -9,7 +9,7 @@ back; journals that keep nothing, and a store that deletes what ended, forget it
 run now does not ask for its parents.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import trio
@@ -131,6 +131,15 @@ class Awaiting:
         if state is State.FAILED and self.wants_what_is_gone(self._stories[number]):
             return True
         return state is wanted and any(self._may_have_failed(parent) for parent in parents)
+
+    def ends_s(self, number: int) -> Iterator[float]:
+        """When it may have been cancelled for a parent: no sooner than that one failed."""
+        if self._policies.get(number) != "cancel":
+            return
+        for parent in (*self.parents.get(number, ()), *self._members(number)):
+            yield from (each.fate_at_s for each in parent.attempts if each.fate is not Fate.SUCCEEDED)
+            yield from (at_s for at_s, _ in parent.cancels)
+            yield from self.ends_s(parent.number)
 
     def wants_what_is_gone(self, child: Any) -> bool:
         """Whether it may have failed because the result of a parent had been dropped, or was forgotten with it."""

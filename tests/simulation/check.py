@@ -301,7 +301,8 @@ class History(Notes):
             excused = self.awaiting.excuses(number, State.CANCELLED)
             if state is None and PURGE in self.plan.kinds and (story.cancels or Fate.SUCCEEDED in fates or excused):
                 continue
-            if state is None and (story.deletes or self.is_untold(self._home(story), self.plan.kinds, story.ends_s)):
+            ends_s = (*story.ends_s, *self.awaiting.ends_s(number))
+            if state is None and (story.deletes or self.is_untold(self._home(story), self.plan.kinds, ends_s)):
                 continue
             if state is None:
                 self.wrong(

@@ -90,7 +90,7 @@ class Families:
         parents = []
         for _ in range(source.choice((1, 2, 3))):
             gone = ((source.uniform(1.0, 8.0), self._node()),) if source.random() < DELETED else ()
-            own = source.random() < 0.7 and not gone  # one that is deleted before it is asked is waited for (adr/0047)
+            own = source.random() < 0.7
             pushed_s = at_s + source.uniform(0.0, 0.3)
             parents.append(self._push(pushed_s, node, own_id=own, result_bytes=self._bytes(), deletes=gone))
         self._push(at_s + 0.3, node)  # overtakes them in another lane

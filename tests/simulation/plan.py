@@ -209,7 +209,6 @@ def make_plan(
         groups = families.groups
         if PURGE in kinds:  # what waited for a group may be gone when it is closed again: then that begins it anew
             groups = [replace(group, closes=group.closes[:1]) for group in groups]
-            works = [replace(work, own_id=False) for work in works]  # the known limit of docs/adr/0047
     by_time = tuple(sorted(pushes, key=lambda push: push.at_s))
     all_of_it = by_time, tuple(works), tuple(faults), partitions, tuple(matters), lends, tuple(says)
     ages, quotas, hasty = (_draws(what, seed, given) is not None for what in ("ages", "quotas", "hasty"))

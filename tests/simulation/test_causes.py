@@ -219,3 +219,21 @@ async def test_a_job_whose_success_is_told_again_ended_before_the_loss(autojump_
     assert [each.fate_at_s for each in story.attempts] == [2.0]
     history.check_states({number: None})
     assert history.violations == []
+
+
+async def test_a_job_that_was_cancelled_for_a_parent_ended_when_that_failed(autojump_clock: MockClock) -> None:
+    """Seed 920090 over two partitions, with flows: the journals had given it up when the store forgot it."""
+    plan = make_plan(39990, frozenset({"wipe", "trim"}), flows=True)
+    history = History(plan)
+    child = next(number for number, work in enumerate(plan.works) if work.on_parent_failure == "cancel" and work.after)
+    parent, *_ = plan.works[child].after
+    for number in (parent, child):
+        history.acked(number, f"id-{number}", "d0")
+    history.awaiting.pushed(child, [parent])
+    history.stories[parent].attempts.append(Attempt("d0.1", "d0", 7, 1.0, Fate.FAILED, 2.0))
+    history.losses.append(Loss(1.5, 0, 0))
+    history.check_states({child: None})
+    assert len(history.violations) == 1
+    history.losses.append(Loss(3.0, 0, 0))
+    history.check_states({child: None})
+    assert len(history.violations) == 1
