@@ -189,6 +189,31 @@ async def test_they_come_behind_an_end_that_another_journal_wrote_without_them(
     assert (await there(store_bench, child(job)) or bool(waits)) == same
 
 
+@pytest.mark.parametrize("by", ["outcome", "outbox"])
+@pytest.mark.parametrize("is_held", [True, False], ids=["in a hand", "given back"])
+@pytest.mark.parametrize("first", ["change", "outcome"])
+async def test_they_come_of_a_content_that_was_replaced_since_in_whatever_order_a_store_that_went_back_is_told(
+    store_bench: StoreBench, by: str, is_held: bool, first: str
+) -> None:
+    """The store went back to when the parent was in a hand: it had ended, and was begun anew after that."""
+    job, held = await begun(store_bench)
+    store_bench.clock.advance(0.001)
+    again = changed(job, await store_bench.store.reserve_change(job.id), ChangeKind.RETRY)
+    await store_bench.store.new_life(store_bench.store.identity)
+    await store_bench.store.look(fresh=False)
+    if not is_held:
+        await store_bench.join()
+    follows = won(held).follows if by == "outcome" else b"\x92\xa0\x90"
+    for what in (first, *{"change", "outcome"} - {first}):
+        if what == "change":
+            await store_bench.add(again)
+        else:
+            await store_bench.settle(outcome(held, Fate.SUCCEEDED, follows=follows))
+    assert (await store_bench.view(job)).state is State.WAITING
+    waits = (await store_bench.store.get_outbox(9, 999)).entries
+    assert await there(store_bench, child(job)) or waits
+
+
 async def test_nothing_of_a_deleted_one_stays(store_bench: StoreBench) -> None:
     job, held = await begun(store_bench)
     await store_bench.settle(won(held))

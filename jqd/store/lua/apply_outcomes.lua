@@ -250,13 +250,17 @@ register('apply_outcomes', {'allow-oom'}, function()
   end
 
   local stale = {}
-  -- Of an earlier life: the success that counted may have been another journal's copy of this one, which has nothing of what follows (get_ends).
+  -- Of an earlier life: the success that counted may have been another journal's copy of this one, which has nothing of what follows (get_ends). Or it counted
+  -- there, and the change that began the job anew behind it is told first.
   local function is_told_again(one)
-    local kept = is_earlier(one.fence) and redis.call('HGET', K.outcome, one.id)
-    return kept and Change.fence_of(kept) == one.fence
+    if not is_earlier(one.fence) then
+      return false
+    end
+    local kept = redis.call('HGET', K.outcome, one.id)
+    return kept and Change.fence_of(kept) == one.fence or Change.began(one.id) > one.meant
   end
 
-  -- It changes nothing. But a success of a forgotten claim may have counted before: what follows it may be in no journal yet.
+  -- It changes nothing. But a success of a forgotten claim, or of an earlier life, may have counted before: what follows it may be in no journal yet.
   local function too_late(one)
     table.insert(stale, one.place)
     if not (one.follows or one.brings) or not (is_forgotten(one.fence) or is_told_again(one)) then
