@@ -129,6 +129,8 @@ def _then_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault
             yield Fault(f"{at}/unique", OWN_ID)
         if one.after:
             yield Fault(f"{at}/after", "a job of then waits for its parent alone; push it by itself with after")
+        if one.on_parent_failure != "fail":
+            yield Fault(f"{at}/on_parent_failure", "a job of then comes only where its parent succeeded; leave it out")
         if one.job_id is not None and one.job_id in chosen:
             yield Fault(f"{at}/job_id", "two of them have the same job_id")
         chosen.add(one.job_id or "")

@@ -128,6 +128,7 @@ def test_all_that_is_wrong_with_a_job_is_told_at_once_up_to_a_bound():
         ({"then": [{"name": "b", "then": {"name": "c", "priority": "x"}}]}, "/then/0/then/priority"),
         ({"then": {"name": "b", "replace": True, "job_id": "x"}}, "/then/replace"),
         ({"then": {"name": "b", "after": ["x"]}}, "/then/after"),
+        ({"then": {"name": "b", "on_parent_failure": "run"}}, "/then/on_parent_failure"),
         ({"then": [{"name": "b", "job_id": "x"}, {"name": "c", "job_id": "x"}]}, "/then/1/job_id"),
         ({"then": [{"name": "b"}] * 501}, "/then"),
         ({"parent": "x"}, "/parent"),
