@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 import redis
 
+from jqd.domain.brought import brought
 from jqd.domain.errors import StoreRefused
+from jqd.domain.followers import follower_id
 from jqd.domain.job import Change, ChangeKind, Fate, Job, Wanted
+from jqd.domain.jobid import made_id
 from jqd.domain.record import Lane
 from jqd.store import (
     Ages,
     HistoryRow,
+    JobView,
     NameJournaled,
     NameWanted,
     Release,
@@ -225,6 +229,29 @@ async def test_a_call_that_meets_a_planted_key_loses_nothing(here: Furnished, na
         await CALLS[name](here)
         assert unplaced(here.client) == set(), f"{name} lost jobs when it met the key {key_name}"
     assert refused, f"{name} met no planted key at all"
+
+
+@pytest.mark.parametrize("by", ["outcome", "outbox"])
+async def test_a_success_that_meets_a_planted_key_loses_nothing_of_what_follows(here: Furnished, by: str) -> None:
+    parent = here.held[0].job.id
+    items = [{"name": name, "argument": None} for name in ("mail", "next")]
+    follows = brought(items, parent, "mail", 0, 5, options=[]) if by == "outcome" else b"\x92\xa0\x90"
+    ends = [outcome(here.held[0], Fate.SUCCEEDED, follows=follows), outcome(here.held[1], Fate.DEAD)]
+    refused = 0
+    for key_name in PLANTED:
+        here.again()
+        key = here.key_of(key_name)
+        known = dump(here.client, key)
+        plant(here.client, key_name, key)
+        at_ = at(here, Lane.OUTCOMES)
+        refused += await refused_by(here.bench.store.apply_outcomes(JOURNAL, *at_, ends)) is not None
+        here.client.restore(key, 0, known, replace=True)
+        await here.bench.store.apply_outcomes(JOURNAL, *at_, ends)
+        waits = (await here.bench.store.get_outbox(9, 999)).entries
+        its = [await here.bench.store.get_job(made_id(follower_id(parent, 0, place))) for place in (0, 1)]
+        assert f"{parent} ".encode() + follows in waits or all(isinstance(one, JobView) for one in its), key_name
+        assert unplaced(here.client) == set(), key_name
+    assert refused
 
 
 def unplaced(client: Any) -> set[bytes]:

@@ -43,7 +43,6 @@ register('apply_outcomes', {'allow-oom'}, function()
           redis.call(add[1], add[2], unpack(add[3]))
         end
       end
-      About.write()
       ended, dead, packed, cleared, waits = {}, {}, {}, {}, {}
     end
 
@@ -345,8 +344,8 @@ register('apply_outcomes', {'allow-oom'}, function()
   write_collected()
   if #followers > 0 then
     Arrive.follow(followers, follower_ids, brought, field, now_ms)
-    About.write()
   end
+  About.write()  -- last: a call that breaks off is made once more, and what is in a hand still ends then, and brings what follows
   for fence, lives in pairs(met) do
     Leases.tidy_lease(fence, lives and now_us or nil)
   end

@@ -70,7 +70,7 @@ function About.look(ids)
   return found, twice
 end
 
-function About.hold(id) return About.look({id})[id] end
+function About.hold(id) return not call.has_left[id] and About.look({id})[id] or nil end
 
 -- Of claims among the arguments, "id fence" and perhaps more each, those that this hand has so: {id, hold, place of the id}. Before the first write.
 function About.held_so(sysid, first, fields)
