@@ -2,15 +2,14 @@
 
 serve.py      binds, serves by hypercorn, stops; connection.py: none ends another
 app.py        the application: who may ask, which page answers, what is shown when something is wrong
-visit.py      one request as a page sees it
+visit.py      one request as a page sees it; how pages declare what they answer, and ask before what cannot be undone
 pages/        a file for each page, and its template in templates/ under the same name
 forms.py      what was typed, and what the API says against it at its field
-asking.py     a page that asks before what cannot be undone
-live.py       the stream of a page, and the files of static/; pacing.py: whose turn it is
-feed.py       one stream of a daemon for all pages
+live.py       the stream of a page, and the files of static/
+feed.py       one stream of a daemon for all pages, and whose turn it is
 api.py        the client of a session, and answers that pages share
 login.py      a token for a login; sessions.py: who is logged in; rights.py: which role may see and do what
-refusals.py   what a page says that refuses
+refusals.py   what ends in an error instead of a page, and what is said then
 security.py   headers, forms of our own, hosts of our own
 picture.py    flows and numbers over time as points of an SVG
 values.py     values, dates and links as text

@@ -3,12 +3,12 @@
 Each page is a file in `pages/`, with a `register(ui)` that declares its handlers by `ui.page` and `ui.act`.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from secrets import token_urlsafe
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import jinja2
@@ -22,15 +22,12 @@ from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.log import get_logger
 from jqd.webui import live, login, pages, values
 from jqd.webui.api import UNAUTHORIZED, Answers, Api, has_ended, note_call
-from jqd.webui.assets import load_assets
 from jqd.webui.config import BODY_BYTES_MAX, LOGIN_BYTES_MAX, TIMEOUT_S, UiConfig
-from jqd.webui.errors import LoginNeeded, OtherLogin, Refused
 from jqd.webui.feed import Feeds
-from jqd.webui.refusals import INTERNAL_ERROR, refusal_of
-from jqd.webui.rights import LOOK, Right
+from jqd.webui.refusals import INTERNAL_ERROR, LoginNeeded, OtherLogin, Refused, refusal_of
 from jqd.webui.security import FRESH, HEADERS, is_own_form, is_own_host, local_path
 from jqd.webui.sessions import Me, Session, Sessions
-from jqd.webui.visit import STREAM, Visit
+from jqd.webui.visit import STREAM, Addresses, Handler, Page, Visit
 
 BODY_TIMEOUT_S = 30  # for a form to arrive
 AGAIN_S = 5  # after so long a page that found no daemon is asked for anew
@@ -41,7 +38,6 @@ AWAY = (Unreachable, TimedOut, Unavailable)
 
 ClientFactory = Callable[[str | None], AsyncClient]
 """Makes a client of the API for a token; None: without one."""
-Handler = Callable[[Visit], Awaitable[Response]]
 
 _log = get_logger("webui")
 
@@ -55,33 +51,20 @@ def create_app(config: UiConfig, connect: ClientFactory | None = None, clock: Cl
     return Ui(config, connect or client_factory(config), clock or SystemClock())
 
 
-class Page(NamedTuple):
-    """A page as its file declares it by `Ui.page`."""
-
-    handler: Handler
-    needs: Right
-    takes: Sequence[str]
-    needs_login: bool
-    is_shared: bool
-
-
-class Ui:
+class Ui(Addresses):
     """What all pages share."""
 
     def __init__(self, config: UiConfig, connect: ClientFactory, clock: Clock) -> None:
+        super().__init__()
         self.config = config
         self.connect = connect
         self.answers, self._pages = Answers(clock), Answers(clock, PAGES_MAX)
         self._mark = token_urlsafe()
         """Stands in a rendered page for the form token of whoever gets it."""
         self.sessions = Sessions(clock)
-        self.assets = load_assets()
+        self.assets = live.load_assets()
         self.feeds: Feeds | None = None
         """While the application serves."""
-        self.navigation: list[tuple[str, str]] = []
-        """Title and path of the pages that the head of each page names."""
-        self.declared: dict[str, Page] = {}
-        """The pages by their paths."""
         self._open_api = Api(connect(config.token), self.answers, "open")
         self._open: Session | None = None
         self._templates = _templates(self)
@@ -96,52 +79,25 @@ class Ui:
 
     # ------------------------------------------------------------ what pages declare
 
-    def page(
-        self,
-        path: str,
-        *,
-        nav: str = "",
-        needs: Right = LOOK,
-        takes: Sequence[str] = (),
-        needs_login: bool = True,
-        is_shared: bool = True,
-    ) -> Callable[[Handler], Handler]:
-        """Have a handler answer GET of a path. `nav`: its title among the pages that the head names. `needs`: who may
-        look. `takes`: what may stand in its query, beside the tenant that is spoken for. `is_shared`: those with the
-        same rights that look within a second get the same page, if they have to log in."""
-        if nav:
-            self.navigation.append((nav, path))
-        takes = (*takes, "tenant") if needs_login else takes
+    def add_page(self, path: str, page: Page) -> None:
+        self.app.add_url_rule(path, f"GET {path}", partial(self._show, page), methods=["GET"])
 
-        def declare(handler: Handler) -> Handler:
-            page = self.declared[path] = Page(handler, needs, takes, needs_login, needs_login and is_shared)
-            self.app.add_url_rule(path, f"GET {path}", partial(self._show, page), methods=["GET"])
-            return handler
-
-        return declare
-
-    def act(self, path: str, *, needs_login: bool = True) -> Callable[[Handler], Handler]:
-        """Have a handler answer forms that are sent to a path, from pages of this UI only."""
-
-        def declare(handler: Handler) -> Handler:
-            self.app.add_url_rule(path, f"POST {path}", partial(self._do, handler, needs_login), methods=["POST"])
-            return handler
-
-        return declare
+    def add_act(self, path: str, handler: Handler, *, needs_login: bool) -> None:
+        self.app.add_url_rule(path, f"POST {path}", partial(self._do, handler, needs_login), methods=["POST"])
 
     def render(self, template: str, **data: Any) -> str:
         return self._templates.get_template(template).render(now=datetime.now(UTC), **data)
 
     # ------------------------------------------------------------ who asks
 
-    async def _show(self, page: "Page") -> Response:
+    async def _show(self, page: Page) -> Response:
         visit = await self._visit(page.needs_login, {})
         for name in visit.query:
             if len(request.args.getlist(name)) > 1:
                 raise UnprocessableEntity(f"{name!r} stands in the address more than once: say it once")
         return await self.answer(visit, page)
 
-    async def answer(self, visit: Visit, page: "Page") -> Response:
+    async def answer(self, visit: Visit, page: Page) -> Response:
         """Answer a visit of a page. Raises what the page says against it; JqdClientError."""
         if page.needs_login:
             visit.expect_right(page.needs)

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jqd.client import Invalid
+from jqd.client import Conflict, Invalid, NotFound, TooLarge
+from jqd.client.path import path_of
 from jqd.domain.job import why_no_place
 from jqd.domain.units import duration_s
 from jqd.webui.values import visible
@@ -62,20 +63,51 @@ UNREAD = "unread"
 """No setting has such a field. The API sets none that has it, and says what else is wrong with it."""
 
 
-async def put(
-    visit: Visit, path: str, body: dict[str, Any], faults: Mapping[str, Fault], **params: Any
-) -> dict[str, Any]:
-    """What a PUT answers. Raises Invalid where the API has something against it, and always where the form has faults
-    already: with those of the API, so that all are shown at once; JqdClientError."""
-    return await visit.api.put(path, _with_unread(body, faults), **params)
+class Wrong(NamedTuple):
+    """What is wrong with a form as a whole."""
+
+    faults: dict[str, Fault]
+    status: int
 
 
-async def post(visit: Visit, path: str, body: dict[str, Any], faults: Mapping[str, Fault]) -> dict[str, Any]:
-    """The same of a POST."""
-    return await visit.api.post(path, _with_unread(body, faults))
+async def row_of(visit: Visit, what: str, name: str) -> dict[str, Any] | None:
+    """Return a schedule or constraint by its name; None: there is none."""
+    try:
+        return None if name_fault(what, name) else await visit.api.get(path_of(f"{what}s", name))
+    except NotFound:
+        return None
 
 
-def _with_unread(body: dict[str, Any], faults: Mapping[str, Fault]) -> dict[str, Any]:
+async def set_named(
+    visit: Visit,
+    what: str,
+    typed: dict[str, str],
+    body: dict[str, Any],
+    faults: dict[str, Fault],
+    fields: Mapping[str, str],
+    *,
+    is_trial: bool = False,
+) -> dict[str, Any] | Wrong:
+    """Set the schedule or constraint that was typed, or try what it would do. Returns what the API answers; or what is
+    wrong, at its field: nothing typed is lost. `faults`, `fields`: as of `with_unread` and `faults_of`."""
+    name = typed["name"]
+    if wrong := name_fault(what, name):
+        faults["name"] = wrong
+    elif not is_trial and not visit.form.get("known") and await row_of(visit, what, name) is not None:
+        faults["name"] = TAKEN
+    trial = {"dry_run": True} if is_trial else {"revision": typed["revision"] or None}
+    try:
+        return await visit.api.put(path_of(f"{what}s", "…" if wrong else name), with_unread(body, faults), **trial)
+    except Invalid as error:
+        faults = faults_of(error, fields, typed) | faults
+        return Wrong(faults, 409 if faults.get("name") is TAKEN else error.status)
+    except (Conflict, TooLarge) as error:
+        return Wrong({"": Fault(str(error))}, error.status)
+
+
+def with_unread(body: dict[str, Any], faults: Mapping[str, Fault]) -> dict[str, Any]:
+    """Return the body so that the API refuses it where the form has faults already: with those of the API, so that all
+    are shown at once."""
     return {**body, UNREAD: [*faults]} if faults else body
 
 

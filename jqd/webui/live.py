@@ -1,12 +1,15 @@
-"""What pages are made of beside themselves: their streams, and the files of `static/`.
+"""What pages are made of beside themselves: their streams, and the files of `static/`. These are served under the hash
+of what they hold, so that browsers keep them for ever.
 
 A stream brings the page that it is of at each tick of its feed, as a request would show it then; the browser takes
 the live part out of it. What cannot be brought so (a refusal, a login that is over) is a bare tick: the part then asks
 for itself, and is answered as any request is.
 """
 
+import hashlib
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from importlib.resources import files
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
 
 import trio
@@ -28,9 +31,27 @@ BARE_CALLS = 3  # of a part that asks for itself at a tick: none of ours counts 
 TICK = b"event: tick\ndata: now\n\n"
 LAST_TICK = b"retry: 5000\n" + TICK
 STILL_THERE = b": still there\n\n"
-STREAM_S = (
-    3 * QUIET_S
-)  # ticks are more frequent; a stream without one is written to all the same, to see that it is read
+STREAM_S = 3 * QUIET_S  # ticks are more frequent; without one it is written to all the same, to see that it is read
+TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+HASH_CHARS = 16  # of a SHA-256: enough to tell versions of one file apart
+
+
+class Asset(NamedTuple):
+    body: bytes
+    content_type: str
+    url: str
+
+
+def load_assets() -> dict[str, Asset]:
+    """Return all that browsers may ask for, by name."""
+    found = {}
+    for file in files("jqd.webui").joinpath("static").iterdir():
+        suffix = "." + file.name.rpartition(".")[2]
+        if suffix in TYPES:
+            body = file.read_bytes()
+            digest = hashlib.sha256(body).hexdigest()[:HASH_CHARS]
+            found[file.name] = Asset(body, TYPES[suffix], f"/static/{digest}/{file.name}")
+    return found
 
 
 def register(ui: "Ui") -> None:

@@ -1,12 +1,15 @@
-"""Pictures as points, for templates that draw them as SVG: flows from left to right, and lines over time. Pure.
+"""Pictures as points, for templates that draw them as SVG: flows from left to right, and lines over time. And the last
+hour, minute by minute, as rows of a table: what is drawn on *Now* is read from there. Pure.
 
 Sizes stand in attributes and colours in the style sheet, for the policy of the pages allows no style in them.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 from jqd.client import FlowJob
+from jqd.webui.values import instant, lasting, number
 
 JOBS_MAX = 200  # more would be a wall, not a picture
 EDGES_MAX = 2_000
@@ -15,6 +18,7 @@ GAP_X, GAP_Y = 56, 14
 NAME_CHARS_MAX = 20
 LINE_WIDTH, LINE_HEIGHT = 120, 28
 CHART_WIDTH, CHART_HEIGHT = 720, 160
+COLUMNS = ("Minute", "Pushed", "Started", "Succeeded", "Failed", "Wait, half", "Wait, 95 %", "Run, half", "Run, 95 %")
 
 
 class Node(NamedTuple):
@@ -86,3 +90,48 @@ def _edge(parent: Node, child: Node) -> str:
     to_x, to_y = child.x, child.y + NODE_HEIGHT // 2
     half = (to_x - x) // 2
     return f"M{x} {y}C{x + half} {y} {to_x - half} {to_y} {to_x} {to_y}"
+
+
+class Cell(NamedTuple):
+    text: str
+    number: str
+    """What is drawn; empty: nothing."""
+
+
+def hour_rows(history: Mapping[str, Any]) -> list[list[Cell]]:
+    """Return a row for each step, the oldest first."""
+    return [_hour_row(step, history) for step in history["steps"]]
+
+
+def _hour_row(step: Mapping[str, Any], history: Mapping[str, Any]) -> list[Cell]:
+    at = instant(step["at"])
+    counts = (step["pushed"], step["started"], step["succeeded"], step["failed"] + step["dead"])
+    return [
+        Cell(f"{at:%H:%M}", f"{at.timestamp():.0f}") if at else Cell("", ""),
+        *(Cell(number(count), str(count)) for count in counts),
+        *(
+            _seconds(step[field], history[f"{field}_bounds"], share)
+            for field in ("wait", "run")
+            for share in (0.5, 0.95)
+        ),
+    ]
+
+
+def _seconds(counts: Sequence[int], bounds: Sequence[float], share: float) -> Cell:
+    if not sum(counts):
+        return Cell("–", "")
+    is_above, bound = below(counts, bounds, share)
+    return Cell(f"{'>' if is_above else '≤'} {spoken(bound)}", f"{bound:g}")
+
+
+def below(counts: Sequence[int], bounds: Sequence[float], share: float) -> tuple[bool, float]:
+    """Return below what that share of all lies, as exact as the buckets are: the upper bound of its bucket; of the open
+    one the last bound there is, and that it lies above."""
+    due = share * sum(counts)
+    found = next((bound for bound, met in zip(bounds, accumulate(counts), strict=False) if met >= due), None)
+    return found is None, bounds[-1] if found is None else found
+
+
+def spoken(seconds: float) -> str:
+    """Return a duration, also below a second."""
+    return lasting(seconds) if seconds >= 1 else f"{seconds * 1000:.0f} ms"

@@ -1,16 +1,21 @@
-"""One request of a browser, as pages see it: whose it is, what it names, and how to answer."""
+"""One request of a browser, as pages see it: whose it is, what it names, and how to answer; and how pages declare which
+requests they answer."""
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quart import Response, redirect
 from werkzeug.exceptions import BadRequest, UnprocessableEntity
 
+from jqd.client import AsyncClient
+from jqd.client.path import path_of
 from jqd.domain.tenant import IN_WORDS, is_tenant
 from jqd.webui import rights, values
 from jqd.webui.api import Api
-from jqd.webui.errors import Refused
+from jqd.webui.refusals import Refused
+from jqd.webui.rights import LOOK, Right
 from jqd.webui.sessions import Me, Session
 
 if TYPE_CHECKING:
@@ -150,6 +155,31 @@ class Visit:
         """Return those of the query that say something."""
         return {name: self.query[name].strip() for name in names if self.query.get(name, "").strip()}
 
+    def named(self, key: str) -> str:
+        """Return what the form or the address names by that key. Raises BadRequest where it names nothing."""
+        named = (self.form or self.query).get(key, "")
+        if not named:
+            raise BadRequest(f"which one? Its {key} is missing from the {'form' if self.form else 'address'}")
+        return named
+
+    async def listed(
+        self, call: str, limit: int | None, which: Mapping[str, str] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the page of a list that the address names, and what its template needs to lead to others. `which`: its
+        filter. Raises BadRequest, JqdClientError."""
+        cursor, which = self.query.get("cursor", ""), which or {}
+        answer = await self.api.get(call, limit=limit, cursor=cursor or None, **which)
+        further = {"cursor": str(answer.get("cursor") or "")}
+        more: dict[str, Any] = {}
+        if "looked" in self.ui.declared[self.path].takes:
+            more = {"looked": _looked_at(self, answer), "of": answer.get("of")}
+            further["looked"] = str(more["looked"])
+        return answer, more | {
+            "newest": self.link(self.path, **which) if cursor else "",
+            "older": self.link(self.path, **which, **further) if further["cursor"] else "",
+            "call": values.link(call, limit=limit, cursor=cursor, **which),
+        }
+
     def render(self, template: str, *, status: int = 200, **data: Any) -> Response:
         ways = {"link": self.link, "of_row": self.of_row}
         return Response(
@@ -157,6 +187,9 @@ class Visit:
             status=status,
             content_type="text/html; charset=utf-8",
         )
+
+    def ask(self, question: "Question") -> Response:
+        return self.render("sure.html", question=question)
 
     def go(self, path: str, **query: Any) -> Response:
         """Answer a form: the browser shows that page next, which says once what is `done`."""
@@ -166,7 +199,112 @@ class Visit:
         return redirect(url, code=303)  # type: ignore[return-value]
 
 
-def looked_at(visit: Visit, answer: dict[str, Any]) -> int:
+class Question(NamedTuple):
+    """A question to the person before what cannot be undone, and the form that a yes sends."""
+
+    title: str
+    warning: str
+    verb: str
+    """What stands on the button."""
+    right: str
+    """As `rights.py` calls it."""
+    act: str
+    """The path that the form goes to."""
+    fields: dict[str, str]
+    back: str
+    """The URL of a no."""
+
+
+Handler = Callable[[Visit], Awaitable[Response]]
+Call = Callable[[AsyncClient, str], Awaitable[object]]
+
+
+class Page(NamedTuple):
+    """A page as its file declares it by `Addresses.page`."""
+
+    handler: Handler
+    needs: Right
+    takes: Sequence[str]
+    needs_login: bool
+    is_shared: bool
+
+
+class Addresses(ABC):
+    """What is answered: each page declares it here."""
+
+    def __init__(self) -> None:
+        self.navigation: list[tuple[str, str]] = []
+        """Title and path of the pages that the head of each page names."""
+        self.declared: dict[str, Page] = {}
+        """The pages by their paths."""
+
+    @abstractmethod
+    def add_page(self, path: str, page: Page) -> None:
+        """Have a page answer GET of a path."""
+
+    @abstractmethod
+    def add_act(self, path: str, handler: Handler, *, needs_login: bool) -> None:
+        """Have a handler answer POST of a path."""
+
+    def page(
+        self,
+        path: str,
+        *,
+        nav: str = "",
+        needs: Right = LOOK,
+        takes: Sequence[str] = (),
+        needs_login: bool = True,
+        is_shared: bool = True,
+    ) -> Callable[[Handler], Handler]:
+        """Have a handler answer GET of a path. `nav`: its title among the pages that the head names. `needs`: who may
+        look. `takes`: what may stand in its query, beside the tenant that is spoken for. `is_shared`: those with the
+        same rights that look within a second get the same page, if they have to log in."""
+        if nav:
+            self.navigation.append((nav, path))
+        takes = (*takes, "tenant") if needs_login else takes
+
+        def declare(handler: Handler) -> Handler:
+            page = self.declared[path] = Page(handler, needs, takes, needs_login, needs_login and is_shared)
+            self.add_page(path, page)
+            return handler
+
+        return declare
+
+    def act(self, path: str, *, needs_login: bool = True) -> Callable[[Handler], Handler]:
+        """Have a handler answer forms that are sent to a path, from pages of this UI only."""
+
+        def declare(handler: Handler) -> Handler:
+            self.add_act(path, handler, needs_login=needs_login)
+            return handler
+
+        return declare
+
+    def acts(self, path: str, *, key: str = "name", to: str = "", **calls: Call) -> None:
+        """Have each act below a path make its call about what the form names by `key`. What is done is said at `to`, or
+        at the path, of that one."""
+
+        async def do(act: str, call: Call, visit: Visit) -> Response:
+            named = visit.named(key)
+            await call(visit.api.client, named)
+            return visit.go(to, done=act) if to else visit.go(path, **{key: named}, done=act)
+
+        for act, call in calls.items():
+            self.act(f"{path}/{act}")(partial(do, act, call))
+
+    def deletes(self, what: str, call: Call, warning: str, *, to: str, needs: Right = LOOK) -> None:
+        """Have things of this kind deleted by their names, after a question; that it is done is said at `to`."""
+
+        @self.page(f"/{what}/confirm", needs=needs, takes=("name",))
+        async def confirm(visit: Visit) -> Response:
+            name = visit.query.get("name", "")
+            await visit.api.get(path_of(f"{what}s", name))
+            title, back = f"Delete {what} {name}?", visit.link(f"/{what}", name=name)
+            return visit.ask(Question(title, warning, "Delete", "remove", f"/{what}/delete", {"name": name}, back))
+
+        self.acts(f"/{what}", to=to, delete=call)
+
+
+def _looked_at(visit: Visit, answer: dict[str, Any]) -> int:
     """Return how many jobs this page and those before it were looked for among. Raises BadRequest."""
     try:
         return values.count_of(visit.query.get("looked", "0")) + int(answer.get("looked", 0))

@@ -2,7 +2,7 @@
 
 from playwright.sync_api import Page
 
-from jqd.webui.hour import COLUMNS, rows
+from jqd.webui.picture import COLUMNS, hour_rows
 from tests.webui.chromium import Chromium
 from tests.webui.conftest import Site
 
@@ -12,12 +12,12 @@ STEP = {"pushed": 1200, "started": 3, "succeeded": 1, "failed": 1, "dead": 1}
 def test_a_row_has_counts_and_below_what_half_and_most_lie() -> None:
     bounds = {"wait_bounds": [0.1, 5.0], "run_bounds": [0.01, 60.0]}
     step = {**STEP, "at": "2026-01-01T10:20:00Z", "wait": [6, 3, 1], "run": [0, 0, 0]}
-    (row,) = rows({"steps": [step], **bounds})
+    (row,) = hour_rows({"steps": [step], **bounds})
     assert len(row) == len(COLUMNS)
     assert row[0] == ("10:20", "1767262800")
     assert [cell.number for cell in row[1:]] == ["1200", "3", "1", "2", "0.1", "5", "", ""]
     assert [cell.text for cell in row[5:]] == ["≤ 100 ms", "> 5.0 s", "–", "–"]
-    (unknown,) = rows({"steps": [{**step, "at": None}], **bounds})
+    (unknown,) = hour_rows({"steps": [{**step, "at": None}], **bounds})
     assert unknown[0] == ("", "")
 
 

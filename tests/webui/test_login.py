@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 from structlog.testing import capture_logs
 
 from jqd.client import AsyncClient, Client, ClientClosed, Unreachable
-from jqd.tenants.derived_tokens import SLOTS
+from jqd.tenants.tokens import SLOTS
 from jqd.testing.clock import ManualClock
 from jqd.webui.api import Answers, Api
 from jqd.webui.app import ClientFactory, Ui, create_app

@@ -13,8 +13,7 @@ from jqd.client import AsyncClient, JobEvent
 from jqd.testing.clock import ManualClock
 from jqd.webui.app import Ui, create_app
 from jqd.webui.config import UiConfig
-from jqd.webui.feed import QUIET_S
-from jqd.webui.pacing import CALLS_A_S, PAGES_A_S, Pacing
+from jqd.webui.feed import CALLS_A_S, PAGES_A_S, QUIET_S, Pacing
 
 PAGES = 300
 FAR_S = 20.0

@@ -17,19 +17,4 @@ from jqd.webui.pages import (
     workers,
 )
 
-ALL = (
-    now,
-    jobs,
-    job,
-    flow,
-    bulk,
-    errors,
-    types,
-    schedules,
-    constraints,
-    workers,
-    tenants,
-    daemons,
-    audit,
-    tokens,
-)
+ALL = (now, jobs, job, flow, bulk, errors, types, schedules, constraints, workers, tenants, daemons, audit, tokens)

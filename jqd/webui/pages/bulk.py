@@ -7,7 +7,7 @@ What was done so far stands in the form, so that nothing goes on when nobody loo
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from quart import Response
 from werkzeug.exceptions import BadRequest, UnprocessableEntity
@@ -17,24 +17,9 @@ from jqd.client.job_info import FINAL_STATES
 from jqd.webui.forms import number_of
 from jqd.webui.rights import OPERATE
 from jqd.webui.values import count_of
-from jqd.webui.visit import Visit
+from jqd.webui.visit import Addresses, Visit
 
-if TYPE_CHECKING:
-    from jqd.webui.app import Ui
-
-FILTER = (
-    "state",
-    "name",
-    "tag",
-    "code",
-    "exitcode",
-    "error",
-    "error_is",
-    "error_like",
-    "search",
-    "since",
-    "before",
-)
+FILTER = ("state", "name", "tag", "code", "exitcode", "error", "error_is", "error_like", "search", "since", "before")
 """What jobs are chosen by, as the API calls it."""
 PIECE_S = 60.0  # on top of the usual timeout, for one piece
 RETRYABLE = ("failed", "cancelled")
@@ -130,7 +115,7 @@ class Run(NamedTuple):
         return {**numbers, "whole": "yes" if self.whole else "", "cursor": self.cursor}
 
 
-def register(ui: "Ui") -> None:
+def register(ui: Addresses) -> None:
     @ui.page("/bulk", needs=OPERATE, takes=(*FILTER, "act"))
     async def ask(visit: Visit) -> Response:
         which = visit.asked(*FILTER)
@@ -185,7 +170,6 @@ def _page(
     refused: str = "",
     of: int | None = None,
 ) -> Response:
-    flags = {name: each for name, each in which.items() if name not in ("since", "before")}
     return visit.render(
         "bulk.html",
         act=act,
@@ -199,8 +183,14 @@ def _page(
         fields={"act": act, **which},
         shown={name: each for name, each in which.items() if name != "before"},
         call=f"/v1/jobs/{act} {json.dumps(_body(which), ensure_ascii=False)}",
-        command=visit.command("jqd", act, all=True, **flags),
+        command=command_of(visit, act, which, all=True),
     )
+
+
+def command_of(visit: Visit, verb: str, which: dict[str, str], **flags: Any) -> str:
+    """Return the line for a shell that does that with the jobs of a filter; no command takes dates."""
+    chosen = {name: each for name, each in which.items() if name not in ("since", "before")}
+    return visit.command("jqd", verb, **flags, **chosen)
 
 
 def _whose(visit: Visit) -> str:

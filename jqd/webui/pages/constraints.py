@@ -2,38 +2,19 @@
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quart import Response
 
-from jqd.client import Conflict, Invalid, NotFound, TooLarge
+from jqd.client import AsyncClient, Invalid, NotFound
 from jqd.client.path import job_path, path_of
 from jqd.webui.api import Api, together
-from jqd.webui.asking import Question, ask
-from jqd.webui.forms import TAKEN, Fault, faults_of, name_fault, number_of, put, seconds_of, typed
-from jqd.webui.values import lasting, link
-from jqd.webui.visit import Visit
-
-if TYPE_CHECKING:
-    from jqd.webui.app import Ui
+from jqd.webui.forms import Fault, Wrong, name_fault, number_of, seconds_of, set_named, typed
+from jqd.webui.values import lasting
+from jqd.webui.visit import Addresses, Visit
 
 PAGE_CONSTRAINTS = 100
 LOOKED_AT_MAX = 20  # waiting jobs that are asked why they wait, each a call
-FIELDS = (
-    "name",
-    "match",
-    "limit",
-    "per",
-    "burst",
-    "concurrency",
-    "pause",
-    "until",
-    "key",
-    "cost",
-    "on_error",
-    "exact",
-    "revision",
-)
 POINTERS = {
     "/match": "match",
     "/key": "key",
@@ -46,6 +27,8 @@ POINTERS = {
     "/on_error": "on_error",
     "/exact": "exact",
 }
+"""Where the API has a field → its name in the form."""
+FIELDS = ("name", *POINTERS.values(), "pause", "revision")
 NEW = dict.fromkeys(FIELDS, "") | {"per": "1s", "pause": "no", "on_error": "hold", "exact": "no", "revision": "0"}
 DONE = {
     "set": "It holds at all daemons within a second, for waiting jobs too.",
@@ -54,20 +37,16 @@ DONE = {
 _OF_ONE_NAME = re.compile(r"""\s*job\.name\s*==\s*(["'])([^"'\\\n]+)\1\s*(?:&&|$)""")
 
 
-def register(ui: "Ui") -> None:
+def register(ui: Addresses) -> None:
     @ui.page("/constraints", nav="Constraints", takes=("cursor", "done"))
     async def show(visit: Visit) -> Response:
-        cursor = visit.query.get("cursor", "")
-        answer = await visit.api.get("/v1/constraints", limit=PAGE_CONSTRAINTS, cursor=cursor or None)
-        cursor_next = answer.get("cursor") or ""
+        answer, links = await visit.listed("/v1/constraints", PAGE_CONSTRAINTS)
         return visit.render(
             "constraints.html",
             constraints=[(row, _limits(row)) for row in answer.get("constraints", [])],
-            newest="/constraints" if cursor else "",
-            older=visit.link("/constraints", cursor=cursor_next) if cursor_next else "",
             done=DONE.get(visit.done, ""),
-            call=link("/v1/constraints", limit=PAGE_CONSTRAINTS, cursor=cursor),
             command=visit.command("jqd", "constraints"),
+            **links,
         )
 
     @ui.page("/constraint", takes=("name", "done"))
@@ -78,62 +57,23 @@ def register(ui: "Ui") -> None:
         row = await visit.api.get(path_of("constraints", name))
         return await _known(visit, row)
 
-    @ui.page("/constraint/confirm", takes=("name",))
-    async def confirm(visit: Visit) -> Response:
-        name = visit.query.get("name", "")
-        await visit.api.get(path_of("constraints", name))
-        warning = "Jobs that wait for it start at once, as far as nothing else limits them."
-        back = visit.link("/constraint", name=name)
-        return ask(
-            visit,
-            Question(
-                f"Delete constraint {name}?", warning, "Delete", "remove", "/constraint/delete", {"name": name}, back
-            ),
-        )
-
     @ui.act("/constraint/set")
     async def set_(visit: Visit) -> Response:
         return await _set(visit, typed(visit.form, *FIELDS), is_trial="trial" in visit.form)
 
-    @ui.act("/constraint/delete")
-    async def delete(visit: Visit) -> Response:
-        await visit.api.client.delete_constraint(visit.form.get("name", ""))
-        return visit.go("/constraints", done="delete")
+    warning = "Jobs that wait for it start at once, as far as nothing else limits them."
+    ui.deletes("constraint", AsyncClient.delete_constraint, warning, to="/constraints")
 
 
 async def _set(visit: Visit, typed: dict[str, str], *, is_trial: bool) -> Response:
-    """Set what was typed, or try it; what the API says against it stands at its field, and nothing typed is lost."""
-    name, faults = typed["name"], dict[str, Fault]()
-    if wrong := name_fault("constraint", name):
-        faults["name"] = wrong
-    elif not is_trial and not visit.form.get("known") and await _is_there(visit.api, name):
-        faults["name"] = TAKEN
+    """Set what was typed, or try it."""
+    faults = dict[str, Fault]()
     if typed["until"] and typed["pause"] != "until":
         faults["until"] = Fault("it is for a pause until then: choose that, or leave it empty")
-    try:
-        path = path_of("constraints", "…" if wrong else name)
-        answer = await put(
-            visit,
-            path,
-            _body(typed),
-            faults,
-            dry_run=is_trial or None,
-            revision=None if is_trial else typed["revision"] or None,
-        )
-    except Invalid as error:
-        faults = faults_of(error, POINTERS, typed) | faults
-        return _editor(visit, typed, faults=faults, status=409 if faults.get("name") is TAKEN else error.status)
-    except (Conflict, TooLarge) as error:
-        return _editor(visit, typed, faults={"": Fault(str(error))}, status=error.status)
-    return _editor(visit, typed, trial=answer) if is_trial else visit.go("/constraint", name=name, done="set")
-
-
-async def _is_there(api: Api, name: str) -> bool:
-    try:
-        await api.get(path_of("constraints", name))
-    except NotFound:
-        return False
-    return True
+    done = await set_named(visit, "constraint", typed, _body(typed), faults, POINTERS, is_trial=is_trial)
+    if isinstance(done, Wrong):
+        return _editor(visit, typed, faults=done.faults, status=done.status)
+    return _editor(visit, typed, trial=done) if is_trial else visit.go("/constraint", name=typed["name"], done="set")
 
 
 async def _known(visit: Visit, row: dict[str, Any]) -> Response:

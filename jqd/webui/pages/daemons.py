@@ -1,18 +1,14 @@
 """Daemons: who shares the store, what is wrong, and how far the daemon that is asked has come with its journal."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quart import Response
-from werkzeug.exceptions import BadRequest
 
+from jqd.client import AsyncClient
 from jqd.webui.api import together
 from jqd.webui.rights import LOOK_AT_ALL
-from jqd.webui.values import link
-from jqd.webui.visit import Visit
-
-if TYPE_CHECKING:
-    from jqd.webui.app import Ui
+from jqd.webui.visit import Addresses, Visit
 
 PAGE_DAEMONS = 100  # a store has a few
 DONE = {
@@ -25,48 +21,30 @@ LIMITS = {"journal_bytes": "bytes of the journal", "lag_s": "seconds that its ev
 """What the API calls otherwise than people do."""
 
 
-def register(ui: "Ui") -> None:
+def register(ui: Addresses) -> None:
     @ui.page("/daemons", nav="Daemons", needs=LOOK_AT_ALL, takes=("cursor", "done"))
     async def show(visit: Visit) -> Response:
-        api, cursor = visit.api, visit.query.get("cursor", "")
         found = await together(
-            daemons=partial(api.get, "/v1/daemons", limit=PAGE_DAEMONS, cursor=cursor or None),
-            stats=partial(api.get, "/v1/stats"),
-            ready=api.ready,
+            daemons=partial(visit.listed, "/v1/daemons", PAGE_DAEMONS),
+            stats=partial(visit.api.get, "/v1/stats"),
+            ready=visit.api.ready,
         )
-        stats, cursor_next = found["stats"], found["daemons"].get("cursor") or ""
+        stats, (daemons, links) = found["stats"], found["daemons"]
         return visit.render(
             "daemons.html",
-            daemons=found["daemons"].get("daemons", []),
-            gone=found["daemons"].get("gone") or [],
-            newest="/daemons" if cursor else "",
-            older=visit.link("/daemons", cursor=cursor_next) if cursor_next else "",
+            daemons=daemons.get("daemons", []),
+            gone=daemons.get("gone") or [],
             stats=stats,
             journal=stats.get("journal") or {},
             lanes=_lanes(stats.get("lanes") or {}),
             limits=_limits(stats.get("pressure") or {}),
             ready=found["ready"],
             done=DONE.get(visit.done, ""),
-            call=link("/v1/daemons", limit=PAGE_DAEMONS, cursor=cursor),
             command=visit.command("jqd", "daemons"),
+            **links,
         )
 
-    @ui.act("/daemons/drain")
-    async def drain(visit: Visit) -> Response:
-        await visit.api.client.drain(_daemon(visit))
-        return visit.go("/daemons", done="drain")
-
-    @ui.act("/daemons/resume")
-    async def resume(visit: Visit) -> Response:
-        await visit.api.client.resume_daemon(_daemon(visit))
-        return visit.go("/daemons", done="resume")
-
-
-def _daemon(visit: Visit) -> str:
-    daemon = visit.form.get("daemon", "")
-    if not daemon:
-        raise BadRequest("which daemon? Its name is missing from the form")
-    return daemon
+    ui.acts("/daemons", key="daemon", to="/daemons", drain=AsyncClient.drain, resume=AsyncClient.resume_daemon)
 
 
 def _lanes(answer: dict[str, Any]) -> list[tuple[str, int | None, int, int | None]]:

@@ -1,46 +1,35 @@
 """Errors: why jobs failed, the most frequent reason first; from each to its jobs, and to an act on exactly these."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quart import Response
 from werkzeug.exceptions import BadRequest
 
-from jqd.webui.pages.bulk import FILTER
-from jqd.webui.values import link
-from jqd.webui.visit import Visit, looked_at
-
-if TYPE_CHECKING:
-    from jqd.webui.app import Ui
+from jqd.webui.pages.bulk import FILTER, command_of
+from jqd.webui.visit import Addresses, Visit
 
 STATES = ("failed", "retrying")
 ROWS_MAX = 50  # reasons on one page: each has two forms, and 200 of them took as long as all else
 TEXTS_SHOWN_MAX = 10  # of one reason
 
 
-def register(ui: "Ui") -> None:
+def register(ui: Addresses) -> None:
     @ui.page("/errors", nav="Errors", takes=(*FILTER, "cursor", "looked"))
     async def show(visit: Visit) -> Response:
         which = visit.asked(*FILTER)
         state = which.get("state", "failed")
         if state not in STATES:
             raise BadRequest(f"errors are of jobs that are {' or '.join(STATES)}, not {state!r}")
-        cursor = visit.query.get("cursor", "")
-        answer = await visit.api.get("/v1/errors", cursor=cursor or None, **which)
-        cursor_next, looked = answer.get("cursor") or "", looked_at(visit, answer)
-        flags = {name: each for name, each in which.items() if name not in ("since", "before")}
+        answer, links = await visit.listed("/v1/errors", None, which)
         return visit.render(
             "errors.html",
             rows=[_row(visit, row, which, state) for row in answer["errors"][:ROWS_MAX]],
             others=answer["others"] + sum(row["count"] for row in answer["errors"][ROWS_MAX:]),
-            looked=looked,
-            of=answer.get("of"),
             state=state,
             states=STATES,
             which=which,
-            newest=visit.link("/errors", **which) if cursor else "",
-            older=visit.link("/errors", **which, cursor=cursor_next, looked=str(looked)) if cursor_next else "",
-            call=link("/v1/errors", cursor=cursor, **which),
-            command=visit.command("jqd", "errors", **flags),
+            command=command_of(visit, "errors", which),
+            **links,
         )
 
 

@@ -2,111 +2,110 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from quart import Response
 from werkzeug.exceptions import BadRequest
 
-from jqd.client import Changed, FlowInfo, FlowJob, GroupInfo
+from jqd.client import AsyncClient, Changed, FlowInfo, FlowJob, GroupInfo
 from jqd.client.flows import LOOK_S, converted, depths_of, group_path
 from jqd.client.job_info import FINAL_STATES
 from jqd.client.path import job_path
 from jqd.webui.pages.now import STATES
 from jqd.webui.picture import draw
 from jqd.webui.rights import OPERATE, READ
-from jqd.webui.visit import Visit
-
-if TYPE_CHECKING:
-    from jqd.webui.app import Ui
+from jqd.webui.visit import Addresses, Visit
 
 GROUP_S = 5.0  # an answer is shared for so long: it looks at up to 10,000 jobs
 PAGE = 200  # jobs: some screens, and as many as a picture has
 
 
-class Sure(NamedTuple):
-    """What a page asks before it is done."""
+class Whole(NamedTuple):
+    """What is acted on as a whole."""
 
-    title: str
-    warning: str
-    call: str
-    command: str
+    page: str
+    key: str
+    """What names it, in the address and in forms."""
+    api_path: Callable[[str], str]
+    warnings: Mapping[str, str]
+    """Act → what its question says."""
+    calls: Mapping[str, Callable[..., Awaitable[Changed]]]
+    """Act → what does it to jobs, or counts them."""
+    command: tuple[str, ...]
+    """The words before the act."""
+    flags: Mapping[str, Any]
 
 
-FLOW_ACTS = {
-    "cancel": "All that have not ended are cancelled; what runs is told to stop.",
-    "retry": "All that failed, or were cancelled for a parent, are tried again.",
-}
-GROUP_ACTS = {
-    "close": "No job joins it any more, and none can be named later that waits for all of its jobs.",
-    "cancel": "All of its jobs that have not ended are cancelled, and the one that waits for them.",
-    "retry": "All of its jobs that failed are tried again, and the one that waits for them.",
-}
+FLOW = Whole(
+    "/flow",
+    "id",
+    lambda job_id: f"{job_path(job_id)}/flow",
+    {
+        "cancel": "All that have not ended are cancelled; what runs is told to stop.",
+        "retry": "All that failed, or were cancelled for a parent, are tried again.",
+    },
+    {"cancel": AsyncClient.cancel_flow, "retry": AsyncClient.retry_flow},
+    ("jqd",),
+    {"flow": True},
+)
+GROUP = Whole(
+    "/group",
+    "name",
+    group_path,
+    {
+        "close": "No job joins it any more, and none can be named later that waits for all of its jobs.",
+        "cancel": "All of its jobs that have not ended are cancelled, and the one that waits for them.",
+        "retry": "All of its jobs that failed are tried again, and the one that waits for them.",
+    },
+    {"cancel": AsyncClient.cancel_group, "retry": AsyncClient.retry_group},
+    ("jqd", "groups"),
+    {},
+)
 DONE = {"cancel": "cancelled", "retry": "tried again", "close": "closed"}
 
 
-def register(ui: "Ui") -> None:
-    @ui.page("/flow", needs=READ, takes=("id", "state", "cursor", "done", "changed", "more"))
-    async def show(visit: Visit) -> Response:
-        return await _flow(visit, _named(visit.query, "id"))
-
-    @ui.page("/flow/confirm", needs=OPERATE, takes=("id", "act"))
-    async def confirm_flow(visit: Visit) -> Response:
-        job_id, act = _named(visit.query, "id"), _act(visit.query.get("act"), FLOW_ACTS)
-        await _meet(visit, job_id)
-        of = visit.api.client.cancel_flow if act == "cancel" else visit.api.client.retry_flow
-        found = await of(job_id, dry_run=True)
-        sure = Sure(
-            f"{act.capitalize()} this flow?",
-            FLOW_ACTS[act],
-            f"{job_path(job_id)}/flow/{act}",
-            visit.command("jqd", act, of=(job_id,), flow=True),
-        )
-        return _ask(visit, sure, act, f"/flow/{act}", {"id": job_id}, "/flow", found.matched)
-
-    @ui.page("/group", needs=READ, takes=("name", "done", "changed"))
-    async def show_group(visit: Visit) -> Response:
-        return await _group(visit, _named(visit.query, "name"))
-
-    @ui.page("/group/confirm", needs=READ, takes=("name", "act"))
-    async def confirm_group(visit: Visit) -> Response:
-        name, act = _named(visit.query, "name"), _act(visit.query.get("act"), GROUP_ACTS)
-        matched = None
-        if act != "close":
-            of = visit.api.client.cancel_group if act == "cancel" else visit.api.client.retry_group
-            matched = (await of(name, dry_run=True)).matched
-        sure = Sure(
-            f"{act.capitalize()} this group?",
-            GROUP_ACTS[act],
-            f"{group_path(name)}/{act}",
-            visit.command("jqd", "groups", act, of=(name,)),
-        )
-        return _ask(visit, sure, act, f"/group/{act}", {"name": name}, "/group", matched)
-
-    ui.act("/flow/cancel")(_change("/flow", "id", "cancel", lambda visit: visit.api.client.cancel_flow))
-    ui.act("/flow/retry")(_change("/flow", "id", "retry", lambda visit: visit.api.client.retry_flow))
-    ui.act("/group/cancel")(_change("/group", "name", "cancel", lambda visit: visit.api.client.cancel_group))
-    ui.act("/group/retry")(_change("/group", "name", "retry", lambda visit: visit.api.client.retry_group))
-
-    @ui.act("/group/close")
-    async def close(visit: Visit) -> Response:
-        name = _named(visit.form, "name")
-        await visit.api.client.close_group(name)
-        return visit.go("/group", name=name, done="close")
+def register(ui: Addresses) -> None:
+    takes = ("id", "state", "cursor", "done", "changed", "more")
+    ui.page("/flow", needs=READ, takes=takes)(_flow)
+    ui.page("/flow/confirm", needs=OPERATE, takes=("id", "act"))(partial(_confirm, FLOW))
+    ui.page("/group", needs=READ, takes=("name", "done", "changed"))(_group)
+    ui.page("/group/confirm", needs=READ, takes=("name", "act"))(partial(_confirm, GROUP))
+    for whole in (FLOW, GROUP):
+        for act in whole.calls:
+            ui.act(f"{whole.page}/{act}")(partial(_change, whole, act))
+    ui.acts("/group", close=AsyncClient.close_group)
 
 
-def _change(
-    page: str, key: str, act: str, of: Callable[[Visit], Callable[[str], Awaitable[Changed]]]
-) -> Callable[[Visit], Awaitable[Response]]:
-    async def change(visit: Visit) -> Response:
-        named = _named(visit.form, key)
-        changed = await of(visit)(named)
-        return visit.go(page, **{key: named}, done=act, changed=changed.changed, more=None if changed.whole else "1")
+async def _confirm(whole: Whole, visit: Visit) -> Response:
+    named, act = visit.named(whole.key), visit.query.get("act", "")
+    if act not in whole.warnings:
+        raise BadRequest(f"nothing to confirm is called {act!r}")
+    if whole is FLOW:
+        await _meet(visit, named)
+    counted = await whole.calls[act](visit.api.client, named, dry_run=True) if act in whole.calls else None
+    return visit.render(
+        "whole.html",
+        title=f"{act.capitalize()} this {whole.page[1:]}?",
+        warning=whole.warnings[act],
+        act=act,
+        page=whole.page,
+        fields={whole.key: named},
+        matched=None if counted is None else counted.matched,
+        call=f"{whole.api_path(named)}/{act}",
+        command=visit.command(*whole.command, act, of=(named,), **whole.flags),
+    )
 
-    return change
+
+async def _change(whole: Whole, act: str, visit: Visit) -> Response:
+    named = visit.named(whole.key)
+    changed = await whole.calls[act](visit.api.client, named)
+    more = None if changed.whole else "1"
+    return visit.go(whole.page, **{whole.key: named}, done=act, changed=changed.changed, more=more)
 
 
-async def _flow(visit: Visit, job_id: str) -> Response:
-    state = visit.query.get("state", "")
+async def _flow(visit: Visit) -> Response:
+    job_id, state = visit.named("id"), visit.query.get("state", "")
     if state not in ("", *STATES):
         raise BadRequest(f"no job of a flow is {state[:32]!r}: one is {', '.join(STATES)}")
     job = await _meet(visit, job_id)
@@ -150,7 +149,8 @@ async def _meet(visit: Visit, job_id: str) -> dict[str, Any]:
     return job
 
 
-async def _group(visit: Visit, name: str) -> Response:
+async def _group(visit: Visit) -> Response:
+    name = visit.named("name")
     path = group_path(name)
     group = converted(await visit.api.get_kept(path, GROUP_S, wait_s=LOOK_S), GroupInfo)
     return visit.render(
@@ -162,12 +162,6 @@ async def _group(visit: Visit, name: str) -> Response:
         call=path,
         command=visit.command("jqd", "groups", "get", of=(name,)),
     )
-
-
-def _ask(
-    visit: Visit, sure: Sure, act: str, action: str, fields: dict[str, str], back: str, matched: int | None
-) -> Response:
-    return visit.render("whole.html", sure=sure, act=act, action=action, fields=fields, back=back, matched=matched)
 
 
 def _counts(jobs: Sequence[FlowJob]) -> list[tuple[str, int]]:
@@ -188,16 +182,3 @@ def _done(visit: Visit) -> str:
         if "more" in visit.query
         else sentence
     )
-
-
-def _act(act: str | None, known: dict[str, str]) -> str:
-    if act not in known:
-        raise BadRequest(f"nothing to confirm is called {act!r}")
-    return act
-
-
-def _named(fields: Mapping[str, str], key: str) -> str:
-    named = fields.get(key, "")
-    if not named:
-        raise BadRequest(f"which one? Its {key} is missing from the address")
-    return named

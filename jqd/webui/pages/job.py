@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quart import Response
 from werkzeug.exceptions import BadRequest
@@ -14,10 +14,7 @@ from jqd.webui.api import Api, together
 from jqd.webui.forms import number_of
 from jqd.webui.rights import READ
 from jqd.webui.values import read_value
-from jqd.webui.visit import Visit
-
-if TYPE_CHECKING:
-    from jqd.webui.app import Ui
+from jqd.webui.visit import Addresses, Visit
 
 FLOW_SHOWN_MAX = 50  # jobs of its flow in the table
 IRREVERSIBLE = {
@@ -38,14 +35,14 @@ LEFT = {"delete": "The job is deleted."}
 Act = Callable[[Visit, str], Awaitable[object]]
 
 
-def register(ui: "Ui") -> None:
+def register(ui: Addresses) -> None:
     @ui.page("/job", needs=READ, takes=("id", "done"))
     async def show(visit: Visit) -> Response:
-        return await _page(visit, _job_id(visit.query), done=DONE.get(visit.done, ""))
+        return await _page(visit, visit.named("id"), done=DONE.get(visit.done, ""))
 
     @ui.page("/job/confirm", needs=READ, takes=("id", "act"))
     async def confirm(visit: Visit) -> Response:
-        job_id, act = _job_id(visit.query), visit.query.get("act", "")
+        job_id, act = visit.named("id"), visit.query.get("act", "")
         if act not in IRREVERSIBLE:
             raise BadRequest(f"nothing to confirm is called {act!r}")
         job = await visit.api.get(job_path(job_id))
@@ -58,7 +55,7 @@ def register(ui: "Ui") -> None:
 
 async def _act(name: str, act: Act, visit: Visit) -> Response:
     """Do the act, and show the job as it is then; a refusal is shown above the job, with what was typed."""
-    job_id = _job_id(visit.form)
+    job_id = visit.named("id")
     try:
         await act(visit, job_id)
     except (Conflict, Invalid, ValueError) as error:
@@ -106,31 +103,12 @@ async def _found(api: Api, path: str) -> dict[str, Any] | None:
         return None
 
 
-def _job_id(fields: Any) -> str:
-    job_id = str(fields.get("id", ""))
-    if not job_id:
-        raise BadRequest("which job? Its id is missing from the address")
-    return job_id
-
-
 # ---------------------------------------------------------------- acts
 
 
 async def _cancel(visit: Visit, job_id: str) -> None:
     if not await visit.api.client.cancel(job_id):
         raise ValueError("it has ended already, so there is nothing to cancel")
-
-
-async def _delete(visit: Visit, job_id: str) -> None:
-    await visit.api.client.delete(job_id)
-
-
-async def _retry(visit: Visit, job_id: str) -> None:
-    await visit.api.client.retry(job_id)
-
-
-async def _run_now(visit: Visit, job_id: str) -> None:
-    await visit.api.client.run_now(job_id)
 
 
 async def _priority(visit: Visit, job_id: str) -> None:
@@ -147,9 +125,9 @@ async def _mend(visit: Visit, job_id: str) -> None:
 
 ACTS: dict[str, Act] = {
     "cancel": _cancel,
-    "delete": _delete,
-    "retry": _retry,
-    "run-now": _run_now,
+    "delete": lambda visit, job_id: visit.api.client.delete(job_id),
+    "retry": lambda visit, job_id: visit.api.client.retry(job_id),
+    "run-now": lambda visit, job_id: visit.api.client.run_now(job_id),
     "priority": _priority,
     "mend": _mend,
 }

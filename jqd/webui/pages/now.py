@@ -1,19 +1,16 @@
 """Now: how the queue does, what is wrong first."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quart import Response
 
 from jqd.client import Unavailable
 from jqd.webui.api import SHARED_S, Api, together
-from jqd.webui.hour import COLUMNS, rows
+from jqd.webui.picture import COLUMNS, hour_rows
 from jqd.webui.rights import ANYBODY, LOOK, remedy
 from jqd.webui.values import lasting, number
-from jqd.webui.visit import Visit
-
-if TYPE_CHECKING:
-    from jqd.webui.app import Ui
+from jqd.webui.visit import Addresses, Visit
 
 TYPES_MAX = 1_000  # jobtypes that are looked at; of more the page says so
 WORKERS_MAX = 1_000
@@ -34,13 +31,13 @@ class Finding:
         self.href = href
 
 
-def register(ui: "Ui") -> None:
+def register(ui: Addresses) -> None:
     @ui.page("/", nav="Now", needs=ANYBODY)
     async def show(visit: Visit) -> Response:
         found, sees_all = await _ask(visit), visit.me.all_tenants
         types: list[dict[str, Any]] = found["types"].get("types", [])
         workers = found["workers"].get("workers")
-        counts = _counts_of_all(found["totals"]) if sees_all else _counts_of_one(found["totals"], visit.me.tenant)
+        counts = _counts(found["totals"], None if sees_all else visit.me.tenant)
         oldest = sorted((row for row in types if row.get("oldest_s") is not None), key=lambda row: -row["oldest_s"])
         return visit.render(
             "now.html",
@@ -55,7 +52,7 @@ def register(ui: "Ui") -> None:
             more_oldest=max(0, len(oldest) - SHOWN_MAX),
             workers=workers,
             more_types=bool(found["types"].get("cursor")),
-            hour=rows(found["hour"]) if "steps" in found["hour"] else [],
+            hour=hour_rows(found["hour"]) if "steps" in found["hour"] else [],
             columns=COLUMNS,
             findings=_findings(visit, found, oldest, workers, (counts or {}).get("failed") or 0),
         )
@@ -83,15 +80,11 @@ async def _or_why(api: Api, path: str, kept_s: float = SHARED_S, **params: Any) 
         return {"unknown": str(error)}
 
 
-def _counts_of_all(stats: dict[str, Any]) -> dict[str, Any] | None:
-    """Return jobs by state and rates a minute as the store has them; None while it is away."""
-    return (stats.get("store") or {}).get("counts")
-
-
-def _counts_of_one(answer: dict[str, Any], tenant: str) -> dict[str, Any] | None:
-    """The same of one tenant. One that has no row has no jobs."""
-    if "tenants" not in answer:
-        return None
+def _counts(answer: dict[str, Any], tenant: str | None) -> dict[str, Any] | None:
+    """Return jobs by state and rates a minute, of one tenant or of all, as the store has them; None while it is away. A
+    tenant that has no row has no jobs."""
+    if tenant is None or "tenants" not in answer:
+        return (answer.get("store") or {}).get("counts")
     row: dict[str, Any] = next((each for each in answer["tenants"] if each["tenant"] == tenant), {})
     rates = {f"{rate}_a_minute": row.get("per_minute", {}).get(rate, 0) for rate in RATES}
     return {state: row.get(state, 0) for state in STATES} | rates

@@ -1,40 +1,24 @@
 """Schedules: jobs at dates that come again; run one now, pause it, change it, make a new one."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quart import Response
 
-from jqd.client import Conflict, Invalid, NotFound, TooLarge
+from jqd.client import AsyncClient
 from jqd.client.path import path_of
-from jqd.webui.asking import Question, ask
-from jqd.webui.forms import TAKEN, Fault, faults_of, name_fault, number_of, put, seconds_of, typed
-from jqd.webui.values import lasting, link, read_value, value
-from jqd.webui.visit import Visit
-
-if TYPE_CHECKING:
-    from jqd.webui.app import Ui
+from jqd.webui.forms import Fault, Wrong, name_fault, number_of, row_of, seconds_of, set_named, typed
+from jqd.webui.values import lasting, read_value, value
+from jqd.webui.visit import Addresses, Visit
 
 PAGE_SCHEDULES = 50
-FIELDS = (
-    "name",
-    "jobtype",
-    "argument",
-    "tags",
-    "cron",
-    "tz",
-    "every",
-    "missed",
-    "overlap",
-    "jitter",
-    "until",
-    "revision",
-)
 POINTERS = {
     "/job/name": "jobtype",
     "/job/argument": "argument",
     "/job/tags": "tags",
     **{f"/{name}": name for name in ("cron", "tz", "every", "missed", "overlap", "jitter", "until")},
 }
+"""Where the API has a field → its name in the form."""
+FIELDS = ("name", *POINTERS.values(), "revision")
 TOO_LONG = "…"  # stands for an argument that no form shows, and that is left alone
 NEW = dict.fromkeys(FIELDS, "") | {
     "argument": "null",
@@ -52,20 +36,16 @@ DONE = {
 }
 
 
-def register(ui: "Ui") -> None:
+def register(ui: Addresses) -> None:
     @ui.page("/schedules", nav="Schedules", takes=("cursor", "done"))
     async def show(visit: Visit) -> Response:
-        cursor = visit.query.get("cursor", "")
-        answer = await visit.api.get("/v1/schedules", limit=PAGE_SCHEDULES, cursor=cursor or None)
-        cursor_next = answer.get("cursor") or ""
+        answer, links = await visit.listed("/v1/schedules", PAGE_SCHEDULES)
         return visit.render(
             "schedules.html",
             schedules=[(row, _when(row)) for row in answer.get("schedules", [])],
-            newest="/schedules" if cursor else "",
-            older=visit.link("/schedules", cursor=cursor_next) if cursor_next else "",
             done=DONE.get(visit.done, ""),
-            call=link("/v1/schedules", limit=PAGE_SCHEDULES, cursor=cursor),
             command=visit.command("jqd", "schedules"),
+            **links,
         )
 
     @ui.page("/schedule", takes=("name", "done", "job"))
@@ -77,53 +57,23 @@ def register(ui: "Ui") -> None:
         done = DONE.get(visit.done, "")
         return _editor(visit, _typed_before(row), row=row, when=_when(row), done=done)
 
-    @ui.page("/schedule/confirm", takes=("name",))
-    async def confirm(visit: Visit) -> Response:
-        name = visit.query.get("name", "")
-        await visit.api.get(path_of("schedules", name))
-        warning = "None of its dates comes any more. Jobs that it pushed stay."
-        title, back = f"Delete schedule {name}?", visit.link("/schedule", name=name)
-        return ask(visit, Question(title, warning, "Delete", "remove", "/schedule/delete", {"name": name}, back))
-
     @ui.act("/schedule/set")
     async def set_(visit: Visit) -> Response:
         return await _set(visit, typed(visit.form, *FIELDS))
 
-    _declare_acts(ui)
-
-
-def _declare_acts(ui: "Ui") -> None:
     @ui.act("/schedule/run")
     async def run(visit: Visit) -> Response:
         name = visit.form.get("name", "")
         job_id = await visit.api.client.run_schedule(name)
         return visit.go("/schedule", name=name, done="run", job=job_id)
 
-    @ui.act("/schedule/pause")
-    async def pause(visit: Visit) -> Response:
-        await visit.api.client.pause_schedule(visit.form.get("name", ""))
-        return visit.go("/schedule", name=visit.form["name"], done="pause")
-
-    @ui.act("/schedule/resume")
-    async def resume(visit: Visit) -> Response:
-        await visit.api.client.resume_schedule(visit.form.get("name", ""))
-        return visit.go("/schedule", name=visit.form["name"], done="resume")
-
-    @ui.act("/schedule/delete")
-    async def delete(visit: Visit) -> Response:
-        await visit.api.client.delete_schedule(visit.form.get("name", ""))
-        return visit.go("/schedules", done="delete")
+    ui.acts("/schedule", pause=AsyncClient.pause_schedule, resume=AsyncClient.resume_schedule)
+    warning = "None of its dates comes any more. Jobs that it pushed stay."
+    ui.deletes("schedule", AsyncClient.delete_schedule, warning, to="/schedules")
 
 
 async def _set(visit: Visit, typed: dict[str, str]) -> Response:
-    """Set what was typed; what the API says against it stands at its field, and nothing typed is lost."""
-    name, faults = typed["name"], dict[str, Fault]()
-    wrong = name_fault("schedule", name)
-    before = None if wrong else await _before(visit, name)
-    if wrong:
-        faults["name"] = wrong
-    elif before is not None and not visit.form.get("known"):
-        faults["name"] = TAKEN
+    faults, before = dict[str, Fault](), await row_of(visit, "schedule", typed["name"])
     job = dict((before or {}).get("job") or {}) | {
         "name": typed["jobtype"],
         "tags": [tag.strip() for tag in typed["tags"].splitlines() if tag.strip()],
@@ -133,27 +83,10 @@ async def _set(visit: Visit, typed: dict[str, str]) -> Response:
             job["argument"] = read_value(typed["argument"] or "null")
     except ValueError as error:
         faults["argument"] = Fault(str(error))
-    try:
-        await put(
-            visit,
-            path_of("schedules", "…" if wrong else name),
-            _body(typed, job),
-            faults,
-            revision=typed["revision"] or None,
-        )
-    except Invalid as error:
-        faults = faults_of(error, POINTERS, typed) | faults
-        return _editor(visit, typed, faults=faults, status=409 if faults.get("name") is TAKEN else error.status)
-    except (Conflict, TooLarge) as error:
-        return _editor(visit, typed, faults={"": Fault(str(error))}, status=error.status)
-    return visit.go("/schedule", name=name, done="set")
-
-
-async def _before(visit: Visit, name: str) -> dict[str, Any] | None:
-    try:
-        return await visit.api.get(path_of("schedules", name))
-    except NotFound:
-        return None
+    done = await set_named(visit, "schedule", typed, _body(typed, job), faults, POINTERS)
+    if isinstance(done, Wrong):
+        return _editor(visit, typed, faults=done.faults, status=done.status)
+    return visit.go("/schedule", name=typed["name"], done="set")
 
 
 def _editor(visit: Visit, typed: dict[str, str], *, status: int = 200, **more: Any) -> Response:

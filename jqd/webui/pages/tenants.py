@@ -1,16 +1,12 @@
 """Tenants: how the jobs of each stand, what it may push, what of it is paused. A tenant's token sees its own row."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quart import Response
 
 from jqd.webui.pages.now import STATES
-from jqd.webui.values import link
-from jqd.webui.visit import Visit
-
-if TYPE_CHECKING:
-    from jqd.webui.app import Ui
+from jqd.webui.visit import Addresses, Visit
 
 PAGE_TENANTS = 100
 DONE = {"pause": "No job of it is begun until it is resumed; what runs goes on.", "resume": "Its jobs are begun again."}
@@ -18,21 +14,17 @@ WAITS = ("waiting", "scheduled", "retrying", "blocked")
 """States of jobs that a quota counts as queued."""
 
 
-def register(ui: "Ui") -> None:
+def register(ui: Addresses) -> None:
     @ui.page("/tenants", nav="Tenants", takes=("cursor", "done"))
     async def show(visit: Visit) -> Response:
-        cursor = visit.query.get("cursor", "")
-        answer = await visit.api.get("/v1/tenants", limit=PAGE_TENANTS, cursor=cursor or None)
-        cursor_next = answer.get("cursor") or ""
+        answer, links = await visit.listed("/v1/tenants", PAGE_TENANTS)
         return visit.render(
             "tenants.html",
             tenants=[(row, _quota(row)) for row in answer.get("tenants", [])],
             states=STATES,
-            newest="/tenants" if cursor else "",
-            older=visit.link("/tenants", cursor=cursor_next) if cursor_next else "",
             done=DONE.get(visit.done, ""),
-            call=link("/v1/tenants", limit=PAGE_TENANTS, cursor=cursor),
             command=visit.command("jqd", "tenants"),
+            **links,
         )
 
     for act in DONE:

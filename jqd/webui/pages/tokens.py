@@ -1,6 +1,6 @@
 """Tokens: who may come in, as what, and until when; a new one, whose secret is shown once; revoke one."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quart import Response
 
@@ -9,16 +9,11 @@ from jqd.client.errors import took_nothing
 from jqd.domain.tokens import NOTE_LENGTH_MAX, Role
 from jqd.domain.units import duration_s
 from jqd.webui.api import Api
-from jqd.webui.asking import Question, ask
 from jqd.webui.config import NOTE
-from jqd.webui.errors import Refused
-from jqd.webui.forms import Fault, faults_of, post, typed
+from jqd.webui.forms import Fault, faults_of, typed, with_unread
+from jqd.webui.refusals import Refused
 from jqd.webui.rights import MASTER
-from jqd.webui.values import link
-from jqd.webui.visit import Visit
-
-if TYPE_CHECKING:
-    from jqd.webui.app import Ui
+from jqd.webui.visit import Addresses, Question, Visit
 
 PAGE_TOKENS = 100
 SOUGHT = 1_000  # in one call, while one token is looked for
@@ -31,21 +26,17 @@ DONE = {
 }
 
 
-def register(ui: "Ui") -> None:
+def register(ui: Addresses) -> None:
     @ui.page("/tokens", nav="Tokens", needs=MASTER, takes=("cursor", "done"), is_shared=False)
     async def show(visit: Visit) -> Response:
-        cursor = visit.query.get("cursor", "")
-        answer = await visit.api.get("/v1/tokens", limit=PAGE_TOKENS, cursor=cursor or None)
-        cursor_next = answer.get("cursor") or ""
+        answer, links = await visit.listed("/v1/tokens", PAGE_TOKENS)
         return visit.render(
             "tokens.html",
             tokens=answer.get("tokens", []),
             login=NOTE,
-            first=visit.link("/tokens") if cursor else "",
-            onward=visit.link("/tokens", cursor=cursor_next) if cursor_next else "",
             done=DONE.get(visit.done, ""),
-            call=link("/v1/tokens", limit=PAGE_TOKENS, cursor=cursor),
             command=visit.command("jqd", "tokens"),
+            **links,
         )
 
     @ui.page("/token", needs=MASTER, is_shared=False)
@@ -61,7 +52,7 @@ def register(ui: "Ui") -> None:
         warning = f"Who uses it (role {row['role']}{whose}{note}) is refused from then on, and so is who uses a token "
         warning += "that was derived from it: logins, too. It cannot be taken back."
         title, back = f"Revoke token {token_id}?", visit.link("/tokens")
-        return ask(visit, Question(title, warning, "Revoke", "token", "/token/revoke", {"id": token_id}, back))
+        return visit.ask(Question(title, warning, "Revoke", "token", "/token/revoke", {"id": token_id}, back))
 
     @ui.act("/token/create")
     async def create(visit: Visit) -> Response:
@@ -108,7 +99,7 @@ async def _create(visit: Visit, typed: dict[str, str]) -> Response:
         )
     status, once, is_unknown = 422, "", False
     try:
-        made = await post(visit, "/v1/tokens", body, faults)
+        made = await visit.api.post("/v1/tokens", with_unread(body, faults))
     except Invalid as error:
         faults = faults_of(error, POINTERS, typed) | faults
     except Conflict as error:

@@ -1,19 +1,16 @@
 """Types: jobtypes with what they did of late, why they wait, pause and resume. Type: one of them, over time."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from quart import Response
 from werkzeug.exceptions import BadRequest, NotFound
 
-from jqd.client import Unavailable
+from jqd.client import AsyncClient, Unavailable
 from jqd.webui.pages.now import RATES, STATES
-from jqd.webui.picture import CHART_HEIGHT, CHART_WIDTH, LINE_HEIGHT, LINE_WIDTH, points
-from jqd.webui.values import lasting, link, number
-from jqd.webui.visit import Visit
-
-if TYPE_CHECKING:
-    from jqd.webui.app import Ui
+from jqd.webui.picture import CHART_HEIGHT, CHART_WIDTH, LINE_HEIGHT, LINE_WIDTH, below, points, spoken
+from jqd.webui.values import link, number
+from jqd.webui.visit import Addresses, Visit
 
 PAGE = 100  # jobtypes on one page
 LOOKED, CALLS_MAX = 1_000, 10  # jobtypes that have a name in theirs, in one call, and calls
@@ -44,13 +41,11 @@ class Line(NamedTuple):
     total: float
 
 
-def register(ui: "Ui") -> None:
+def register(ui: Addresses) -> None:
     @ui.page("/types", nav="Types", takes=("name", "cursor"))
     async def show(visit: Visit) -> Response:
         which = visit.asked("name")
-        cursor = visit.query.get("cursor", "")
-        answer = await visit.api.get("/v1/types", limit=PAGE, cursor=cursor or None, **which)
-        cursor_next = answer.get("cursor") or ""
+        answer, links = await visit.listed("/v1/types", PAGE, which)
         lines = await _lines(visit)
         return visit.render(
             "types.html",
@@ -60,10 +55,8 @@ def register(ui: "Ui") -> None:
             width=LINE_WIDTH,
             height=LINE_HEIGHT,
             ours=("", visit.me.tenant),
-            newest=visit.link("/types", **which) if cursor else "",
-            older=visit.link("/types", **which, cursor=cursor_next) if cursor_next else "",
-            call=link("/v1/types", limit=PAGE, cursor=cursor, **which),
             command=visit.command("jqd", "types"),
+            **links,
         )
 
     @ui.page("/type", takes=("name", "minutes", "done"))
@@ -72,17 +65,15 @@ def register(ui: "Ui") -> None:
 
     @ui.act("/type/pause")
     async def pause(visit: Visit) -> Response:
-        await visit.api.client.pause_type(_name(visit.form), reason=visit.form.get("reason", "").strip())
-        return visit.go("/type", name=_name(visit.form), done="pause")
+        name = visit.named("name")
+        await visit.api.client.pause_type(name, reason=visit.form.get("reason", "").strip())
+        return visit.go("/type", name=name, done="pause")
 
-    @ui.act("/type/resume")
-    async def resume(visit: Visit) -> Response:
-        await visit.api.client.resume_type(_name(visit.form))
-        return visit.go("/type", name=_name(visit.form), done="resume")
+    ui.acts("/type", resume=AsyncClient.resume_type)
 
 
 async def _page(visit: Visit) -> Response:
-    name = _name(visit.query)
+    name = visit.named("name")
     row = await _row(visit, name)
     try:
         minutes = int(visit.query.get("minutes", "60"))
@@ -163,20 +154,9 @@ def _shares_of(steps: Sequence[dict[str, Any]], field: str, bounds: Sequence[flo
     total = sum(counts)
     if not total:
         return ""
-    return f"half of {number(total)} {_below(counts, bounds, 0.5)}, 95 % {_below(counts, bounds, 0.95)}"
+    half, most = (below(counts, bounds, share) for share in (0.5, 0.95))
+    return f"half of {number(total)} {_below(*half)}, 95 % {_below(*most)}"
 
 
-def _below(counts: Sequence[int], bounds: Sequence[float], share: float) -> str:
-    met, due = 0, share * sum(counts)
-    for bound, count in zip(bounds, counts, strict=False):
-        met += count
-        if met >= due:
-            return f"up to {lasting(bound) if bound >= 1 else f'{bound * 1000:.0f} ms'}"
-    return f"more than {lasting(bounds[-1])}"
-
-
-def _name(fields: Any) -> str:
-    name = str(fields.get("name", ""))
-    if not name:
-        raise BadRequest("which jobtype? Its name is missing from the address")
-    return name
+def _below(is_above: bool, bound: float) -> str:
+    return f"{'more than' if is_above else 'up to'} {spoken(bound)}"

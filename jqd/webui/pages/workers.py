@@ -3,19 +3,16 @@
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quart import Response
 
+from jqd.client import AsyncClient
 from jqd.client.path import path_of
 from jqd.webui.api import together
-from jqd.webui.asking import Question, ask
 from jqd.webui.rights import LOOK, SOURCE
 from jqd.webui.values import cut, link
-from jqd.webui.visit import Visit
-
-if TYPE_CHECKING:
-    from jqd.webui.app import Ui
+from jqd.webui.visit import Addresses, Question, Visit
 
 PAGE_WORKERS = 50
 PAGE_HANDLERS = 50
@@ -43,7 +40,7 @@ DONE = {
 }
 
 
-def register(ui: "Ui") -> None:
+def register(ui: Addresses) -> None:
     @ui.page("/workers", nav="Workers & handlers", needs=SOURCE, takes=("cursor", "handlers", "done"))
     async def show(visit: Visit) -> Response:
         api, cursor, cursor_next = visit.api, visit.query.get("cursor", ""), visit.query.get("handlers", "")
@@ -63,7 +60,7 @@ def register(ui: "Ui") -> None:
             sees_workers=visit.has(LOOK),
             needs=LOOK.whom,
             states=STATES,
-            daemons=_daemons(workers),
+            daemons=sorted({seen["daemon"] for row in workers for seen in row.get("seen") or ()})[:DAEMONS_MAX],
             broken=[each for each in found["ready"].get("warnings") or () if str(each).startswith("handler ")],
             gone=found["workers"].get("gone") or [],
             newest="/workers" if cursor else "",
@@ -80,51 +77,23 @@ def register(ui: "Ui") -> None:
         worker_id = visit.query.get("id", "")
         warning = "It gets no job any more, until it registers anew. What it has in flight is still waited for."
         title, fields = f"Unregister worker {worker_id}?", {"id": worker_id}
-        return ask(
-            visit, Question(title, warning, "Unregister", "unregister", "/worker/unregister", fields, "/workers")
-        )
+        question = Question(title, warning, "Unregister", "unregister", "/worker/unregister", fields, "/workers")
+        return visit.ask(question)
 
-    @ui.act("/worker/unregister")
-    async def unregister(visit: Visit) -> Response:
-        await visit.api.client.unregister(visit.form.get("id", ""))
-        return visit.go("/workers", done="unregister")
+    ui.acts("/worker", key="id", to="/workers", unregister=AsyncClient.unregister)
 
-    _declare_handler(ui)
-
-
-def _declare_handler(ui: "Ui") -> None:
     @ui.page("/handler", needs=SOURCE, takes=("name", "version", "done"))
-    async def show(visit: Visit) -> Response:
+    async def show_handler(visit: Visit) -> Response:
         name, version = visit.query.get("name", ""), visit.query.get("version", "")
         row = await visit.api.get(path_of("handlers", name), version=version or None)
         return visit.render(
             "handler.html",
             row=row,
             code=[(title, cut(row[field])) for title, field in CODE if row.get(field)],
-            takes=_takes(row),
+            takes=next((each["version"] for each in reversed(row.get("versions") or ()) if not each.get("out")), None),
             call=link(path_of("handlers", name), version=version),
             command=visit.command("jqd", "handlers", "get", of=(name,), version=version),
         )
 
-    @ui.page("/handler/confirm", needs=SOURCE, takes=("name",))
-    async def confirm(visit: Visit) -> Response:
-        name = visit.query.get("name", "")
-        await visit.api.get(path_of("handlers", name))
-        warning = "All its versions are deleted for good. What they have in flight is still waited for."
-        title, fields, back = f"Delete handler {name}?", {"name": name}, visit.link("/handler", name=name)
-        return ask(visit, Question(title, warning, "Delete", "remove", "/handler/delete", fields, back))
-
-    @ui.act("/handler/delete")
-    async def delete(visit: Visit) -> Response:
-        await visit.api.client.delete_handler(visit.form.get("name", ""))
-        return visit.go("/workers", done="delete")
-
-
-def _daemons(workers: list[dict[str, Any]]) -> list[str]:
-    """Return the daemons that say how these workers do: the columns of the grid."""
-    return sorted({seen["daemon"] for row in workers for seen in row.get("seen") or ()})[:DAEMONS_MAX]
-
-
-def _takes(row: dict[str, Any]) -> int | None:
-    """Return the version that takes the jobs: the last one that is not out."""
-    return next((each["version"] for each in reversed(row.get("versions") or ()) if not each.get("out")), None)
+    warning = "All its versions are deleted for good. What they have in flight is still waited for."
+    ui.deletes("handler", AsyncClient.delete_handler, warning, to="/workers", needs=SOURCE)
