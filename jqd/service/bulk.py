@@ -43,19 +43,6 @@ ENDED = tuple(state for state in State if state.is_final)
 UNENDED = tuple(state for state in State if not state.is_final)
 RETRYABLE = (State.FAILED, State.CANCELLED)  # they may be tried anew
 
-WORDS = (
-    "state",
-    "name",
-    "tag",
-    "error",
-    "error_is",
-    "error_like",
-    "search",
-    "since",
-    "before",
-    "job_ids",
-)  # of a filter
-
 JobIds = Annotated[list[str], Meta(max_length=IDS_MAX, description=f"an array of at most {IDS_MAX} ids")]
 T = TypeVar("T")
 Found = JobView | Coming
@@ -75,6 +62,10 @@ class Filter(JobFilter, frozen=True, forbid_unknown_fields=True):
 
     job_ids: JobIds | None = None
     dry_run: bool = False
+
+
+WORDS = [name for name in Filter.__struct_fields__ if name not in ("cursor", "dry_run")]
+"""What jobs are chosen by."""
 
 
 class Clean(msgspec.Struct, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from jqd.domain.errors import JournalRefused, StoreAway
-from jqd.domain.job import Fate, State
+from jqd.domain.job import Exit, Fate, State
 from jqd.domain.tenant import annotate
 from jqd.service import bulk
 from tests.api.edge import JSON, MSGPACK
@@ -283,6 +283,15 @@ async def test_a_result_that_is_kept_still_is_cleaned_for_nobody(edge, headers):
     assert told.body["changed"] == 1
     left = [(await edge.call("GET", f"/v1/jobs/{name}", headers=headers)).status for name in "ab"]
     assert left == [200, 404]
+
+
+async def test_how_the_last_attempt_stopped_is_a_filter_by_itself(edge):
+    await edge.ended(Fate.FAILED)
+    (failed,) = (await edge.whole.list_jobs(State.FAILED, None, None, 9, "")).jobs
+    status = failed.outcome.status
+    assert await all_of(edge, "/v1/jobs/retry", {"exitcode": 599}) == (0, 0, 1)
+    assert await all_of(edge, "/v1/jobs/retry", {"code": Exit.of_status(status).code, "dry_run": True}) == (1, 0, 1)
+    assert await all_of(edge, "/v1/jobs/retry", {"exitcode": status}) == (1, 1, 1)
 
 
 # ------------------------------------------------------------ in time
