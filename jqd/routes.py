@@ -23,7 +23,6 @@ from jqd.api.v1 import (
     leases,
     listing,
     me,
-    members,
     pauses,
     push,
     status,
@@ -44,13 +43,9 @@ from jqd.rate_limits.service import Trial
 from jqd.runner.handler import Definition
 from jqd.service.bulk import Clean, Filter, Tally
 from jqd.service.edit import Edit
-from jqd.tenants import audit_api as audit
-from jqd.tenants import quotas_api as quotas
-from jqd.tenants import tenants_api as tenants
-from jqd.tenants import tokens_api as tokens
-from jqd.tenants.derived_tokens import DerivedWanted
+from jqd.tenants import api as tenants
 from jqd.tenants.quotas import Quota
-from jqd.tenants.tokens import TokenWanted
+from jqd.tenants.tokens import DerivedWanted, TokenWanted
 
 Facts = dict[str, Any]
 
@@ -139,11 +134,11 @@ ROUTES = [
     Route("POST", "/v1/types/resume", pauses.resume_all, {200: pauses.Halted}, **ONE),
     Route("POST", "/v1/types/<name>/pause", pauses.pause, {200: pauses.Paused}, pauses.Pausing, bare=True),
     Route("POST", "/v1/types/<name>/resume", pauses.resume, {200: pauses.Paused}),
-    Route("GET", "/v1/daemons", listing.list_daemons, {200: members.Daemons}, **PAGE, **ALL),
+    Route("GET", "/v1/daemons", listing.list_daemons, {200: workers.Daemons}, **PAGE, **ALL),
     Route("POST", "/v1/daemons/<daemon>/drain", pauses.drain, {200: pauses.DrainResponse}, **ALL),
     Route("POST", "/v1/daemons/<daemon>/resume", pauses.resume_daemon, {200: pauses.DrainResponse}, **ALL),
     Route("POST", "/v1/workers", workers.register, {201: told.Registered}, workers.Registration, **URGENT),
-    Route("GET", "/v1/workers", workers.list_workers, {200: members.Workers}, **PAGE),
+    Route("GET", "/v1/workers", workers.list_workers, {200: workers.Workers}, **PAGE),
     Route("DELETE", "/v1/workers/<worker_id>", workers.unregister, {204: None}, **WORK),
     Route("GET", "/v1/handlers", handlers.list_handlers, {200: told.Handlers}, **PAGE, **SOURCE),
     Route("PUT", "/v1/handlers/<name>", handlers.put, {201: told.Handler}, Definition, **ONE),
@@ -162,16 +157,16 @@ ROUTES = [
     Route("DELETE", "/v1/constraints/<name>", constraints.delete, {204: None}),
     Route("GET", "/v1/events", events.listen, {200: Document(events.SSE)}, None, events.EventsQuery),
     Route("GET", "/v1/me", me.get, {200: me.Me}, **READ),
-    Route("PUT", "/v1/quotas/<tenant>", quotas.put, {200: quotas.QuotaView}, Quota, **MASTER, **ONE, **ALL),
-    Route("GET", "/v1/quotas", quotas.list_quotas, {200: quotas.QuotaPage}, **PAGE, **READ),
-    Route("GET", "/v1/quotas/<tenant>", quotas.get, {200: quotas.QuotaView}, **READ),
-    Route("DELETE", "/v1/quotas/<tenant>", quotas.delete, {204: None}, **MASTER, **ALL),
+    Route("PUT", "/v1/quotas/<tenant>", tenants.put, {200: tenants.QuotaView}, Quota, **MASTER, **ONE, **ALL),
+    Route("GET", "/v1/quotas", tenants.list_quotas, {200: tenants.QuotaPage}, **PAGE, **READ),
+    Route("GET", "/v1/quotas/<tenant>", tenants.get, {200: tenants.QuotaView}, **READ),
+    Route("DELETE", "/v1/quotas/<tenant>", tenants.delete, {204: None}, **MASTER, **ALL),
     Route("GET", "/v1/tenants", tenants.list_tenants, {200: tenants.Tenants}, **PAGE),
-    Route("GET", "/v1/audit", audit.list_notes, {200: audit.Notes}, None, audit.AuditQuery, **LIST, **OPERATE),
-    Route("POST", "/v1/tokens", tokens.create, {201: tokens.NewToken}, TokenWanted, **MASTER),
-    Route("GET", "/v1/tokens", tokens.list_tokens, {200: tokens.Tokens}, **PAGE, **READ),
-    Route("POST", "/v1/tokens/derive", tokens.derive, {201: tokens.NewToken}, DerivedWanted, bare=True, **READ),
-    Route("DELETE", "/v1/tokens/<token_id>", tokens.revoke, {200: tokens.Revoked}, **READ),
+    Route("GET", "/v1/audit", tenants.list_notes, {200: tenants.Notes}, None, tenants.AuditQuery, **LIST, **OPERATE),
+    Route("POST", "/v1/tokens", tenants.create, {201: tenants.NewToken}, TokenWanted, **MASTER),
+    Route("GET", "/v1/tokens", tenants.list_tokens, {200: tenants.Tokens}, **PAGE, **READ),
+    Route("POST", "/v1/tokens/derive", tenants.derive, {201: tenants.NewToken}, DerivedWanted, bare=True, **READ),
+    Route("DELETE", "/v1/tokens/<token_id>", tenants.revoke, {200: tenants.Revoked}, **READ),
     Route("GET", "/v1/stats", status.stats, {200: dict[str, Any]}, **ALL),
     Route("GET", "/metrics", metrics.metrics, {200: METRICS}, **ALL, watched=True),
     Route("GET", "/livez", status.livez, {200: told.Live}, **PROBE),

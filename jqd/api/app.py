@@ -38,7 +38,7 @@ from jqd.http import (
     by_address,
     log_internal_error,
 )
-from jqd.service import find, job_watch
+from jqd.service import find, job_events
 
 # Paths that there are not, of which it is looked up what was meant: a millisecond each. People get theirs.
 SUGGESTED_PER_S = 10
@@ -171,7 +171,7 @@ class Api:
         """Wake long polls and streams whose jobs have ended in one partition; runs as long as the daemon."""
         async with trio.open_nursery() as nursery:
             await nursery.start(find.watch, self._parts.services, partition)
-            await nursery.start(job_watch.watch, self._parts.services, partition)
+            await nursery.start(job_events.watch, self._parts.services, partition)
             task_status.started()
 
     def _admit(self, heading: RequestHead) -> Admission:
@@ -308,9 +308,10 @@ class Api:
             if is_value and not route.any_size:  # these read theirs piece by piece
                 request.packed = await packed_body(parts, request)
             answer = await route.handler(parts, request, **names)
-            return (
-                answer if isinstance(answer, Response) else await answer_any(parts, answer, request.answer_language())
-            )
+            if isinstance(answer, Response):
+                return answer
+            status, value = answer if isinstance(answer, tuple) else (route.status, answer)
+            return await answer_any(parts, value, request.answer_language(), status)
         except JqdError as error:
             return route.refuse(request, self._internal_error(error) if as_problem(error).status == 500 else error)
         except Exception as error:  # noqa: BLE001 - an internal error is told and logged; it ends one answer only

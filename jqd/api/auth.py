@@ -1,7 +1,6 @@
 """Authentication: finds the principal of a request, and whether its role may make the call. Where tokens are needed
 each route names its roles, except open ones."""
 
-import enum
 import re
 from collections.abc import Mapping
 from hmac import compare_digest
@@ -22,13 +21,10 @@ OWN_LOOKS = "a tenant finds its own in GET /v1/types, /v1/workers, /v1/jobs and 
 LEAVE_OUT = "leave the header out (at the command line --tenant and JQD_TENANT)"
 
 
-class ApiKey(enum.Enum):
-    """What a configured key stands for."""
-
-    MASTER = "master"
-    CLIENT = "client"
-    UNKNOWN = "unknown"
-    NONE = "none"
+MASTER = Principal(sees_all=True, token="master_key")  # noqa: S106 - what stands for the id of one
+CLIENT = Principal(role=Role.PUSH, token="client_key")  # noqa: S106
+NOBODY = Principal("?", Role.VIEWER)  # no tenant is called so
+_BEARER = re.compile(r"bearer +(\S.*)", re.IGNORECASE)
 
 
 class ApiKeys:
@@ -41,13 +37,11 @@ class ApiKeys:
         self.everybody = EVERYBODY._replace(is_server=False) if master else EVERYBODY
         """The principal of requests without a token, where none is needed."""
 
-    def whose(self, given: str) -> ApiKey:
-        """Return which key was given, compared in constant time, also where none is set."""
+    def principal(self, given: str) -> Principal | None:
+        """Return whose key was given, compared in constant time, also where none is set; None: it is no key."""
         key = given.encode("utf-8", "surrogatepass")
         is_master, is_client = compare_digest(key, self._master), compare_digest(key, self._client)
-        if not key:
-            return ApiKey.NONE
-        return ApiKey.MASTER if is_master else ApiKey.CLIENT if is_client else ApiKey.UNKNOWN
+        return (MASTER if is_master else CLIENT if is_client else None) if key else None
 
     def is_server(self, who: Principal, authorization: str) -> bool:
         """Return whether the caller may do what only the server may: by the master key as bearer, where one is set."""
@@ -56,15 +50,7 @@ class ApiKeys:
         if who.token and who.may(Role.MASTER):
             return True
         scheme, _, given = authorization.partition(" ")
-        return scheme.lower() == "bearer" and self.whose(given.strip()) is ApiKey.MASTER
-
-
-KEYS = {
-    ApiKey.MASTER: Principal(sees_all=True, token="master_key"),  # noqa: S106 - what stands for the id of one
-    ApiKey.CLIENT: Principal(role=Role.PUSH, token="client_key"),  # noqa: S106
-}
-NOBODY = Principal("?", Role.VIEWER)  # no tenant is called so
-_BEARER = re.compile(r"bearer +(\S.*)", re.IGNORECASE)
+        return scheme.lower() == "bearer" and self.principal(given.strip()) is MASTER
 
 
 class Authenticator(NamedTuple):
@@ -120,13 +106,14 @@ class Authenticator(NamedTuple):
         """Return the principal of a token. Raises Problem 401: all unknown ones are answered alike."""
         if same_secret(text, self.root):
             return Principal(sees_all=True, token=ROOT)
-        if (key := self.keys.whose(text)) in KEYS:
-            return KEYS[key]
+        if (who := self.keys.principal(text)) is not None:
+            return who
         found = self.tokens.of(text)
         if found is None:
             raise _unknown("this token is none that is known here: it is mistyped, revoked or over")
         token_id, token = found
-        return Principal(token.tenant, token.role, _sees_all(token.tenant, token.role), token_id, token.scopes)
+        sees_all = not token.tenant and token.role in (Role.OPERATOR, Role.MASTER)
+        return Principal(token.tenant, token.role, sees_all, token_id, token.scopes)
 
 
 def speaking_for(who: Principal, tenant: str) -> Principal:
@@ -140,10 +127,6 @@ def speaking_for(who: Principal, tenant: str) -> Principal:
             403, f"JQD-Tenant: this token is of the tenant {who.tenant!r} and speaks for no other; {LEAVE_OUT}"
         )
     return who._replace(tenant=tenant, sees_all=False, speaks_for=True)
-
-
-def _sees_all(tenant: str, role: Role) -> bool:
-    return not tenant and role in (Role.OPERATOR, Role.MASTER)
 
 
 def _bearer(header: str | None) -> str:

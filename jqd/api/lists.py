@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from operator import itemgetter
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct
 
@@ -32,6 +32,7 @@ ALL = ""
 
 
 T = TypeVar("T")
+Q = TypeVar("Q", bound="ListQuery")
 PageLimit = Annotated[int, Meta(ge=1, le=PAGE, description=f"a whole number from 1 to {PAGE}")]
 
 
@@ -42,35 +43,44 @@ class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
     cursor: str = ""
     """That another page ended with; empty: from the first on."""
 
+    @property
+    def behind(self) -> str:
+        """Return the name that the page before ended with; empty: from the first on. Raises Invalid for a cursor that
+        no answer gave."""
+        try:
+            return base64.b64decode(self.cursor + "=" * (-len(self.cursor) % 4), altchars=b"-_", validate=True).decode()
+        except ValueError as error:
+            raise no_cursor(self.cursor) from error
 
-class PageWanted(NamedTuple):
-    """The page that a query asks for."""
 
-    limit: int
-    behind: str
-    """The name that the page before ended with; empty: from the first on."""
+class Page(Struct, frozen=True, kw_only=True):
+    """One page of a list: its rows are the first field."""
+
+    cursor: str = ""
+    """Where the next page begins; empty: there is none."""
 
 
-def page_wanted(request: Request, query: type[ListQuery] = ListQuery) -> PageWanted:
+def page_wanted(request: Request, query: type[Q]) -> Q:
     """Read a list's query, before anything is looked up for it. Raises Invalid."""
     asked = read_query(request, query)
-    return PageWanted(asked.limit, _name_of(asked.cursor))
+    _ = asked.behind
+    return asked
 
 
 async def answer_page(
     request: Request,
-    wanted: PageWanted,
-    page: Callable[..., Struct],
+    wanted: ListQuery,
+    page: Callable[..., Page],
     found: Iterable[tuple[str, T]],
     row: Callable[[T], Struct | None],
 ) -> Response:
     """Answer with one page of a list, by name. `found`: see `page_of`. `row`: None for what has gone meanwhile."""
     first, cursor = await page_of(request, wanted, found)
     rows = (one for one in map(row, first) if one is not None)
-    return await answer_rows(request, page([], cursor), rows)
+    return await answer_rows(request, page([], cursor=cursor), rows)
 
 
-async def page_of(request: Request, wanted: PageWanted, found: Iterable[tuple[str, T]]) -> tuple[list[T], str]:
+async def page_of(request: Request, wanted: ListQuery, found: Iterable[tuple[str, T]]) -> tuple[list[T], str]:
     """Return one page, and the cursor for the next one, empty for none. `found`: names and what is called so, in any
     order. Other tasks run while it is read: it goes through a copy of what may change."""
     first = await in_steps(_first(found, wanted.behind, wanted.limit + 1), request.breathe)
@@ -92,14 +102,6 @@ def _first(found: Iterable[tuple[str, T]], behind: str, most: int) -> Steps[list
 
 def _cursor_of(name: str) -> str:
     return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
-
-
-def _name_of(cursor: str) -> str:
-    """Return the name in a cursor. Raises Invalid for a cursor that no answer gave."""
-    try:
-        return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
-    except ValueError as error:
-        raise no_cursor(cursor) from error
 
 
 class ListLimit:

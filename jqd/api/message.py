@@ -41,6 +41,11 @@ def _rendered(rows: Iterable[Any], language: Language) -> Steps[list[Raw]]:
     return found
 
 
+def alike(kind: type[Struct], noun: Struct, **others: Any) -> dict[str, Any]:
+    """Return the fields of an answer that a noun has under the same names, and others."""
+    return {name: getattr(noun, name) for name in kind.__struct_fields__ if name in noun.__struct_fields__} | others
+
+
 def problem_answer(problem: Problem, language: Language) -> Response:
     """Render an error in the client's language."""
     headers = {**problem.headers}

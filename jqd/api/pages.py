@@ -94,7 +94,7 @@ def _call(method: str, path: str, call: dict[str, Any]) -> str:
     given = [
         (
             f"<code>{escape(one['name'])}</code>",
-            f"{one['in']}, {_words(one['schema'] | _with_defaults(one))}",
+            f"{one['in']}, {_words(one['schema'] | {key: one[key] for key in one if key == 'description'})}",
         )
         for one in call.get("parameters", ())
     ]
@@ -105,10 +105,6 @@ def _call(method: str, path: str, call: dict[str, Any]) -> str:
         for status, answer in call["responses"].items()
     ]
     return f'<p class="call">{method.upper()} {escape(path)}</p>{about}{_table(given)}{_table(rows)}'
-
-
-def _with_defaults(one: dict[str, Any]) -> dict[str, Any]:
-    return {"description": one["description"]} if "description" in one else {}
 
 
 def _words_of(answer: dict[str, Any]) -> str:

@@ -13,7 +13,8 @@ from jqd.domain.tokens import Role
 from jqd.http import Request, Response, Urgency
 
 Handler = Callable[..., Awaitable[Any]]
-"""Returns what a 200 says, in the language of the request, or a whole Response."""
+"""Returns what its answer says, in the language of the request; its status, too, where the call has several; or a whole
+Response."""
 Refuse = Callable[[Request, JqdError], Response]
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
@@ -73,6 +74,12 @@ class Route(NamedTuple):
     """Whether it is the longer the more there is: few of them are under way at once."""
     bare: bool = False
     """Whether what it takes may be left out."""
+
+    @property
+    def status(self) -> int:
+        """Return the status of its answers, where nothing else is said."""
+        status: int = next(iter(self.answers))
+        return status
 
     @property
     def needs(self) -> tuple[Role, ...]:

@@ -8,8 +8,7 @@ from jqd.cli.exits import Exit
 from jqd.cli.printing import print_note
 from jqd.domain.clock import SystemClock
 from jqd.domain.errors import ConfigError
-from jqd.notify.mail import deliver, trial_mail
-from jqd.notify.smtp import MailError
+from jqd.notify.mail import MailError, deliver, trial_mail
 
 
 async def trial(*, config: ConfigFile = None) -> int:

@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import Revision, read_body, read_query
-from jqd.api.lists import ListQuery, PageLimit, answer_page, page_wanted
+from jqd.api.lists import ListQuery, Page, PageLimit, answer_page, page_wanted
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.cron import service
@@ -15,7 +15,7 @@ from jqd.cron.schedules import KnownSchedule, Plan, Schedules
 from jqd.domain.array_split import in_steps
 from jqd.domain.settings import SCHEDULE
 from jqd.domain.tenant import bare, tenant_of
-from jqd.http import Request, Response, answer
+from jqd.http import Request, Response
 from jqd.service.server_only import expect_allowed
 from jqd.service.settings import revision_of
 
@@ -49,12 +49,10 @@ class ScheduleView(Plan, frozen=True, kw_only=True, forbid_unknown_fields=False)
     """Left out for the tenant ""."""
 
 
-class SchedulePage(Struct, frozen=True):
+class SchedulePage(Page, frozen=True):
     """One page of schedules."""
 
     schedules: Sequence[ScheduleView]
-    cursor: str
-    """Where the next page begins; empty: there is none."""
 
 
 class SchedulesQuery(ListQuery, frozen=True, forbid_unknown_fields=True):
@@ -76,19 +74,18 @@ class Pushed(Struct, frozen=True):
     job_id: str
 
 
-async def put(parts: ApiContext, request: Request, name: str) -> Response:
+async def put(parts: ApiContext, request: Request, name: str) -> tuple[int, ScheduleView]:
     """201 and the schedule; 200 where it replaces one. Only dates after this call are fired; a
     new job alone leaves the dates as they were."""
     revision, plan = read_query(request, PutQuery).revision, read_body(request, Plan)
     expect_allowed(parts.services, [parts.services.qualified_name(plan.job.name)])
     new = await service.put(parts.services, name, plan, revision)
-    return _shown(parts, request, name, 201 if new else 200)
+    return 201 if new else 200, _shown(parts, name)
 
 
-async def get(parts: ApiContext, request: Request, name: str) -> Response:
+async def get(parts: ApiContext, request: Request, name: str) -> ScheduleView:
     """200 and the schedule, with the next five dates."""
-    await service.known(parts.services, name)
-    return _shown(parts, request, name)
+    return _row(parts, await service.known(parts.services, name))
 
 
 async def list_schedules(parts: ApiContext, request: Request) -> Response:
@@ -100,31 +97,30 @@ async def list_schedules(parts: ApiContext, request: Request) -> Response:
     return await answer_page(request, wanted, SchedulePage, found, partial(_row, parts))
 
 
-async def delete(parts: ApiContext, request: Request, name: str) -> Response:
+async def delete(parts: ApiContext, request: Request, name: str) -> None:
     """204: no date is fired any more; pushed jobs stay."""
     await service.delete(parts.services, name)
-    return Response(204)
 
 
-async def run_now(parts: ApiContext, request: Request, name: str) -> Response:
+async def run_now(parts: ApiContext, request: Request, name: str) -> Pushed:
     """201 {job_id}: its job is pushed once, apart from its dates, also while it is paused."""
-    return answer(201, Pushed(await service.run_now(parts.services, name)), request.answer_language())
+    return Pushed(await service.run_now(parts.services, name))
 
 
-async def pause(parts: ApiContext, request: Request, name: str) -> Response:
+async def pause(parts: ApiContext, request: Request, name: str) -> ScheduleView:
     """200 and the schedule: no date is fired until it is resumed."""
     await service.pause(parts.services, name)
-    return _shown(parts, request, name)
+    return _shown(parts, name)
 
 
-async def resume(parts: ApiContext, request: Request, name: str) -> Response:
+async def resume(parts: ApiContext, request: Request, name: str) -> ScheduleView:
     """200 and the schedule: dates are fired again, from now on."""
     await service.resume(parts.services, name)
-    return _shown(parts, request, name)
+    return _shown(parts, name)
 
 
-def _shown(parts: ApiContext, request: Request, name: str, status: int = 200) -> Response:
-    return answer(status, _row(parts, service.find(parts.services, name)), request.answer_language())
+def _shown(parts: ApiContext, name: str) -> ScheduleView:
+    return _row(parts, service.find(parts.services, name))
 
 
 def _row(parts: ApiContext, one: KnownSchedule) -> ScheduleView:

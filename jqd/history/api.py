@@ -1,7 +1,6 @@
 """Numbers over time: GET /v1/history."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Annotated, NamedTuple
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -87,49 +86,23 @@ async def get(parts: ApiContext, request: Request) -> Response:
     """`GET /v1/history?name&minutes&types` → 200: what all daemons counted, in steps of a minute for up to 8 hours, of
     ten for up to 8 days. Raises Invalid, StoreAway."""
     query, services = read_query(request, HistoryQuery), parts.services
-    name = None if query.name is UNSET else services.qualified_name(query.name)
-    each = 1 if query.minutes <= FINE_MINUTES else TEN
-    span = _Span(each * MINUTE_MS, -(-query.minutes // each), services.workers.settings.now_ms(services.clock))
-    found = _Found([Counts() for _ in range(span.count)], {})
-    fits = partial(_fits, services, name)
-    behind: tuple[int, str] | None = (span.begin_ms, "")
+    sums = _Sums(services, query)
+    behind: tuple[int, str] | None = (sums.begin_ms, "")
     since_ms: int | None = None
     while behind is not None:
-        page = await services.store.at(0).get_history(each, *behind)
+        page = await services.store.at(0).get_history(sums.minutes, *behind)
         since_ms, behind = page.oldest_ms, page.last
-        await in_steps(_read(page, span, found, fits, query.types in YES), request.breathe)
+        await in_steps(sums.read(page), request.breathe)
     body = History(
-        each,
+        sums.minutes,
         iso(since_ms) if since_ms is not None else None,
-        [_step(span.begin_ms + place * span.step_ms, one) for place, one in enumerate(found.steps)],
+        [_step(sums.begin_ms + place * sums.step_ms, one) for place, one in enumerate(sums.steps)],
         WAIT_S,
         RUN_S,
-        _types(found.types),
-        found.unread,
+        _types(sums.types),
+        sums.unread,
     )
     return answer(200, body, request.answer_language())
-
-
-class _Span:
-    """The steps that are asked for: the last minute that is over, or the ten minutes that are under way, is the
-    last."""
-
-    def __init__(self, step_ms: int, count: int, now_ms: int) -> None:
-        self.step_ms, self.count = step_ms, count
-        present = now_ms // step_ms
-        self.begin_ms = (present - count + (step_ms > MINUTE_MS)) * step_ms
-
-    def place(self, at_ms: int) -> int | None:
-        place = (at_ms - self.begin_ms) // self.step_ms
-        return place if 0 <= place < self.count else None
-
-
-class _Found:
-    """What was read until now."""
-
-    def __init__(self, steps: list[Counts], types: dict[str, "_OfType"]) -> None:
-        self.steps, self.types = steps, types
-        self.unread = 0
 
 
 class _OfType(NamedTuple):
@@ -145,35 +118,48 @@ class _OfType(NamedTuple):
         return sum(map(sum, self))
 
 
-def _fits(services: Services, name: str | None, jobtype: str) -> bool:
-    if name is not None and jobtype != name:
-        return False
-    return services.principal.sees_all if jobtype == EVERYBODY else services.principal.can_access(jobtype)
+class _Sums:
+    """What was read until now, by the steps that are asked for: the last minute that is over, or the ten minutes that
+    are under way, is the last."""
 
+    def __init__(self, services: Services, query: HistoryQuery) -> None:
+        self._principal, self._by_type = services.principal, query.types in YES
+        self._name = None if query.name is UNSET else services.qualified_name(query.name)
+        self.minutes = 1 if query.minutes <= FINE_MINUTES else TEN
+        """Of a step."""
+        self.step_ms = self.minutes * MINUTE_MS
+        self.steps = [Counts() for _ in range(-(-query.minutes // self.minutes))]
+        present = services.workers.settings.now_ms(services.clock) // self.step_ms
+        self.begin_ms = (present - len(self.steps) + (self.minutes > 1)) * self.step_ms
+        self.types: dict[str, _OfType] = {}
+        self.unread = 0
 
-def _read(page: HistoryPage, span: _Span, found: _Found, fits: "partial[bool]", by_type: bool) -> Steps[None]:
-    for at_ms, data in page.rows:
-        place, row = span.place(at_ms), decode(data)
-        if row is None:
-            found.unread += 1
-        elif place is not None:
-            for jobtype, counts in row.items():
-                if fits(jobtype):
-                    found.steps[place].add(counts)
-                    if by_type:
-                        _note(found, jobtype, place, counts)
-        yield
+    def read(self, page: HistoryPage) -> Steps[None]:
+        for at_ms, data in page.rows:
+            place, row = (at_ms - self.begin_ms) // self.step_ms, decode(data)
+            if row is None:
+                self.unread += 1
+            elif 0 <= place < len(self.steps):
+                for jobtype, counts in row.items():
+                    if self._fits(jobtype):
+                        self.steps[place].add(counts)
+                        if self._by_type:
+                            self._note(jobtype, place, counts)
+            yield
 
+    def _fits(self, jobtype: str) -> bool:
+        if self._name not in (None, jobtype):
+            return False
+        return self._principal.sees_all if jobtype == EVERYBODY else self._principal.can_access(jobtype)
 
-def _note(found: _Found, jobtype: str, place: int, counts: Counts) -> None:
-    of = found.types.get(jobtype)
-    if of is None:
-        of = found.types[jobtype] = _OfType(*([0] * len(found.steps) for _ in _OfType._fields))
-    ended = counts.ended
-    of.pushed[place] += counts.pushed
-    of.started[place] += counts.started
-    of.ended[place] += ended[SUCCEEDED] + ended[FAILED] + ended[DEAD]
-    of.failed[place] += ended[FAILED] + ended[DEAD]
+    def _note(self, jobtype: str, place: int, counts: Counts) -> None:
+        if (of := self.types.get(jobtype)) is None:
+            of = self.types[jobtype] = _OfType(*([0] * len(self.steps) for _ in _OfType._fields))
+        ended = counts.ended
+        of.pushed[place] += counts.pushed
+        of.started[place] += counts.started
+        of.ended[place] += ended[SUCCEEDED] + ended[FAILED] + ended[DEAD]
+        of.failed[place] += ended[FAILED] + ended[DEAD]
 
 
 def _types(types: Mapping[str, _OfType]) -> list[TypeHistory]:

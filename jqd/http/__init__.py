@@ -2,7 +2,6 @@
 
 from jqd.http.address import address_of, bind, listen, url_of
 from jqd.http.asgi import from_asgi
-from jqd.http.certificate import Certificate
 from jqd.http.config import ListenerConfig
 from jqd.http.fairness import Urgency, by_address
 from jqd.http.guard import Guard
@@ -23,7 +22,7 @@ from jqd.http.request import (
     answer,
     too_large,
 )
-from jqd.http.tls import tls_context
+from jqd.http.tls import Certificate, tls_context
 
 __all__ = [
     "PUSHES",

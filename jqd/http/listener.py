@@ -14,13 +14,12 @@ import trio
 from jqd.domain.beat import rest
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.log import get_logger
-from jqd.http.certificate import Certificate
 from jqd.http.config import ListenerConfig
 from jqd.http.connection import Connection, ServerContext
 from jqd.http.exchange import App
 from jqd.http.fairness import Urgent, Whose, by_address, not_urgent
 from jqd.http.internal_error import log_event, log_internal_error
-from jqd.http.tls import TlsTransport
+from jqd.http.tls import Certificate, TlsTransport
 from jqd.http.transport import SocketTransport
 
 LOOK_S = 0.5  # between looks at who is overdue: so much later than its time a connection may end

@@ -13,7 +13,7 @@ from jqd.domain.job import State
 from jqd.domain.lease import Peer
 from jqd.metrics.config import MetricsConfig
 from jqd.metrics.families import gauge, gauges
-from jqd.metrics.tally import OTHER, label_of
+from jqd.metrics.work import OTHER, label_of
 from jqd.store import StoreStats, TypeView
 
 Key = tuple[str, str]

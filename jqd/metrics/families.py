@@ -1,6 +1,7 @@
 """Families of samples, each in parts: one with 40,000 samples would hold up the loop for a quarter of a second."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import TypeVar
 
@@ -16,21 +17,19 @@ Samples = Iterable[tuple[Labels, float]]
 T = TypeVar("T")
 
 
-def counters(name: str, help_text: str, labels: Labels, samples: Samples) -> Iterator[Metric]:
-    """`name`: without `_total`."""
+def _families(
+    kind: type[CounterMetricFamily | GaugeMetricFamily], name: str, help_text: str, labels: Labels, samples: Samples
+) -> Iterator[Metric]:
     for part in _parts(samples, PART):
-        family = CounterMetricFamily(name, help_text, labels=labels)
+        family = kind(name, help_text, labels=labels)
         for values, value in part:
             family.add_metric(values, value)
         yield family
 
 
-def gauges(name: str, help_text: str, labels: Labels, samples: Samples) -> Iterator[Metric]:
-    for part in _parts(samples, PART):
-        family = GaugeMetricFamily(name, help_text, labels=labels)
-        for values, value in part:
-            family.add_metric(values, value)
-        yield family
+counters = partial(_families, CounterMetricFamily)
+"""Named without `_total`."""
+gauges = partial(_families, GaugeMetricFamily)
 
 
 def histograms(

@@ -14,7 +14,7 @@ from jqd.domain.diagnostic import Diagnostic
 from jqd.domain.settings import SettingTable
 from jqd.domain.tally import Tally
 from jqd.metrics.config import MetricsConfig
-from jqd.metrics.tally import Totals
+from jqd.metrics.work import Totals
 
 STEP_S = 1.0  # between looks at how far the store is behind: an alert waits for minutes
 STEPS_MAX = 3_600  # an hour of them, some 300 kB; a longer lag is told as that hour

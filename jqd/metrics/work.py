@@ -1,13 +1,43 @@
-"""What this daemon counted of jobs, as families of samples."""
+"""What this daemon did since it began, by label: plain numbers, and as families of samples.
+
+How many labels there are is bounded: after `types_max` of them what is new counts as OTHER. One keeps its row until the
+daemon stops, for a counter must not begin anew.
+"""
 
 from collections.abc import Iterator
 
 from prometheus_client import Metric
 
 from jqd.domain.histogram import Histogram
-from jqd.domain.tally import OUTCOMES, RUN_S, WAIT_S
+from jqd.domain.tally import EVERYBODY, OUTCOMES, RUN_S, WAIT_S, Counts, Row
+from jqd.domain.tenant import bare, tenant_of
+from jqd.metrics.config import MetricsConfig
 from jqd.metrics.families import counters, histograms
-from jqd.metrics.tally import Totals
+
+OTHER = "other"
+
+
+class Totals:
+    def __init__(self, config: MetricsConfig) -> None:
+        self._config = config
+        self.rows: dict[tuple[str, str], Counts] = {("", OTHER): Counts()}
+        """(tenant, jobtype) → counts; without labels for tenants the tenant is ""."""
+
+    def add(self, row: Row) -> None:
+        """Add what was counted since the last time."""
+        for qualified, counts in row.items():
+            self._counts(qualified).add(counts)
+
+    def _counts(self, qualified: str) -> Counts:
+        label = label_of(qualified, self._config)
+        if label not in self.rows and (qualified == EVERYBODY or len(self.rows) > self._config.types_max):
+            label = "", OTHER
+        return self.rows.setdefault(label, Counts())
+
+
+def label_of(qualified: str, config: MetricsConfig) -> tuple[str, str]:
+    return tenant_of(qualified) if config.tenants else "", bare(qualified)
+
 
 ATTEMPTS = OUTCOMES[:-1]  # how one ends; a cancel ends none, and one that was under way is told as ended
 

@@ -1,20 +1,200 @@
-"""A notice by mail: its headers, and its way through a thread that blocks nobody for long."""
+"""A notice by mail: its headers, and its way to the mail server, in a thread that blocks nobody for long.
+
+What a server answers is sorted by where it did: before the text was sent nothing arrived; where the line breaks behind
+it, it may have. A recipient that is refused for good takes the mail from nobody else.
+"""
 
 import hashlib
+import re
+import smtplib
+import socket
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
-from functools import partial
 
 import trio
 
 from jqd import __version__
+from jqd.domain.errors import JqdError
 from jqd.notify.board import Notice, Row
 from jqd.notify.config import NotifyConfig
-from jqd.notify.render import TEST, subject, text
+from jqd.notify.render import TEST, TROUBLE_LENGTH_MAX, one_line, subject, text
 from jqd.notify.rule import Fate, Result
-from jqd.notify.smtp import MailError, Session
+
+STEP_S = 10.0  # for one answer, or to be connected: RFC 5321 lets servers take minutes, but others take over by then
+_DOT = re.compile(rb"^\.", re.MULTILINE)
+
+
+class MailError(JqdError):
+    """The mail was not taken, or that is not known. The message says what to mend."""
+
+    def __init__(
+        self, message: str, *, is_final: bool = False, may_have_arrived: bool = False, done: Sequence[str] = ()
+    ) -> None:
+        """`is_final`: the same again would be refused, too. `done`: recipients that have it, or never will."""
+        super().__init__(message)
+        self.is_final, self.may_have_arrived, self.done = is_final, may_have_arrived, done
+
+
+class Session:
+    """One connection to the mail server, which takes one mail."""
+
+    def __init__(self, config: NotifyConfig) -> None:
+        self.may_have_arrived = False
+        """Whether the text was sent and the server has not answered, so that the mail may have arrived."""
+        self._config = config
+        self._where = f"the mail server {config.smtp_host} port {config.smtp_port}"
+        self._raw: socket.socket | None = None
+        self._is_cut = False
+
+    def cut(self) -> None:
+        """End the conversation, from another thread: a call that waits for the server returns at once."""
+        self._is_cut = True
+        if self._raw is not None:
+            with suppress(OSError):  # it ended by itself
+                self._raw.shutdown(socket.SHUT_RDWR)
+
+    def send(self, mail: EmailMessage, recipients: Sequence[str]) -> tuple[list[str], str]:
+        """Send a mail. Returns the recipients that have it or never will, and in words which never will; empty: none.
+        Raises MailError."""
+        text = mail.as_bytes(policy=SMTP)
+        smtp = smtplib.SMTP(local_hostname=_own_name(), timeout=STEP_S)
+        try:
+            self._connect(smtp)
+            self._begin(smtp)
+            delivered = self._hand_over(smtp, text, recipients)
+            with suppress(OSError, smtplib.SMTPException):  # what it says to that changes nothing
+                smtp.putcmd("QUIT")
+            return delivered
+        except (OSError, smtplib.SMTPException, ValueError) as error:  # a step says what it is refused; here the line
+            # broke, or what came is no answer: to a login some bytes that are no base64, for instance
+            raise MailError(f"{self._where} {_broke(error)}", may_have_arrived=self.may_have_arrived) from error
+        finally:
+            smtp.close()
+
+    def _connect(self, smtp: smtplib.SMTP) -> None:
+        config = self._config
+        try:
+            self._raw = socket.create_connection((config.smtp_host, config.smtp_port), STEP_S)
+        except (socket.gaierror, UnicodeError) as error:
+            why = f"the name {config.smtp_host} of the mail server cannot be looked up: {_words_of(error)}"
+            raise MailError(f"{why}; mend notify.smtp_host") from error
+        except OSError as error:
+            mend = "mend notify.smtp_host and notify.smtp_port, and let firewalls let it through"
+            raise MailError(f"{self._where} is not reached: {_words_of(error)}; {mend}") from error
+        smtp.sock = self._raw
+        if self._is_cut:
+            raise MailError(f"{self._where} was not reached in time")
+        if config.smtp_security == "tls":
+            self._secure(smtp)
+        _expect(smtp.getreply(), f"{self._where} does not let us in", "ask who runs it", 220)
+
+    def _begin(self, smtp: smtplib.SMTP) -> None:
+        config, where = self._config, self._where
+        try:
+            smtp.ehlo_or_helo_if_needed()
+            if config.smtp_security == "starttls":
+                self._start_tls(smtp)
+            if config.smtp_login:
+                smtp.login(config.smtp_login, config.smtp_password)
+        except smtplib.SMTPServerDisconnected:
+            raise
+        except smtplib.SMTPAuthenticationError as error:
+            why = f"{where} does not take the login: {_answer(error.smtp_code, error.smtp_error)}"
+            mend = "mend notify.smtp_login and notify.smtp_password"
+            raise MailError(f"{why}; {mend}", is_final=error.smtp_code >= 500) from error
+        except smtplib.SMTPResponseException as error:
+            why = f"{where} refuses to begin: {_answer(error.smtp_code, error.smtp_error)}"
+            raise MailError(f"{why}; ask who runs it", is_final=error.smtp_code >= 500) from error
+        except smtplib.SMTPException as error:
+            mend = "leave notify.smtp_login out, or mend notify.smtp_port and notify.smtp_security"
+            raise MailError(f"{where} takes no login here: {_words_of(error)}; {mend}", is_final=True) from error
+
+    def _start_tls(self, smtp: smtplib.SMTP) -> None:
+        """Begin TLS. What the server announced before is dropped, as anybody may have sent it."""
+        what = f"{self._where} offers no STARTTLS, and nothing is sent without"
+        mend = "set notify.smtp_security to 'tls', mostly with port 465, or to 'none' in a network you trust"
+        if not smtp.has_extn("starttls"):
+            raise MailError(f"{what}; {mend}", is_final=True)
+        _expect(smtp.docmd("STARTTLS"), what, mend, 220)
+        self._secure(smtp)
+        smtp.file = None
+        smtp.ehlo_resp = smtp.helo_resp = None
+        smtp.esmtp_features, smtp.does_esmtp = {}, False
+        smtp.ehlo_or_helo_if_needed()
+
+    def _secure(self, smtp: smtplib.SMTP) -> None:
+        """Switch to TLS, with a server whose certificate has its name."""
+        host, raw = self._config.smtp_host, self._raw
+        assert raw is not None, "TLS begins on a line"
+        try:
+            secured = ssl.create_default_context().wrap_socket(raw, server_hostname=host, do_handshake_on_connect=False)
+            smtp.sock = self._raw = secured
+            secured.do_handshake()
+        except ssl.SSLCertVerificationError as error:
+            why = f"the certificate of {self._where} is not trusted: {_words_of(error.verify_message)}"
+            mend = "write notify.smtp_host as its certificate does, or let SSL_CERT_FILE name who vouches for it"
+            raise MailError(f"{why}; {mend}") from error
+        except ssl.SSLError as error:
+            mend = "465 mostly goes with notify.smtp_security = 'tls', 587 with 'starttls'"
+            raise MailError(f"{self._where} does not speak TLS as we do: {_words_of(error)}; {mend}") from error
+
+    def _hand_over(self, smtp: smtplib.SMTP, text: bytes, recipients: Sequence[str]) -> tuple[list[str], str]:
+        where, sender = self._where, self._config.mail_from
+        mend = "mend notify.mail_from, or let the server take mail of it"
+        _expect(smtp.mail(sender), f"{where} does not take mail from {sender}", mend)
+        answers = {each: smtp.rcpt(each) for each in recipients}
+        taken = [each for each, (code, _) in answers.items() if code in (250, 251, 252)]
+        never = [each for each, (code, _) in answers.items() if code >= 500]
+        not_taken = [f"to {each}: {_answer(*answers[each])}" for each in answers if each not in taken]
+        trouble = f"{where} does not take mail {'; '.join(not_taken)}; mend notify.mail_to" if not_taken else ""
+        is_whole = len(taken) + len(never) == len(answers)
+        if not taken:
+            raise MailError(trouble, is_final=is_whole)
+        if self._is_cut:
+            raise MailError(f"{where} took too long")
+        _expect(smtp.docmd("DATA"), f"{where} takes no text", "ask who runs it", 354)
+        self.may_have_arrived = True
+        smtp.send(_DOT.sub(b"..", text) + (b"" if text.endswith(b"\r\n") else b"\r\n") + b".\r\n")
+        answer = smtp.getreply()
+        self.may_have_arrived = False
+        _expect(answer, f"{where} does not take the mail", "ask who runs it")
+        if not is_whole:
+            raise MailError(trouble, done=[*taken, *never])
+        return [*taken, *never], trouble
+
+
+def _expect(answer: tuple[int, bytes], what: str, mend: str, wanted: int = 250) -> None:
+    if answer[0] != wanted:
+        raise MailError(f"{what}: {_answer(*answer)}; {mend}", is_final=answer[0] >= 500)
+
+
+def _answer(code: int, text: bytes | str) -> str:
+    words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    return one_line(f"{code} {words}", TROUBLE_LENGTH_MAX)
+
+
+def _broke(error: Exception) -> str:
+    """Return what the mail server did that is no answer."""
+    is_silent = isinstance(error, TimeoutError) or "timed out" in str(error)
+    return f"does not answer within {STEP_S:g} s" if is_silent else f"ended the connection: {_words_of(error)}"
+
+
+def _words_of(error: Exception | str) -> str:
+    return one_line(str(error) or type(error).__name__, TROUBLE_LENGTH_MAX)
+
+
+def _own_name() -> str:
+    """Return this machine's name for the greeting, without a look-up, which may take long; its address where the name
+    is none.
+    """
+    name = socket.gethostname()
+    return name if "." in name and name.isascii() else "[127.0.0.1]"
+
 
 SEND_S = 30.0  # for all of it: a daemon that sends must act again before others take over (loop.HOLD_S)
 REFERENCES_MAX = 10  # groups that one mail is filed under
@@ -45,10 +225,9 @@ async def deliver(config: NotifyConfig, mail: EmailMessage, recipients: list[str
     session = Session(config)
     with trio.move_on_after(SEND_S):
         try:
-            done, trouble = await trio.to_thread.run_sync(
-                partial(session.send, mail, recipients), abandon_on_cancel=True, limiter=_threads
+            return await trio.to_thread.run_sync(
+                session.send, mail, recipients, abandon_on_cancel=True, limiter=_threads
             )
-            return [*done], trouble
         except trio.Cancelled:
             session.cut()
             raise

@@ -7,15 +7,15 @@ from msgspec import UNSET, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import Revision, read_body, read_query
-from jqd.api.lists import answer_page, page_wanted
+from jqd.api.lists import ListQuery, Page, answer_page, page_wanted
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.settings import CONSTRAINT
 from jqd.domain.tenant import bare
-from jqd.http import Request, Response, answer
+from jqd.http import Request, Response
 from jqd.rate_limits import service
-from jqd.rate_limits.constraints import EVER_MS, Constraints, KnownConstraint, Limit, Limits
-from jqd.rate_limits.exactness import counted_apart
+from jqd.rate_limits.constraints import EVER_MS, Constraints, KnownConstraint, Limit, Limits, counted_apart
+from jqd.rate_limits.service import Trial
 from jqd.service.settings import revision_of
 
 
@@ -41,12 +41,10 @@ class ConstraintView(Limit, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     """Left out for the tenant ""."""
 
 
-class ConstraintPage(Struct, frozen=True):
+class ConstraintPage(Page, frozen=True):
     """One page of constraints, by name."""
 
     constraints: Sequence[ConstraintView]
-    cursor: str
-    """Where the next page begins; empty: there is none."""
 
 
 class PutQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,35 +56,34 @@ class PutQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Set it only if it still has this revision, else 409; 0: only if there is none."""
 
 
-async def put(parts: ApiContext, request: Request, name: str) -> Response:
+async def put(parts: ApiContext, request: Request, name: str) -> tuple[int, ConstraintView | Trial]:
     """201 and the constraint, 200 where it replaces one. With `dry_run` 200 and what it would match.
 
     It holds within a second at all daemons, for waiting jobs too.
     """
     query, wish = read_query(request, PutQuery), read_body(request, Limits)
     if query.dry_run:
-        return answer(200, await service.try_out(parts.services, name, wish), request.answer_language())
+        return 200, await service.try_out(parts.services, name, wish)
     new = await service.put(parts.services, name, wish, query.revision)
-    return answer(201 if new else 200, _row(parts, service.find(parts.services, name)), request.answer_language())
+    return 201 if new else 200, _row(parts, service.find(parts.services, name))
 
 
-async def get(parts: ApiContext, request: Request, name: str) -> Response:
+async def get(parts: ApiContext, request: Request, name: str) -> ConstraintView:
     """200 and the constraint."""
-    return answer(200, _row(parts, await service.known(parts.services, name)), request.answer_language())
+    return _row(parts, await service.known(parts.services, name))
 
 
 async def list_constraints(parts: ApiContext, request: Request) -> Response:
     """Constraints of the token's tenant, or all, by tenant and name."""
-    wanted = page_wanted(request)
+    wanted = page_wanted(request, ListQuery)
     known, sees = [*parts.services.feature(Constraints).known.values()], parts.services.principal.can_see
     found = ((f"{one.tenant} {bare(one.name)}", one) for one in known if sees(one.tenant))
     return await answer_page(request, wanted, ConstraintPage, found, partial(_row, parts))
 
 
-async def delete(parts: ApiContext, request: Request, name: str) -> Response:
+async def delete(parts: ApiContext, request: Request, name: str) -> None:
     """204: nothing waits for it any more."""
     await service.delete(parts.services, name)
-    return Response(204)
 
 
 def _row(parts: ApiContext, one: KnownConstraint) -> ConstraintView:

@@ -23,10 +23,11 @@ from jqd.rate_limits.constraints import (
     KnownConstraint,
     Limits,
     body_of,
+    counted_apart,
     expect_understood,
+    why_not_exact,
     with_digest,
 )
-from jqd.rate_limits.exactness import counted_apart, why_not_exact
 from jqd.service.job_filter import JobFilter
 from jqd.service.job_limits import expect_new_name
 from jqd.service.listing import page_of

@@ -15,7 +15,6 @@ from jqd.domain.job import State
 from jqd.domain.job_spec import Date
 from jqd.domain.tenant import bare
 from jqd.service.act_on_each import act_on_each
-from jqd.service.audit import describe, record
 from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
 from jqd.service.find import Coming, expect_promised, find, resolve
@@ -34,6 +33,7 @@ from jqd.service.listing import (
 )
 from jqd.service.server_only import any_reserved, may_change
 from jqd.service.services import Services
+from jqd.service.settings import describe, record
 from jqd.store import JobView
 
 IDS_MAX = 1_000  # named in one request

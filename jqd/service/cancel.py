@@ -7,11 +7,11 @@ from jqd.domain.job import State
 from jqd.domain.jobid import parse_id
 from jqd.domain.record import Lane, cancel_of, encode_cancels, seen_to
 from jqd.domain.tokens import Role
-from jqd.service.audit import record
 from jqd.service.edit import latest
 from jqd.service.find import Coming, find, never_given, not_found, resolve
 from jqd.service.server_only import expect_allowed, may_change
 from jqd.service.services import Services
+from jqd.service.settings import record
 from jqd.store import JobView, OnItsWay
 
 CANCELS_MAX = 3  # of one request: a job that is replaced while it is cancelled is cancelled again

@@ -23,12 +23,12 @@ from jqd.domain.jobid import partition_of_name
 from jqd.domain.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.domain.tenant import bare
-from jqd.service.audit import record
 from jqd.service.find import Coming, expect_promised, find, once_settled, resolve
 from jqd.service.flow_checks import NO_MAP, is_map
 from jqd.service.job_limits import date_faults, eligible_at_ms
 from jqd.service.server_only import expect_allowed
 from jqd.service.services import Services
+from jqd.service.settings import record
 from jqd.store import EditGiven, JobView
 from jqd.store.links import UniqueWanted
 
@@ -74,31 +74,25 @@ async def retry(services: Services, given: str, wanted: Edit | None = None) -> J
     Raises Denied, Invalid, NotFound; as `change`.
     """
     fields = _fields(services, wanted) if wanted is not None and wanted != Edit() else {}
-    view = await _own(services, given)
-    await record(services, "job retry", given)
-    return await change(services, view, Kind.RETRY, **fields)
+    return await _change_own(services, given, "retry", Kind.RETRY, fields)
 
 
 async def run_now(services: Services, given: str) -> JobView:
     """Let a job no longer wait for its date. Raises Denied, NotFound; as `change`."""
-    view = await _own(services, given)
-    await record(services, "job run-now", given)
-    return await change(services, view, Kind.RUN_NOW)
+    return await _change_own(services, given, "run-now", Kind.RUN_NOW, {})
 
 
 async def edit(services: Services, given: str, wanted: Edit) -> JobView:
     """Change priority, date or argument of a job that waits. Raises Denied, Invalid, NotFound; as `change`."""
-    fields = _fields(services, wanted)
-    view = await _own(services, given)
-    await record(services, "job change", given)
-    return await change(services, view, Kind.EDIT, **fields)
+    return await _change_own(services, given, "change", Kind.EDIT, _fields(services, wanted))
 
 
-async def _own(services: Services, given: str) -> JobView:
-    """Return the job if the principal may change it. Raises Denied; as `latest`."""
+async def _change_own(services: Services, given: str, act: str, kind: Kind, fields: dict[str, Any]) -> JobView:
+    """Change a job if the principal may, and note that. Raises Denied; as `latest` and `change`."""
     view = await latest(services, given)
     expect_allowed(services, [view.jobtype])
-    return view
+    await record(services, f"job {act}", given)
+    return await change(services, view, kind, **fields)
 
 
 def _fields(services: Services, wanted: Edit) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from jqd.domain.dates import iso
 from jqd.domain.errors import NotYet, StoreAway, StoreRefused
 from jqd.domain.joblog import TAGGED, Row
 from jqd.domain.tenant import bare
-from jqd.service.event_stream import Listener
 from jqd.service.find import resolve
 from jqd.service.rates import shown
 from jqd.service.services import Services
+from jqd.service.waiters import Listener
 from jqd.store import JobView
 
 LISTENERS_MAX = 16  # at once: each looks at every row, half a microsecond; of 20,000 jobs a second these have four each

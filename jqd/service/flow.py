@@ -7,7 +7,6 @@ import trio
 from jqd.domain.errors import Conflict, Denied, JqdError, NotYet, StoreAway
 from jqd.domain.job import State
 from jqd.service.act_on_each import act_on_each
-from jqd.service.audit import record
 from jqd.service.bulk import Tally, counting_changes
 from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
@@ -15,6 +14,7 @@ from jqd.service.find import Coming
 from jqd.service.listing import WALK_S
 from jqd.service.server_only import is_reserved
 from jqd.service.services import Services
+from jqd.service.settings import record
 from jqd.service.walk import Breathe, Flow, cursor_of, part, with_parents
 from jqd.store import JobView
 from jqd.store.links import Linked

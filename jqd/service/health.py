@@ -12,7 +12,7 @@ from jqd.domain.pauses import all_of
 from jqd.domain.tenant import bare, tenant_of
 from jqd.runner import Worker, WorkerHealth
 from jqd.runner.worker import takes_type
-from jqd.service.code_handlers import why_unserved
+from jqd.service.handlers import why_unserved
 from jqd.service.push_checks import why_gone
 from jqd.service.services import Services
 from jqd.service.wait_reason import Cause, WaitReason

@@ -1,16 +1,113 @@
-"""The parents of jobs that wait for others, as shown to pushers of such jobs, and in explanations of why they wait."""
+"""The parents of jobs that wait for others, as shown to pushers of such jobs, and in explanations of why they wait; and
+jobs that wait for each other, by one push or by one that replaces a job: none of them would ever begin."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 
-from jqd.domain.errors import NotFound, NotYet, StoreAway
+from jqd.domain.errors import Fault, NotFound, NotYet, StoreAway
 from jqd.domain.flow import Flow
 from jqd.domain.job import State
+from jqd.domain.jobid import parse_id
 from jqd.domain.tenant import bare
 from jqd.service.act_on_each import act_on_each
-from jqd.service.circles import in_words, rows_of, way_back
+from jqd.service.batch import Batch
 from jqd.service.find import find, resolve
 from jqd.service.services import Services
+from jqd.service.walk import key_of, pieces_of, wait_ingested
 from jqd.store import JobView
+from jqd.store.links import Linked
+
+LOOKED_MAX = 1_000  # jobs that one job waits for, by whatever way: ten calls of the store
+WAY_MAX = 10  # in one sentence
+
+
+def own_circles(batch: Batch) -> dict[int, Fault]:
+    """Return which good jobs of a batch wait for each other, by their places among these. Pure."""
+    own = {job.job_id: job.after for job in batch.jobs if job.job_id is not None}
+    left = {job_id: parents for job_id, after in own.items() if (parents := own.keys() & after)}
+    order = TopologicalSorter(left)
+    with suppress(CycleError):  # then those that are in no circle are in order all the same
+        order.prepare()
+        return {}
+    while free := order.get_ready():
+        for job_id in free:
+            left.pop(job_id, None)
+        order.done(*free)
+    detail = "it waits for jobs of this request that wait for it, or for each other: none would ever begin"
+    return {place: Fault("/after", detail) for place, job in enumerate(batch.jobs) if job.job_id in left}
+
+
+async def replaced_circles(services: Services, batch: Batch) -> dict[int, Fault]:
+    """Return which good jobs would replace one that a parent of theirs waits for. Raises StoreAway, StoreRefused."""
+    risky = {place: job for place, job in enumerate(batch.jobs) if job.replace and job.after and job.job_id}
+    if not risky:
+        return {}
+    await wait_ingested(services)
+    name = services.qualified_name
+    own = {
+        name(job.job_id): [each if parse_id(each) is not None else name(each) for each in job.after]
+        for job in batch.jobs
+        if job.job_id
+    }
+    faults: dict[int, Fault] = {}
+    for place, job in risky.items():
+        its = name(str(job.job_id))
+        job_id = await services.store.resolve(its)
+        if way := await way_back(services, {its, job_id or its}, own[its], own):
+            whole = in_words(services, [its, *way])
+            detail = f"it would wait for itself, by {whole}: none of them would ever begin"
+            faults[place] = Fault("/after", detail)
+    return faults
+
+
+async def way_back(
+    services: Services, to: Collection[str], after: Sequence[str], own: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Return by which parents a job waits for itself; empty: it does not, among the first LOOKED_MAX jobs.
+
+    `to`: its ids. `own`: what jobs that are pushed now wait for, by their own ids. Raises StoreAway, StoreRefused."""
+    child: dict[str, str] = dict.fromkeys(after, "")
+    due = list(child)
+    while due and len(child) <= LOOKED_MAX:
+        rows = await rows_of(services, [each for each in due if each not in own])
+        near: list[str] = []
+        for given in due:
+            row = rows.get(given)
+            if given in to or (row is not None and row.job.id in to):
+                way = [given]
+                while child[way[0]]:
+                    way.insert(0, child[way[0]])
+                return way
+            new = [each for each in own.get(given, _awaits(row)) if each not in child]
+            child |= dict.fromkeys(new, given)
+            near += new
+        due = near
+    return []
+
+
+def _awaits(row: Linked | None) -> Sequence[str]:
+    """Return what a job waits for now."""
+    return row.job.flow.after if row is not None and row.state == State.BLOCKED and row.job.flow is not None else ()
+
+
+async def rows_of(services: Services, given: Sequence[str]) -> dict[str, Linked]:
+    """Return the jobs in the store, by the ids that they were given by."""
+    keys = {key_of(each): each for each in given}
+    found: dict[str, Linked] = {}
+    for home, its in pieces_of(services, keys):
+        rows = await services.store.at(home).list_links(its, 0)
+        found |= {keys[key]: row for key, row in zip(its, rows, strict=True) if row is not None}
+    return found
+
+
+def in_words(services: Services, way: Sequence[str]) -> str:
+    """Return the jobs of a circle, as their pushers know them; to a token for some jobs none but the first."""
+    if services.principal.scopes:
+        way = [way[0], "…", way[-1]]
+    named = [bare(each)[:64] for each in way]
+    return " → ".join(named if len(named) <= WAY_MAX else [*named[: WAY_MAX - 1], "…", named[-1]])
+
 
 CHECKED_MAX = 100  # parents of one request that are looked for: more are checked by the loop that waits for them
 LOOKS_MAX = 32  # at once: each is up to two calls of the store

@@ -8,10 +8,9 @@ from jqd.domain.tenant import bare
 from jqd.runner.handler import Handler, is_version
 from jqd.service.act_on_each import act_on_each
 from jqd.service.batch import Batch
-from jqd.service.circles import own_circles, replaced_circles
 from jqd.service.find import find, resolve
 from jqd.service.flow_checks import following_of, names_of, stray_faults
-from jqd.service.parents import unknown_parents
+from jqd.service.parents import own_circles, replaced_circles, unknown_parents
 from jqd.service.principal import EVERYBODY
 from jqd.service.server_only import may_change
 from jqd.service.services import Services

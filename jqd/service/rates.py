@@ -6,9 +6,10 @@ samples     a ────────── b ── … ── now        a: t
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import trio
+from msgspec import Meta, Struct, structs
 
 from jqd.domain.beat import rest
 from jqd.domain.clock import Clock
@@ -23,13 +24,13 @@ WINDOW_S = 60.0
 ALL = None  # stands for all jobtypes together
 
 
-class PerMinute(NamedTuple):
-    """What happened in the last minute, over all daemons, as far back as this one has samples."""
+class PerMinute(Struct, frozen=True):
+    """Counts of the last minute, over all daemons, as far back as this one has samples."""
 
-    pushed: float = 0.0
-    started: float = 0.0
-    ended: float = 0.0
-    failed: float = 0.0
+    pushed: float = 0
+    started: Annotated[float, Meta(description="attempts")] = 0
+    ended: Annotated[float, Meta(description="jobs, however they ended")] = 0
+    failed: Annotated[float, Meta(description="of those that ended")] = 0
 
 
 class Rates:
@@ -84,5 +85,5 @@ async def sample(services: Services, *, task_status: trio.TaskStatus[None] = tri
 def shown(services: Services, stats: StoreStats) -> dict[str, Any]:
     """Return the numbers of the store as `GET /v1/stats` shows them."""
     rates = services.feature(Rates).of_all(stats)
-    lately = {f"{name}_a_minute": rate for name, rate in rates._asdict().items()}
+    lately = {f"{name}_a_minute": rate for name, rate in structs.asdict(rates).items()}
     return {**stats._asdict(), "counts": stats.counts._asdict() | lately, "totals": stats.totals._asdict()}

@@ -1,12 +1,13 @@
 """The components that the service works with, and the principal it acts for."""
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from jqd.domain.audit import read_notes
+from jqd.domain.charge import Charge
 from jqd.domain.clock import Clock
 from jqd.domain.errors import Invalid, Overloaded
 from jqd.domain.flow import unique_key
@@ -24,14 +25,29 @@ from jqd.runner import Pulls, Runners, WorkerHealth, WorkerRegistry
 from jqd.runner.departures import Gone, Kind
 from jqd.service.concurrent_pushes import ConcurrentPushes
 from jqd.service.config import ServiceConfig
-from jqd.service.event_stream import Listener
-from jqd.service.hooks import Hooks
 from jqd.service.principal import EVERYBODY, Principal
 from jqd.service.recent_outcomes import RecentOutcomes
 from jqd.service.registered_options import RegisteredOptions
-from jqd.service.waiters import Waiters
-from jqd.service.watched import Watched
-from jqd.store import EdgeStore, Store
+from jqd.service.wait_reason import WaitReason
+from jqd.service.waiters import Listener, Waiters, Watched
+from jqd.store import EdgeStore, JobView, QueuePlace, Store
+
+
+class Reserve(Protocol):
+    """Reserves a tenant's quota for a push or a retry. Raises Overloaded."""
+
+    async def __call__(self, services: "Services", jobs: int, size_bytes: int, *, retried: bool = False) -> Charge: ...
+
+
+class Hooks(NamedTuple):
+    """One function for each optional feature that answers the service; `jqd/features.py` sets them."""
+
+    why_limited: Callable[["Services", JobView, QueuePlace], WaitReason]
+    """What keeps a job whose queue a constraint holds up."""
+    reserve: Reserve
+    count_usage: Callable[["Services"], Awaitable[None]]
+    """Before many that reserve beside each other: the numbers of the quota are counted once."""
+
 
 SHARE = 6  # asked again after so many times what the last try took: a server that hangs takes one part in seven
 
@@ -109,7 +125,7 @@ class Services:
     waiters: Waiters = field(default_factory=Waiters)
     """Requests that wait until a job has ended (find.py)."""
     watched: dict[str, Watched] = field(default_factory=dict)
-    """Jobs that somebody follows here, by their ids (job_watch.py)."""
+    """Jobs that somebody follows here, by their ids (job_events.py)."""
     principal: Principal = EVERYBODY
     options: RegisteredOptions = field(init=False)
     """Registered for jobtypes."""

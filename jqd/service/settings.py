@@ -1,9 +1,14 @@
-"""Saving settings: journaled and synced before they hold here, then sent to all daemons. Their size is bounded."""
+"""Saving settings: journaled and synced before they hold here, then sent to all daemons. Their size is bounded.
 
+Acts with a token are noted in the audit before they are done: what cannot be noted is not done.
+"""
+
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+import msgspec
 import trio
 
 from jqd.domain.audit import Doer, is_full, note_of, of_rules
@@ -14,6 +19,7 @@ from jqd.domain.record import Lane, encode_rules
 from jqd.domain.settings import Setting, SettingTable
 from jqd.domain.shares import Share
 from jqd.domain.tenant import bare
+from jqd.domain.tokens import Role
 from jqd.service.services import Services
 
 LOADED_S = 5.0  # a request waits no longer at the start: reading gigabytes of journal takes seconds, an answer of a
@@ -144,3 +150,18 @@ async def _wait_for(event: trio.Event, why: str) -> None:
         await event.wait()
     if not event.is_set():  # a process that stood still is late, also where nothing is waited for
         raise NotYet(why)
+
+
+async def record(services: Services, act: str, what: str) -> None:
+    """Write an audit note of an act on jobs; it is on disk when this returns. Raises NotYet, Invalid, JournalRefused.
+
+    What pushers and workers do with single jobs of their own is their daily work, and stands in the job log.
+    """
+    if services.principal.token and services.principal.may(Role.OPERATOR) and not services.principal.scopes:
+        await save(services, dict, act=act, what=services.qualified_name(what))
+
+
+def describe(wanted: Any) -> str:
+    """Return the fields of a filter that are set, as JSON."""
+    fields = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value}
+    return json.dumps(fields, ensure_ascii=False, default=str)

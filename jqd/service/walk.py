@@ -90,14 +90,6 @@ class Page(NamedTuple):
     """How many jobs came before the next page; 0: that was all."""
 
 
-class Part(NamedTuple):
-    """The next jobs of a flow that is changed."""
-
-    flow: Flow
-    end: int
-    """How many jobs came before the next part; 0: that was all."""
-
-
 class RecentFlows:
     """Keeps how far flows were walked, for the next page or part of each; a flow that was forgotten is walked anew."""
 
@@ -280,9 +272,10 @@ async def shown(services: Services, given: str, begin: int, size: int, breathe: 
     return page
 
 
-async def part(services: Services, act: str, given: str, begin: int, breathe: Breathe) -> Part:
+async def part(services: Services, act: str, given: str, begin: int, breathe: Breathe) -> tuple[Flow, int]:
     """Return the next jobs that a job has to do with, behind the `begin` nearest: parents, children, and members of
-    groups. `begin`: FLOW_MAX, or several times that. Raises NotFound, StoreAway, StoreRefused."""
+    groups; and how many jobs came before the next part, 0: that was all. `begin`: FLOW_MAX, or several times that.
+    Raises NotFound, StoreAway, StoreRefused."""
     recent, key = services.feature(RecentFlows), f"{act} {given}"
     walk = recent.take(services.principal, key, begin)
     if walk is None:
@@ -294,7 +287,7 @@ async def part(services: Services, act: str, given: str, begin: int, breathe: Br
     end = 0 if walk.is_over else begin + FLOW_MAX
     if end:
         recent.keep(services.principal, key, end, walk)
-    return Part(flow._replace(is_whole=flow.is_whole and not walk.is_anew), end)
+    return flow._replace(is_whole=flow.is_whole and not walk.is_anew), end
 
 
 async def with_parents(services: Services, flow: Flow, breathe: Breathe) -> Flow:

@@ -10,9 +10,9 @@ import trio.testing
 
 from jqd.domain.job import State
 from jqd.domain.tokens import Role
-from jqd.service.event_stream import QUEUE_MAX, UNNAMED_MAX, Listener
 from jqd.service.events import LISTENERS_MAX, TENANT_MAX
 from jqd.service.principal import Principal
+from jqd.service.waiters import QUEUE_MAX, UNNAMED_MAX, Listener
 from tests.api.edge import Answer, Edge
 from tests.api.whole import Whole
 

@@ -13,18 +13,18 @@ import trio.testing
 from jqd.api.v1.job_events import _Teller
 from jqd.domain.job import Fate, Outcome, State
 from jqd.domain.tokens import Role
-from jqd.service import job_watch
+from jqd.service import job_events
 from jqd.service.job_events import START, read_seen
 from jqd.service.leases import Progress
 from jqd.service.principal import Principal
-from jqd.service.watched import WAKEN, Watched
+from jqd.service.waiters import WAKEN, Watched
 from jqd.store import NO_LOG, Log
 from tests.api.edge import Answer, Edge
 from tests.stalls import guarded
 
 Told = list[tuple[str, str, dict[str, Any]]]
 Meanwhile = Callable[[], Awaitable[None]]
-LOOKED_S = job_watch.LOOK_S + 0.01
+LOOKED_S = job_events.LOOK_S + 0.01
 
 
 @pytest.fixture
@@ -166,9 +166,9 @@ async def test_who_waits_hears_that_the_stream_is_there_and_the_store_may_be_awa
 
 
 async def test_a_tenant_follows_its_own_jobs_and_no_more_than_its_part(edge, autojump_clock, monkeypatch):
-    monkeypatch.setattr(job_watch, "TENANT_MAX", 1)
-    monkeypatch.setattr(job_watch, "WATCHERS_MAX", 3)
-    monkeypatch.setattr(job_watch, "KEPT", 1)
+    monkeypatch.setattr(job_events, "TENANT_MAX", 1)
+    monkeypatch.setattr(job_events, "WATCHERS_MAX", 3)
+    monkeypatch.setattr(job_events, "KEPT", 1)
     theirs = edge.add(State.RUNNING, jobtype="acme\x1fmail", attempts=1)
     assert (await follow(edge, theirs, tenant="other"))[0].status == 404
     assert (await edge.call("GET", f"/v1/jobs/{theirs}/log", headers={"jqd-tenant": "other"})).status == 404
@@ -180,10 +180,10 @@ async def test_a_tenant_follows_its_own_jobs_and_no_more_than_its_part(edge, aut
         ours = edge.add(State.RUNNING, jobtype="beta\x1fmail", attempts=1)
         view = edge.store.views[ours]
         beta = services.as_principal(Principal("beta", Role.VIEWER))
-        with job_watch.watching(beta, ours, view, named=False):
+        with job_events.watching(beta, ours, view, named=False):
             other = edge.add(State.RUNNING, jobtype="other\x1fmail", attempts=1)
             refused.append((await follow_now(edge, other, "other")).status)
-            with job_watch.watching(services, ours, view, named=False):
+            with job_events.watching(services, ours, view, named=False):
                 refused.append((await follow_now(edge, ours, "")).status)
 
     await follow(edge, theirs, more, tenant="acme")
@@ -222,7 +222,7 @@ async def test_a_thousand_are_woken_a_few_at_a_time_and_asked_for_once(edge, aut
         return True
 
     async def one(task_status: trio.TaskStatus[None]) -> None:
-        with job_watch.watching(services, job_id, view, named=False) as (watched, next_bell):
+        with job_events.watching(services, job_id, view, named=False) as (watched, next_bell):
             task_status.started()
             await _Teller(services, watched, START).write_events(write, next_bell)
 
@@ -234,7 +234,7 @@ async def test_a_thousand_are_woken_a_few_at_a_time_and_asked_for_once(edge, aut
             heard.clear()
             edge.move(job_id, State.SUCCEEDED)
             edge.store.logs[job_id] = Log(9, 0, b"a line of some length\n" * 3_000)
-            nursery.start_soon(job_watch.look, services, [services.watched[job_id]])
+            nursery.start_soon(job_events.look, services, [services.watched[job_id]])
             most, before = 0, 0
             while services.watched:
                 await trio.lowlevel.checkpoint()
@@ -252,14 +252,14 @@ async def test_a_token_hears_no_more_of_a_job_that_became_one_it_may_not_see(edg
         read.append(piece)
         return True
 
-    with job_watch.watching(services, job_id, edge.store.views[job_id], named=False) as (watched, next_bell):
+    with job_events.watching(services, job_id, edge.store.views[job_id], named=False) as (watched, next_bell):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_Teller(services, watched, START).write_events, write, next_bell)
-            await job_watch.look(services, [watched])
+            await job_events.look(services, [watched])
             await trio.sleep(1)
             edge.move(job_id, State.WAITING, jobtype="secret")
             edge.store.logs[job_id] = Log(9, 0, b"secret\n")
-            await job_watch.look(services, [watched])
+            await job_events.look(services, [watched])
     told = read_told(b"".join(read))
     assert [kind for kind, *_ in told] == ["state", "end"]
     assert told[-1] == ("end", "end", {"reason": "deleted", "reconnect": False})
@@ -276,15 +276,15 @@ async def test_who_reads_slowly_is_told_what_is_not_there_any_more(edge, autojum
         await trio.sleep(2)
         return True
 
-    with job_watch.watching(services, job_id, edge.store.views[job_id], named=False) as (watched, next_bell):
+    with job_events.watching(services, job_id, edge.store.views[job_id], named=False) as (watched, next_bell):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_Teller(services, watched, START).write_events, write_slowly, next_bell)
             for number in range(3):  # each pushes out what was before, and takes less time than to read one
                 await trio.sleep(0.5)
                 edge.store.logs[job_id] = Log(9, number * 70_000, b"%d\n" % number)
-                await job_watch.look(services, [watched])
+                await job_events.look(services, [watched])
             edge.move(job_id, State.SUCCEEDED)
-            await job_watch.look(services, [watched])
+            await job_events.look(services, [watched])
     told = read_told(b"".join(read))
     lines = [data for kind, _, data in told if kind == "log"]
     assert lines == [{"lines": ["2"], "start": 140_000, "dropped": 140_000}]

@@ -18,7 +18,8 @@ from jqd.api.lists import (
     STEP,
     TENANT_LISTS_MAX,
     ListLimit,
-    PageWanted,
+    ListQuery,
+    _cursor_of,
     page_of,
 )
 from jqd.api.problems import Problem
@@ -178,7 +179,7 @@ async def test_a_list_is_read_in_pieces_and_the_loop_is_left_between_them(monkey
 
     monkeypatch.setattr(request, "breathe", breathe, raising=False)
     monkeypatch.setattr("jqd.domain.array_split.HELD_S", 0.0)
-    page, cursor = await page_of(request, PageWanted(300, f"{150:05d}"), found())
+    page, cursor = await page_of(request, ListQuery(300, _cursor_of(f"{150:05d}")), found())
     assert page == [*range(151, 451)]
     assert cursor
     assert left_at == [*range(STEP, 10 * STEP + 1, STEP)]

@@ -12,7 +12,7 @@ from cryptography.x509 import load_pem_x509_certificate
 from jqd.domain.dates import iso, ms_of
 from jqd.domain.errors import ConfigError
 from jqd.http import Listener, ListenerConfig, bind
-from jqd.http.certificate import SOON_DAYS, dates_ms
+from jqd.http.tls import SOON_DAYS, dates_ms
 from jqd.testing.clock import ManualClock
 from tests.http.test_tls import ANSWER_S, LAST, echo, spoken
 from tests.http.transports import Log

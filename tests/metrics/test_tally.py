@@ -4,7 +4,7 @@ from jqd.domain.histogram import Histogram
 from jqd.domain.tally import EVERYBODY, Counts
 from jqd.metrics.config import MetricsConfig
 from jqd.metrics.meter import STEPS_MAX, Lag
-from jqd.metrics.tally import OTHER, Totals
+from jqd.metrics.work import OTHER, Totals
 
 OTHERS = ("", OTHER)
 

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from jqd.domain.errors import ConfigError
 from jqd.notify import mail as mails
-from jqd.notify import smtp
 from jqd.notify.board import Notice, Row
 from jqd.notify.config import NotifyConfig
 from jqd.notify.mail import MailSender, mail_of
@@ -231,20 +230,20 @@ HELLO = (b"220 hello\r\n", b"250 hello\r\n")
 
 
 async def test_a_silent_server_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smtp, "STEP_S", 0.2)
+    monkeypatch.setattr("jqd.notify.mail.STEP_S", 0.2)
     with answering() as port:
         result = await MailSender(config(port)).send(notice())
     assert (result.fate, "does not answer within" in result.trouble) == (Fate.LATER, True)
 
 
 async def test_one_that_is_silent_behind_the_text_may_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smtp, "STEP_S", 0.2)
+    monkeypatch.setattr("jqd.notify.mail.STEP_S", 0.2)
     with answering(*HELLO, b"250 ok\r\n", b"250 ok\r\n", b"354 go\r\n") as port:
         assert (await MailSender(config(port)).send(notice())).fate is Fate.UNKNOWN
 
 
 async def test_what_a_server_says_after_it_took_the_mail_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smtp, "STEP_S", 0.2)
+    monkeypatch.setattr("jqd.notify.mail.STEP_S", 0.2)
     with answering(*HELLO, b"250 ok\r\n", b"250 ok\r\n", b"354 go\r\n", b"250 taken\r\n") as port:
         assert (await MailSender(config(port)).send(notice())).fate is Fate.SENT
 
@@ -261,7 +260,7 @@ async def test_one_that_drips_is_cut_and_keeps_no_thread(monkeypatch: pytest.Mon
 
 
 async def test_answers_that_are_none_end_no_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smtp, "STEP_S", 0.1)
+    monkeypatch.setattr("jqd.notify.mail.STEP_S", 0.1)
     login = {"smtp_login": "jqd", "smtp_password": "secret"}
     for odd in (b"334 =\r\n", b"334 \xff\xfe\r\n", b"abc\r\n", b"\x00\r\n", b"334\r\n", b"250\r\n" * 50):
         for mechanism in (b"LOGIN", b"CRAM-MD5", b"PLAIN"):
@@ -288,7 +287,7 @@ def test_any_words_make_a_mail_and_a_body(name: str, line: str, tenant: str, tim
 
 
 async def test_what_a_server_says_is_one_line_of_bounded_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smtp, "STEP_S", 0.2)
+    monkeypatch.setattr("jqd.notify.mail.STEP_S", 0.2)
     with answering(b"554-" + b"\x1b[2J" * 200 + b"\r\n554 " + b"x" * 3_000 + b"\r\n") as port:
         result = await MailSender(config(port)).send(notice())
     assert result.fate is Fate.REFUSED

@@ -14,8 +14,7 @@ from jqd.domain.settings import ORIGINS, Setting
 from jqd.domain.tokens import DEPTH_MAX, MAY, OVER_S, TOKEN, Role, Token, body_of, draw, hash_of
 from jqd.loops.settings import carried, find_unneeded
 from jqd.service.principal import Principal, is_within
-from jqd.tenants.derived_tokens import SLOTS, TTL_S, TTL_S_MAX, _expect_no_more
-from jqd.tenants.tokens import DERIVED, SCOPED
+from jqd.tenants.tokens import DERIVED, SCOPED, SLOTS, TTL_S, TTL_S_MAX, _expect_no_more
 from tests.api.edge import Answer
 from tests.api.tokened import ROOT, call, make
 from tests.api.tokened import edge as edge  # the fixture
@@ -140,7 +139,7 @@ async def test_so_many_are_valid_at_once_and_whoever_leaves_makes_room(
     edge: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert SLOTS >= 100
-    monkeypatch.setattr("jqd.tenants.derived_tokens.SLOTS", 3)
+    monkeypatch.setattr("jqd.tenants.tokens.SLOTS", 3)
     ann, bob = await make(edge, "push"), await make(edge, "push")
     made = [await derive(edge, ann["token"], ttl=ttl) for ttl in (60, 3_600, 3_600)]
     told = await ask(edge, ann["token"])
@@ -171,7 +170,7 @@ async def test_daemons_that_choose_at_one_moment_have_all_slots_that_are_free_to
 async def test_who_revokes_where_a_slot_s_new_owner_is_not_known_yet_leaves_it_alone(
     edge: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jqd.tenants.derived_tokens.SLOTS", 1)
+    monkeypatch.setattr("jqd.tenants.tokens.SLOTS", 1)
     ann, settings = await make(edge, "push"), edge.workers.settings
     old = await derive(edge, ann["token"])
     (setting,) = (one for one in settings.all(TOKEN) if one.name != ann["token_id"])
@@ -198,7 +197,7 @@ async def test_who_revokes_where_a_slot_s_new_owner_is_not_known_yet_leaves_it_a
 async def test_none_comes_back_by_a_daemon_that_was_away_while_others_had_its_slot(
     edge: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jqd.tenants.derived_tokens.SLOTS", 1)
+    monkeypatch.setattr("jqd.tenants.tokens.SLOTS", 1)
     ann, settings = await make(edge, "push"), edge.workers.settings
     long = await derive(edge, ann["token"], ttl=TTL_S_MAX)
     (old,) = (setting for setting in settings.all("token") if setting.name != ann["token_id"])
@@ -218,7 +217,7 @@ async def test_none_comes_back_by_a_daemon_that_was_away_while_others_had_its_sl
 async def test_who_asks_for_it_replaces_the_oldest_of_the_same_note_and_no_other(
     edge: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jqd.tenants.derived_tokens.SLOTS", 3)
+    monkeypatch.setattr("jqd.tenants.tokens.SLOTS", 3)
     ann = await make(edge, "push")
     made = []
     for note in ("for Bob", "ui", "ui"):
@@ -236,8 +235,8 @@ async def test_who_asks_for_it_replaces_the_oldest_of_the_same_note_and_no_other
 async def test_a_child_takes_its_parent_no_room_and_has_little_itself(
     edge: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jqd.tenants.derived_tokens.SLOTS", 5)
-    monkeypatch.setattr("jqd.tenants.derived_tokens.BELOW_MAX", 2)
+    monkeypatch.setattr("jqd.tenants.tokens.SLOTS", 5)
+    monkeypatch.setattr("jqd.tenants.tokens.BELOW_MAX", 2)
     ann = await make(edge, "operator")
     weak, other = [await derive(edge, ann["token"], role=role) for role in ("push", "viewer")]
     below = await derive(edge, weak["token"])

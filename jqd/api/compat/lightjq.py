@@ -12,8 +12,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import Seconds, instant_in, read_body, read_query, unpack
-from jqd.api.large_bodies import answer_any, packed_body
-from jqd.api.large_results import render
+from jqd.api.large_bodies import answer_any, packed_body, render
 from jqd.api.message import problem_answer
 from jqd.api.problems import Problem, as_problem
 from jqd.domain import errors as ours

@@ -21,6 +21,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from jqd.api.auth import AUTHORIZATION, speaking_for
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body, read_query, unpack
+from jqd.api.message import alike
 from jqd.api.problems import Problem
 from jqd.domain.array_split import finish
 from jqd.domain.dates import iso
@@ -261,29 +262,16 @@ def _definition(given: MiniqHandler, lang: Lang) -> Definition:
     is_batch = is_code if batch is UNSET else batch
     jobs = (size or (BATCH_OF_CODE if is_code else BATCH_OF_URL)) if is_batch else 1
     of_jobs: dict[str, Any] = dict(MINIQ.given()) | dict(options.given())
-    return Definition(
-        lang=lang,
-        # A URL that came as text, from a file perhaps, ends with its line.
-        body=given.body if is_code else given.body.strip(),
-        eid=given.eid,
-        before=given.before,
-        before_each=given.before_each,
-        after_each=given.after_each,
-        options=HandlerOptions(batch=jobs, **of_jobs)
-        if is_code
-        else HandlerOptions(style="lines", batch=jobs, max_jobs=max(SLOTS, jobs), **of_jobs),
-    )
+    if not is_code:
+        of_jobs |= {"style": "lines", "max_jobs": max(SLOTS, jobs)}
+    # A URL that came as text, from a file perhaps, ends with its line.
+    body = given.body if is_code else given.body.strip()
+    fields = alike(Definition, given, lang=lang, body=body, options=HandlerOptions(batch=jobs, **of_jobs))
+    return Definition(**fields)
 
 
 def _stored(client: str, name: str, version: Version) -> StoredHandler:
     jobs = version.options.batch or 1
-    data = MiniqHandler(
-        body=version.body,
-        lang=version.lang,
-        eid=version.eid,
-        before=version.before,
-        before_each=version.before_each,
-        after_each=version.after_each,
-        options=MiniqOptions(batch=jobs > 1, batch_size=jobs, **dict(version.options.of_jobs.given())),
-    )
+    options = MiniqOptions(batch=jobs > 1, batch_size=jobs, **dict(version.options.of_jobs.given()))
+    data = MiniqHandler(**alike(MiniqHandler, version, options=options))
     return StoredHandler(id_of(bare(name), version.number), name, client or NOBODYS, iso(version.set_at_ms) or "", data)

@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body, read_query
+from jqd.api.lists import Page
 from jqd.domain.job import State
 from jqd.domain.tenant import bare
 from jqd.http import Request
@@ -56,12 +57,10 @@ class FlowJob(Struct, frozen=True):
     cancelled_for: Annotated[str, Meta(description="the parent that did not succeed")] | UnsetType = UNSET
 
 
-class FlowPage(Struct, frozen=True):
+class FlowPage(Page, frozen=True):
     """One page of a flow: those jobs that are nearest to the given one, then others; of each page the oldest first."""
 
     jobs: Sequence[FlowJob]
-    cursor: str
-    """Where the next page begins; empty: there is none."""
     whole: bool
     """Of the last page; false: it has more jobs than are looked at, which is 10,000, or some are on their way into the
     store."""
@@ -75,7 +74,7 @@ async def get(parts: ApiContext, request: Request, job_id: str) -> FlowPage:
     for row in found.rows:
         jobs.append(_row_of(found.flow, row))
         await request.breathe()
-    return FlowPage(jobs, cursor_of(found.end) if found.end else "", found.flow.is_whole)
+    return FlowPage(jobs, found.flow.is_whole, cursor=cursor_of(found.end) if found.end else "")
 
 
 async def cancel(parts: ApiContext, request: Request, job_id: str) -> Tally:

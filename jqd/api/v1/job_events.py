@@ -17,10 +17,21 @@ from jqd.domain.tenant import bare
 from jqd.http import Request, Response, Write
 from jqd.service import Services
 from jqd.service.find import find, resolve
-from jqd.service.job_events import OVER, START, Lines, Missed, News, Seen, news_of, read_seen
-from jqd.service.job_watch import WATCH_MS, check_room, watching
+from jqd.service.job_events import (
+    OVER,
+    START,
+    WATCH_MS,
+    Lines,
+    Missed,
+    News,
+    Seen,
+    check_room,
+    news_of,
+    read_seen,
+    watching,
+)
 from jqd.service.leases import Progress
-from jqd.service.watched import Watched
+from jqd.service.waiters import Watched
 from jqd.store import NO_LOG, JobView
 
 LAST = "last-event-id"

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from jqd.api.v1 import responses
-from jqd.api.v1.link_views import links_body
 from jqd.api.v1.responses import Attempt, Job, JobBrief
 from jqd.domain import dates
+from jqd.domain.flow import Flow, unique_text
 from jqd.domain.job import NIL, Exit, Outcome, State
 from jqd.domain.job_spec import KEPT, NOTHING
 from jqd.domain.results import LargeResult
@@ -16,10 +17,13 @@ from jqd.service import Coming, Services
 from jqd.service.find import worker_of
 from jqd.service.health import why_waiting
 from jqd.service.leases import read_progress
+from jqd.service.walk import NEAR_MAX
 from jqd.store import JobView
 
 ARGUMENT_BYTES_MAX = 64 * 1024  # shown unasked: a page for a person, and soon rendered as JSON
 BRIEF_MESSAGE_LENGTH_MAX = 300  # of a job among many: the end of a traceback says what it was
+
+_then_decoder = msgspec.msgpack.Decoder(list[dict[str, Raw]])
 
 
 def job_body(services: Services, view: JobView | Coming, named: str = "", *, whole: bool = False) -> Job:
@@ -45,7 +49,7 @@ def job_body(services: Services, view: JobView | Coming, named: str = "", *, who
         progress=_progress(view),
         log=view.log or UNSET,
         **_result(view),
-        **links_body(view.flow),
+        **_links(view.flow),
     )
 
 
@@ -128,3 +132,18 @@ def _attempt(outcome: Outcome) -> Attempt:
         error=Raw(outcome.error),
         message=outcome.message or None,
     )
+
+
+def _links(links: Flow | None) -> dict[str, Any]:
+    """Return the fields of `JobLinks`."""
+    if links is None:
+        return {}
+    followers = _then_decoder.decode(links.then) if links.then else ()
+    return {
+        "parents": [bare(parent) for parent in links.after[:NEAR_MAX]] or UNSET,
+        "parents_count": len(links.after) or UNSET,
+        "parent": links.parent or UNSET,
+        "group": bare(links.group) or UNSET,
+        "unique": unique_text(links.unique) or UNSET,
+        "then": [str(msgspec.msgpack.decode(each["name"])) for each in followers] if links.then else UNSET,
+    }

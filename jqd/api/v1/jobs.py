@@ -6,8 +6,7 @@ from msgspec import Raw, structs
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import YES, Flag, Seconds, read_query
-from jqd.api.large_bodies import answer_any
-from jqd.api.large_results import send_result
+from jqd.api.large_bodies import answer_any, send_result
 from jqd.api.v1.job_views import job_body
 from jqd.api.v1.responses import Job, RecordedJob, Result
 from jqd.domain.errors import Conflict, Denied

@@ -7,8 +7,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
-from jqd.api.decode import read_query
-from jqd.api.lists import ListQuery, answer_page, page_wanted
+from jqd.api.lists import ListQuery, Page, answer_page, page_wanted
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.pauses import Halted, halted
 from jqd.api.v1.responses import Instant
@@ -20,17 +19,8 @@ from jqd.domain.tenant import bare, tenant_of
 from jqd.http import Request, Response
 from jqd.runner.handler import id_of
 from jqd.service.health import Takers, why_waiting
-from jqd.service.rates import Rates
+from jqd.service.rates import PerMinute, Rates
 from jqd.store import TypeView
-
-
-class PerMinute(Struct, frozen=True):
-    """Counts of the last minute, over all daemons."""
-
-    pushed: float = 0
-    started: Annotated[float, Meta(description="attempts")] = 0
-    ended: Annotated[float, Meta(description="jobs, however they ended")] = 0
-    failed: Annotated[float, Meta(description="of those that ended")] = 0
 
 
 class Jobtype(Struct, frozen=True):
@@ -67,12 +57,10 @@ class Jobtype(Struct, frozen=True):
     """Left out for the tenant ""."""
 
 
-class Jobtypes(Struct, frozen=True):
+class Jobtypes(Page, frozen=True):
     """One page of jobtypes, by name."""
 
     types: Sequence[Jobtype]
-    cursor: str = ""
-    """Where the next page begins; empty: there is none."""
     paused: Annotated[Sequence[Halted], Meta(description="paused tenants")] = ()
 
 
@@ -89,7 +77,7 @@ async def list_types(parts: ApiContext, request: Request) -> Response:
     Raises Invalid.
     """
     wanted, sees = page_wanted(request, TypesQuery), parts.services.principal.can_see
-    fits = _matcher(read_query(request, TypesQuery).name)
+    fits = _matcher(wanted.name)
     answer = await parts.services.store.list_types()
     named = {row.jobtype for row in answer}
     views = [*answer, *(TypeView(name) for name in parts.services.pauses.names if name not in named)]
@@ -116,7 +104,7 @@ def _jobtype(parts: ApiContext, view: TypeView, takers: Takers) -> Jobtype:
         bare(jobtype),
         tenant=tenant_of(jobtype) or UNSET,
         **{state.value: getattr(counts, state.value) for state in State},
-        per_minute=PerMinute(*rates),
+        per_minute=rates,
         oldest_at=iso(view.oldest_ms),
         oldest_s=max(0, services.clock.wall_ms() - view.oldest_ms) / 1000 if view.oldest_ms else None,
         rate=round(rates.ended / 60, 3),

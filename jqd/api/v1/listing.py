@@ -8,11 +8,11 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
-from jqd.api.lists import page_of, page_wanted
+from jqd.api.lists import ListQuery, page_of, page_wanted
 from jqd.api.message import answer_rows
 from jqd.api.v1.job_views import iso, job_brief
-from jqd.api.v1.members import Daemon, Daemons, gone_daemon
 from jqd.api.v1.responses import Instant, Jobs
+from jqd.api.v1.workers import Daemon, Daemons, gone_daemon
 from jqd.domain.job import State
 from jqd.domain.tenant import bare, tenant_of
 from jqd.http import Request, Response
@@ -123,7 +123,7 @@ async def list_daemons(parts: ApiContext, request: Request) -> Response:
 
     Raises Invalid, StoreAway.
     """
-    wanted, peers = page_wanted(request), parts.services.control.daemons()
+    wanted, peers = page_wanted(request, ListQuery), parts.services.control.daemons()
     if not peers:  # never heard of itself either: the store was not asked yet, or says itself why it cannot be
         await parts.services.store.stats()
     # This daemon stands first.
@@ -141,4 +141,4 @@ async def list_daemons(parts: ApiContext, request: Request) -> Response:
         for peer in page
     ]
     gone = [] if wanted.behind else shown(parts.services.control.gone("daemon"))
-    return await answer_rows(request, Daemons([], cursor, [gone_daemon(each) for each in gone] or UNSET), rows)
+    return await answer_rows(request, Daemons([], [gone_daemon(each) for each in gone] or UNSET, cursor=cursor), rows)

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from jqd.api.lists import Page
 from jqd.api.problems import Error
-from jqd.api.v1.link_views import JobLinks
 from jqd.domain.job import Code, Keep, State
 from jqd.domain.job_spec import JobOptions, TypeOptions, Value, Waits
 from jqd.runner import BatchJob
@@ -18,6 +18,7 @@ from jqd.runner.worker import Format, StyleName
 from jqd.service.health import WorkerState
 from jqd.service.listing import Looked, Of
 from jqd.service.push import Level
+from jqd.service.walk import NEAR_MAX
 
 Instant = Annotated[str, Meta(description="ISO 8601, in UTC")]
 
@@ -62,6 +63,17 @@ class Progress(Struct, frozen=True):
     done: float | None
     message: str | None
     at: Instant | None
+
+
+class JobLinks(Struct, frozen=True, kw_only=True):
+    """What a job has to do with others; left out of lists."""
+
+    parents: Annotated[Sequence[str], Meta(description=f"it waits for them: the first {NEAR_MAX}")] | UnsetType = UNSET
+    parents_count: int | UnsetType = UNSET
+    parent: Annotated[str, Meta(description="the job whose outcome made it")] | UnsetType = UNSET
+    group: str | UnsetType = UNSET
+    unique: str | UnsetType = UNSET
+    then: Annotated[Sequence[str], Meta(description="names of the jobs that follow its success")] | UnsetType = UNSET
 
 
 class JobState(JobLinks, kw_only=True, frozen=True):
@@ -313,12 +325,10 @@ class Handler(Struct, frozen=True, rename={"before_each": "beforeEach", "after_e
     """Left out for the tenant ""."""
 
 
-class Handlers(Struct, frozen=True):
+class Handlers(Page, frozen=True):
     """One page of handlers."""
 
     handlers: Sequence[Handler]
-    cursor: str
-    """Where the next page begins; empty: there is none."""
 
 
 class Live(Struct, frozen=True):

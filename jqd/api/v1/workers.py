@@ -1,29 +1,112 @@
-"""Workers: POST, GET and DELETE of /v1/workers."""
+"""Workers: POST, GET and DELETE of /v1/workers. Pages of workers and daemons have those, too, that went away lately."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, structs
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
-from jqd.api.lists import answer_page, page_wanted
+from jqd.api.lists import ListQuery, Page, answer_page, page_wanted
+from jqd.api.message import alike
 from jqd.api.v1 import responses
 from jqd.api.v1.job_views import iso
-from jqd.api.v1.members import Workers, gone_worker
-from jqd.api.v1.responses import Registered
+from jqd.api.v1.responses import Instant, Registered
 from jqd.domain import fields
 from jqd.domain.errors import Fault, Invalid
 from jqd.domain.job import Name
 from jqd.domain.job_spec import TypeOptions
-from jqd.domain.tenant import bare
-from jqd.http import Request, Response, answer
+from jqd.domain.tenant import bare, tenant_of
+from jqd.http import Request, Response
 from jqd.runner import Worker, WorkerSpec
+from jqd.runner.departures import Gone
 from jqd.runner.handler import is_version
 from jqd.runner.worker import JOBTYPES_MAX, DeclaredOptions
 from jqd.service import workers
 from jqd.service.health import health
+
+GONE = "on the first page: what went within the last day, the newest first, at most 100, those that died before others"
+
+
+class Daemon(Struct, frozen=True):
+    """A daemon of the store."""
+
+    daemon: str
+    this: bool
+    living: Annotated[bool | None, Meta(description="null: not known, the store is away")]
+    through: bool
+    last_seen_s: float
+    in_flight: int | None
+    drained_at: Instant | None = None
+    """Drained since."""
+
+
+class GoneDaemon(Struct, frozen=True):
+    """A daemon that went away within the last 24 hours."""
+
+    daemon: str
+    how: Annotated[Literal["died", "left"], Meta(description="`left`: it was stopped in good order")]
+    at: Instant | None
+    """When that was seen."""
+    last_seen_at: Annotated[Instant | None, Meta(description="its last sign of life; null: not known")]
+    jobs: Annotated[int, Meta(description="in flight there, and ready again since")]
+    by: Annotated[Sequence[str], Meta(description="daemons that gave them back, or saw it go")]
+    times: Annotated[int, Meta(description="how often within the day")]
+
+
+class Daemons(Page, frozen=True):
+    """One page of daemons."""
+
+    daemons: Sequence[Daemon]
+    gone: Annotated[Sequence[GoneDaemon], Meta(description=GONE)] | UnsetType = UNSET
+
+
+class GoneWorker(Struct, frozen=True, kw_only=True):
+    """A worker that went away within the last 24 hours, and has not come back."""
+
+    worker_id: str
+    name: str
+    tenant: str | UnsetType = UNSET
+    how: Annotated[Literal["died", "left"], Meta(description="`left`: it was unregistered")]
+    at: Instant | None
+    last_seen_at: Instant | None
+    jobs: Annotated[int, Meta(description="in flight there that went back or failed an attempt as it fell silent")]
+    by: Sequence[str]
+    times: int
+
+
+class Workers(Page, frozen=True):
+    """One page of workers."""
+
+    workers: Sequence[responses.Worker]
+    gone: Annotated[Sequence[GoneWorker], Meta(description=GONE)] | UnsetType = UNSET
+
+
+def gone_daemon(gone: Gone) -> GoneDaemon:
+    row = gone.row
+    return GoneDaemon(row.name, _how(gone), iso(row.at_ms), iso(row.last_seen_at_ms), row.jobs, gone.by, row.times)
+
+
+def gone_worker(gone: Gone) -> GoneWorker:
+    row = gone.row
+    return GoneWorker(
+        worker_id=bare(row.name),
+        name=row.called,
+        tenant=tenant_of(row.name) or UNSET,
+        how=_how(gone),
+        at=iso(row.at_ms),
+        last_seen_at=iso(row.last_seen_at_ms),
+        jobs=row.jobs,
+        by=gone.by,
+        times=row.times,
+    )
+
+
+def _how(gone: Gone) -> Literal["died", "left"]:
+    return "died" if gone.row.died else "left"
+
 
 Declarations = Annotated[
     tuple[Name | dict[str, Any], ...],
@@ -43,7 +126,7 @@ class Registration(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=
     jobs: Annotated[Declarations | Literal["*"], Meta(description=JOBS)]  # type: ignore[assignment]
 
 
-async def register(parts: ApiContext, request: Request) -> Response:
+async def register(parts: ApiContext, request: Request) -> Registered:
     """201 {worker_id}: registered, or its registration repeated in time."""
     given = read_body(request, Registration)
     entries = () if given.jobs == ANY else given.jobs
@@ -53,8 +136,7 @@ async def register(parts: ApiContext, request: Request) -> Response:
     options = {one.name: TypeOptions(server_only=one.server_only, **dict(one.given())) for one in declared.values()}
     worker = await workers.register(parts.services, spec, options=options, peer=request.peer)
     control = parts.services.control
-    body = Registered(bare(worker.id), control.sharers(), control.urls(request.peer))
-    return answer(201, body, request.answer_language())
+    return Registered(bare(worker.id), control.sharers(), control.urls(request.peer))
 
 
 def _declared(place: int, entry: dict[str, Any]) -> DeclaredOptions:
@@ -68,45 +150,34 @@ def _declared(place: int, entry: dict[str, Any]) -> DeclaredOptions:
 
 async def list_workers(parts: ApiContext, request: Request) -> Response:
     """All workers, and how each daemon sees them: oldest first, then versions of handlers."""
-    wanted = page_wanted(request)
-    found = ((_place(worker), worker) for worker in workers.seen_by(parts.services))
+    wanted = page_wanted(request, ListQuery)
+    found = (
+        (f"{is_version(one.id):d}{one.registered_at_ms:016d}{one.id}", one) for one in workers.seen_by(parts.services)
+    )
     gone = [] if wanted.behind else [gone_worker(each) for each in workers.gone(parts.services)]
     return await answer_page(request, wanted, partial(Workers, gone=gone or UNSET), found, partial(_row, parts))
 
 
-async def unregister(parts: ApiContext, request: Request, worker_id: str) -> Response:
+async def unregister(parts: ApiContext, request: Request, worker_id: str) -> None:
     """Unregister a worker; jobs in flight are still waited for."""
     await workers.unregister(parts.services, worker_id)
-    return Response(204)
-
-
-def _place(worker: Worker) -> str:
-    return f"{is_version(worker.id):d}{worker.registered_at_ms:016d}{worker.id}"
 
 
 def _row(parts: ApiContext, worker: Worker) -> responses.Worker:
     how = health(parts.services, worker)
-    return responses.Worker(
+    fields = alike(
+        responses.Worker,
+        worker,
         worker_id=bare(worker.id),
-        name=worker.name,
         tenant=worker.tenant or UNSET,
-        url=worker.url,
         jobs=ANY if worker.takes_any else [*map(bare, worker.jobs or ())],
-        max_jobs=worker.max_jobs,
-        batch=worker.batch,
-        batch_linger_ms=worker.batch_linger_ms,
-        priority_min=worker.priority_min,
-        priority_max=worker.priority_max,
         ttl=worker.ttl_s,
         heartbeat=worker.heartbeat_s,
-        style=worker.style,
         format=worker.language,
-        method=worker.method,
         headers=[*worker.headers],
         signed=bool(worker.secrets),
         options={bare(name): described_options for name, described_options in worker.options.items()},
         overruled=[*map(bare, parts.services.options.others(worker.options))],
-        trouble=worker.trouble,
         state=how.state,
         why=how.why,
         in_flight=parts.services.control.posted(worker.id) if worker.url is not None else None,
@@ -120,3 +191,4 @@ def _row(parts: ApiContext, worker: Worker) -> responses.Worker:
         token_id=worker.token if parts.services.can_see_token(worker.token) else None,
         last_seen_at=iso(parts.services.workers.last_seen_at_ms(worker.id)),
     )
+    return responses.Worker(**fields)
