@@ -3,17 +3,23 @@ applied. The poll is answered when the store knows."""
 
 from collections.abc import Collection, Iterable, Sequence
 
+from jqd.domain.job import Held
 from jqd.runner.delivery import DeliveryContext
 from jqd.runner.in_flight import InFlightJob
 from jqd.runner.pulls import Pull
 
 Claim = tuple[str, int]
+GIVEN_MAX = 10_000  # jobs that workers hold by themselves and we remember, some 10 MiB
+ARGUMENT_MAX = 1_024  # bytes: of a larger job the store tells when it ends
 
 
 class LeaseHandover:
     def __init__(self, shared: DeliveryContext) -> None:
         self._shared = shared
         self._coming: dict[Claim, Pull] = {}
+        self.given: dict[Claim, Held] = {}
+        """Jobs that were handed over here, the last ones, until the store knows their end: who reports them is asked
+        about, and they need not be read."""
 
     def begin(self, pull: Pull, entries: Sequence[InFlightJob]) -> None:
         """Begin to hand jobs over to a poll; if nobody waits any more they go back untried."""
@@ -36,11 +42,12 @@ class LeaseHandover:
         hand-over came too late, by the store's answer: the job ended, or another daemon or worker holds it, also in a
         store that was rolled back. None: the answer was lost, so any may be.
         """
-        if not self._coming:
+        if not (self._coming or self.given):
             return
         is_lost = void is None or not self._shared.trusts()
         for place, claim in enumerate(claims):
             if (pull := self._coming.pop(claim, None)) is None:
+                self.given.pop(claim, None)
                 continue
             if is_lost or claim[1] < epoch or (void and place in void):
                 # Whether they were ours to hand over nobody can say here. If they were, they go back.
@@ -48,3 +55,7 @@ class LeaseHandover:
                 self._shared.in_flight.release_undelivered([claim])
             elif not pull.arrived(claim[0]):
                 self._shared.in_flight.release_undelivered([claim])
+            elif len((held := pull.given[-1]).job.argument) <= ARGUMENT_MAX:
+                self.given[claim] = held
+                if len(self.given) > GIVEN_MAX:
+                    del self.given[next(iter(self.given))]

@@ -93,6 +93,7 @@ class Runner:
         self._linger = Linger()
         self._work = trio.Event()
         self._handover = LeaseHandover(self._shared)
+        self.given = self._handover.given
         self._log = get_logger("runner")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

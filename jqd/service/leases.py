@@ -131,7 +131,9 @@ async def beat(
         # Another's job is not found, before its lease is renewed.
         await find(services, job_id, named=job_id != given, given=given)
     log = NO_LOG if not lines.text else Log(fence, lines.start, lines_of(lines.text))
-    (seen,) = await services.store.touch([(job_id, fence)], silence_s=silence_s, progress=packed, log=log)
+    (seen,) = await services.store.touch(
+        [(job_id, fence)], rows=False, silence_s=silence_s, progress=packed, log=log
+    )
     if seen.hold is not Hold.STANDS:
         await find(services, job_id)
         raise Conflict(
@@ -179,7 +181,7 @@ async def _drop_missed(services: Services, poll: Pull) -> None:
     is_asked = False
     try:
         for at in range(0, len(claims), CALL_JOBS_MAX):
-            seen = await services.store.touch(claims[at : at + CALL_JOBS_MAX])
+            seen = await services.store.touch(claims[at : at + CALL_JOBS_MAX], rows=False)
             stands += [held for held, each in zip(poll.given[at:], seen, strict=False) if each.hold is Hold.STANDS]
         is_asked = True
     finally:

@@ -26,7 +26,7 @@ from jqd.domain.errors import (
     StoreUnsettled,
     TooLarge,
 )
-from jqd.domain.job import Exit, Fate, Outcome, State
+from jqd.domain.job import Exit, Fate, Held, Outcome, State
 from jqd.domain.msgpack_depth import NESTING_MAX
 from jqd.domain.record import Lane, encode_outcomes
 from jqd.domain.tenant import bare
@@ -115,10 +115,12 @@ class OutcomeBatch:
             if not each.fence and (lease := self._lease_of(each)):
                 reports[place] = each._replace(fence=lease)
         job_ids = [each.job_id for each in reports.values()]
+        claims = [(each.job_id, each.fence) for each in reports.values()]
         runner = self.services.runner.of(job_ids[0])  # that of all: they are of one partition
         self._begin_question(runner, job_ids)
+        given = [runner.given.get(claim) for claim in claims]
         try:
-            seen = await self.services.store.touch([(each.job_id, each.fence) for each in reports.values()])
+            seen = await self.services.store.touch(claims, rows=not all(given))
         except (StoreAway, StoreRefused) as error:
             if isinstance(error, StoreUnsettled) and len(reports) > 1:
                 # Of one of them a journal may know better: halves, until it is alone.
@@ -131,9 +133,10 @@ class OutcomeBatch:
             late = {place: each.fence for place, each in reports.items() if place not in self.answers}
         else:
             late = {}
-            for (place, each), hold in zip(reports.items(), seen, strict=True):
-                fence = each.fence or (hold.held.fence if hold.held else 0)
-                if not self._judge(runner, place, each if each.fence else each._replace(fence=fence), hold):
+            for (place, each), hold, known in zip(reports.items(), seen, given, strict=True):
+                held = hold.held or known
+                fence = each.fence or (held.fence if held else 0)
+                if not self._judge(runner, place, each if each.fence else each._replace(fence=fence), hold, held):
                     late[place] = fence
         self._journal()  # at once: the next one to be judged sees it
         coming: Reports = {}
@@ -160,20 +163,22 @@ class OutcomeBatch:
         here = self.services.runner.of(each.job_id).running(each.job_id)
         return here.lease if here is not None and here.worker == each.worker else 0
 
-    def _judge(self, runner: Runner, place: int, each: OutcomeAnswer, seen: Entrusted) -> bool:
+    def _judge(
+        self, runner: Runner, place: int, each: OutcomeAnswer, seen: Entrusted, held: Held | None
+    ) -> bool:
         """Decide about one report by who holds the job. Returns False: it is late, or repeated."""
         # Whoever names the lease has it before the store knows so: then a daemon holds the job under it.
         holds = seen.hold is Hold.STANDS and (not each.worker or seen.worker in ("", each.worker))
-        if holds and seen.held is None:
+        if holds and held is None:
             # The store was emptied. Hand-overs are told again before anything counts, but jobs of a backlog are not.
             self.answers[place] = StoreUnsettled("the store is not told of this job again yet; send it again")
             return True
-        if seen.held is None or not holds or self._before(runner, each, each.fence) is not None:
+        if held is None or not holds or self._before(runner, each, each.fence) is not None:
             return False
         self.workers.add(seen.worker)
         if each.report is not None:
             # An outcome of work that a daemon waits for is the same wherever it comes in.
-            outcome = runner.end(seen.held, each.report, seen.worker or each.worker)
+            outcome = runner.end(held, each.report, seen.worker or each.worker)
             self.fresh[place] = self.claims[outcome.job_id, outcome.fence] = outcome
         elif seen.worker:
             self.returned[place] = each.job_id, each.fence

@@ -130,12 +130,13 @@ class PartitionedStore:
         claims: Sequence[tuple[str, int]],
         *,
         renew: bool = True,
+        rows: bool = True,
         silence_s: int = 0,
         progress: bytes = b"",
         log: Log = NO_LOG,
     ) -> list[Entrusted]:
         homes = [self._of(job_id) for job_id, _ in claims]
-        ask: dict[str, Any] = {"renew": renew, "silence_s": silence_s, "progress": progress, "log": log}
+        ask: dict[str, Any] = {"renew": renew, "rows": rows, "silence_s": silence_s, "progress": progress, "log": log}
         return await self._in_order(homes, claims, lambda store, its: store.touch(its, **ask))
 
     async def get_briefs(self, job_ids: Sequence[str]) -> list[JobView | OnItsWay | None]:

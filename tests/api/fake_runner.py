@@ -36,6 +36,7 @@ class FakeRunner:
         self.untold: dict[str, Outcome] = {}
         self.unnoted: JournalRefused | None = None
         self.lost: list[tuple[str, int]] = []
+        self.given: dict[tuple[str, int], Held] = {}
 
     def of(self, job_id: str) -> FakeRunner:
         return self

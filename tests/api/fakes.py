@@ -178,6 +178,7 @@ class FakeStore:
         silence_s: int = 0,
         progress: bytes = b"",
         renew: bool = True,
+        rows: bool = True,
         log: Log = NO_LOG,
     ) -> list[Entrusted]:
         await trio.lowlevel.checkpoint()

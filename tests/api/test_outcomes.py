@@ -20,6 +20,25 @@ async def _edge() -> Whole:
     return await begun()
 
 
+async def test_no_row_is_read_of_jobs_that_were_handed_over_here(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    claims, touch, asked = [await handed(edge, keep_result=True) for _ in range(3)], edge.store.touch, list[bool]()
+    known = [(one["job_id"], int(one["lease_id"])) for one in claims[:2]]
+    for claim, seen in zip(known, await touch(known), strict=True):
+        assert seen.held is not None
+        edge.runner.given[claim] = seen.held
+
+    async def noting(named: Any, *, rows: bool) -> Any:
+        asked.append(rows)
+        return await touch(named, rows=rows)
+
+    monkeypatch.setattr(edge.store, "touch", noting)
+    for some in claims[:2], claims[2:]:
+        told = await report(edge, *({**each, "type": "success", "result": 1} for each in some))
+        assert [status for status, _ in told] == [200] * len(some)
+    assert asked == [False, True]
+    assert [one.result for one in journaled(edge)] == [b"\x01"] * 3
+
+
 async def test_outcomes_count_each_for_itself(edge: Whole) -> None:
     good, bad, back, odd, more = [await handed(edge, keep_result=True) for _ in range(5)]
     told = await report(

@@ -63,6 +63,8 @@ async def test_a_worker_asks_whether_its_claims_stand(store_bench: StoreBench) -
         assert (each.held.job.max_retry, each.held.job.keep_result) == (2, True)
     assert stale.held is not None
     assert stale.held.fence == one.fence - 1
+    bare = await store_bench.store.touch([*claims, (waiting.id, 7), ("none", 7)], rows=False)
+    assert bare == [each._replace(held=None) for each in found]
     await store_bench.cancel(one.job.id)
     assert [each.cancelled for each in await store_bench.store.touch(claims[:2])] == [True, False]
     assert (await store_bench.store.renew_sysid(owner, through=True)).cancels == [], "no daemon has it"

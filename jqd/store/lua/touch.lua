@@ -1,16 +1,16 @@
 -- What workers ask of jobs that they hold: do they still? Whatever lease does is renewed, if so wished.
--- ARGV     now_ms, identity of the store as the caller knows it, 1 to renew, seconds of silence allowed from now on or 0: as before, progress to
+-- ARGV     now_ms, identity of the store as the caller knows it, 1 to renew, or 2 to renew and read no rows, seconds of silence allowed from now on or 0: as before, progress to
 --          be kept or nothing, bytes printed before the next, lines that these jobs printed or nothing: kept while somebody watches; then per claim: id, fence or 0: whichever lease holds it
 -- Returns  flat per lease that was met: fence, worker, seconds of silence allowed; and flat per claim: 1 when it is held under that fence, 2 when it is
 --          not and has not ended, 3 when it has ended or is not here; fence; 1 when that lease holds it; 1 when its cancel was asked; row, if that is long
---          without its argument, tries row, both only of who renews; row of `generation`; where somebody watches
+--          without its argument, tries row, both only where they are read; row of `generation`; where somebody watches
 --          what it prints, how many bytes of that are known; each or nil
 -- Errors   JQD_STORE_CHANGED; JQD_UNSETTLED when a claim is not held and a journal may know better; JQD_BAD_VALUE,
 --          JQD_ARGUMENT; none after the first write
--- Cost     O(claims · members), and of who renews the bytes of their rows
+-- Cost     O(claims · members), and where they are read the bytes of their rows
 register('touch', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
-  local identity, renew, silence, progress = ARGV[2], ARGV[3] == '1', number(ARGV[4], 'silence'), ARGV[5]
+  local identity, renew, reads, silence, progress = ARGV[2], ARGV[3] ~= '0', ARGV[3] == '1', number(ARGV[4], 'silence'), ARGV[5]
   local log_from, log = number(ARGV[6], 'log'), ARGV[7]
   local FIRST, FIELDS = 8, 2
   local STANDS, LATE, OVER = 1, 2, 3
@@ -36,8 +36,8 @@ register('touch', {'allow-oom'}, function()
   end
 
   local in_hand = About.look(ids)
-  local rows = renew and redis.call('HMGET', K.jobs, unpack(ids)) or {}  -- who only looks, four times a second, reads no arguments
-  local tries = renew and redis.call('HMGET', K.tries, unpack(ids)) or {}
+  local rows = reads and redis.call('HMGET', K.jobs, unpack(ids)) or {}
+  local tries = reads and redis.call('HMGET', K.tries, unpack(ids)) or {}
   local generations = redis.call('HMGET', K.generation, unpack(ids))
   local cancels = is_here('tomb') and cancels_of(ids) or {}
   local workers, standing, of_daemons, leases, answers, told = {}, {}, {}, {}, {}, 0
@@ -89,7 +89,7 @@ register('touch', {'allow-oom'}, function()
       if not is_workers then
         table.insert(of_daemons, id)
       end
-    elseif (row or not renew and redis.call('HEXISTS', K.jobs, id) == 1) and not Move.has_ended(id) then
+    elseif (row or not reads and redis.call('HEXISTS', K.jobs, id) == 1) and not Move.has_ended(id) then
       said = LATE
     end
     if said ~= STANDS then
