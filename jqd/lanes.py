@@ -158,7 +158,7 @@ class PartitionLanes:
     # ------------------------------------------------------------ after records are applied
 
     def _ingested(self, jobs: Sequence[Job], _: object) -> None:
-        self._claims.wake()
+        self._claims.came(jobs)
         self._flows.note_jobs(jobs)
         rows = (named(job.id, job.jobtype, job.tags) for job in self._links.here(jobs))
         self._shared.joblog.write("ingested", rows)

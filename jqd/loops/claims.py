@@ -13,7 +13,7 @@ import trio
 from jqd.domain.beat import next_beat_s
 from jqd.domain.clock import Clock
 from jqd.domain.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
-from jqd.domain.job import Held
+from jqd.domain.job import Held, Job
 from jqd.domain.log import get_logger, logging_with
 from jqd.domain.queue_name import QueueNames, limits
 from jqd.loops.ageing import Ageing
@@ -104,6 +104,7 @@ class Claims:
         self.is_claiming = False
         self.rest_s = 0.0
         """How long the last look took before its call to the store, in s: it grows with the number of workers."""
+        self._found_none = False  # nothing waits of what workers take, as far as we know
         self._hinted = True  # since dates were looked at: there may be a nearer one
         self._hinted_at_s = self._look_at_s = clock.mono_s()
         self.changed: Callable[[], None] = lambda: None
@@ -145,7 +146,26 @@ class Claims:
     def wake(self) -> None:
         """Note that something may be ready. It is a hint: losing it costs the time between two looks."""
         self.is_stale = self._hinted = True
+        self._found_none = False
         self._hinted_at_s = self._clock.mono_s()
+        self.changed()
+
+    def came(self, jobs: Sequence[Job]) -> None:
+        """Note that the store took new jobs. Where none waited before them they are claimed without a look."""
+        if any(job.eligible_at_ms or job.expires_at_ms or job.change for job in jobs):
+            self.wake()
+            return
+        self._hinted_at_s = self._clock.mono_s()
+        if self._found_none and self.since_s is None and not self._scheduler.period_ms:
+            rows: dict[str, Row] = {}
+            for job in jobs:
+                row = rows.get(job.jobtype) or Row(job.jobtype, job.priority, job.id, 0, False, job.priority, self)
+                best = min(row.priority, job.priority)
+                rows[job.jobtype] = row._replace(priority=best, rank=best, waiting=row.waiting + 1)
+            self.rows, self.is_fresh = self._scheduler.ranked(rows.values()), True
+        else:
+            self.is_stale = True
+        self._found_none = False
         self.changed()
 
     def due_s(self, now_s: float) -> float:
@@ -158,7 +178,7 @@ class Claims:
 
     def start_look(self, nursery: trio.Nursery) -> None:
         """Query what waits, in a task of `nursery`."""
-        self.is_stale = self.is_fresh = False
+        self.is_stale = self.is_fresh = self._found_none = False
         self._start(nursery, self._look)
 
     def start_claim(
@@ -227,7 +247,7 @@ class Claims:
             self.rows = self._scheduler.ranked(
                 Row(*row[:-1], row.priority if row.rank is None else row.rank, self) for row in seen
             )
-            self.is_fresh = True
+            self.is_fresh, self._found_none = True, not (self.rows or self.is_stale)
         # With no worker free the old rows stay, so that other partitions claim nothing worse meanwhile.
         self.looked_at_s = self._clock.mono_s()
         self._look_at_s = self.looked_at_s + self._pause_s()
@@ -305,6 +325,8 @@ class Claims:
         self.reply_lost = False
         if held:
             self._hand_over(offer, jobtype, held)
+        if self._constraints.version:
+            self._hinted = True  # what is limited may wait for a date now, of which nobody tells
         if claimed.outdated:
             self._outdated_since_s = self._outdated_since_s or self._clock.mono_s()
             self._outdated()

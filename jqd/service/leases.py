@@ -131,9 +131,7 @@ async def beat(
         # Another's job is not found, before its lease is renewed.
         await find(services, job_id, named=job_id != given, given=given)
     log = NO_LOG if not lines.text else Log(fence, lines.start, lines_of(lines.text))
-    (seen,) = await services.store.touch(
-        [(job_id, fence)], rows=False, silence_s=silence_s, progress=packed, log=log
-    )
+    (seen,) = await services.store.touch([(job_id, fence)], rows=False, silence_s=silence_s, progress=packed, log=log)
     if seen.hold is not Hold.STANDS:
         await find(services, job_id)
         raise Conflict(

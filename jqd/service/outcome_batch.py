@@ -163,9 +163,7 @@ class OutcomeBatch:
         here = self.services.runner.of(each.job_id).running(each.job_id)
         return here.lease if here is not None and here.worker == each.worker else 0
 
-    def _judge(
-        self, runner: Runner, place: int, each: OutcomeAnswer, seen: Entrusted, held: Held | None
-    ) -> bool:
+    def _judge(self, runner: Runner, place: int, each: OutcomeAnswer, seen: Entrusted, held: Held | None) -> bool:
         """Decide about one report by who holds the job. Returns False: it is late, or repeated."""
         # Whoever names the lease has it before the store knows so: then a daemon holds the job under it.
         holds = seen.hold is Hold.STANDS and (not each.worker or seen.worker in ("", each.worker))

@@ -38,7 +38,7 @@ class Side:
         self.settings = SettingTable()
         self.runner.paused = Paused(self.settings)
         self.membership = Membership("d1", LeaseConfig(lease_s=9_000), clock, sole=True)
-        self.calls = 0
+        self.called: list[str] = []
         self.drained: str | None = None
         self.hangs: dict[str, float] = {}  # by method: so long its answer takes
         runner: Any = self.runner
@@ -64,7 +64,7 @@ class Side:
         class Slow:
             def __getattr__(self, name: str) -> Any:
                 async def call(*args: Any, **named: Any) -> Any:
-                    side.calls += 1
+                    side.called.append(name)
                     answer = await getattr(store, name)(*args, **named)
                     await trio.sleep(side.hangs.get(name, 0))
                     return answer
@@ -84,7 +84,7 @@ class Side:
         await self.store.apply_jobs("ab" * 16, self._jobs, self._jobs + len(jobs), jobs)
         self._jobs += len(jobs)
         self.runner.offers |= {job.jobtype: offer() for job in jobs}
-        self.claims.wake()
+        self.claims.came(jobs)
 
 
 class Sides:
@@ -210,11 +210,34 @@ async def test_who_cannot_claim_is_asked_nothing_and_who_idles_is_looked_at_now_
                 side.membership.is_alone = is_alone
             await trio.sleep(2)
             for side in sides.sides:
-                side.calls = 0
+                side.called.clear()
             await trio.sleep(5)
-            assert out.calls == 0
-            assert looks - 1 <= idle.calls <= looks + 2, "where nothing is ready a look is one call, at dates or jobs"
-            assert looks + 9 <= busy.calls <= looks + 14, "two of them a second are two calls"
+            assert out.called == []
+            assert looks - 1 <= len(idle.called) <= looks + 2, "where nothing is ready a look is one call"
+            assert looks + 9 <= len(busy.called) <= looks + 14, "two of them a second are two calls"
+
+
+async def test_jobs_that_come_where_none_waits_are_claimed_without_a_look(autojump_clock: None) -> None:
+    look, claim, seen = "get_waiting_jobtypes", "get_waiting_jobs", list[str]()
+    async with running() as sides:
+        side = sides.sides[0]
+        for first in look, claim, claim:  # the first has met nobody who takes such a job
+            await trio.sleep(1)
+            side.called.clear()
+            sides.started.clear()
+            await side.add(Job(f"late {len(seen)}", "b", priority=2), Job(f"soon {len(seen)}", "a", priority=1))
+            await until(lambda: len(sides.started) == 2)
+            assert next(name for name in side.called if name in (look, claim)) == first
+            seen += sides.started
+        assert seen == ["soon 0", "late 0", "soon 2", "late 2", "soon 4", "late 4"]
+        side.runner.offers = {}
+        await side.store.apply_jobs("cd" * 16, 0, 1, [Job("best", "c", priority=0)])
+        side.claims.wake()
+        await trio.sleep(1)
+        side.runner.offers = {"c": offer()}
+        await side.add(Job("last", "a", priority=1))
+        await until(lambda: len(sides.started) == 4)
+        assert sides.started[2:] == ["best", "last"], "nobody wanted any when it came"
 
 
 async def test_after_a_quiet_time_a_date_begins_on_time_and_a_lost_hint_costs_half_of_the_quiet_time(
@@ -248,9 +271,9 @@ async def test_where_nobody_is_free_dates_are_looked_at_twice_a_second_and_who_c
         await side.add(Job("far", "a", eligible_at_ms=sides.clock.wall_ms() + 3_600_000))
         side.runner.offers = {}
         await trio.sleep(1)
-        side.calls = 0
+        side.called.clear()
         await trio.sleep(10)
-        assert 10 <= side.calls <= 21, "20 times a second where somebody is free"
+        assert 10 <= len(side.called) <= 21, "20 times a second where somebody is free"
         await side.store.apply_jobs("cd" * 16, 0, 1, [Job("dated", "a", eligible_at_ms=sides.clock.wall_ms() + 60)])
         await trio.sleep(0.07)  # it is due, and another daemon's: nobody told us
         side.runner.offers = {"a": offer()}
