@@ -13,7 +13,7 @@ import trio
 from jqd.domain.beat import next_beat_s
 from jqd.domain.clock import Clock
 from jqd.domain.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
-from jqd.domain.job import Held, Job
+from jqd.domain.job import Fate, Held, Job, Outcome
 from jqd.domain.log import get_logger, logging_with
 from jqd.domain.queue_name import QueueNames, limits
 from jqd.loops.ageing import Ageing
@@ -35,6 +35,7 @@ TYPES = 64  # jobtypes in one look: the best by priority of those that can be ru
 CLAIM_JOBS = 500  # one call of the store must stay below about 5 ms
 PROMOTE_JOBS = 500
 MATCH_S = 0.005  # of matching constraints before a checkpoint
+RETRY = Fate.RETRY  # reading one there costs as much as a call
 OUTDATED_S = 5.0  # settings are known everywhere in half a second: a longer delay is reported
 
 
@@ -150,7 +151,7 @@ class Claims:
         self._hinted_at_s = self._clock.mono_s()
         self.changed()
 
-    def came(self, jobs: Sequence[Job]) -> None:
+    def arrived(self, jobs: Sequence[Job]) -> None:
         """Note that the store took new jobs. Where none waited before them they are claimed without a look."""
         if any(job.eligible_at_ms or job.expires_at_ms or job.change for job in jobs):
             self.wake()
@@ -167,6 +168,12 @@ class Claims:
             self.is_stale = True
         self._found_none = False
         self.changed()
+
+    def ended(self, outcomes: Sequence[Outcome]) -> None:
+        """Note that the store knows these. By a plain end nothing becomes ready; whose slot it frees says so itself."""
+        is_retried = any(one.fate is RETRY for one in outcomes)
+        if is_retried or self._constraints.version or any(row.suspect for row in self.rows):
+            self.wake()
 
     def due_s(self, now_s: float) -> float:
         """Return in how many seconds another look is due, without a hint."""

@@ -1,113 +1,20 @@
 """One dispatcher over several partitions: the best goes first over all, and who is away holds up only its own jobs."""
 
-import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from jqd.domain.job import Job, Wanted
-from jqd.domain.lease import LeaseConfig
-from jqd.domain.pauses import Paused
-from jqd.domain.settings import SettingTable
+from jqd.domain.job import Job
 from jqd.domain.tenant import annotate, tenant_of
-from jqd.loops.claims import IDLE_S, QUIET_SHARE, UNWANTED_S, Claims
-from jqd.loops.dispatch import MOMENT_S, TROUBLE_S, Dispatch
-from jqd.loops.membership import Membership
-from jqd.loops.poison import EMPTYING_S, SETTLING_S, PoisonGuard
-from jqd.loops.store_standing import Known, Through
-from jqd.rate_limits.constraints import Constraints
+from jqd.loops.claims import IDLE_S
+from jqd.loops.dispatch import MOMENT_S, TROUBLE_S
+from jqd.loops.poison import EMPTYING_S, SETTLING_S
 from jqd.runner.demand import Linger
-from jqd.scheduler import Scheduler
-from jqd.store import Renewed
-from jqd.testing.store import FakeStore
-from tests.loops.house import HandRunner, TrioClock, offer, until
+from tests.loops.house import offer, until
+from tests.loops.sides import ALONE_S, running
 from tests.loops.test_poison import blame
-
-ALONE_S = 60.0
-
-
-class Side:
-    """One partition: its store, and what was started of it."""
-
-    def __init__(self, number: int, clock: TrioClock, scheduler: Scheduler, told: list[str]) -> None:
-        self.store, self.runner, self.number = FakeStore(clock), HandRunner(), number
-        self.settings = SettingTable()
-        self.runner.paused = Paused(self.settings)
-        self.membership = Membership("d1", LeaseConfig(lease_s=9_000), clock, sole=True)
-        self.called: list[str] = []
-        self.drained: str | None = None
-        self.hangs: dict[str, float] = {}  # by method: so long its answer takes
-        runner: Any = self.runner
-        self.claims = Claims(
-            store=self._slow(),
-            scheduler=scheduler,
-            runner=runner,
-            membership=self.membership,
-            clock=clock,
-            source=random.Random(1),
-            started=lambda worker, held: told.extend(one.job.id for one in held),
-            constraints=Constraints(SettingTable()),
-            outdated=lambda: None,
-            rules_at=lambda: 0,
-            refresh_settings=trio.lowlevel.checkpoint,
-            drained=lambda: self.drained,
-        )
-        self._jobs = 0
-
-    def _slow(self) -> Any:
-        side, store = self, self.store
-
-        class Slow:
-            def __getattr__(self, name: str) -> Any:
-                async def call(*args: Any, **named: Any) -> Any:
-                    side.called.append(name)
-                    answer = await getattr(store, name)(*args, **named)
-                    await trio.sleep(side.hangs.get(name, 0))
-                    return answer
-
-                return call
-
-        return Slow()
-
-    async def join(self) -> None:
-        await self.store.look(fresh=True)
-        owner = await self.store.reserve_sysid("d1", True, through=True)
-        self.membership.owner = owner
-        self.membership.state = Through(Known("life", 0, settled=True, waits_for=()), owner)
-        self.membership.renewed(0, Renewed({}, True, []))
-
-    async def add(self, *jobs: Job) -> None:
-        await self.store.apply_jobs("ab" * 16, self._jobs, self._jobs + len(jobs), jobs)
-        self._jobs += len(jobs)
-        self.runner.offers |= {job.jobtype: offer() for job in jobs}
-        self.claims.came(jobs)
-
-
-class Sides:
-    """Three partitions, and their one dispatcher."""
-
-    def __init__(self) -> None:
-        self.clock, self.started = TrioClock(), list[str]()
-        scheduler = Scheduler()
-        self.sides = [Side(number, self.clock, scheduler, self.started) for number in range(3)]
-        claims = [side.claims for side in self.sides]
-        self.dispatch = Dispatch(claims, scheduler, self.clock, PoisonGuard(self.clock, ALONE_S))
-
-
-@asynccontextmanager
-async def running() -> AsyncIterator[Sides]:
-    sides = Sides()
-    for side in sides.sides:
-        await side.join()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(sides.dispatch.run)
-        await trio.sleep(1)
-        yield sides
-        nursery.cancel_scope.cancel()
 
 
 async def test_the_best_goes_first_over_all_partitions_and_of_equals_the_oldest(autojump_clock: None) -> None:
@@ -215,122 +122,6 @@ async def test_who_cannot_claim_is_asked_nothing_and_who_idles_is_looked_at_now_
             assert out.called == []
             assert looks - 1 <= len(idle.called) <= looks + 2, "where nothing is ready a look is one call"
             assert looks + 9 <= len(busy.called) <= looks + 14, "two of them a second are two calls"
-
-
-async def test_jobs_that_come_where_none_waits_are_claimed_without_a_look(autojump_clock: None) -> None:
-    look, claim, seen = "get_waiting_jobtypes", "get_waiting_jobs", list[str]()
-    async with running() as sides:
-        side = sides.sides[0]
-        for first in look, claim, claim:  # the first has met nobody who takes such a job
-            await trio.sleep(1)
-            side.called.clear()
-            sides.started.clear()
-            await side.add(Job(f"late {len(seen)}", "b", priority=2), Job(f"soon {len(seen)}", "a", priority=1))
-            await until(lambda: len(sides.started) == 2)
-            assert next(name for name in side.called if name in (look, claim)) == first
-            seen += sides.started
-        assert seen == ["soon 0", "late 0", "soon 2", "late 2", "soon 4", "late 4"]
-        side.runner.offers = {}
-        await side.store.apply_jobs("cd" * 16, 0, 1, [Job("best", "c", priority=0)])
-        side.claims.wake()
-        await trio.sleep(1)
-        side.runner.offers = {"c": offer()}
-        await side.add(Job("last", "a", priority=1))
-        await until(lambda: len(sides.started) == 4)
-        assert sides.started[2:] == ["best", "last"], "nobody wanted any when it came"
-
-
-async def test_after_a_quiet_time_a_date_begins_on_time_and_a_lost_hint_costs_half_of_the_quiet_time(
-    autojump_clock: None,
-) -> None:
-    async with running() as sides:
-        side = sides.sides[1]
-        await trio.sleep(60)
-        due_s = trio.current_time() + 7.777
-        await side.add(Job("dated", "a", eligible_at_ms=sides.clock.wall_ms() + 7777))
-        await until(lambda: "dated" in sides.started)
-        assert due_s <= trio.current_time() < due_s + 2 * IDLE_S
-        side.claims.wake()
-        await trio.sleep(1)
-        await side.store.apply_jobs("cd" * 16, 0, 1, [Job("silent", "a")])
-        began_s = trio.current_time()
-        await until(lambda: "silent" in sides.started)
-        assert trio.current_time() - began_s <= 1 / QUIET_SHARE + IDLE_S
-        await trio.sleep(60)
-        await side.store.apply_jobs("cd" * 16, 1, 2, [Job("late", "a")])
-        began_s = trio.current_time()
-        await until(lambda: "late" in sides.started)
-        assert trio.current_time() - began_s <= UNWANTED_S
-
-
-async def test_where_nobody_is_free_dates_are_looked_at_twice_a_second_and_who_comes_is_served_at_once(
-    autojump_clock: None,
-) -> None:
-    async with running() as sides:
-        side = sides.sides[0]
-        await side.add(Job("far", "a", eligible_at_ms=sides.clock.wall_ms() + 3_600_000))
-        side.runner.offers = {}
-        await trio.sleep(1)
-        side.called.clear()
-        await trio.sleep(10)
-        assert 10 <= len(side.called) <= 21, "20 times a second where somebody is free"
-        await side.store.apply_jobs("cd" * 16, 0, 1, [Job("dated", "a", eligible_at_ms=sides.clock.wall_ms() + 60)])
-        await trio.sleep(0.07)  # it is due, and another daemon's: nobody told us
-        side.runner.offers = {"a": offer()}
-        began_s = trio.current_time()
-        side.claims.wake()  # a worker registers, or has room again
-        await until(lambda: "dated" in sides.started)
-        assert trio.current_time() - began_s < IDLE_S
-        side.runner.offers = {}
-        side.membership.is_alone = False
-        await trio.sleep(3)
-        await side.store.apply_jobs("cd" * 16, 1, 2, [Job("late", "b")])
-        side.runner.offers = {"b": offer()}  # a back-off is over: nothing tells that
-        began_s = trio.current_time()
-        await until(lambda: "late" in sides.started)
-        assert trio.current_time() - began_s < 2 * IDLE_S
-
-
-async def test_where_no_worker_is_nothing_turns_but_twice_a_second_and_the_first_is_served_at_once(
-    autojump_clock: None,
-) -> None:
-    async with running() as sides:
-        for side in sides.sides:
-            side.runner.offers, side.runner.is_served = {}, False
-        await trio.sleep(1)
-        rounds = sides.dispatch.rounds
-        await trio.sleep(10)
-        assert sides.dispatch.rounds - rounds <= 10 * 2 * (1 + len(sides.sides)), "a look tells when it is over"
-        await sides.sides[1].store.apply_jobs("cd" * 16, 0, 1, [Job("another's", "a")])
-        await trio.sleep(0.1)
-        began_s = trio.current_time()
-        for side in sides.sides:
-            side.runner.offers, side.runner.is_served = {"a": offer()}, True
-            side.claims.wake()
-        await until(lambda: "another's" in sides.started)
-        assert trio.current_time() - began_s < IDLE_S
-
-
-async def test_looks_at_thousands_of_workers_leave_the_daemon_half_of_its_time(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    async with running() as all_:
-        side, looks = all_.sides[0], list[float]()
-
-        def wanted() -> list[Wanted]:
-            looks.append(trio.current_time())
-            autojump_clock.jump(0.04)  # so long it takes here, and nothing else is done meanwhile
-            return [Wanted("a")]
-
-        side.runner.wanted = wanted  # type: ignore[method-assign]
-        began_s = trio.current_time()
-        while trio.current_time() < began_s + 4:
-            side.claims.wake()  # somebody registers
-            await trio.sleep(0.001)
-        assert 45 <= len(looks) <= 52
-        looks.clear()
-        await trio.sleep(4)
-        assert 5 <= len(looks) <= 11, "without a hint a tenth of it"
 
 
 async def test_a_suspect_has_the_hand_of_all_partitions_for_itself(autojump_clock: None) -> None:

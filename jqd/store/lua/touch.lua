@@ -10,9 +10,10 @@
 -- Cost     O(claims · members), and where they are read the bytes of their rows
 register('touch', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
-  local identity, renew, reads, silence, progress = ARGV[2], ARGV[3] ~= '0', ARGV[3] == '1', number(ARGV[4], 'silence'), ARGV[5]
+  local identity, how, silence, progress = ARGV[2], ARGV[3], number(ARGV[4], 'silence'), ARGV[5]
   local log_from, log = number(ARGV[6], 'log'), ARGV[7]
   local FIRST, FIELDS = 8, 2
+  local renew, reads = how ~= '0', how == '1'
   local STANDS, LATE, OVER = 1, 2, 3
   local SHORT = 1024  -- bytes of a row: to find where its argument begins takes longer than to say it
 
