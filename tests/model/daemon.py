@@ -1,10 +1,10 @@
 """A modelled daemon: its journal, what of it is applied, and its loops, step by step."""
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tests.model.store import GONE, PARTITIONS, End, Row, Store
+from tests.model.store import BROUGHT, GONE, PARTITIONS, End, Row, Store
 
 if TYPE_CHECKING:
     from tests.model.flows import World
@@ -17,7 +17,8 @@ class Lost(Exception):
 
 
 def home(job_id: str) -> int:
-    return sum(map(ord, job_id)) % PARTITIONS
+    """What an outcome brings lives where its parent does."""
+    return sum(map(ord, job_id.partition(".")[0] if job_id.endswith(BROUGHT) else job_id)) % PARTITIONS
 
 
 @dataclass(eq=False)
@@ -30,7 +31,9 @@ class Record:
     what: str = ""
     """Of a change: its kind. Of an outcome: how it ended."""
     generation: int = 0
-    followers: int = 0
+    followers: tuple[str, ...] = ()
+    copied: int | None = None
+    """Of a copy by retention: where the outcome stood first."""
     after: tuple[str, ...] = ()
     """Of a content that follows another: its parents."""
     content: int = 0
@@ -60,7 +63,9 @@ class Daemon:
         """Apply the next records of one lane, as many as one call takes."""
         key = self.name, lane
         begin = store.applied.get(key, 0)
-        for record in self.journal[begin : begin + 3]:
+        for at, record in enumerate(self.journal[begin : begin + 3], begin):
+            if record is None and lane == "outcomes":
+                store.gone.add((self.name, at))
             if record is None or record.lane != lane or home(record.job_id) != self.world.stores.index(store):
                 continue
             if record.row is not None:
@@ -68,7 +73,10 @@ class Daemon:
             elif lane == "changes":
                 store.apply_change(record.job_id, record.what, record.generation, record.after, record.content)
             else:
-                store.apply_outcome(record.job_id, record.generation, record.what, record.followers)
+                followers = record.followers
+                if record.copied is not None and not store.lacks(self.name, record.copied):
+                    followers = ()  # they were here: what is missing has ended
+                store.apply_outcome(record.job_id, record.generation, record.what, followers)
         store.applied[key] = min(begin + 3, len(self.journal))
 
     def come_through(self, number: int) -> None:
@@ -80,6 +88,17 @@ class Daemon:
             for lane in LANES:
                 self.apply(store, lane)
         self.through[number] = store.identity
+
+    def retire(self, job_id: str, unfinished: Collection[str]) -> None:
+        """Drop all that the journal has of a job, but for a copy of its outcome with followers that have not ended."""
+        for at, record in enumerate(list(self.journal)):
+            if record is None or record.job_id != job_id:
+                continue
+            self.journal[at] = None
+            left = tuple(each for each in record.followers if each in unfinished)
+            if left and "copy_none" not in self.world.bugs:
+                first = at if record.copied is None else record.copied
+                self.journal.append(replace(record, followers=left, copied=first))
 
     # ------------------------------------------------ loops: each `yield` is a moment at which others go on
 

@@ -18,10 +18,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tests.model.daemon import LANES, Daemon, Lost, Record, home
-from tests.model.store import OVER, PARTITIONS, End, Row, Store
+from tests.model.store import BROUGHT, OVER, PARTITIONS, End, Row, Store
 
 BUGS = (
     "ask_then_watch",
+    "copy_always",
+    "copy_never",
+    "copy_none",
     "count_down",
     "drop_note_first",
     "drop_outbox_first",
@@ -44,6 +47,7 @@ FAULTS = ("kill", "late", "lost", "replace", "wipe")
 RAN = ("succeeded", "failed")
 JOBS = 14  # pushed in one walk
 STEPS = 500
+BRINGING = 12  # walks in a row with followers that come with outcomes, then as many without: all kinds of fault twice
 HEALING = 600  # steps: each loop of each daemon some twenty times
 
 
@@ -56,6 +60,8 @@ class World:
 
     def __init__(self, seed: int, bugs: frozenset[str], faults: Sequence[str]) -> None:
         self.random, self.bugs, self.faults = random.Random(seed), bugs, faults
+        self.brings = seed // BRINGING % 2 == 1
+        """Whether some followers come with their parent's outcome."""
         self.stores = [Store(bugs) for _ in range(PARTITIONS)]
         self.daemons = [Daemon(f"d{k}", self) for k in range(3)]
         self.pusher: dict[str, Daemon] = {}
@@ -106,6 +112,7 @@ class World:
         if len(known) < JOBS:
             after = tuple(self.random.sample(known, min(len(known), self.random.choice((0, 0, 1, 2, 3)))))
             row = Row(after, self.random.random() < 0.5, self.random.choice((0, 0, 1, 2)))
+            row.brings = self.brings and self.random.random() < 0.8
             self.push(daemon, f"j{len(known):02}", row)
 
     def _run(self, daemon: Daemon) -> None:
@@ -124,10 +131,14 @@ class World:
         row.state = "held"
         how = "failed" if self.random.random() < 0.25 else "succeeded"
         self.ends.setdefault(job_id, []).append(how)
+        mark = BROUGHT if row.brings else ""
+        count = row.followers if how == "succeeded" else 0
+        followers = tuple(f"{job_id}.{row.generation}.{k}{mark}" for k in range(count))
+        self.owed |= {*followers}
+        self.pushed |= {follower: Row() for follower in followers if row.brings}
+        if self.wrote[job_id, row.generation]:  # who is away has the first success, and brings what ended meanwhile
+            self.excused |= {*followers}
         self.wrote[job_id, row.generation].append(daemon)
-        if how == "succeeded":
-            self.owed |= {f"{job_id}.{row.generation}.{k}" for k in range(row.followers)}
-        followers = row.followers if how == "succeeded" else 0
         daemon.journal.append(Record("outcomes", job_id, None, how, row.generation, followers))
 
     def _try_anew(self, daemon: Daemon) -> None:
@@ -177,7 +188,7 @@ class World:
         if not self.is_settled(self.stores.index(store)):
             return  # it is being told what it forgot
         for job_id, row in sorted(store.rows.items()):
-            parent = job_id.partition(".")[0]
+            parent = job_id if job_id.endswith(BROUGHT) else job_id.partition(".")[0]
             if row.state != "succeeded" or (parent != job_id and parent in self.stores[home(parent)].rows):
                 continue
             # What a journal has that is away, nobody takes from it.
@@ -185,8 +196,9 @@ class World:
             if all(each.is_up for each in wrote) and store.may_forget(job_id) and job_id not in store.promised:
                 del store.rows[job_id]
                 store.children.pop(job_id, None)
-                for daemon in self.daemons:
-                    daemon.journal[:] = [None if each and each.job_id == job_id else each for each in daemon.journal]
+                unfinished = [one for one, its in store.rows.items() if its.state not in OVER]
+                for daemon in () if job_id.endswith(BROUGHT) else self.daemons:  # a journal keeps its end for longer
+                    daemon.retire(job_id, unfinished)
                 return
 
     # ------------------------------------------------ what must hold

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 PARTITIONS = 2
 GONE = "gone"
+BROUGHT = "+"
+"""At the end of the id of a follower that comes with its parent's outcome; the others lie in the outbox first."""
 OVER = ("succeeded", "failed", "cancelled")
 
 
@@ -18,6 +20,8 @@ class Row:
     """What a parent that failed does: cancel it, or nothing."""
     followers: int = 0
     """So many jobs follow its success."""
+    brings: bool = False
+    """They come with its outcome."""
     state: str = "waiting"
     generation: int = 0
     revision: int = 0
@@ -64,9 +68,11 @@ class Store:
     """Of a job that is to begin anew: the daemons that are about to write so."""
     changes: dict[str, list[tuple[str, int, tuple[str, ...], int]]] = field(default_factory=dict)
     """That came before their job."""
-    outcomes: dict[str, dict[int, tuple[str, int]]] = field(default_factory=dict)
+    outcomes: dict[str, dict[int, tuple[str, tuple[str, ...]]]] = field(default_factory=dict)
     """That came before their job, or before the change that began it anew: of each generation how, and followers."""
     applied: dict[tuple[str, str], int] = field(default_factory=dict)
+    gone: set[tuple[str, int]] = field(default_factory=set)
+    """Places of journals that were retired before this life of the store had them."""
     asked: dict[int, int] = field(default_factory=dict)
     """Of each partition its identity when all parents there were asked last."""
 
@@ -88,22 +94,29 @@ class Store:
             self.apply_change(job_id, *change)
         self._late_outcome(job_id)
 
-    def apply_outcome(self, job_id: str, generation: int, how: str, followers: int) -> None:
+    def lacks(self, journal: str, place: int) -> bool:
+        """Whether what stood there never was here in this life."""
+        return ((journal, place) in self.gone or "copy_always" in self.bugs) and "copy_never" not in self.bugs
+
+    def apply_outcome(self, job_id: str, generation: int, how: str, followers: tuple[str, ...]) -> None:
         row = self.rows.get(job_id)
         if row is None or row.generation < generation:
-            self.outcomes.setdefault(job_id, {})[generation] = how, followers
-            self._leave(job_id, generation, followers)  # what it waits for may never come
+            pushed = tuple(each for each in followers if not each.endswith(BROUGHT))  # the others come with this call
+            self.outcomes.setdefault(job_id, {})[generation] = how, pushed
+            self._leave(job_id, followers)  # what it waits for may never come
         elif row.generation == generation and (row.state not in OVER or (how, row.state) == ("succeeded", "failed")):
             row.state = how
-            self._leave(job_id, generation, followers)
+            self._leave(job_id, followers)
             self._note_end(job_id)
         elif row.generation > generation and "drop_stale_success" not in self.bugs:
-            self._leave(
-                job_id, generation, followers
-            )  # it had counted before this store lost that: once more, not never
+            self._leave(job_id, followers)  # it had counted before this store lost that: once more, not never
 
-    def _leave(self, job_id: str, generation: int, followers: int) -> None:
-        self.outbox |= {f"{job_id}.{generation}.{k}": job_id for k in range(followers)}
+    def _leave(self, job_id: str, followers: Iterable[str]) -> None:
+        for follower in followers:
+            if follower.endswith(BROUGHT):
+                self.apply_job(follower, Row())
+            else:
+                self.outbox[follower] = job_id
 
     def apply_change(self, job_id: str, change: str, generation: int, after: tuple[str, ...], content: int) -> None:
         """`generation`: the revision of a release, or of a content that replaces another."""

@@ -5,7 +5,16 @@ import pytest
 from tests.model.flows import BUGS, violations
 
 WALKS = 60  # a second or two; a campaign walks thousands: `python -m tests.model.flows`
-SEEDS = {"no_ask_again": 71, "no_stage": 75, "watch_tells": 2378, "whole_afterwards": 7403}
+SEEDS = {
+    "copy_never": 233,
+    "copy_none": 233,
+    "drop_outbox_first": 61,
+    "drop_stale_success": 155,
+    "no_ask_again": 143,
+    "no_stage": 75,
+    "watch_tells": 2378,
+    "whole_afterwards": 7403,
+}
 """The walk that finds a mistake, of those that few find."""
 
 
