@@ -22,6 +22,7 @@ from jqd.domain.backoff import Backoff
 from jqd.domain.errors import ConfigError
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX
 from jqd.domain.lease import LeaseConfig
+from jqd.domain.process import ALONE, Process
 from jqd.domain.setting_text import INTERNAL, SECRET, WHOLE, masked
 from jqd.domain.setting_text import read as read_setting
 from jqd.domain.units import Count
@@ -40,6 +41,7 @@ from jqd.sources import PREFIX, Setting, from_code, from_environment, from_file,
 from jqd.store import StoreConfig
 
 KEY_LENGTH_MIN = 16  # where tokens are asked for: the master key opens all that there is, and whoever comes may try
+PROCESSES_MAX = 64  # of one machine; each takes 70 MB and more
 HEAD_BYTES = 80  # of each job of a push beside what its pusher wrote: id, revisions and date, in the head of its frame
 # Two ways to say one thing: a source that says the one takes back the other, which an earlier source said.
 EITHER: dict[tuple[str, ...], tuple[str, ...]] = {
@@ -142,6 +144,8 @@ class Config:
     """Journal and own store lie here; name a disk that stays. `--data-dir`"""
     drain_s: Annotated[float, Meta(ge=1, le=86_400, description="1 second to 1 day")] = 25.0
     """How long a stop may take; below the time after which your service manager kills. `--drain`"""
+    processes: Annotated[int, Meta(ge=1, le=PROCESSES_MAX, description=f"1 to {PROCESSES_MAX}")] = 1
+    """Daemons that `jqd serve` runs on its port, each with a journal and limits of its own. `--processes`"""
     insecure: bool = False
     """Ask nobody for a token, on any address; only in a network you trust (SECURITY.md).
     `--insecure`"""
@@ -159,6 +163,7 @@ class Config:
     notify: NotifyConfig = field(default_factory=NotifyConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     manager: Manager = field(default=Manager(), metadata={INTERNAL: True})
+    process: Process = field(default=ALONE, metadata={INTERNAL: True})
 
     @property
     def backoff(self) -> Backoff:

@@ -129,7 +129,9 @@ class Control:
         ]
         sick = [worker for worker in self._shared.workers.list() if worker.trouble]
         waiting = [] if len(not_ready) == len(self._partitions) else not_ready
+        surplus = self._shared.config.process.surplus
         return [
+            *([surplus] if surplus else ()),
             *self._journal.stats().damaged,
             *(reason for reason in failing if reason),
             *dict.fromkeys(found),
@@ -293,9 +295,11 @@ class Control:
         return self._shared.worker_views.urls(dict.fromkeys([*self.sharers(), *others]), peer)
 
     def place(self) -> tuple[int, int]:
-        """The index of this daemon among these, sorted by name, and how many they are."""
-        sharers = self.sharers()
-        return sorted(sharers).index(self.sysid), len(sharers)
+        """The index of this daemon among those that begin jobs, sorted by name, and how many they are."""
+        others = [name for name in self.sharers()[1:] if self._shared.worker_views.begins(name)]
+        if self._shared.config.process.surplus:
+            return len(others), max(1, len(others))  # behind all: no share is left
+        return sum(name < self.sysid for name in others), len(others) + 1
 
     async def in_flight(self, sysid: str) -> int | None:
         """Return how many jobs are leased to that daemon; None while the store is away. Raises StoreRefused."""

@@ -7,6 +7,7 @@ SIGTERM and kill -9 lead to the same recovery at the next start; SIGTERM only ma
 """
 
 import random
+import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -51,6 +52,7 @@ from jqd.shared_parts import SharedParts
 from jqd.store import PartitionedStore, Store
 from jqd.tenants.quotas import Quotas
 
+OWN_CONNECTIONS_MAX = 64  # of the other processes: each keeps one or two
 FLUSH_S = 2.0  # for the job log at the end: it is no promise, and the process must end
 
 log = get_logger("daemon")
@@ -62,6 +64,7 @@ class Daemon:
     """All parts of one daemon, built but not yet running."""
 
     server: Listener | None = None  # where it listens, once it does
+    own: socket.socket | None = None  # where the other processes of its port reach it alone
 
     def __init__(
         self,
@@ -127,7 +130,8 @@ class Daemon:
         server = self.server = Listener(api, listener, config, whose=api.whose, urgent=api.urgent, clock=self.clock)
         self.control.certificate = server.certificate
         url = url_of(listener, server.config.scheme)
-        self.worker_views.url = self.config.http.advertised(url)
+        self.worker_views.idle = bool(self.config.process.surplus)
+        self.worker_views.url = "" if self.worker_views.idle else self.config.http.advertised(url)
         http_closed = trio.Event()
         notify = SystemdNotifier(self.config.manager, lambda: self.dispatch.rounds, self.control.in_a_line)
         async with trio.open_nursery() as listening:
@@ -144,6 +148,9 @@ class Daemon:
                     await dispatching.start(self.dispatch.run)
                     await dispatching.start(self.cron.run)
                     await listening.start(server.serve, http_closed.wait)
+                    if self.own is not None:
+                        own = Listener(api, self.own, ListenerConfig(connections_max=OWN_CONNECTIONS_MAX))
+                        await listening.start(own.serve, http_closed.wait)
                     log.info("daemon.ready", url=url, sysid=self.control.sysid, data_dir=str(self.config.data_dir))
                     ready(url)
                     notify.ready()

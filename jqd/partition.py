@@ -180,6 +180,8 @@ class Partition:
 
     def _drained(self) -> str | None:
         sysid = self.membership.sysid
+        if (surplus := self._shared.config.process.surplus) is not None:
+            return surplus
         if (since_ms := self._drains.since_ms.get(sysid)) is None:
             return None
         return f"this daemon is drained since {iso(since_ms)}: `jqd daemons resume {shlex.quote(sysid)}`"

@@ -7,12 +7,15 @@ import dataclasses
 import os
 import random
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import trio
 
+from jqd.api.siblings import Siblings
 from jqd.config import Config
 from jqd.daemon import Daemon
 from jqd.domain import root_token
@@ -20,7 +23,8 @@ from jqd.domain.clock import SystemClock
 from jqd.domain.descriptors import open_files_max, share_out
 from jqd.domain.errors import JournalForked, JqdError, StoreError
 from jqd.domain.log import get_logger
-from jqd.http import address_of, bind, tls_context, url_of
+from jqd.http import address_of, tls_context, url_of
+from jqd.http import bind as listen_at
 from jqd.journal import open_journal
 from jqd.loops.watch import Watch, watch_over
 from jqd.recovery.recovery import hand_down
@@ -35,18 +39,29 @@ log = get_logger("daemon")
 E = TypeVar("E", bound=Exception)
 
 
+class Seat(NamedTuple):
+    """What a daemon has that is one of several processes of a port (supervisor.py)."""
+
+    siblings: Siblings
+    own: socket.socket
+    """Listens where the others reach it alone."""
+    root: str
+    """The root token, which is the same at all of them."""
+
+
 async def serve(
     config: Config,
     *,
     ready: Callable[[str], None] = lambda url: None,
     interrupted: Callable[[int], None] = lambda in_flight: None,
     load: Callable[[], Config] | None = None,
+    seat: Seat | None = None,
 ) -> None:
     """Run one daemon until SIGTERM or SIGINT; a second signal, or the end of the drain time, ends it at once.
 
     `ready` is called with the URL once jobs are accepted, `interrupted` at the first Ctrl-C with how many jobs are
-    waited for. `load`: the configuration again, from the same places, for SIGHUP. Raises ConfigError, JournalLocked,
-    JournalVersion and StoreUnsafe before anything is accepted.
+    waited for. `load`: the configuration again, from the same places, for SIGHUP. `seat`: as one of several processes.
+    Raises ConfigError, JournalLocked, JournalVersion and StoreUnsafe before anything is accepted.
     """
     if load is not None:  # until the daemon listens for it: a start reads the files anyhow
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -55,6 +70,7 @@ async def serve(
         tls_context(*config.http.certificate, config.http.tls_clients)
     config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     watches = [] if config.store.is_own else await _look_at_all(config.store.parts())
+    bind = partial(listen_at, shared=seat is not None)
     listener = bind(config.http.bind)
     address = address_of(listener)
     journal_id: bytes | None = None
@@ -68,7 +84,7 @@ async def serve(
 
     while True:
         with closing(listener):
-            forked = await _serve_once(reload, listener, ready_once, interrupted, journal_id, watches)
+            forked = await _serve_once(reload, listener, ready_once, interrupted, journal_id, watches, seat)
         if forked is None:
             return
         journal_id, listener = forked, bind(address)
@@ -101,6 +117,7 @@ async def _serve_once(
     interrupted: Callable[[int], None],
     journal_id: bytes | None,
     watches: Sequence[Watch],
+    seat: Seat | None,
 ) -> bytes | None:
     """Run one life of the daemon. Returns the journal id to begin another with, or None when it was stopped by a
     signal.
@@ -114,6 +131,9 @@ async def _serve_once(
         stores = [await stack.enter_async_context(open_store(part)) for part in parts]
         daemon = Daemon(config, journal, stores, clock, source, watches)
         stack.callback(daemon.pool.close)
+        if seat is not None:
+            daemon.own, daemon.parts.siblings = seat.own.dup(), seat.siblings
+            daemon.parts.auth = daemon.parts.auth._replace(root=seat.root)
         reload.change, daemon.control.reload = daemon.change, reload
         left = root_token.RootToken(url_of(listener, config.http.scheme), daemon.parts.auth.root)
         root_file = stack.enter_context(root_token.RootTokenFile(config.data_dir, left))

@@ -144,6 +144,7 @@ def test_what_workers_say_and_do_is_tried_with_two_daemons() -> None:
         "test_go.py": "a client made from a document",
         "test_http.py": "a page that is typed for one daemon",
         "test_logs.py": "what one daemon writes",
+        "test_one_port.py": "one that is several daemons",
         "test_own_store.py": "a store that is one daemon's",
         "test_readme.py": "a page that is typed for one daemon",
         "test_shares.py": "the order in which one daemon claims",

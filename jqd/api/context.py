@@ -6,6 +6,7 @@ import trio
 
 from jqd.api.auth import Authenticator
 from jqd.api.config import ApiConfig
+from jqd.api.siblings import Siblings
 from jqd.http import BodyBudget, Guard
 from jqd.service import Services
 from jqd.service.principal import Principal
@@ -20,6 +21,8 @@ class ApiContext:
     auth: Authenticator
     """Finds the principal of a request."""
     guard: Guard = field(default_factory=Guard)
+    siblings: Siblings = field(default_factory=Siblings)
+    """The other processes that share the port."""
     read: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
     """Large bodies that are being read, one at a time, as below (v1/push.py)."""
     shown: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))

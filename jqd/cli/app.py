@@ -160,9 +160,13 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
 
 
 def run(argv: Sequence[str]) -> int:
+    return ended(lambda: app(_ordered(argv), exit_on_error=False, result_action="return_value"))
+
+
+def ended(command: Callable[[], object]) -> int:
+    """Run a command. Returns its exit code: commands return one, errors of ours have their own, and are printed."""
     try:
-        # Commands return their code; errors of ours have their own.
-        code = app(_ordered(argv), exit_on_error=False, result_action="return_value")
+        code = command()
         sys.stdout.flush()  # if the reader is gone, that shows here and not at exit
     except cyclopts.UnknownCommandError as error:
         unused = [word for word in error.unused_tokens or () if not word.startswith("-")]

@@ -2,6 +2,7 @@
 
     DIR/   store-0.rdb …   what each server of the store held when the copy began
            journal/        the daemon's journal, copied behind that: it tells the store's copy what that lacks
+           process-1/ …    the journals of the other processes of `jqd serve --processes`
            backup.json     written last; without it the copy is not whole
 
 The store comes first: the other way round it would know of jobs whose journal does not.
@@ -28,6 +29,7 @@ from jqd.domain.synced_files import copy_synced, sync_directory
 from jqd.journal import Files
 from jqd.journal.inspect import snapshot
 from jqd.journal.recover import RETIRED
+from jqd.processes import NAME, directories, journals
 from jqd.store import StoreConfig, copy_rdb, place_rdb
 
 FORMAT = 1
@@ -46,6 +48,13 @@ class Made(msgspec.Struct):
     """Files with the copies of the servers."""
     journal: dict[str, int]
     """File of the journal → its size in bytes."""
+    processes: dict[int, dict[str, int]] = {}
+    """The same for the journal of each further process."""
+
+    def journals(self, target: Path) -> dict[int, tuple[Path, dict[str, int]]]:
+        """Return where each journal lies in the backup, and its files, by process."""
+        others = {number: (target / f"{NAME}{number}", files) for number, files in self.processes.items()}
+        return {0: (target / JOURNAL, self.journal), **others}
 
 
 def backup(
@@ -80,6 +89,8 @@ def backup(
             copy_rdb(server, target / name)
         made = Made(FORMAT, iso(SystemClock().wall_ms()), settings.store.is_own, stores, {})
         made.journal = _copy_journal(source, target / JOURNAL)
+        for number, journal in journals(settings).items():
+            made.processes[number] = _copy_journal(journal, target / f"{NAME}{number}")
         _write(target / DONE, made)
         sync_directory(target)
     except FileExistsError as error:
@@ -89,7 +100,8 @@ def backup(
     finally:
         os.umask(umask)
     sizes: dict[str, Any] = {name: (target / name).stat().st_size for name in stores}
-    show({"backup": str(target), **sizes, "journal": sum(made.journal.values())}, output)
+    others = {f"{NAME}{number}": sum(files.values()) for number, files in made.processes.items()}
+    show({"backup": str(target), **sizes, "journal": sum(made.journal.values()), **others}, output)
     return Exit.DONE
 
 
@@ -119,11 +131,12 @@ def restore(
     """
     made = _read(source)
     settings = daemon_settings(config, None, data_dir)
-    goal = settings.journal.directory
-    if (process := living(goal)) is not None:
-        raise Usage(f"a daemon (process {process}) lives in {goal}; stop it, and all others of that store")
-    if goal.exists() and any(goal.iterdir()):
-        raise Usage(f"{goal} has a journal already; name another --data-dir, or move that away")
+    goals = {number: directories(number, settings)[1] for number in (0, *made.processes)}
+    for goal in goals.values():
+        if (process := living(goal)) is not None:
+            raise Usage(f"a daemon (process {process}) lives in {goal}; stop it, and all others of that store")
+        if goal.exists() and any(goal.iterdir()):
+            raise Usage(f"{goal} has a journal already; name another --data-dir, or move that away")
     stores = [] if journal_only else made.stores
     places = list(store_dir or ([settings.data_dir / "store"] if made.own_store and stores else []))
     if len(places) != len(stores):
@@ -131,12 +144,13 @@ def restore(
     try:
         for name, place in zip(stores, places, strict=True):
             place_rdb(source / name, place)
-        _put_journal(source / JOURNAL, made.journal, goal)
+        for number, (copy, files) in made.journals(source).items():
+            _put_journal(copy, files, goals[number])
     except FileExistsError as error:
         raise Usage(f"{error.filename} is there already: a server has data there; name an empty directory") from error
     except OSError as error:
         raise Usage(f"the backup cannot be put back: {error}") from error
-    show({"made_at": made.at, "journal": str(goal), "stores": [str(place) for place in places]}, output)
+    show({"made_at": made.at, "journal": str(goals[0]), "stores": [str(place) for place in places]}, output)
     return Exit.DONE
 
 
@@ -188,12 +202,13 @@ def _read(source: Path) -> Made:
     """Raises Usage for a directory that is no whole backup."""
     try:
         made = msgspec.json.decode((source / DONE).read_bytes(), type=Made)
-        sizes = {name: (source / JOURNAL / name).stat().st_size for name in made.journal}
+        files = {copy / name: size for copy, names in made.journals(source).values() for name, size in names.items()}
+        wrong = [path.name for path, size in files.items() if path.stat().st_size != size]
     except (OSError, msgspec.MsgspecError) as error:
         raise Usage(f"{source} is no whole backup: {error}") from error
     if made.format != FORMAT:
         raise Usage(f"{source} was made by another release: its format is {made.format}, not {FORMAT}")
-    if wrong := [name for name, size in made.journal.items() if sizes[name] != size]:
+    if wrong:
         raise Usage(f"{source} is no whole backup: {wrong[0]} has another size than when it was made")
     return made
 

@@ -21,7 +21,9 @@ from jqd.client import URL_DEFAULT
 from jqd.config import Config, load, store_flags
 from jqd.domain.errors import ConfigError
 from jqd.domain.lossy_stream import make_lossy
+from jqd.processes import surplus
 from jqd.serve import serve as serve_daemon
+from jqd.supervisor import supervise
 
 UI_BIND, UI_BIND_FREE = "127.0.0.1:7422", "127.0.0.1:0"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3) of glibc
@@ -36,11 +38,12 @@ async def serve(
     data_dir: Path | None = None,
     store: Annotated[list[str] | None, Parameter(negative="")] = None,
     drain: str | None = None,
+    processes: int | None = None,
     log_level: str | None = None,
     insecure: Annotated[bool | None, Parameter(negative="")] = None,
     i_accept_loss: Annotated[bool | None, Parameter(negative="")] = None,
 ) -> int:
-    """Run one daemon. Without --store it keeps its own Valkey in the data directory.
+    """Run one daemon, or several on one port. Without --store it keeps its own Valkey in the data directory.
 
     Every setting can also stand in the TOML file or in the environment as JQD_SECTION__KEY: `jqd config show` has all.
     SIGHUP loads them again.
@@ -55,6 +58,8 @@ async def serve(
         redis://, rediss:// or unix:// URL of a server that exists; may be given several times, always in one order.
     drain
         Time a stop may take: 25, 30s, 2m.
+    processes
+        Daemons to run on that port, each in a process and with a journal of its own. Default 1.
     log_level
         debug, info, warning or error.
     insecure
@@ -63,19 +68,21 @@ async def serve(
         Use a store although its settings would lose jobs (`jqd doctor` says which).
     """
     flags = {"http.bind": bind, "data_dir": data_dir, "drain_s": drain, "log.level": log_level, "insecure": insecure}
-    flags |= store_flags(store) | {"store.i_accept_loss": i_accept_loss}
+    flags |= {"processes": processes} | store_flags(store) | {"store.i_accept_loss": i_accept_loss}
     settings = _load(config, flags)
 
     def ready(url: str) -> None:
         settle_memory()
         print(f"jqd is ready at {url}", flush=True)
 
-    return_memory()
     with _usable(settings.data_dir):
+        if settings.processes > 1 or surplus(settings):
+            return await supervise(settings, config, flags, ready=ready)
+        return_memory()
         await serve_daemon(
             settings,
             ready=ready,
-            interrupted=lambda in_flight: _print_stopping(in_flight, settings),
+            interrupted=lambda in_flight: print_stopping(in_flight, settings),
             load=lambda: load(file=config, flags=flags),
         )
     return Exit.DONE
@@ -107,6 +114,8 @@ async def dev(
     settings = _load(config, {"http.bind": bind, "data_dir": data_dir, "log.level": log_level}, level="warning")
     if not settings.store.is_own:
         raise Usage("jqd dev keeps its own store; for a store that exists use: jqd serve --store URL")
+    if settings.processes > 1 or surplus(settings):
+        raise Usage("jqd dev runs one daemon, and there are, or were, several: use jqd serve --processes")
     return_memory()
     with _usable(settings.data_dir), children() as start:
 
@@ -123,7 +132,7 @@ async def dev(
             if find_spec("quart_trio") is not None:  # the extra `ui` is here
                 start("ui", "--url", url, "--bind", ui_bind or _beside(url), again=True)
 
-        await serve_daemon(settings, ready=ready, interrupted=lambda in_flight: _print_stopping(in_flight, settings))
+        await serve_daemon(settings, ready=ready, interrupted=lambda in_flight: print_stopping(in_flight, settings))
     return Exit.DONE
 
 
@@ -169,7 +178,7 @@ def _usable(data_dir: Path) -> Iterator[None]:
     yield
 
 
-def _print_stopping(in_flight: int, settings: Config) -> None:
+def print_stopping(in_flight: int, settings: Config) -> None:
     """Print, after Ctrl-C, which jobs are waited for. Not between JSON lines: programs read those."""
     if settings.log.form == "json" or not sys.stderr.isatty():
         return

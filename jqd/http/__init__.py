@@ -1,6 +1,6 @@
 """An HTTP/1.1 listener on trio, which hands plain values to an application. Nothing of a connection leaves its task."""
 
-from jqd.http.address import address_of, bind, listen, url_of
+from jqd.http.address import address_of, bind, listen, reserve, url_of
 from jqd.http.asgi import from_asgi
 from jqd.http.config import ListenerConfig
 from jqd.http.fairness import Urgency, by_address
@@ -49,6 +49,7 @@ __all__ = [
     "listen",
     "log_internal_error",
     "place_of",
+    "reserve",
     "serve_http",
     "tls_context",
     "too_large",

@@ -9,8 +9,9 @@ BACKLOG = 2_048  # connections the kernel holds for us while one loop turn is bu
 USER_TIMEOUT_MS = 20_000  # a peer that vanished is noticed after this, not after the kernel's quarter of an hour
 
 
-def bind(address: str) -> socket.socket:
-    """Return a listening TCP socket at `host:port` (port 0: any free one).
+def bind(address: str, *, shared: bool = False) -> socket.socket:
+    """Return a listening TCP socket at `host:port` (port 0: any free one). `shared`: several processes of ours may have
+    one there, and the kernel deals connections out.
 
     Raises ConfigError naming the address and what to do when it is taken or unavailable.
     """
@@ -20,7 +21,7 @@ def bind(address: str) -> socket.socket:
         raise ConfigError(f"--bind: {error}") from error
     another = at._replace(port=at.port + 1 if at.port < PORT_MAX else 7420)
     try:
-        return listen(*at)
+        return listen(*at, shared=shared)
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {address}: {error.strerror or error}. If another program has port {at.port}, choose "
@@ -28,17 +29,31 @@ def bind(address: str) -> socket.socket:
         ) from error
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening TCP socket that never blocks. Raises OSError."""
+def reserve(address: str) -> socket.socket:
+    """Return a socket that keeps a port for processes that share it, and takes no connections itself. Raises
+    ConfigError, also where only others listen that would share it."""
+    with bind(address) as alone:
+        at = parse(address_of(alone))
+    try:
+        return listen(*at, shared=True, backlog=None)
+    except OSError as error:
+        raise ConfigError(f"cannot keep {at} for several processes: {error.strerror or error}") from error
+
+
+def listen(host: str, port: int, *, shared: bool = False, backlog: int | None = BACKLOG) -> socket.socket:
+    """A listening TCP socket that never blocks. `backlog` None: it does not listen. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         # Accepted sockets inherit both.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.bind((host, port))
-        listener.listen(BACKLOG)
+        if backlog is not None:
+            listener.listen(backlog)
     except OSError:
         listener.close()
         raise

@@ -7,17 +7,20 @@ import trio
 from prometheus_client import Metric, ProcessCollector
 
 from jqd.api.context import ApiContext
+from jqd.api.siblings import SCRAPE_S, labelled
 from jqd.domain.array_split import Steps, in_steps
 from jqd.domain.errors import StoreAway, StoreRefused
 from jqd.http import Request, Response
 from jqd.metrics import common, work
 from jqd.metrics.common import Common
-from jqd.metrics.exposition import OPEN, PLAIN, chosen, render
+from jqd.metrics.exposition import END, OPEN, PLAIN, Format, chosen, render
+from jqd.metrics.families import gauges
 from jqd.metrics.meter import Meter
 from jqd.service import Services
 from jqd.service.health import Takers, health, why_waiting
 from jqd.store import TypeView
 
+UP = "jqd_process_up", "1 while that process of `jqd serve --processes` answers the one that was asked, else 0"
 KINDS = (PLAIN.kind, (OPEN.kind,))
 _process = ProcessCollector(registry=None)
 
@@ -31,7 +34,17 @@ async def metrics(parts: ApiContext, request: Request) -> Response:
     process = await trio.to_thread.run_sync(_look_at_process)
     meter.tally.settle()
     families = chain(meter.own(), work.families(meter.totals, labels), common.families(common_now, labels), process)
-    return Response(200, await in_steps(render(families, form), request.breathe), form.kind)
+    own = await in_steps(render(families, form), request.breathe)
+    return Response(200, await _of_all(parts, request, own, form) if parts.siblings.asked(request) else own, form.kind)
+
+
+async def _of_all(parts: ApiContext, request: Request, own: bytes, form: Format) -> bytes:
+    """Return the samples of all processes that share the port, each with the label `process`."""
+    found = {parts.siblings.process.number: own} | await parts.siblings.ask(request, request.path, form.kind, SCRAPE_S)
+    rows = [((str(number),), isinstance(document, bytes)) for number, document in sorted(found.items())]
+    head = await in_steps(render(gauges(*UP, ("process",), rows), form), request.breathe)
+    documents = {number: document for number, document in sorted(found.items()) if isinstance(document, bytes)}
+    return head.removesuffix(END) + await trio.to_thread.run_sync(labelled, documents) + (END if form is OPEN else b"")
 
 
 def _look_at_process() -> list[Metric]:

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from jqd.domain.array_split import Steps
 
 OPENMETRICS = "application/openmetrics-text"
-_END = b"# EOF\n"  # of OpenMetrics
+END = b"# EOF\n"  # of OpenMetrics
 
 
 class Format(NamedTuple):
@@ -44,12 +44,12 @@ def render(families: Iterable[Metric], form: Format) -> Steps[bytes]:
     parts: list[bytes] = []
     before = ""
     for family in families:
-        text = form.encode(cast("Collector", _One(family))).removesuffix(_END)
+        text = form.encode(cast("Collector", _One(family))).removesuffix(END)
         parts.append(_without_head(text) if family.name == before else text)
         before = family.name
         yield
     if form is OPEN:
-        parts.append(_END)
+        parts.append(END)
     return b"".join(parts)
 
 

@@ -58,6 +58,8 @@ class WorkerView(msgspec.Struct, frozen=True):
     """On which machine a loopback address of `url` leads to it."""
     gone: tuple[Departure, ...] = ()
     """Daemons and workers that this daemon saw leave or die within the last day."""
+    begins: bool = True
+    """Whether it begins jobs, and has a share of what workers take."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -79,6 +81,8 @@ class WorkerViews:
         self._pause_s_max = pause_s_max
         self.url = ""
         """Where this daemon is reached, from when it listens."""
+        self.idle = False
+        """Whether this daemon begins no jobs in all its life."""
         self._gone: tuple[Departure, ...] = ()
         self._gone_at_s = -math.inf
         self._made = 0  # the revision of ours, of this life
@@ -96,7 +100,7 @@ class WorkerViews:
             gone = tuple(self._workers.departures.rows())
             if gone != self._gone:
                 self._gone, self._gone_at_s = gone, self._clock.mono_s()
-        body = _encoder.encode(WorkerView(self._rows(), self.url, machine(), self._gone))
+        body = _encoder.encode(WorkerView(self._rows(), self.url, machine(), self._gone, not self.idle))
         setting = self._settings.get(VIEW, self._daemon)
         if setting is None or bytes(setting.body) != body or now_ms - setting.at_ms > AGAIN_S * 1000:
             (setting,) = self._settings.make({(VIEW, self._daemon): body}, now_ms=now_ms, origin=0)
@@ -115,6 +119,11 @@ class WorkerViews:
         near = standing_of(peer) is AddressPolicy.LOOPBACK
         here = [not address.is_loopback(host_of(view.url)) or (near and view.machine == machine()) for view in views]
         return [view.url for view, is_reached in zip(views, here, strict=True) if is_reached]
+
+    def begins(self, daemon: str) -> bool:
+        """Return whether a daemon begins jobs, as far as it is known."""
+        view = self._known.get(daemon)
+        return view is None or view.begins
 
     def gone(self, kind: Kind) -> list[Gone]:
         """Return which daemons, or workers, went within the last day, as all daemons saw it: the newest first."""

@@ -344,10 +344,19 @@ class Half(Struct, frozen=True):
     reason: str | None
 
 
+class ProcessReady(Struct, frozen=True):
+    """The readiness of one process of `jqd serve --processes`."""
+
+    process: int
+    push: Half
+    run: Half
+
+
 class Ready(Struct, frozen=True):
-    """The readiness of both halves."""
+    """The readiness of both halves; where several processes share the port, of all of them."""
 
     status: Literal["ready", "degraded", "not ready"]
     push: Half
     run: Half
     warnings: Sequence[str]
+    processes: Sequence[ProcessReady] | UnsetType = UNSET

@@ -1,13 +1,20 @@
 """Health and counters: /livez, /readyz and its halves, /v1/stats."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Literal
 
+import msgspec
+
 from jqd.api.context import ApiContext
-from jqd.api.v1.responses import Half, Live, Ready
+from jqd.api.siblings import ANSWER_S
+from jqd.api.v1.responses import Half, Live, ProcessReady, Ready
+from jqd.domain import media
 from jqd.domain.errors import StoreAway, StoreRefused
 from jqd.http import Request, Response, answer
 from jqd.service.rates import shown
+
+_decoder = msgspec.json.Decoder(Ready)
 
 
 async def livez(parts: ApiContext, request: Request) -> Live:
@@ -17,28 +24,60 @@ async def livez(parts: ApiContext, request: Request) -> Live:
 
 async def readyz(parts: ApiContext, request: Request) -> Response:
     """200 while pushes are taken; the body says which half is ready, and why not."""
-    push, run = parts.services.control.push_ready(), parts.services.control.run_ready()
-    warnings = list(parts.services.control.warnings())
-    status: Literal["ready", "degraded", "not ready"]
-    status = "ready" if push is None and run is None and not warnings else "degraded" if push is None else "not ready"
-    who = parts.services.principal
-    if not who.sees_all:  # they name workers and schedules of all tenants
-        owed = parts.services.control.owed_text(who.tenant)
-        warnings = [] if owed is None else [owed]
-    body = Ready(status, _half(push), _half(run), warnings)
-    return answer(200 if push is None else 503, body, request.answer_language())
+    ready = await _ready(parts, request)
+    return answer(200 if ready.push.ready else 503, ready, request.answer_language())
 
 
 async def readyz_push(parts: ApiContext, request: Request) -> Response:
     """Whether pushes are taken."""
-    reason = parts.services.control.push_ready()
-    return answer(200 if reason is None else 503, _half(reason), request.answer_language())
+    half = (await _ready(parts, request)).push
+    return answer(200 if half.ready else 503, half, request.answer_language())
 
 
 async def readyz_run(parts: ApiContext, request: Request) -> Response:
     """Whether jobs are being run."""
-    reason = parts.services.control.run_ready()
-    return answer(200 if reason is None else 503, _half(reason), request.answer_language())
+    half = (await _ready(parts, request)).run
+    return answer(200 if half.ready else 503, half, request.answer_language())
+
+
+async def _ready(parts: ApiContext, request: Request) -> Ready:
+    """Return the readiness of this process; where there are several that of all."""
+    control, who, warnings = parts.services.control, parts.services.principal, list(parts.services.control.warnings())
+    push, run = _half(control.push_ready()), _half(control.run_ready())
+    status: Literal["ready", "degraded", "not ready"]
+    status = "not ready" if not push.ready else "ready" if run.ready and not warnings else "degraded"
+    if not who.sees_all:  # they name workers and schedules of all tenants
+        owed = control.owed_text(who.tenant)
+        warnings = [] if owed is None else [owed]
+    own, siblings = Ready(status, push, run, warnings), parts.siblings
+    if not siblings.asked(request):
+        return own
+    found, away = {siblings.process.number: own}, dict[int, str]()
+    for number, body in (await siblings.ask(request, "/readyz", media.JSON, ANSWER_S)).items():
+        try:
+            found[number] = _decoder.decode(body)
+        except msgspec.MsgspecError:  # it says why it does not answer, or that it has too much to do
+            away[number] = body if isinstance(body, str) else "it refuses to answer"
+    return together(found, away, siblings.process.processes)
+
+
+def together(present: Mapping[int, Ready], away: Mapping[int, str], sharing: int) -> Ready:
+    """Return the readiness of several processes, of which the first `sharing` share the port.
+
+    A push meets any of those that listen: pushes are taken while none of these refuses. One that is away gets none.
+    Jobs are run while one process runs some.
+    """
+    rows = [ProcessReady(number, each.push, each.run) for number, each in present.items()]
+    rows += [ProcessReady(number, _half(why), _half(why)) for number, why in away.items()]
+    rows.sort(key=lambda row: row.process)
+    takers = [row for row in rows if row.process < sharing and row.process in present]
+    refusals = [f"process {row.process}: {row.push.reason}" for row in takers if not row.push.ready]
+    push = _half(None if takers and not refusals else "; ".join(refusals) or "no process takes pushes")
+    run = next((row.run for row in rows if row.run.ready), takers[0].run if takers else rows[0].run)
+    warnings = [*dict.fromkeys(text for each in present.values() for text in each.warnings)]
+    warnings += [f"process {number} is away: {why}" for number, why in sorted(away.items())]
+    is_well = not away and all(each.status == "ready" for each in present.values())
+    return Ready("not ready" if not push.ready else "ready" if is_well else "degraded", push, run, warnings, rows)
 
 
 async def stats(parts: ApiContext, request: Request) -> dict[str, Any]:

@@ -1,0 +1,73 @@
+"""One process of `jqd serve --processes`, as jqd/supervisor.py starts it: `python -m jqd.cli.process NUMBER`."""
+
+import os
+import pickle
+import signal
+import socket
+import sys
+
+import msgspec
+import trio
+
+from jqd.api.siblings import Siblings
+from jqd.cli.app import ended
+from jqd.cli.common import set_log
+from jqd.cli.exits import Exit
+from jqd.cli.server import print_stopping, return_memory, settle_memory
+from jqd.domain.log import logging_with
+from jqd.domain.lossy_stream import make_lossy
+from jqd.processes import Start
+from jqd.serve import Seat, serve
+
+READ_BYTES = 64 << 10
+
+
+async def run(start: Start) -> int:
+    """Run the daemon until it is stopped, or its supervisor is gone."""
+    config, own = start.fit.fit(start.config), socket.socket(fileno=start.own_fd)
+    own.setblocking(False)
+    siblings = Siblings(config.process)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_follow, siblings)
+        await serve(
+            config,
+            ready=lambda url: settle_memory(),
+            interrupted=lambda in_flight: print_stopping(in_flight, config),
+            load=start.load,
+            seat=Seat(siblings, own, start.root),
+        )
+        nursery.cancel_scope.cancel()
+    return Exit.DONE
+
+
+async def _follow(siblings: Siblings) -> None:
+    """Note which processes are away; when the supervisor is gone, stop in order."""
+    buffer = b""
+    async with trio.lowlevel.FdStream(os.dup(0)) as lines:
+        while data := await lines.receive_some(READ_BYTES):
+            *whole, buffer = (buffer + data).split(b"\n")
+            for line in whole:
+                siblings.away = msgspec.json.decode(line, type=dict[int, str])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _read(size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        if not (more := os.read(0, size - len(data))):
+            sys.exit(Exit.FAILED)  # the supervisor is gone already
+        data += more
+    return data
+
+
+def main() -> int:
+    start = pickle.loads(_read(int.from_bytes(_read(4), "big")))  # noqa: S301 - from the process that started this one
+    make_lossy("stdout", "stderr")
+    set_log(start.config.log.level, start.config.log.form)
+    return_memory()
+    with logging_with(process=start.fit.process.number):
+        return ended(lambda: trio.run(run, start))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,285 @@
+"""Runs `jqd serve --processes N`: so many daemons on one port, each in a process, and starts again what dies.
+
+    supervisor   holds the port (SO_REUSEPORT), the own store where none is named, and the root token
+      ├─ process 0   the journal that a single daemon has     ◀─ stdin: what it is, then which others are away
+      ├─ process 1   a journal of its own                     ─▶ sd_notify: ready, its state, that it is alive
+      └─ process 2   surplus, where N is 2 now: its journal may be needed yet; it takes no pushes
+
+It is to its processes what systemd is to a daemon (loops/systemd.py). When it dies their stdin ends, and they stop.
+"""
+
+import os
+import pickle
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import trio
+
+from jqd.config import Config, load
+from jqd.domain import root_token
+from jqd.domain.backoff import Backoff
+from jqd.domain.clock import SystemClock
+from jqd.domain.dates import iso
+from jqd.domain.log import get_logger
+from jqd.domain.process import Process
+from jqd.http import address_of, bind, reserve, url_of
+from jqd.loops.systemd import Manager, SystemdNotifier
+from jqd.processes import Fit, Start, surplus
+from jqd.reload import Reload
+from jqd.signals import EXIT_GRACE_S
+from jqd.store import open_embedded
+from jqd.worker.programs import children, ending, wait_dead
+
+FAILED = 1  # the exit code where a process did not stop in order
+CALM_S = 60.0  # a process that lived so long has not died in a row
+BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=30.0)  # one that dies at once must not use up a core
+KILL_S = 5.0  # processes end by themselves soon after the drain time; then they are killed
+LOOK_S = 1.0  # between looks for who is silent, and for what pid 1 has to reap
+NOTICE_BYTES = 16 << 10  # of one message: a state is a line
+
+log = get_logger("supervisor")
+
+
+async def supervise(
+    config: Config, file: Path | None, flags: Mapping[str, Any], *, ready: Callable[[str], None]
+) -> int:
+    """Run the processes until SIGTERM or SIGINT; a second signal ends them at once. Returns the exit code.
+
+    `ready` is called with the URL once all take jobs. `file`, `flags`: where the configuration was read. A process that
+    cannot be started at first ends all, with its exit code: it has said why. Raises ConfigError, StoreRefused.
+    """
+    async with AsyncExitStack() as stack:
+        port = stack.enter_context(reserve(config.http.bind))
+        base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jqd-")))
+        own = config.store.is_own
+        store_url = await stack.enter_async_context(open_embedded(config.data_dir / "store")) if own else ""
+        members = [stack.enter_context(_Member(each, base)) for each in [*range(config.processes), *surplus(config)]]
+        reload = Reload(config, lambda: load(file=file, flags=flags))
+        supervisor = _Supervisor(members, reload, file, flags, address_of(port), store_url)
+        arriving = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+        return await supervisor.run(arriving, lambda: ready(url_of(port, config.http.scheme)))
+
+
+class _Member(ExitStack):
+    """One process, through all its lives."""
+
+    def __init__(self, number: int, base: Path) -> None:
+        super().__init__()
+        self.number, self.address = number, str(base / str(number))
+        self.own = self.enter_context(bind("127.0.0.1:0"))
+        self.notices = self.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
+        self.notices.bind(self.address)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.config: Config | None = None
+        """As it was started with."""
+        self.is_ready, self.was_ready = False, trio.Event()
+        self.state = "starts"
+        self.alive_s = trio.current_time()
+        self.deaths = 0
+        """In a row."""
+        self.away = ""
+        """Why it is not there, while it is not."""
+
+    def start(self, start: Start) -> "subprocess.Popen[bytes]":
+        """Start a life of it. Raises OSError."""
+        self.is_ready, self.state, self.alive_s, self.config = False, "starts", trio.current_time(), start.config
+        command = [sys.executable, "-m", "jqd.cli.process", str(self.number)]
+        # In a session of its own: Ctrl-C reaches us alone, and we say who is to stop.
+        process = self.process = subprocess.Popen(
+            command, bufsize=0, stdin=subprocess.PIPE, pass_fds=(start.own_fd,), start_new_session=True
+        )
+        assert process.stdin is not None
+        data = pickle.dumps(start)
+        process.stdin.write(len(data).to_bytes(4, "big") + data)  # a pipe has room for some ten of these
+        os.set_blocking(process.stdin.fileno(), False)
+        return process
+
+    def signal(self, number: int) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
+
+    def send(self, away: Mapping[int, str]) -> None:
+        """Write to its stdin which processes are away. The next line has all of them again."""
+        if self.process is not None and self.process.stdin is not None and self.process.poll() is None:
+            try:
+                self.process.stdin.write(msgspec.json.encode(away) + b"\n")
+            except OSError as error:  # it ends just now, or reads nothing for long
+                log.warning("supervisor.not_told", process=self.number, error=str(error))
+
+
+class _Supervisor:
+    def __init__(
+        self,
+        members: list[_Member],
+        reload: Reload,
+        file: Path | None,
+        flags: Mapping[str, Any],
+        address: str,
+        store_url: str,
+    ) -> None:
+        self._members, self._reload, self._file, self._flags = members, reload, file, flags
+        self._address, self._store_url, self._root = address, store_url, root_token.draw()
+        self._stopping, self._code = trio.Event(), 0
+        self._source, self._clock = random.Random(), SystemClock()
+        rounds = count()
+        self._notify = SystemdNotifier(reload.config.manager, lambda: next(rounds), self._status)
+
+    async def run(self, arriving: AsyncIterator[int], ready: Callable[[], None]) -> int:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._forward, arriving, nursery)
+            nursery.start_soon(self._notify.run)
+            nursery.start_soon(self._look)
+            nursery.start_soon(self._announce, ready)
+            for member in self._members:
+                nursery.start_soon(self._listen, member)
+            async with trio.open_nursery() as keeping:
+                for member in self._members:
+                    keeping.start_soon(self._keep, member)
+                nursery.start_soon(self._end_overdue)
+            nursery.cancel_scope.cancel()
+        log.info("supervisor.stopped", code=self._code)
+        return self._code
+
+    # ------------------------------------------------------------ one process
+
+    async def _keep(self, member: _Member) -> None:
+        """Start a process, and again whenever it dies, later each time; return when all are to stop."""
+        while not self._stopping.is_set():
+            began_s = trio.current_time()
+            how, code = await self._live(member)
+            member.is_ready, was_ready = False, member.is_ready
+            if self._stopping.is_set():
+                if code and (was_ready or code != -signal.SIGTERM):  # before it began it may be ended anyhow
+                    log.error("supervisor.process_failed", process=member.number, how=how)
+                    self._code = self._code or FAILED
+                return
+            if code > 0 and not all(each.was_ready.is_set() for each in self._members):
+                log.error("supervisor.not_started", process=member.number, code=code)
+                self._code = code
+                self._stop(signal.SIGTERM)
+                return
+            member.deaths = member.deaths + 1 if trio.current_time() - began_s < CALM_S else 1
+            wait_s = BACKOFF.delay_s(member.deaths - 1, self._source) if member.deaths > 1 else 0.0
+            again = iso(self._clock.wall_ms() + round(wait_s * 1000))
+            member.away = f"{how}, death {member.deaths} in a row; it is started again at {again}"
+            log.error("supervisor.process_died", process=member.number, how=how, again_in_s=round(wait_s, 1))
+            self._send_away()
+            with trio.move_on_after(wait_s):
+                await self._stopping.wait()
+
+    async def _live(self, member: _Member) -> tuple[str, int]:
+        """Run one life of a process. Returns how it ended, and its exit code."""
+        number, sharing = member.number, self._reload.config.processes
+        urls = dict.fromkeys(range(1 + max(each.number for each in self._members)), "")
+        urls |= {each.number: url_of(each.own) for each in self._members}
+        process = Process(number, sharing, tuple(urls.values()))
+        watched = self._reload.config.manager.watchdog_s
+        fit = Fit(process, self._address, self._store_url, Manager(member.address, watched))
+        start = Start(self._reload.config, self._file, self._flags, fit, member.own.fileno(), self._root)
+        try:
+            child = member.start(start)
+        except OSError as error:  # no memory, process or descriptor is left
+            return f"it cannot be started: {error}", FAILED
+        log.info("supervisor.process_started", process=number, pid=child.pid)
+        self._send_away()
+        await wait_dead(child)
+        assert child.stdin is not None
+        child.stdin.close()
+        return ending(child.returncode), child.returncode
+
+    async def _listen(self, member: _Member) -> None:
+        """Note what a process says of itself."""
+        while True:
+            await trio.lowlevel.wait_readable(member.notices)
+            for line in member.notices.recv(NOTICE_BYTES).decode("utf-8", "replace").splitlines():
+                name, _, value = line.partition("=")
+                if name == "STATUS":
+                    member.state = value
+                elif name == "WATCHDOG":
+                    member.alive_s = trio.current_time()
+                elif name == "READY":
+                    member.is_ready, member.away = True, ""
+                    member.was_ready.set()
+                    self._send_away()
+                    if member.config is not self._reload.config:  # it was being started when others were told
+                        member.signal(signal.SIGHUP)
+
+    def _send_away(self) -> None:
+        away = {member.number: member.away for member in self._members if member.away}
+        for member in self._members:
+            member.send(away)
+
+    # ------------------------------------------------------------ all of them
+
+    async def _announce(self, ready: Callable[[], None]) -> None:
+        for member in self._members:
+            await member.was_ready.wait()
+        ready()
+        self._notify.ready()
+
+    async def _forward(self, arriving: AsyncIterator[int], nursery: trio.Nursery) -> None:
+        async for number in arriving:
+            log.info("supervisor.signal", signal=signal.Signals(number).name)
+            if number == signal.SIGHUP:
+                nursery.start_soon(self._reload_all)
+            else:
+                self._stop(number)
+
+    async def _reload_all(self) -> None:
+        """Reload what is known here, for processes that are started later, and have each process reload."""
+        await self._reload.now()
+        for member in self._members:
+            if member.is_ready:  # before, the signal would end it
+                member.config = self._reload.config
+                member.signal(signal.SIGHUP)
+
+    def _stop(self, number: int) -> None:
+        if not self._stopping.is_set():
+            self._notify.stop(self._reload.config.drain_s)
+            self._stopping.set()
+        for member in self._members:
+            member.signal(number)
+
+    async def _end_overdue(self) -> None:
+        """Kill what has not ended by itself long after it was told to."""
+        await self._stopping.wait()
+        await trio.sleep(self._reload.config.drain_s + EXIT_GRACE_S + KILL_S)
+        for member in self._members:
+            member.signal(signal.SIGKILL)
+
+    async def _look(self) -> None:
+        """Kill a process that hangs, and reap what pid 1 inherits."""
+        watchdog_s, dead = self._reload.config.manager.watchdog_s, frozenset[int]()
+        while True:
+            await trio.sleep(LOOK_S)
+            for member in self._members if watchdog_s is not None and not self._stopping.is_set() else ():
+                assert watchdog_s is not None
+                silent_s = trio.current_time() - member.alive_s
+                if member.is_ready and silent_s > watchdog_s:
+                    log.error("supervisor.process_hangs", process=member.number, silent_s=round(silent_s, 1))
+                    member.signal(signal.SIGKILL)
+            if os.getpid() == 1:
+                dead = reap(dead)
+
+    def _status(self) -> str:
+        return "; ".join(f"process {each.number}: {each.away or each.state}" for each in self._members)
+
+
+def reap(before: frozenset[int]) -> frozenset[int]:
+    """Reap dead children that were dead at the look before, too: whoever started one has reaped it by then, and what is
+    left was an orphan. Returns those that are dead now."""
+    flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    dead = frozenset(pid for pid in children().get(os.getpid(), ()) if os.waitid(os.P_PID, pid, flags) is not None)
+    for pid in dead & before:
+        os.waitpid(pid, os.WNOHANG)
+    return dead - before

@@ -1,0 +1,132 @@
+"""What supervises the processes of `jqd serve --processes`: how often it starts one that dies, and which there are."""
+
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from jqd.api.siblings import labelled
+from jqd.api.v1.responses import Half, Ready
+from jqd.api.v1.status import together
+from jqd.config import Config
+from jqd.domain.clock import SystemClock
+from jqd.domain.record import Lane
+from jqd.journal import JournalConfig, open_journal
+from jqd.processes import directories, surplus
+from jqd.reload import Reload
+from jqd.supervisor import BACKOFF, _Member, _Supervisor
+from tests.directories import short_directory
+
+WELL = Ready("ready", Half(True, None), Half(True, None), [])
+
+
+@contextmanager
+def supervisor() -> Iterator[_Supervisor]:
+    """One of a process that took jobs once."""
+    with short_directory() as base, _Member(0, base) as member:
+        member.was_ready.set()
+        yield _Supervisor([member], Reload(Config(data_dir=base), None), None, {}, "127.0.0.1:1", "")
+
+
+async def test_a_process_that_dies_again_and_again_is_started_later_each_time(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[float] = []
+
+    async def live(member: _Member) -> tuple[str, int]:
+        starts.append(trio.current_time())
+        await trio.sleep(100 if len(starts) == 20 else 0.1)
+        return "killed by SIGKILL", -9
+
+    with supervisor() as its:
+        monkeypatch.setattr(its, "_live", live)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(its._keep, its._members[0])
+            await trio.sleep(1_000)
+            away = its._members[0].away
+            its._stop(signal.SIGTERM)
+        assert its._code == 0
+    assert re.fullmatch(r"killed by SIGKILL, death \d+ in a row; it is started again at \S+Z", away)
+    waits = [later - earlier - 0.1 for earlier, later in pairwise(starts)]
+    assert waits[0] == pytest.approx(0)  # the first death may be chance
+    assert waits[1] == pytest.approx(BACKOFF.first_s, rel=0.3)
+    assert max(waits[:18]) <= BACKOFF.cap_s * 1.25
+    assert all(wait > 20 for wait in waits[8:18])
+    assert waits[19] == pytest.approx(99.9), "one that lived for long is started at once"
+
+
+@pytest.mark.parametrize(("code", "is_ready", "exits"), [(0, True, 0), (-15, False, 0), (-15, True, 1), (-9, True, 1)])
+async def test_the_exit_code_says_whether_all_stopped_in_order(
+    code: int, is_ready: bool, exits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def live(member: _Member) -> tuple[str, int]:
+        member.is_ready = is_ready
+        await its._stopping.wait()
+        return "it ended", code
+
+    with supervisor() as its:
+        monkeypatch.setattr(its, "_live", live)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(its._keep, its._members[0])
+            await trio.testing.wait_all_tasks_blocked()
+            its._stop(signal.SIGTERM)
+        assert its._code == exits
+
+
+def test_pushes_are_taken_while_nobody_who_listens_refuses_them_and_jobs_run_while_one_runs_some() -> None:
+    full, idle = Half(False, "the disk is full"), Half(False, "the store is away")
+    assert together({0: WELL, 1: WELL}, {}, 2).status == "ready"
+    told = together({0: WELL, 1: Ready("not ready", full, idle, ["low"])}, {}, 2)
+    assert (told.status, told.push) == ("not ready", Half(False, "process 1: the disk is full"))
+    assert (told.run.ready, told.warnings) == (True, ["low"])
+    told = together({0: Ready("degraded", Half(True, None), idle, ["low"])}, {1: "it was killed"}, 2)
+    assert (told.status, told.push.ready, told.run) == ("degraded", True, idle)
+    assert told.warnings == ["low", "process 1 is away: it was killed"]
+    # A surplus one takes no pushes: what it says of them counts for nothing.
+    told = together({0: WELL, 1: Ready("not ready", full, idle, ["one more"])}, {}, 1)
+    assert (told.status, told.push.ready, told.warnings) == ("degraded", True, ["one more"])
+    assert together({1: WELL}, {0: "it was killed"}, 1).push == Half(False, "no process takes pushes")
+
+
+def test_the_samples_of_all_are_one_document_in_which_each_family_stands_once() -> None:
+    one = b'# HELP a b c\n# TYPE a counter\na_total{x="y z"} 1\na_total{x="{"} 2\n'
+    one += b"# HELP b b\n# TYPE b gauge\nb 3\n# EOF\n"
+    two = b"# HELP b b\n# TYPE b gauge\nb 4\n# HELP d d\n# TYPE d gauge\nd 5\n# EOF\n"
+    assert labelled({0: one, 12: two}).decode().splitlines() == [
+        "# HELP a b c",
+        "# TYPE a counter",
+        'a_total{process="0",x="y z"} 1',
+        'a_total{process="0",x="{"} 2',
+        "# HELP b b",
+        "# TYPE b gauge",
+        'b{process="0"} 3',
+        'b{process="12"} 4',
+        "# HELP d d",
+        "# TYPE d gauge",
+        'd{process="12"} 5',
+    ]
+
+
+async def test_a_process_is_surplus_while_its_journal_may_be_needed(tmp_path: Path) -> None:
+    config = Config(data_dir=tmp_path, journal=JournalConfig(directory=tmp_path / "journal"))
+    assert directories(0, config) == (tmp_path, tmp_path / "journal")
+    assert directories(2, config) == (tmp_path / "process-2", tmp_path / "process-2" / "journal")
+    own_disk = Config(data_dir=tmp_path, journal=JournalConfig(directory=tmp_path / "disk"))
+    assert directories(2, own_disk)[1] == tmp_path / "disk" / "process-2"
+    for number, lane in ((1, Lane.JOBS), (2, Lane.RULES), (3, Lane.OUTCOMES), (4, None)):
+        its = JournalConfig(directory=directories(number, config)[1])
+        async with open_journal(its, clock=SystemClock()) as journal:
+            if lane is not None:
+                journal.write(lane, 1, b"body")
+                await journal.wsync()
+    assert surplus(config) == [1, 3], "settings stand in all journals"
+    (tmp_path / "process-4" / "journal" / "5-4711.damaged").touch()
+    (tmp_path / "process-x").mkdir()
+    assert surplus(config) == [1, 3, 4]
+    assert surplus(Config(data_dir=tmp_path, journal=config.journal, processes=4)) == [4]
