@@ -13,6 +13,7 @@ from jqd.domain import fields
 from jqd.domain.dates import instant_ms
 from jqd.domain.errors import Invalid
 from jqd.domain.fields import DECODE_ERRORS
+from jqd.domain.job import NIL
 from jqd.domain.media import MSGPACK_TYPES
 from jqd.http import Request
 
@@ -31,6 +32,8 @@ Revision = Annotated[int, Meta(ge=0)] | None
 
 def instant_in(value: Raw) -> int | None:
     """Return a date that a client only reports, in ms since 1970; 0 for what is no date."""
+    if bytes(value) == NIL:
+        return None
     try:
         return instant_ms(msgspec.msgpack.decode(value, type=str | float))
     except (*DECODE_ERRORS, ValueError):

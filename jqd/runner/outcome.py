@@ -43,6 +43,7 @@ LOG_PLACE_MAX = 1 << 50  # bytes printed before: functions of the store count ex
 FIELD_BYTES = 128  # what a result adds to a job at most, beside its own bytes: the name of a field and some heads
 RETRY_AFTER_S_MAX = BACKOFF_S_MAX
 
+SUCCEEDED = Fate.SUCCEEDED  # reading one there costs as much as a call
 _encoder = msgspec.msgpack.Encoder()
 
 Size = Annotated[int, Meta(ge=0, description="a number of bytes")]
@@ -127,46 +128,12 @@ def end_attempt(
         is_large = report.result_bytes or len(report.result) > result_bytes_max
         dropped = _dropped(report, result_bytes_max) if job.keep_result and is_large else ""
         if not dropped or job.keep_result != "required":
-            return _outcome(
-                held,
-                Fate.SUCCEEDED,
-                report,
-                worker,
-                started_at_ms,
-                finished_at_ms,
-                message=dropped or report.note,
-                result=report.result if job.keep_result and not dropped else NIL,
-                snoozes=held.snoozes,
-                interruptions=held.interruptions,
-                **(_log_within(report, SUCCESS_LOG_BYTES_MAX) if report.log else {}),
-                follows=_named(follows, held, finished_at_ms, options) if follows else b"",
-            )
+            named = _named(follows, held, finished_at_ms, options) if follows else b""
+            return _success(held, report, worker, started_at_ms, finished_at_ms, dropped, named)
         report = Report(status=413, message=f"{dropped}; this job requires its result")
     report = _within_limits(report)
     fate = _fate(held, report, max_interruptions, finished_at_ms - round(backoff.for_s * 1000) if backoff.for_s else 0)
     own_s = backoff.asked_s(job.backoff, held.attempt, source) if fate is Fate.RETRY else 0.0
-    return _outcome(
-        held,
-        fate,
-        report,
-        worker,
-        started_at_ms,
-        finished_at_ms,
-        message=report.message,
-        delay_ms=round(_delay_s(report, own_s) * 1000) if fate is Fate.RETRY else 0,
-        reason=report.reason or "other",
-        error=report.error,
-        snoozes=held.snoozes + (report.reason == SNOOZE),
-        interruptions=held.interruptions + (report.reason == INTERRUPTED),
-        log=report.log,
-        log_from=report.log_from,
-    )
-
-
-def _outcome(
-    held: Held, fate: Fate, report: Report, worker: str, started_at_ms: int, finished_at_ms: int, **more: Any
-) -> Outcome:
-    job = held.job
     return Outcome(
         job.id,
         held.fence,
@@ -178,11 +145,46 @@ def _outcome(
         started_at_ms=started_at_ms,
         finished_at_ms=max(started_at_ms, finished_at_ms),
         worker=worker,
+        message=report.message,
+        delay_ms=round(_delay_s(report, own_s) * 1000) if fate is Fate.RETRY else 0,
+        reason=report.reason or "other",
+        error=report.error,
+        snoozes=held.snoozes + (report.reason == SNOOZE),
         keep_result=job.keep_result,
         generation=held.generation,
+        interruptions=held.interruptions + (report.reason == INTERRUPTED),
         lag_ms=None if report.ended_at_ms is None else finished_at_ms - report.ended_at_ms,
-        **more,
+        log=report.log,
+        log_from=report.log_from,
     )
+
+
+def _success(
+    held: Held, report: Report, worker: str, started_at_ms: int, finished_at_ms: int, dropped: str, follows: bytes
+) -> Outcome:
+    job = held.job
+    outcome = Outcome(
+        job.id,
+        held.fence,
+        SUCCEEDED,
+        job.jobtype,
+        job.priority,
+        held.attempt,
+        report.status,
+        started_at_ms=started_at_ms,
+        finished_at_ms=finished_at_ms if finished_at_ms > started_at_ms else started_at_ms,
+        worker=worker,
+        message=dropped or report.note,
+        result=report.result if job.keep_result and not dropped else NIL,
+        keep_result=job.keep_result,
+        generation=held.generation,
+        snoozes=held.snoozes,
+        interruptions=held.interruptions,
+        follows=follows,
+        lag_ms=None if report.ended_at_ms is None else finished_at_ms - report.ended_at_ms,
+    )
+    log = _log_within(report, SUCCESS_LOG_BYTES_MAX) if report.log else None
+    return msgspec.structs.replace(outcome, **log) if log else outcome
 
 
 def _named(follows: Sequence[Item], held: Held, finished_at_ms: int, options: FollowerOptions) -> bytes:

@@ -30,6 +30,7 @@ DESCRIBED_MAX = 100  # wrong ones of which all that is wrong is said; 0.3 ms eac
 WRONG_TOO = f"it is wrong, too: what is wrong is said of the first {DESCRIBED_MAX} such outcomes of a request"
 FENCE_LENGTH_MAX = 19  # digits: a longer one is no lease of ours
 NO_JOBS = (NIL, b"\x90")  # none follow
+SUCCESS = Report()  # and nothing more
 
 Done = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 Note = Annotated[
@@ -211,6 +212,8 @@ def _answer_of(each: Outcome) -> OutcomeAnswer:
     fence = fence_of(each.lease_id)
     if not fence:
         raise Conflict(f"{each.lease_id[:64]!r} is no lease")
+    if each == Outcome(each.job_id, each.lease_id, "success"):  # as nearly all are
+        return OutcomeAnswer(each.job_id, SUCCESS, fence)
     if each.type == "refused":
         return OutcomeAnswer(
             each.job_id, interrupted(each.message or "handed back") if each.interrupted else None, fence
