@@ -10,12 +10,18 @@ from pathlib import Path
 import pytest
 
 from jqd.client import Client
+from tests import starts
 
 END_S = 60.0  # for one command on a loaded machine
 
 
 def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "jqd", *words]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", starts.Popen)
 
 
 @pytest.fixture

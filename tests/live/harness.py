@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 import httpx2
 
 from jqd.client import Client, JobInfo
-from tests import stalls
+from tests import stalls, starts
 from tests.directories import short_directory
 from tests.valkey import Valkey, valkey
 
@@ -45,7 +45,7 @@ class Process:
         """`stderr`: a descriptor that gets what else is kept in `log`."""
         self.log = log
         self._stderr = log.open("ab")
-        self.child = subprocess.Popen(
+        self.child = starts.Popen(
             [*program, *args],
             stdout=subprocess.PIPE,
             stderr=self._stderr if stderr is None else stderr,
