@@ -3,7 +3,9 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
+from functools import cache
 
+import httpcore2
 import hypothesis
 import pytest
 import structlog
@@ -15,18 +17,22 @@ from tests.stalls import guarded
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
+# `httpx2.get` and its like read all authorities anew for each request: 25 ms of the processor, where a page takes one.
+httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
+
 # A shell lets what it starts in the background ignore Ctrl-C, and programs hand that on to those that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Of eleven thousand tests there are a million objects that live to the end: as often as Python looks for garbage by
 # itself, that took a quarter of collecting them, and a sixth of running those in one process.
 gc.set_threshold(10_000, 50, 100)
+gc.disable()
 
 
 def pytest_collection_finish() -> None:
     """What was collected stays."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 # Somebody may have a daemon of their own on the default port: no test registers workers there, or pushes to it.

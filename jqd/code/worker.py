@@ -19,7 +19,7 @@ import trio
 
 from jqd import __version__
 from jqd.client.environ import daemon_token
-from jqd.client.trust import trusted
+from jqd.client.trust import trusted_at
 from jqd.code.batch import STOPPING, Batch
 from jqd.code.catalogue import Catalogue
 from jqd.code.config import CodeConfig
@@ -285,7 +285,7 @@ async def serve(config: CodeConfig, base: Path, *, stopping: trio.Event, now: tr
     token, worker_id = daemon_token(), token_hex(8)
     headers = {"user-agent": f"jqd-code/{__version__}"} | ({"authorization": f"Bearer {token}"} if token else {})
     shares = Slots(lambda: config.concurrency * LEASE_JOBS_MAX, LEASE_JOBS_MAX)
-    async with httpx2.AsyncClient(headers=headers, trust_env=False, verify=trusted()) as http:
+    async with httpx2.AsyncClient(headers=headers, trust_env=False, verify=trusted_at(config.daemons)) as http:
         homes = [Home(daemon.rstrip("/"), http, name, shares, worker_id, config.silence_s) for daemon in config.daemons]
         async with trio.open_nursery() as outer:
             pool = Pool(config, base, outer, adopts=adopts)
