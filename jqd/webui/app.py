@@ -6,7 +6,7 @@ Each page is a file in `pages/`, with a `register(ui)` that declares its handler
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from secrets import token_urlsafe
 from typing import Any
 from urllib.parse import urlsplit
@@ -67,7 +67,6 @@ class Ui(Addresses):
         """While the application serves."""
         self._open_api = Api(connect(config.token), self.answers, "open")
         self._open: Session | None = None
-        self._templates = _templates(self)
         self.app = QuartTrio("jqd.webui", static_folder=None, template_folder=None)
         self.app.config.update(MAX_CONTENT_LENGTH=BODY_BYTES_MAX, BODY_TIMEOUT=BODY_TIMEOUT_S, RESPONSE_TIMEOUT=None)
         self.app.after_request(_secured)
@@ -86,7 +85,8 @@ class Ui(Addresses):
         self.app.add_url_rule(path, f"POST {path}", partial(self._do, handler, needs_login), methods=["POST"])
 
     def render(self, template: str, **data: Any) -> str:
-        return self._templates.get_template(template).render(now=datetime.now(UTC), **data)
+        found = _templates().get_template(template)
+        return found.render(now=datetime.now(UTC), navigation=self.navigation, **data)
 
     # ------------------------------------------------------------ who asks
 
@@ -243,6 +243,7 @@ class Ui(Addresses):
         return Visit(self, request.path, request.args.to_dict(), {}, session)
 
     async def _begin(self) -> None:
+        _templates()  # now: files that are replaced later belong to another process
         self.feeds = Feeds(self.app.nursery)
 
     async def _end(self) -> None:
@@ -251,7 +252,9 @@ class Ui(Addresses):
         self._open_api.close()
 
 
-def _templates(ui: Ui) -> jinja2.Environment:
+@cache
+def _templates() -> jinja2.Environment:
+    """Return all of them, loaded: for each UI of this process."""
     found = jinja2.Environment(
         loader=jinja2.PackageLoader("jqd.webui"),
         autoescape=True,
@@ -260,15 +263,11 @@ def _templates(ui: Ui) -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    found.globals.update(
-        asset=lambda name: ui.assets[name].url,
-        navigation=ui.navigation,
-        log_chars_max=values.LOG_CHARS_MAX,
-    )
+    found.globals.update(asset=lambda name: live.load_assets()[name].url, log_chars_max=values.LOG_CHARS_MAX)
     shown = (values.ago, values.lasting, values.number, values.value, values.word, values.cut, values.last_line)
     found.filters.update({each.__name__: each for each in shown}, exact=values.exact)
     for name in found.list_templates():
-        found.get_template(name)  # now: files that are replaced later belong to another process
+        found.get_template(name)
     return found
 
 

@@ -8,6 +8,7 @@ for itself, and is answered as any request is.
 
 import hashlib
 from collections.abc import AsyncIterator
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
@@ -42,6 +43,7 @@ class Asset(NamedTuple):
     url: str
 
 
+@cache
 def load_assets() -> dict[str, Asset]:
     """Return all that browsers may ask for, by name."""
     found = {}
