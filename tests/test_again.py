@@ -25,7 +25,7 @@ EVER = "\ndef test_ever():\n    assert not 'ever'\n"
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Of Python, there."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
         [sys.executable, "-m", *words], cwd=folder, env=env, capture_output=True, text=True, check=False
     )

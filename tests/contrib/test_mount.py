@@ -7,11 +7,9 @@ from typing import Any, cast
 import anyio
 import msgspec
 import pytest
-from fastapi import FastAPI
 from flask import Flask
 
 import jqd
-from jqd.contrib.fastapi import router
 from jqd.contrib.flask import blueprint
 from jqd.contrib.mount import BODY_BYTES_MAX, Answer, Mount, register
 from jqd.domain.errors import ConfigError
@@ -226,6 +224,10 @@ class Endless:
 
 async def asked(length: str | None, body: Endless) -> dict[str, Any]:
     """What the problem is that an application of FastAPI answers with."""
+    from fastapi import FastAPI  # here: each process of the tests would read half a second, and one runs this
+
+    from jqd.contrib.fastapi import router
+
     web, told = FastAPI(), []
     web.include_router(router(app(), secret=NEW), prefix="/jqd")
 
