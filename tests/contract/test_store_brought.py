@@ -10,6 +10,7 @@ from jqd.domain.jobid import made_id
 from jqd.domain.record import Lane, decode_outcomes, encode_outcomes
 from jqd.store import JobView
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, changed, orders, outcome
+from tests.contract.lent import handed
 from tests.contract.test_store_endings import forget
 
 
@@ -212,6 +213,20 @@ async def test_they_come_of_a_content_that_was_replaced_since_in_whatever_order_
     assert (await store_bench.view(job)).state is State.WAITING
     waits = (await store_bench.store.get_outbox(9, 999)).entries
     assert await there(store_bench, child(job)) or waits
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["it runs", "it ended"])
+async def test_one_that_was_handed_over_in_the_call_that_brings_it_is_in_that_hand_alone(
+    store_bench: StoreBench, ends: bool
+) -> None:
+    job, held = await begun(store_bench)
+    await forget(store_bench)
+    follower = Held(Job(child(job), "next"), held.fence + 1, 1)
+    its_end = [outcome(follower, Fate.SUCCEEDED)] * ends
+    await store_bench.settle(won(held), handed(follower), *its_end)
+    assert (await store_bench.view(child(job))).state is (State.SUCCEEDED if ends else State.RUNNING)
+    assert (await store_bench.store.stats()).waiting == 0
+    assert await store_bench.claim(await store_bench.join(), "next") == []
 
 
 async def test_nothing_of_a_deleted_one_stays(store_bench: StoreBench) -> None:

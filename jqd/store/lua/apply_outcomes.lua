@@ -343,6 +343,7 @@ register('apply_outcomes', {'allow-oom'}, function()
   end
   write_collected()
   if #followers > 0 then
+    About.write_taken()  -- one of them may be in a hand already
     Arrive.follow(followers, follower_ids, brought, field, now_ms)
   end
   About.write()  -- last: a call that breaks off is made once more, and what is in a hand still ends then, and brings what follows

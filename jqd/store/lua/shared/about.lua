@@ -10,7 +10,7 @@
 -- Gives WORKERS; early: that number; hands() → sysids, with `*` when workers hold any; of(fence, sysid, generation, is_early, queue) → a hold: fence, sysid, generation (text or nil),
 -- is_early, queue, text; join(one, other) → which of both has the job; hold(id), look(ids) → id → hold of those that are held, and those that are met twice in `ids`;
 -- held_so(sysid, first, fields): of claims among the arguments; claim(sysid, fence, ids, ...), any number of lists; take(id, hold, before): `before` of them had it so far; leave(id, hold); come(id, hold, queue): so its job does;
--- write(): what they wait for, those that came before those that left; freed: flat, id and queue of those that are in no hand any more; counted: id → queue of records
+-- write(): what they wait for, those that came before those that left; write_taken(): the former alone; freed: flat, id and queue of those that are in no hand any more; counted: id → queue of records
 -- that were met, and have nothing else: free_counted(in_hand) frees them, go_on(id, queue) writes one; counts(queue) → the text of what this call has claimed, with a queue.
 About.WORKERS = '*'
 starts.records, starts.taken, starts.told, starts.moved, starts.left, starts.has_left = empty, empty, empty, empty, empty, empty
@@ -166,7 +166,7 @@ function About.free_counted(in_hand)
   end
 end
 
-function About.write()
+function About.write_taken()
   for sysid, rows in pairs(call.taken) do
     redis.call('ZADD', held_key(sysid), unpack(rows))
   end
@@ -176,9 +176,14 @@ function About.write()
   for sysid, ids in pairs(call.moved) do
     redis.call('ZREM', held_key(sysid), unpack(ids))
   end
+  call.taken, call.told, call.moved = {}, {}, {}
+end
+
+function About.write()
+  About.write_taken()
   for sysid, ids in pairs(call.left) do
     redis.call('ZREM', held_key(sysid), unpack(ids))
     redis.call('HDEL', K.about, unpack(ids))
   end
-  call.taken, call.told, call.moved, call.left, call.has_left = {}, {}, {}, {}, {}
+  call.left, call.has_left = {}, {}
 end
