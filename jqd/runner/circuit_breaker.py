@@ -152,8 +152,9 @@ class CircuitBreaker:
         self._probes.difference_update(job_ids)
 
     def answered(self, sent_at_s: float) -> None:
-        """A request sent at `sent_at_s` got a good answer. It counts only if it was sent after the last back-off."""
-        if sent_at_s < self._backed_off_at_s:
+        """A request sent at `sent_at_s` got a good answer. It counts only if it was sent after the last back-off, and
+        not within its pause, as one that had set out before."""
+        if sent_at_s < max(self._backed_off_at_s, self.open_until_s):
             return
         self.complaint = ""
         self.failures = 0

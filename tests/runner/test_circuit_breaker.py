@@ -224,6 +224,16 @@ def test_back_offs_of_one_moment_are_one() -> None:
     assert breaker.failures == 1, "sent before it was overloaded"
 
 
+def test_a_request_that_had_set_out_before_and_was_sent_within_a_pause_does_not_end_it() -> None:
+    """Its host took a second to connect: the other daemons were told that all is well, and sent jobs."""
+    breaker = gate_of()
+    assert breaker.back_off(0.0, 0.5, 2.0)
+    breaker.answered(1.5)
+    assert (breaker.failures, breaker.open_until_s) == (1, 2.5)
+    breaker.answered(2.5)
+    assert breaker.failures == 0
+
+
 def test_retry_after_is_bounded() -> None:
     breaker = gate_of()
     breaker.back_off(0, 5, 10_000.0)
