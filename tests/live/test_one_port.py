@@ -227,11 +227,11 @@ def test_what_cannot_be_started_ends_all_with_its_code() -> None:
         with Several(base, 2, *flags) as daemon:
             args = ["serve", "--processes", "2", "--bind", "127.0.0.1:0", "--data-dir", str(base / "d"), *flags]
             with Process(args, base / "second.log") as second:
-                assert second.child.wait(timeout=START_S) == 1
+                assert second.child.wait(timeout=4 * START_S) == 1
                 assert "is in use by another daemon (process" in second.log.read_text()
             args[4] = daemon.bind
             with Process(args, base / "third.log") as third:
-                assert third.child.wait(timeout=START_S) == 1
+                assert third.child.wait(timeout=4 * START_S) == 1
                 assert f"cannot listen on {daemon.bind}" in third.log.read_text(), "nobody joins its port by a slip"
 
 
