@@ -67,7 +67,7 @@ LENT: dict[str, Mistake] = {
     ),
     "newest-content": mistake(
         "lost",
-        196,
+        43,
         "unrun",
         "what a worker reports counts for the content that is there when it does",
         in_scripts(
