@@ -145,7 +145,7 @@ class Config:
     drain_s: Annotated[float, Meta(ge=1, le=86_400, description="1 second to 1 day")] = 25.0
     """How long a stop may take; below the time after which your service manager kills. `--drain`"""
     processes: Annotated[int, Meta(ge=1, le=PROCESSES_MAX, description=f"1 to {PROCESSES_MAX}")] = 1
-    """Daemons that `jqd serve` runs on its port, each with a journal and limits of its own. `--processes`"""
+    """Daemons on the port, each a process with a journal and limits of its own. `--processes`"""
     insecure: bool = False
     """Ask nobody for a token, on any address; only in a network you trust (SECURITY.md).
     `--insecure`"""

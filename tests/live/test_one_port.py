@@ -94,8 +94,8 @@ def test_processes_share_what_comes_and_one_that_is_killed_loses_nothing(tmp_pat
 
         jobs += [daemon.push(n) for n in range(10)]
         os.kill(daemon.pid(1), signal.SIGKILL)
-        jobs += [daemon.push(n) for n in range(20)]  # whoever connects now meets the other one
         wait_for(lambda: bool(daemon.events("supervisor.process_died")), "nobody notices")
+        jobs += [daemon.push(n) for n in range(20)]  # whoever connects now meets the other one
         (died,) = daemon.events("supervisor.process_died")
         assert (died["process"], died["how"], died["again_in_s"]) == (1, "killed by SIGKILL", 0)
         with Worker(tmp_path / "book", daemon.url) as worker:
