@@ -206,7 +206,7 @@ class Daemon:
             hooks=HOOKS,
             features={Constraints: self.constraints, Meter: self.meter},
             partitions=len(stores),
-            ageing_ms=self.scheduler.period_ms,
+            ages=self.scheduler.period_ms > 0,
             allow_code=self.config.runner.allow_code,
             sandbox=self.config.runner.sandbox,
         )

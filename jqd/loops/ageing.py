@@ -1,7 +1,7 @@
 """Checks that all daemons of a partition age jobs by the same period, or what runs first would depend on the daemon.
 
-Each daemon writes its period to the store with its membership, before records of its journal may note dates
-(docs/adr/0048). It is compared again now and then, as daemons may join with another setting.
+Each daemon writes its period to the store with its membership, before jobs of its journal wait there after their dates
+(docs/adr/0048). It is compared again now and then, as daemons may join with another setting. The longest counts.
 """
 
 from jqd.domain.clock import Clock

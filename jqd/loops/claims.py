@@ -250,10 +250,8 @@ class Claims:
         if wanted:
             seen: Sequence[WaitingType] = []
             if is_any:
-                seen = await self._store.get_waiting_jobtypes(wanted, TYPES, period_ms=self._scheduler.period_ms)
-            self.rows = self._scheduler.ranked(
-                Row(*row[:-1], row.priority if row.rank is None else row.rank, self) for row in seen
-            )
+                seen = await self._store.get_waiting_jobtypes(wanted, TYPES, ages=self._scheduler.period_ms > 0)
+            self.rows = self._scheduler.ranked(Row(*row, self) for row in seen)
             self.is_fresh, self._found_none = True, not (self.rows or self.is_stale)
         # With no worker free the old rows stay, so that other partitions claim nothing worse meanwhile.
         self.looked_at_s = self._clock.mono_s()
@@ -296,7 +294,7 @@ class Claims:
                 return ClaimedJobs(0, moved=False)
             priority_max, ages = offer.worker.priority_max, None
             if self._scheduler.period_ms:
-                ages = Ages(self._scheduler.period_ms, no_worse_than, row.priority)
+                ages = Ages(no_worse_than, row.priority)
             else:
                 priority_max = min(no_worse_than, priority_max)
             if offer.worker.priority_min > priority_max:

@@ -41,7 +41,7 @@ async def explain(services: Services, given: str) -> tuple[JobView | None, WaitR
             reason = _dated(view)
         else:
             reason = why_waiting(services, view.jobtype, view.priority) or _in_turn(
-                services, view, await services.store.queue_place(view.id, services.ageing_ms), not_ready
+                services, view, await services.store.queue_place(view.id, services.ages), not_ready
             )
     except StoreAway as error:
         text = f"nobody can tell how it stands, for the store is away: {error}"

@@ -111,8 +111,8 @@ class Services:
     clock: Clock
     hooks: Hooks
     partitions: int = 1
-    ageing_ms: int = 0
-    """The period (ms) in which a waiting job gains a step of priority; 0: never."""
+    ages: bool = False
+    """Whether waiting jobs gain steps of priority."""
     allow_code: bool = False
     """Whether handlers may be code."""
     sandbox: str = "none"

@@ -27,29 +27,26 @@ class Claimed(list[Held]):
 
 class ClaimMethods(ScriptMethods):
     async def get_waiting_jobtypes(
-        self, wanted: Sequence[Wanted], limit: int, *, period_ms: int = 0
+        self, wanted: Sequence[Wanted], limit: int, *, ages: bool = False
     ) -> list[WaitingType]:
         """Return wanted jobtypes with jobs ready, each once with the best of these; best first, at most `limit`.
 
-        Others cost nothing and hide nothing, however many jobs wait. `period_ms`: in which jobs gain a step of
-        priority."""
+        Others cost nothing and hide nothing, however many jobs wait. `ages`: the best is that of the best rank."""
         found: list[WaitingType] = []
-        name = "get_aged_jobtypes" if period_ms else "get_waiting_jobtypes"
-        ages = (period_ms,) if period_ms else ()
         for part in in_steps(wanted, TYPES_PER_CALL) if limit > 0 else ():
             demand: list[object] = []
             for one in part:
                 jobtype = one.jobtype or any_of(one.tenant)
                 demand += (jobtype, one.priority_min, one.priority_max, len(one.besides), *one.besides)
-            answer = await self._caller.call(name, limit, *ages, *demand)
-            found += (self._waiting_type(*row) for row in self._rows("types", answer, 6 if period_ms else 5))
-        found.sort(key=lambda row: (row.priority if row.rank is None else row.rank, row.head_id))
+            answer = await self._caller.call("get_waiting_jobtypes", limit, int(ages), *demand)
+            found += (self._waiting_type(*row) for row in self._rows("types", answer, 6))
+        found.sort(key=lambda row: (row.rank, row.head_id))
         # Several calls may have found the same jobtype: its best row counts.
         first = {row.jobtype: row for row in reversed(found)}
         return [row for row in found if first[row.jobtype] is row][:limit]
 
     def _waiting_type(
-        self, jobtype: object, priority: object, head_id: object, waiting: object, suspect: object, *rank: object
+        self, jobtype: object, priority: object, head_id: object, waiting: object, suspect: object, rank: object
     ) -> WaitingType:
         return WaitingType(
             self._text("types", jobtype),
@@ -57,7 +54,7 @@ class ClaimMethods(ScriptMethods):
             self._text("ready", head_id),
             self._whole("ready", waiting),
             suspect == 1,
-            *(self._whole("heads", one) for one in rank),
+            self._whole("heads", rank),
         )
 
     async def get_waiting_jobs(

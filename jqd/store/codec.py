@@ -297,13 +297,21 @@ def text(keys: Keys, name: str, value: object) -> str:
         raise _unreadable(keys[name], repr(value), "it is not UTF-8 text") from error
 
 
+def score(keys: Keys, name: str, value: object) -> float:
+    """The score of a member of a sorted set. Raises Unreadable."""
+    try:
+        return float(_bytes(value))
+    except ValueError as error:
+        raise _unreadable(keys[name], repr(value), "it is not a number") from error
+
+
 def whole(keys: Keys, name: str, value: object) -> int:
-    """A whole number: a reply integer, digits, or a score without a fraction. Raises Unreadable."""
+    """A whole number: a reply integer, digits, or a score without its fraction. Raises Unreadable."""
     if isinstance(value, int):
         return value
     try:
         number = _bytes(value)
-        return int(number) if number.lstrip(b"-").isdigit() else int(float(number))
+        return int(number) if number.lstrip(b"-").isdigit() else int(score(keys, name, number))
     except (ValueError, OverflowError) as error:
         raise _unreadable(keys[name], repr(value), "it is not a number") from error
 

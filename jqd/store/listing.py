@@ -199,13 +199,13 @@ class ListingMethods(QueryMethods):
         empty = [source for source in empty if not source.is_by_id]
         if not empty:
             return
-        flat = (v for s in empty for v in (s.place, s.suffix, f"{s.before[0]:.0f}", s.before[1]))
+        flat = (v for s in empty for v in (s.place, s.suffix, f"{s.before[0]:.17g}", s.before[1]))
         answer = await self._caller.call("list_ids", count, LIST_ROWS, *looking.fits, *flat)
         for source, piece in zip(empty, self._list("ended", answer), strict=True):
             score, job_id, is_all, looked, rows = codec.fields(self._keys, source.place, piece, 5)
-            source.before = float(self._whole(source.place, score)), self._text(source.place, job_id)
+            source.before = codec.score(self._keys, source.place, score), self._text(source.place, job_id)
             source.rows = [
-                (self._text(source.place, job_id), float(self._whole(source.place, score)))
+                (self._text(source.place, job_id), codec.score(self._keys, source.place, score))
                 for job_id, score in self._rows(source.place, rows, 2)
                 if not source.last_listed or self._text(source.place, job_id) < source.last_listed
             ]
@@ -215,7 +215,7 @@ class ListingMethods(QueryMethods):
 
     async def _fill_by_id(self, source: _Source, looking: _Looking) -> None:
         """Read all ids of a place and sort them; a place that is too large is read by date from now on."""
-        where = source.place, source.suffix, f"{source.before[0]:.0f}", source.before[1]
+        where = source.place, source.suffix, f"{source.before[0]:.17g}", source.before[1]
         rows_max = LATER_ROWS if looking.fits == ANY else LIST_FREE  # a filter reads rows, of 25 µs each
         answer = await self._caller.call("list_ids", rows_max, rows_max, *looking.fits, *where)
         (piece,) = self._list("ended", answer)

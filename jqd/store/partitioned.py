@@ -102,9 +102,9 @@ class PartitionedStore:
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
         return await self._one(self._of(job_id), lambda store: store.get_job(job_id))
 
-    async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
+    async def queue_place(self, job_id: str, ages: bool = False) -> QueuePlace | None:
         """See Store. Of its own partition: the others are claimed from independently."""
-        return await self._one(self._of(job_id), lambda store: store.queue_place(job_id, period_ms))
+        return await self._one(self._of(job_id), lambda store: store.queue_place(job_id, ages))
 
     async def get_piece(self, large: LargeResult, at: int) -> bytes | None:
         return await self._one(self._of(large.job_id), lambda store: store.get_piece(large, at))

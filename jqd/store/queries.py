@@ -43,9 +43,9 @@ class QueryMethods(ScriptMethods):
             raise ValueError(f"{len(job_ids)} jobs in one call; {BRIEFS_MAX} at most")
         return await self._views(job_ids, brief=1)
 
-    async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
-        """Return what waits before a job; None when it is not ready to run. `period_ms`: where jobs age."""
-        found = self._list("ready", await self._caller.call("queue_place", job_id, PLACE_PAGES, PLACE_TYPES, period_ms))
+    async def queue_place(self, job_id: str, ages: bool = False) -> QueuePlace | None:
+        """Return what waits before a job; None when it is not ready to run. `ages`: whether jobs do."""
+        found = self._list("ready", await self._caller.call("queue_place", job_id, PLACE_PAGES, PLACE_TYPES, int(ages)))
         if not found:
             return None
         *numbers, others, bucket, looked_at, holds = found

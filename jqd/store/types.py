@@ -38,16 +38,15 @@ class WaitingType(NamedTuple):
     head_id: str
     """The id of the oldest job of that priority, which is next."""
     waiting: int
-    suspect: bool = False
+    suspect: bool
     """Whether the next job was in flight at two deaths of daemons: it runs alone now, at an empty daemon."""
-    rank: int | None = None
-    """Where jobs age: the priority, and in which period the job became ready."""
+    rank: int
+    """The priority; where jobs age with the number of the period in which the job became ready."""
 
 
 class Ages(NamedTuple):
     """The ageing parameters of a claim."""
 
-    period_ms: int
     no_worse_than: int
     """The worst rank that is claimed; a smaller rank is better."""
     priority: int
@@ -56,7 +55,7 @@ class Ages(NamedTuple):
     @property
     def words(self) -> str:
         """Return them as the script takes them."""
-        return f"{self.period_ms} {self.no_worse_than} {self.priority}"
+        return f"{self.no_worse_than} {self.priority}"
 
 
 class Promoted(NamedTuple):

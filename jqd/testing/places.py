@@ -64,18 +64,13 @@ class Places:
         until_ms, job_id = note.decode().split(" ")
         return job_id if int(until_ms) > now_ms and job_id in self.hand(sysid) else None
 
-    def waiting(self, jobtype: str) -> list[tuple[str, int]]:
-        """Ids and priorities of those of a jobtype that may run now and have no constraint."""
+    def waiting(self, jobtype: str) -> list[tuple[str, float]]:
+        """Ids and scores of those of a jobtype that may run now and have no constraint."""
         rows = [*self._set(self._keys.ready(jobtype)).scores.items()]
         for first, priority in self._set(f"{self._keys['backlog']}:{jobtype}").scores.items():
             page: list[bytes] = self._keyspace.keys[f"{self._keys['page']}:{first.decode()}:{jobtype}".encode()]
             rows += [(job_id, priority) for job_id in page]
-        return [(job_id.decode(), int(priority)) for job_id, priority in rows]
-
-    def dates(self) -> dict[str, int]:
-        """Id → since when (ms) it waits, of those whose date has come, where jobs age."""
-        rows = self._set(self._keys["aged"]).scores.items()
-        return {job_id.decode(): int(at_ms) for job_id, at_ms in rows if at_ms >= 0}
+        return [(job_id.decode(), priority) for job_id, priority in rows]
 
     def named(self, name: str) -> str | None:
         """The id that a pusher's own id stands for."""

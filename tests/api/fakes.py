@@ -252,7 +252,7 @@ class FakeStore:
         ]
         return Page(fit[:limit], fit[limit - 1].id if len(fit) > limit else "", len(fit[:limit]))
 
-    async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
+    async def queue_place(self, job_id: str, ages: bool = False) -> QueuePlace | None:
         await trio.lowlevel.checkpoint()
         self._check()
         return self.places.get(job_id)

@@ -44,20 +44,16 @@ class Model:
         return limit - sum(cost for at_ms, cost in self.starts.get((name, key), []) if at_ms > since_ms)
 
     def in_order(self, least: int, most: int) -> list[tuple[int, Job]]:
-        """Ranks and jobs. Of one queue and priority they go by id, and who is before an older one goes with it."""
+        """Ranks and jobs."""
         now_ms = self.clock.wall_ms()
         jobs = [one for one in self.waiting.values() if least <= one.priority <= most and one.eligible_at_ms <= now_ms]
-        if not self.period_ms:
-            return sorted(((job.priority, job) for job in jobs), key=lambda one: (one[0], one[1].id))
-        ranks: dict[str, int] = {}
-        best: dict[tuple[str, int], int] = {}
-        for job in sorted(jobs, key=lambda job: job.id, reverse=True):
-            parts = parse_id(job.id)
-            assert parts is not None
-            since_ms = max(parts.at_ms, job.eligible_at_ms)
-            level, rank = (job.queue, job.priority), job.priority + since_ms // self.period_ms
-            ranks[job.id] = best[level] = min(rank, best.get(level, rank))
-        return sorted(((ranks[job.id], job) for job in jobs), key=lambda one: (one[0], one[1].id))
+        return sorted(((self.rank(job), job) for job in jobs), key=lambda one: (one[0], one[1].id))
+
+    def rank(self, job: Job) -> int:
+        parts = parse_id(job.id)
+        assert parts is not None
+        since_ms = max(parts.at_ms, job.eligible_at_ms)
+        return job.priority + (since_ms // self.period_ms if self.period_ms else 0)
 
     def claim(self, limit: int, least: int, most: int, bound: float) -> list[str]:
         given: list[str] = []
@@ -137,16 +133,15 @@ async def _walk(seed: int, ages: bool) -> None:
                 least, most = source.choice(((-9, 9), (-9, 9), (0, 1), (2, 4), (1, 3)))
                 order = model.in_order(least, most)
                 if ages:
-                    rows = await store.get_waiting_jobtypes([Wanted("mail", least, most)], 9, period_ms=period_ms)
-                    again = await store.get_waiting_jobtypes([Wanted(None, least, most)], 9, period_ms=period_ms)
+                    rows = await store.get_waiting_jobtypes([Wanted("mail", least, most)], 9, ages=True)
+                    again = await store.get_waiting_jobtypes([Wanted(None, least, most)], 9, ages=True)
                     assert [row[:4] for row in rows] == [row[:4] for row in again], f"step {step}"
                     seen += await _check_place(bench, model, source)
                 bound = source.choice(order)[0] if order and source.random() < 0.5 else float("inf")
-                claim = Ages(period_ms, int(min(bound, 2**53)), 0) if ages else None
+                claim = Ages(int(min(bound, 2**53)), 0) if ages else None
                 least_worst = {"priority_min": least, "priority_max": most if ages else int(min(most, bound))}
                 wanted = model.claim(limit, least, most, bound)
                 if ages and wanted:
-                    assert rows[0].rank is not None
                     assert rows[0].rank <= next(rank for rank, job in order if job.id == wanted[0]), f"step {step}"
                 given = await store.get_waiting_jobs(
                     owner, "mail", limit, **{**ALL, **least_worst}, version="" if is_plain else VERSION, ages=claim
@@ -175,7 +170,7 @@ async def _check_place(bench: StoreBench, model: Model, source: random.Random) -
     if not order:
         return 0
     job = source.choice(order)
-    place = await bench.store.queue_place(job.id, model.period_ms)
+    place = await bench.store.queue_place(job.id, model.period_ms > 0)
     assert place is not None
     ahead = [one.queue for one in order[: order.index(job)]].count(job.queue)
     assert not place.exact or place.ahead == ahead
@@ -205,10 +200,10 @@ async def test_of_many_priorities_in_use_an_old_job_behind_them_is_found_by_chan
     clock.advance(2 * LEVELS)
     await bench.add(*(bench.make("b", priority=priority) for priority in range(LEVELS)))
     for _ in range(LOOKS):
-        first, *_ = await store.get_waiting_jobtypes([Wanted()], 64, period_ms=PERIOD_MS)
+        first, *_ = await store.get_waiting_jobtypes([Wanted()], 64, ages=True)
         if first.head_id == old.id:
             break
     assert (first.jobtype, first.head_id) == ("mail", old.id)
     new = await bench.push(priority=0)
-    claimed = await bench.claim(owner, "mail", 2, ages=Ages(PERIOD_MS, 2**53, first.priority))
+    claimed = await bench.claim(owner, "mail", 2, ages=Ages(2**53, first.priority))
     assert ids(claimed) == [old.id, new.id]

@@ -1,10 +1,11 @@
 """What must hold of each claim where jobs age: nothing of its jobtype stays behind that was to go before what it took.
 
-A job's rank is its priority and in which period it became ready; jobs of one priority go by id, with the best rank of
-those that come behind them. Looked for is what waits in the store right after the claim, in queues without a limit.
+A job's rank is its priority and in which period it became ready. Looked for is what waits in the store right after the
+claim, in queues without a limit.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from math import floor
 from typing import Any
 
 from jqd.domain.jobid import parse_id
@@ -15,23 +16,15 @@ from tests.simulation.mistake import Mistake, in_scripts, mistake
 from tests.simulation.notes import Notes
 
 PERIOD_S = 1.0  # jobs of the plan are pushed in some twenty of them, with two priorities
+UNITS = 1 << 22  # of a score, behind the point: numbers of periods, which begin anew
 
 
-def _ranks(jobs: Iterable[tuple[str, int, int]], period_ms: int) -> dict[str, int]:
-    """Of jobs of one queue: id, priority, and since when (ms) it is ready."""
-    found: dict[str, int] = {}
-    best: dict[int, int] = {}
-    for job_id, priority, since_ms in sorted(jobs, reverse=True):
-        rank = priority + since_ms // period_ms
-        found[job_id] = best[priority] = min(rank, best.get(priority, rank))
-    return found
-
-
-def _pushed_ms(job_id: str) -> int:
-    """When it was pushed."""
+def _rank(job_id: str, score: float) -> int:
+    """Of a job that waits under that score."""
     parts = parse_id(job_id)
     assert parts is not None, f"{job_id!r} is no id"
-    return parts.at_ms
+    pushed, behind = int(parts.at_ms // (1000 * PERIOD_S)), round((score - floor(score)) * UNITS)
+    return floor(score) + pushed + ((behind - 1 - pushed) % (UNITS - 1) if behind else 0)
 
 
 def watch(store: FakeStore, history: Notes) -> None:
@@ -51,18 +44,14 @@ def _check(history: Notes, places: Places, jobtype: str, claimed: Claimed, named
     taken = [held.job for held in claimed if not held.job.queue and held.job.id not in suspects]
     if not taken or len(taken) < len(claimed):
         return  # a suspect goes alone, or is passed over; what is limited is elsewhere
-    dates = places.dates()
-    rows = [
-        (job_id, priority, max(dates.get(job_id, 0), _pushed_ms(job_id)))
-        for job_id, priority in places.waiting(jobtype)
-        if job_id not in suspects and named["priority_min"] <= priority <= named["priority_max"]
+    worst = max(_rank(job.id, job.priority) for job in taken)  # or worse, where one had a date
+    over = [
+        job_id
+        for job_id, score in places.waiting(jobtype)
+        if job_id not in suspects
+        and named["priority_min"] <= floor(score) <= named["priority_max"]
+        and _rank(job_id, score) < worst
     ]
-    # The dates of those that were taken are gone. A store that was emptied may not have had them.
-    rows += [(job.id, job.priority, _pushed_ms(job.id)) for job in taken]
-    ranked = _ranks(rows, ages.period_ms)
-    worst = max(ranked[job.id] for job in taken)
-    given = {job.id for job in taken}
-    over = [job_id for job_id, *_ in rows if job_id not in given and ranked[job_id] < worst]
     if over or worst > ages.no_worse_than:
         history.wrong(f"aged: rank {worst} of {jobtype} was taken, {over} wait, and it was to be {ages.no_worse_than}")
 
@@ -73,7 +62,7 @@ AGED: dict[str, Mistake] = {
         0,
         "aged",
         "a claim goes by the priorities that were pushed",
-        in_scripts("best = math.min(best, priority + since)", "best = math.min(best, priority)"),
+        in_scripts("return priority + period_of(id)", "return priority"),
         ages=True,
         dense=4,
     ),
@@ -82,7 +71,7 @@ AGED: dict[str, Mistake] = {
         28,
         "aged",
         "a claim goes on where a better job of another jobtype waits",
-        in_scripts("following.rank > call.bound", "false"),
+        in_scripts("one.rank > bound", "false"),
         ages=True,
         dense=4,
     ),

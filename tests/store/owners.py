@@ -122,7 +122,7 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "aside": (LIVING, lambda of: ids_of(of.ids("aside")) - of.waits),
     "later": (LIVING, lambda of: of.ids("later") - of.here | of.ids("later") & of.over),
     "expiring": (LIVING, lambda of: of.ids("expiring") - of.here | of.ids("expiring") & of.over),
-    "aged": (LIVING, lambda of: _of_daemons(of.ids("aged"), b"@", of, of.ids("aged"))),  # others go by chance
+    "aged": (LIVING, lambda of: of.ids("aged") - of.ids("members") - {b""}),  # others go by chance
     "held": (LIVING, lambda of: of.held ^ of.rows("about").keys() - of.gone_on - {b"?"}),
     "about": (LIVING, lambda of: of.held - of.here - of.early | of.held & of.over | of.early & of.here),
     "asked": (SEAT, lambda of: of.of("asked").keys() - of.ids("members")),  # a renewal drops those that left

@@ -99,7 +99,7 @@ class Round:
 
     async def aged(self, count: int) -> None:
         await self.store.save_ageing(self.owner.sysid, 1_000)
-        self._ages = Ages(1_000, 1 << 53, 0)
+        self._ages = Ages(1 << 53, 0)
         await self.dated(count)
         self._ages = None
         await self.store.save_ageing(self.owner.sysid, 0)

@@ -72,7 +72,6 @@ def test_every_function_has_a_method_or_helps_one() -> None:
         "allowed",
         "bury",
         "drop_pieces",
-        "get_aged_jobtypes",
         "get_jobs",
         "give_back",
         "list_ids",

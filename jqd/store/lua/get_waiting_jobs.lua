@@ -3,8 +3,8 @@
 --          caller knows it: nothing is given while a living member is not through the barrier of that life; alone_ms: how
 --          long a suspect runs alone, a job that was in hand when daemons died; how suspects are taken: alone (by an empty
 --          hand), company (by any), none; version of the matchers that the caller knows (shared/limits.lua);
---          number of the last rule it was told (follow_settings), nothing where that does not matter; nothing, or where jobs age the period (ms), the rank
---          that none is to be behind and the priority by which the jobtype was found (shared/ageing.lua)
+--          number of the last rule it was told (follow_settings), nothing where that does not matter; nothing, or where jobs age (shared/ageing.lua) the rank
+--          that none is to be behind and the priority by which the jobtype was found
 -- Returns  fence; "again" when there may be more at once, "version" when the caller knows other matchers than the store, "unheard" when
 --          it has not heard of workers that get nothing for now, or nothing; then flat: id, row (nil when it is gone: that id was dropped), tries row or nil,
 --          row of `generation` or nil.
@@ -35,52 +35,40 @@ register('get_waiting_jobs', {'allow-oom'}, function()
   local may = suspects == 'company' or suspects == 'alone' and redis.call('ZCARD', held) == 0
   local function may_not(id) return call.has_deaths and Deaths.is_suspect(id) end
 
-  local alone, ids, more = false, {}, ''
+  local alone, ids, more, is_full = false, {}, '', false
   local finish  -- takes those of `ids` that were given out of where they wait; whether the best priority of the jobtype is as it was
 
-  local function choose_of_one()
+  local function choose_of_one(most, from, to)
     local where, heads, all
-    all, where, heads = Pages.first_of(jobtype, limit + passed, priority_min, priority_max)
+    all, where, heads = Pages.first_of(jobtype, most + passed, from, to)
     alone = call.has_deaths and may and #all > 0 and Deaths.is_suspect(all[1])
-    if alone then
-      ids = {all[1]}
-    elseif call.has_deaths then
-      for _, id in ipairs(all) do
-        if #ids < limit and not Deaths.is_suspect(id) then
-          table.insert(ids, id)
-        end
+    ids = alone and {all[1]} or call.has_deaths and {} or all
+    for _, id in ipairs(call.has_deaths and not alone and all or {}) do
+      if #ids < most and not Deaths.is_suspect(id) then
+        table.insert(ids, id)
       end
-    else
-      ids = all
     end
     finish = function(taken) return Pages.take(jobtype, taken, where, heads) end
   end
 
-  local choose_by, forget_dates = Choose.choose, nil
-  if ages ~= '' then  -- nobody else pays for making these
-    local period_ms, bound, wanted = ages:match('^(%d+) (%-?%d+) (%-?%d+)$')
-    Ageing.begin(number(period_ms, 'period_ms'))
-    call.bound, call.wanted = tonumber(bound), tonumber(wanted)
-    choose_by, forget_dates = Elder.choose, Ageing.forget
-  end
-
   -- A suspect is taken alone; a daemon that may not take it takes the jobs behind it meanwhile.
-  local function choose_of_many()
+  local function choose_of_many(most, from, to)
     local order, opened, is_short
-    local function choose_first(most)
+    local function choose(number, beside, refuse)
       call.bucket_states = {}
-      ids, order, opened, is_short = choose_by(jobtype, most, passed, priority_min, priority_max, version, may_not, now_us)
+      ids, order, opened, is_short = Choose.choose(jobtype, number, beside, from, to, version, refuse, now_us)
     end
     if call.has_deaths and may then
-      ids, order, opened = choose_by(jobtype, 1, 0, priority_min, priority_max, version, function() return false end, now_us)
+      choose(1, 0, function() return false end)
       alone = #ids > 0 and Deaths.is_suspect(ids[1])
     end
     if not alone then
-      choose_first(limit)
+      choose(most, passed, may_not)
       more = is_short and 'again' or ''
     end
+    local chosen = #ids
     finish = function(taken, fence)
-      local given, are_all = {}, #taken == #ids
+      local given, are_all = {}, #taken == chosen
       for _, id in ipairs(are_all and #order == 0 and {} or taken) do
         given[id] = true
       end
@@ -88,70 +76,120 @@ register('get_waiting_jobs', {'allow-oom'}, function()
     end
   end
 
-  if call.has_keyed or ages ~= '' then
-    choose_of_many()
-  else
-    choose_of_one()
-  end
-  if many_expired and #ids > 0 and Expire.expire_of(ids, now_ms) > 0 then
-    Pages.mend_type(jobtype)
-    Counts.write_counts(now_ms)
-    return {'0', 'again'}
-  end
-  if #ids == 0 then
-    if finish and call.has_keyed then
-      finish({}, 0)
+  local answer, filled, fence, bytes, is_as_it_was = {}, 2, nil, nil, true
+
+  -- Claims up to `most` jobs between two scores, only those before `until_id` if it is given. How many, and the first that may start.
+  local function claim(most, from, to, until_id)
+    if call.has_keyed then
+      choose_of_many(most, from, to)
+    else
+      choose_of_one(most, from, to)
     end
-    Pages.mend_type(jobtype)
-    Counts.write_counts(now_ms)
-    return {'0', more}
-  end
-  local rows = Move.rows_within(ids, bytes_max)
-  local function of(key)
-    return redis.call('EXISTS', key) == 1 and redis.call('HMGET', key, unpack(ids, 1, #rows)) or {}
+    if many_expired and #ids > 0 and Expire.expire_of(ids, now_ms) > 0 then
+      more, is_as_it_was = 'again', false
+      return 0
+    end
+    local first_id, number = ids[1], #ids
+    while until_id and number > 0 and not Order.before(ids[number], until_id) do
+      number = number - 1
+    end
+    ids = number < #ids and {unpack(ids, 1, number)} or ids
+    local rows = {}
+    if number > 0 then
+      rows, bytes = Move.rows_within(ids, bytes_max, bytes)
+      is_full = #rows < number
+    end
+    if #rows == 0 then
+      is_as_it_was = false
+      if call.has_keyed then
+        finish({}, 0)
+      end
+      return 0, first_id
+    end
+    local function of(key)
+      return redis.call('EXISTS', key) == 1 and redis.call('HMGET', key, unpack(ids, 1, #rows)) or {}
+    end
+    local tries, generations = of(K.tries), of(K.generation)
+    fence = fence or Members.next_fence(now_us)
+    local taken = {}
+    local first, again, changed = {}, {}, {}  -- that never failed, and that did; that may have begun anew while an attempt went on elsewhere
+    for position, row in ipairs(rows) do
+      local id = ids[position]
+      answer[filled + 1], answer[filled + 2] = id, row
+      answer[filled + 3], answer[filled + 4] = tries[position] or false, generations[position] or false
+      filled = filled + 4
+      if row then
+        local its = Counts.have_failed(tries[position]) and again or first
+        its[#its + 1] = id
+        changed[#changed + 1] = generations[position] and id or nil
+      else
+        call.gone[id], call.has_gone = true, true
+      end
+      taken[position] = id
+    end
+    if call.has_keyed and #changed > 0 then
+      About.look(changed)
+      for _, id in ipairs(changed) do
+        Parked.take_out(id)
+      end
+    end
+    if #first + #again > 0 then
+      About.claim(sysid, fence, first, again)
+      if alone and suspects == 'alone' then
+        Deaths.alone_until(sysid, ids[1], now_ms + alone_ms)
+      end
+    end
+    is_as_it_was = finish(taken, fence) and is_as_it_was
+    Counts.moved(jobtype, 'waiting', 'running', first)
+    Counts.moved(jobtype, 'retrying', 'running', again)
+    return #rows, first_id
   end
 
-  local tries, generations = of(K.tries), of(K.generation)
-  local fence = Members.next_fence(now_us)
-  local claim = digits(fence)
-  local answer, taken, filled = {claim, more}, {}, 2
-  local first, again, changed = {}, {}, {}  -- that never failed, and that did; that may have begun anew while an attempt went on elsewhere
-  for position, row in ipairs(rows) do
-    local id = ids[position]
-    answer[filled + 1], answer[filled + 2] = id, row
-    answer[filled + 3], answer[filled + 4] = tries[position] or false, generations[position] or false
-    filled = filled + 4
-    if row then
-      local its = Counts.have_failed(tries[position]) and again or first
-      its[#its + 1] = id
-      changed[#changed + 1] = generations[position] and id or nil
-    else
-      call.gone[id], call.has_gone = true, true
+  -- Of the level with the best rank as many as go before those of any other, then of the next one.
+  local function claim_by_rank(bound, wanted)
+    local FEW = 16
+    local function first(from, to)
+      local id, score = Queues.first_between(jobtype, from, to)
+      local row, its = nil, nil
+      if call.has_keyed then
+        row, its = Heads.best_keyed(jobtype, from, to)
+      end
+      local keyed_id = row and row:match('^[^:]*')
+      if keyed_id and not (id and Order.precedes(tonumber(score), id, tonumber(its), keyed_id)) then
+        return keyed_id, its
+      end
+      return id, score
     end
-    taken[position] = id
-  end
-  if call.has_keyed and #changed > 0 then
-    About.look(changed)
-    for _, id in ipairs(changed) do
-      Parked.take_out(id)
+    Ageing.begin(now_ms)
+    local levels, left, most = Ageing.levels(priority_min, priority_max, wanted, {}, first), limit, limit
+    while left > 0 and more == '' and not alone and not is_full do
+      local one = Ageing.refresh(levels, first)
+      if not one or one.rank > bound then
+        break
+      end
+      local until_id, other = Ageing.until_id(one, bound + 1, ''), levels[2]
+      local its = other and Ageing.until_id(one, other.rank, other.id) or until_id
+      local number, first_id = claim(math.min(left, most), one.score, one.score, Order.before(its, until_id) and its or until_id)
+      left, most, may = left - number, math.max(FEW, 2 * number), may and number == 0
+      if number == 0 and first_id then
+        one.after = first_id  -- what stands before it may not start
+      elseif number == 0 then
+        one.from = one.score + Ageing.UNIT  -- on to the next score
+      end
     end
   end
-  if #first + #again > 0 then
-    About.claim(sysid, fence, first, again)
-    if alone and suspects == 'alone' then
-      Deaths.alone_until(sysid, ids[1], now_ms + alone_ms)
-    end
-  end
-  local is_as_it_was = finish(taken, fence)
-  if forget_dates then
-    forget_dates(taken)
+
+  if ages == '' then
+    claim(limit, priority_min, priority_max + Ageing.LAST)
+  else
+    local bound, wanted = ages:match('^(%-?%d+) (%-?%d+)$')
+    claim_by_rank(number(bound, 'bound'), tonumber(wanted))
   end
   Parked.left(now_us)
   if not is_as_it_was then
     Pages.mend_type(jobtype)
   end
-  Counts.moved(jobtype, 'waiting', 'running', first)
-  Counts.moved(jobtype, 'retrying', 'running', again)
   Counts.write_counts(now_ms)
+  answer[1], answer[2] = fence and digits(fence) or '0', more
   return answer
 end)

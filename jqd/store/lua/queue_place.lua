@@ -1,12 +1,12 @@
 -- What waits before a job that is ready.
--- ARGV     now_ms, id, pages that are counted at most, jobtypes that are named at most, the period (ms) where jobs age, else 0
+-- ARGV     now_ms, id, pages that are counted at most, jobtypes that are named at most, 1 where jobs age
 -- Returns  nothing when it is not ready; else number of jobs of its queue before it; 1 when that is exact, else there may be fewer; deaths of daemons it
 --          was in hand at; 1 when it may only run alone; number of other jobtypes whose best job is better; flat: some of those, number ready of each;
 --          the bucket of a constraint that its queue waits for or nothing, when (ms) that is looked at again or 0, some ids that it has in a hand
 -- Errors   JQD_ARGUMENT
 -- Cost     O(pages + jobtypes + (log waiting)²); where jobs age the last for each priority in use
 register('queue_place', {'no-writes'}, function()
-  local id, pages_max, types_max, period_ms = ARGV[2], number(ARGV[3], 'pages'), number(ARGV[4], 'types'), number(ARGV[5], 'period_ms')
+  local now_ms, id, pages_max, types_max, ages = clock(ARGV[1]), ARGV[2], number(ARGV[3], 'pages'), number(ARGV[4], 'types'), ARGV[5] == '1'
   local PAGE = 100  -- ids of a page at most
 
   local row = redis.call('HGET', K.jobs, id)
@@ -14,7 +14,8 @@ register('queue_place', {'no-writes'}, function()
   if not jobtype then
     return {}
   end
-  if not Pages.place_of(jobtype, priority, id) then
+  local score = Pages.place_of(jobtype, priority, id)
+  if not score then
     return {}
   end
 
@@ -72,24 +73,34 @@ register('queue_place', {'no-writes'}, function()
     end
   end
 
-  -- Of each level those before the id that a job of its priority and our rank would have; of other jobtypes of the tenant those in whose first rows one is better.
+  -- Of each level those before the id that a job of its priority and our rank would have, of those that had dates all; of other jobtypes of the tenant those in
+  -- whose first rows one is better.
   local function look_by_age()
+    local ROWS, ready, backlog = 1024, ready_key(jobtype), Queues.backlog_key(jobtype)
+    local function first(from, to) return Queues.first_between(jobtype, from, to) end
     count_loose(redis.call('ZCARD', Queues.loose_key(jobtype)) - (Heads.is_loose(jobtype, id) and 1 or 0))
-    local ROWS, WORST, BEST = 1024, 2147483647, -2147483648
-    Ageing.begin(period_ms)
-    local rank = Ageing.ranks(priority, {id})[1]
-    for _, level in ipairs(Ageing.levels(jobtype, BEST, WORST, priority)) do
-      local its, until_id = level.priority, Ageing.before_rank(rank - level.priority, id)
-      local ready, backlog = ready_key(jobtype), Queues.backlog_key(jobtype)
-      ahead = ahead + math.max(0, Order.rank_of(ready, its, until_id) - redis.call('ZCOUNT', ready, '-inf', '(' .. its))
-      if Queues.paged_of(jobtype) > 0 then
-        count_pages(backlog, redis.call('ZCOUNT', backlog, '-inf', '(' .. its), Order.rank_of(backlog, its, until_id, true), until_id)
+    Ageing.begin(now_ms)
+    local rank = Ageing.rank(tonumber(score), id)
+    for _, level in ipairs(Ageing.levels(Queues.BEST, Queues.WORST, priority, {}, first)) do
+      local its = level.score
+      if its ~= Ageing.priority_of(its) and level.rank < rank then
+        its, exact = Ageing.priority_of(its), 0
+        ahead = ahead + redis.call('ZCOUNT', ready, '(' .. its, its + Ageing.LAST)
+      elseif level.rank < rank or level.rank == rank and its == Ageing.priority_of(its) then
+        local until_id = Ageing.until_id(level, rank, id)
+        ahead = ahead + math.max(0, Order.rank_of(ready, its, until_id) - redis.call('ZCOUNT', ready, '-inf', '(' .. its))
+        if Queues.paged_of(jobtype) > 0 then
+          count_pages(backlog, redis.call('ZCOUNT', backlog, '-inf', '(' .. its), Order.rank_of(backlog, its, until_id, true), until_id)
+        end
       end
     end
-    exact = Ageing.deep() == 1 and exact or 0
-    local rows, seen = Ageing.walk(Queues.all_of(jobtype), BEST, WORST, priority), {[own_type] = true}
-    while rows.peek() and rows.peek().rank < rank and Ageing.passed() < ROWS do
-      local other = Queues.type_of(rows.take():match('^[^:]*:(.*)$') or '')
+    local next_row, seen = Ageing.walk(Queues.all_of(jobtype), Queues.BEST, Queues.WORST, priority), {[own_type] = true}
+    for _ = 1, ROWS do
+      local row, _, its = next_row()
+      if not row or its >= rank then
+        break
+      end
+      local other = Queues.type_of(row:match('^[^:]*:(.*)$') or '')
       if not seen[other] then
         seen[other], better = true, better + 1
         name_type(other)
@@ -97,7 +108,7 @@ register('queue_place', {'no-writes'}, function()
     end
   end
 
-  if period_ms > 0 then
+  if ages then
     look_by_age()
   else
     look_by_priority()

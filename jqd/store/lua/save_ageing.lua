@@ -4,5 +4,5 @@
 -- Errors   JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(members)
 register('save_ageing', {'allow-oom'}, function()
-  return Period.say_period(ARGV[2], number(ARGV[3], 'period_ms'))
+  return Ageing.say_period(ARGV[2], number(ARGV[3], 'period_ms'))
 end)

@@ -1,195 +1,224 @@
 -- In which order jobs run that age: a job gains a step of priority with each period it waits (docs/adr/0048).
 --
---     rank    priority + periods between 1970 and the instant it became ready: the smallest goes first. It never changes while a job waits, and all
---             that became ready in one period and were pushed with one priority are equal
---     level   the jobs of a queue under one priority. They run by id, so a level has the rank of the best of its next DEEP jobs
---     aged    zset  id → since when (ms) it is ready, of jobs that had a date; an id tells when it was pushed, and the later one counts. "@<sysid>" → -period (ms) of a daemon that
---             lets jobs age; without one there is no such key
+--     rank    priority + periods between 1970 and the instant it became ready: the smallest goes first, of equal ones the smaller id. It never changes while a job waits
+--     score   under which a job waits: its priority; of one that became ready in a later period than its id tells, behind the point, the number of that period.
+--             There is room for NUMBERS of them, then they begin anew
+--     level   the jobs of a priority that all had no date, or all had one: their ranks grow with score and id
+--     aged    hash  sysid → period (ms) of a daemon that lets jobs age; the empty field: the longest, which counts. Without one there is no such key
 --
--- So nothing is written of jobs without a date: the rows of one priority stand by age in each index, and a look merges the priorities.
--- Gives ranks(priority, ids) → rank from each on; of_level(queue, priority, id): whose first job that is, after
--- levels(queue, least, most, priority) → {rank, id, priority} …, best first; walk(index, least, most, priority) → a function that gives row,
--- rank, priority of the next one, nil at the end; passed() → rows that walks gave; deep(): jobs of a level that say its rank; forget(ids): they wait no more; has_date(id): whether it had one;
--- before_rank(period, id): the least id that is not before that one in a level where that period has its rank. Of more than PRIORITIES in use those behind are seen by chance, some at a time, and `priority`, if it is given.
-Ageing.PRIORITIES, Ageing.DRAWN, Ageing.CHUNK, Ageing.AHEAD, Ageing.DEEP = 100, 8, 64, 256, 100
-function starts.period_ms() return 0 end
+-- After a change of the period, who had a date and waits has the rank of its push at worst.
+-- Gives priority_of(score); score_of(priority, id, date_ms, generation or nil: as it is here): of a job that becomes ready now, date_ms: 0 for one without a date; begin(now_ms), before all that follows;
+-- rank(score, id); levels(least, most, wanted, key, first) → {rank, id, score} …, best first: `first(from, to)` gives id and score of the first between these scores. Of more than
+-- PRIORITIES in use those behind are seen by chance, some in the set `key`, and `wanted`, if it is given;
+-- refresh(levels, first) → the first of them as it is now, nil where there is none; `after` of a level: what stands before that id may not start; until_id(level, rank, id): the least id of that score that does not go before that one;
+-- walk(index, least, most, wanted) → a function that gives row, score, rank of the next one, nil at the end; say_period(sysid, period_ms) → flat, of the living daemons where it is another: sysid, period_ms, 0 where they do not age.
+local PRIORITIES, DRAWN, CHUNK, MICROS = 100, 8, 64, 1000
+local NUMBERS, UNIT = 2 ^ 22 - 1, 2 ^ -22  -- what a double has room for behind 32 bits
+local AHEAD = 2 ^ 16  -- periods by which the clock may be set back while jobs wait
+local SOON_MS = 1000  -- the first content under a pusher's id has a generation, too: of when it was pushed
+Ageing.LAST, Ageing.UNIT = NUMBERS * UNIT, UNIT  -- behind the point: the most, and between two
 
-starts.periods, starts.walked = empty, function() return 0 end
-function Ageing.begin(period_ms)
-  call.period_ms = period_ms
-  call.has_dates = redis.call('ZCOUNT', K.aged, 0, '+inf') > 0
-end
+function starts.period_ms() return is_here('aged') and tonumber(redis.call('HGET', K.aged, '') or nil) or 0 end
 
-function Ageing.passed() return call.walked end
-function Ageing.deep() return call.has_dates and Ageing.DEEP or 1 end
+starts.periods = empty
 
-function Ageing.forget(ids)
-  if call.has_dates and #ids > 0 then
-    redis.call('ZREM', K.aged, unpack(ids))
-  end
-end
+function Ageing.priority_of(score) return math.floor(tonumber(score)) end
 
--- In which period (from 1970 on) an id was given.
+local function number_of(ms) return call.period_ms > 0 and math.floor(ms / call.period_ms) or 0 end
+
+-- In which period an id was given.
 local function period_of(id)
   local time = id:sub(1, 10)
   if not call.periods[time] then
-    call.periods[time] = math.floor(Order.pushed_ms(id) / call.period_ms)
+    call.periods[time] = number_of(Order.pushed_ms(id))
   end
   return call.periods[time]
 end
 
-function Ageing.ranks(priority, ids)
-  local dates = call.has_dates and #ids > 0 and redis.call('ZMSCORE', K.aged, unpack(ids)) or {}
-  local ranks, best = {}, math.huge
-  for at = #ids, 1, -1 do
-    local since = period_of(ids[at])
-    if dates[at] then  -- a date that had passed when it was pushed makes it no older
-      since = math.max(since, math.floor(tonumber(dates[at]) / call.period_ms))
-    end
-    best = math.min(best, priority + since)
-    ranks[at] = best
+local function behind_point(number) return (number % NUMBERS + 1) * UNIT end
+
+-- What began anew (it had ended, or was replaced) ages from then on, also after an attempt that failed: else a month of dead jobs, tried again, went before all that is fresh.
+function Ageing.score_of(priority, id, date_ms, generation)
+  if call.period_ms == 0 then
+    return priority
   end
-  return ranks
+  local row = not generation and call.has_changes and redis.call('HGET', K.generation, id) or ''
+  local anew_ms = math.floor((generation or tonumber(row:match(':(%d+)') or nil) or 0) / MICROS)
+  local number = number_of(anew_ms - Order.pushed_ms(id) > SOON_MS and math.max(anew_ms, date_ms) or date_ms)
+  return number > period_of(id) and priority + behind_point(number) or priority
 end
 
-local function id_of(ms)
-  local time = ''
-  for _ = 1, 10 do
-    local digit = ms % 32 + 1
-    time, ms = ('0123456789ABCDEFGHJKMNPQRSTVWXYZ'):sub(digit, digit) .. time, math.floor(ms / 32)
-  end
-  return time
-end
+function Ageing.begin(now_ms) call.last_number = number_of(now_ms) + AHEAD end
 
-function Ageing.before_rank(period, id)
-  local from, to = id_of(math.max(0, period * call.period_ms)), id_of(math.max(0, (period + 1) * call.period_ms))
-  local its = Order.before(id, to) and id or to
-  return Order.before(from, its) and its or from
-end
-
-function Ageing.of_level(queue, priority, id)
-  priority = tonumber(priority)
-  if call.has_dates and redis.call('ZSCORE', K.aged, id) then  -- what stands behind it may be older
-    return Ageing.ranks(priority, (Pages.first_of(queue, Ageing.DEEP, priority, priority)))[1]
+function Ageing.rank(score, id)
+  local priority = math.floor(score)
+  if score == priority or call.period_ms == 0 then
+    return priority + period_of(id)
   end
-  return priority + period_of(id)
+  local number = call.last_number - (call.last_number - ((score - priority) / UNIT - 1)) % NUMBERS
+  return priority + math.max(number, period_of(id))
 end
 
 local function is_ahead(one, other) return Order.precedes(one.rank, one.id, other.rank, other.id) end
 
--- Calls `visit(priority)` for priorities of more than that which some members of a set have.
-local function draw(key, last, most, visit)
-  local rows = redis.call('EXISTS', key) == 1 and redis.call('ZRANDMEMBER', key, Ageing.DRAWN) or {}
-  for _, row in ipairs(rows) do
-    local priority = tonumber(redis.call('ZSCORE', key, row))
-    if priority > last and priority <= most then
+-- Lays the first where it belongs.
+local function settle(levels)
+  local one, at = levels[1], 1
+  while levels[at + 1] and is_ahead(levels[at + 1], one) do
+    levels[at], at = levels[at + 1], at + 1
+  end
+  levels[at] = one
+end
+
+-- Reads which is its first. Whether there is one.
+local function look(level, first)
+  local id, score = first(level.from, level.to)
+  if not id and level.behind then  -- numbers that began anew
+    level.from, level.to = unpack(level.behind)
+    level.behind = nil
+    return look(level, first)
+  elseif id then
+    level.after = level.score == tonumber(score) and level.after or nil
+    level.id, level.score = level.after and Order.before(id, level.after) and level.after or id, tonumber(score)
+    level.rank = Ageing.rank(level.score, level.id)
+  end
+  return id ~= nil
+end
+
+function Ageing.levels(least, most, wanted, keys, first)
+  local found, seen, from, are_more = {}, {}, least, true
+  local function visit(priority)
+    local newest, last = priority + behind_point(call.last_number), priority + Ageing.LAST
+    local plain, dated = {from = priority, to = priority}, {from = newest + UNIT, to = last, behind = {priority + UNIT, newest}}
+    found[#found + 1] = look(plain, first) and plain or nil
+    found[#found + 1] = first(priority + UNIT, last) and look(dated, first) and dated or nil
+    seen[priority] = true
+  end
+  local function visit_once(priority)
+    if not seen[priority] and least <= priority and priority <= most then
       visit(priority)
     end
   end
-end
-
--- Calls `first(from, to)` → id, priority, for each priority in use. `first`: nil where there is none.
-local function each_priority(least, most, wanted, keys, first, visit)
-  local from, last, seen = least, nil, {}
-  for _ = 1, Ageing.PRIORITIES do
-    local id, priority = first(from, most)
+  for _ = 1, PRIORITIES do
+    local id, score = first(from, most + Ageing.LAST)
     if not id then
-      return
+      are_more = false
+      break
     end
-    last, from = tonumber(priority), '(' .. priority
-    visit(id, last)
+    visit(Ageing.priority_of(score))
+    from = Ageing.priority_of(score) + 1
   end
-  local function visit_once(priority)
-    local id = not seen[priority] and first(priority, priority)
-    seen[priority] = true
-    if id then
-      visit(id, priority)
+  for _, key in ipairs(are_more and keys or {}) do
+    for _, row in ipairs(redis.call('EXISTS', key) == 1 and redis.call('ZRANDMEMBER', key, DRAWN) or {}) do
+      visit_once(Ageing.priority_of(redis.call('ZSCORE', key, row)))
     end
   end
-  if wanted and wanted > last and wanted <= most then
+  if are_more and wanted then
     visit_once(wanted)
   end
-  for _, key in ipairs(keys) do
-    draw(key, last, most, visit_once)
-  end
-end
-
-function Ageing.levels(queue, least, most, wanted)
-  local found = {}
-  local keys = {ready_key(queue), Queues.paged_of(queue) > 0 and Queues.backlog_key(queue) or nil}
-  each_priority(least, most, wanted, keys, function(from, to) return Queues.first_between(queue, from, to) end, function(id, priority)
-    found[#found + 1] = {rank = Ageing.of_level(queue, priority, id), id = id, priority = priority}
-  end)
   table.sort(found, is_ahead)
   return found
 end
 
-function Ageing.has_date(id) return call.has_dates and redis.call('ZSCORE', K.aged, id) end
-
--- The next rows of one priority of an index. Whether there are any. Of rows of jobs that had dates a later one may be ahead, so it is read on up to one that had none.
-local function read(one, index)
-  local rows, ranks, best = {}, {}, math.huge
-  repeat
-    local more, ids = redis.call('ZRANGE', index, one.priority, one.priority, 'BYSCORE', 'LIMIT', one.offset, Ageing.CHUNK), {}
-    for at, row in ipairs(more) do
-      ids[at], rows[#rows + 1] = row:match('^[^:]*'), row
+function Ageing.refresh(levels, first)
+  while levels[1] do
+    local id, rank = levels[1].id, levels[1].rank
+    if not look(levels[1], first) then
+      table.remove(levels, 1)
+    elseif levels[1].id == id and levels[1].rank == rank then
+      return levels[1]
+    else
+      settle(levels)
     end
-    one.offset = one.offset + #more
-    local dates = call.has_dates and #ids > 0 and redis.call('ZMSCORE', K.aged, unpack(ids)) or {}
-    for at, row in ipairs(more) do
-      local queue = dates[at] and row:match(':(.*)$')
-      ranks[#ranks + 1] = queue and Ageing.of_level(queue, one.priority, ids[at]) or one.priority + period_of(ids[at])
-    end
-  until not dates[#more] or #more < Ageing.CHUNK or #rows >= Ageing.AHEAD
-  for at = #rows, 1, -1 do
-    best = math.min(best, ranks[at])
-    ranks[at] = best
   end
-  one.rows, one.ranks, one.at, one.rank, one.id = rows, ranks, 1, ranks[1], rows[1]
-  return #rows > 0
+  return nil
+end
+
+local ALPHABET, LAST_MS = '0123456789ABCDEFGHJKMNPQRSTVWXYZ', 32 ^ 10 - 1
+
+-- The least id that is given in that period.
+local function id_of(period)
+  local time, ms = '', math.max(0, math.min(LAST_MS, period * call.period_ms))
+  for _ = 1, 10 do
+    local digit = ms % 32 + 1
+    time, ms = ALPHABET:sub(digit, digit) .. time, math.floor(ms / 32)
+  end
+  return time
+end
+
+function Ageing.until_id(level, rank, id)
+  local LAST_ID = '~'
+  if call.period_ms == 0 or level.score ~= math.floor(level.score) then
+    return level.rank < rank and LAST_ID or id
+  end
+  local from, to = id_of(rank - level.score), id_of(rank - level.score + 1)
+  local its = Order.before(id, to) and id or to
+  return Order.before(from, its) and its or from
 end
 
 function Ageing.walk(index, least, most, wanted)
-  local pool = {}
   local function first(from, to)
     return unpack(redis.call('ZRANGE', index, from, to, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
   end
-  each_priority(least, most, wanted, {index}, first, function(row, priority)
-    local one = {priority = priority, offset = 0}
-    if Ageing.has_date(row:match('^[^:]*')) then
-      read(one, index)
-    else  -- nearly always one is enough
-      one.rows, one.ranks, one.at, one.offset = {row}, {priority + period_of(row)}, 1, 1
-      one.rank, one.id = one.ranks[1], row
+  local pool = Ageing.levels(least, most, wanted, {index}, first)
+  -- To the next row of a level: nearly always the one that was found is enough. Whether there is one.
+  local function go_on(one)
+    if not one.rows then
+      one.rows, one.at, one.offset = {one.id, one.score}, 1, 1
     end
-    pool[#pool + 1] = one
-  end)
-  table.sort(pool, is_ahead)
-  local function go_on()
-    local one = pool[1]
-    one.at = one.at + 1
-    one.rank, one.id = one.ranks[one.at], one.rows[one.at]
-    if not one.id and not read(one, index) then
-      table.remove(pool, 1)
-      return
+    one.at = one.at + 2
+    if not one.rows[one.at] then
+      one.rows, one.at = redis.call('ZRANGE', index, one.from, one.to, 'BYSCORE', 'LIMIT', one.offset, CHUNK, 'WITHSCORES'), 1
+      one.offset = one.offset + CHUNK
     end
-    local at = 1
-    while pool[at + 1] and is_ahead(pool[at + 1], one) do
-      pool[at], at = pool[at + 1], at + 1
+    if one.rows[one.at] then
+      one.id, one.score = one.rows[one.at], tonumber(one.rows[one.at + 1])
+      one.rank = Ageing.rank(one.score, one.id)
+      return true
+    elseif one.behind then
+      one.from, one.to, one.rows, one.behind = one.behind[1], one.behind[2], nil, nil
+      return look(one, first)
     end
-    pool[at] = one
+    return false
   end
-  return {
-    peek = function() return pool[1] end,
-    take = function()
-      local one = pool[1]
-      if not one then
-        return nil
-      end
-      local row, rank, priority = one.id, one.rank, one.priority
-      call.walked = call.walked + 1
-      go_on()
-      return row, rank, priority
-    end,
-  }
+  return function()
+    local one = pool[1]
+    if not one then
+      return nil
+    end
+    local row, score, rank = one.id, one.score, one.rank
+    if go_on(one) then
+      settle(pool)
+    else
+      table.remove(pool, 1)
+    end
+    return row, score, rank
+  end
+end
+
+function Ageing.say_period(sysid, period_ms)
+  if period_ms == 0 and redis.call('EXISTS', K.aged) == 0 then
+    return {}
+  end
+  local rows, others, periods, longest = redis.call('HGETALL', K.aged), {}, {}, period_ms
+  for at = 1, #rows, 2 do
+    periods[rows[at]] = tonumber(rows[at + 1])
+  end
+  rows = redis.call('HGETALL', K.members)
+  redis.call('UNLINK', K.aged)
+  for at = 1, #rows, 2 do
+    local other, _, epoch = rows[at], Members.member_of(rows[at + 1])
+    local its = periods[other] or 0
+    if other ~= sysid and epoch ~= 0 and its ~= period_ms then
+      others[#others + 1], others[#others + 2] = other, its
+    end
+    if other ~= sysid and epoch ~= 0 and its > 0 then
+      redis.call('HSET', K.aged, other, its)
+      longest = math.max(longest, its)
+    end
+  end
+  if longest > 0 then
+    redis.call('HSET', K.aged, '', longest, sysid, period_ms)
+  end
+  return others
 end

@@ -76,6 +76,10 @@ function Arrive.arrive(groups, ids, fields, left_out, now_ms)
     end
     if #dates > 0 then
       redis.call('ZADD', K.later, unpack(dates))
+    elseif group.eligible_at_ms > 0 and call.period_ms > 0 then
+      for _, id in ipairs(fresh) do
+        Move.add_ready(group.jobtype, group.priority, id, group.eligible_at_ms, 0)
+      end
     elseif #fresh > 0 then
       Pages.add_waiting(group.jobtype, group.priority, fresh)
     end
@@ -89,9 +93,6 @@ function Arrive.arrive(groups, ids, fields, left_out, now_ms)
     redis.call('HSET', K.jobs, unpack(rows))
   end
   for _, group in ipairs(groups) do
-    if group.how == 'waiting' and group.eligible_at_ms > 0 then
-      Move.note_since(group.fresh, group.eligible_at_ms)
-    end
     Expire.note_expiry(group.fresh, group.expires_at_ms)
     Counts.moved(Queues.type_of(group.jobtype), nil, group.how, group.fresh)
   end

@@ -137,7 +137,8 @@ local function place_again(one, row, now_ms, history_max)
     end
   elseif not About.hold(id) then
     local jobtype, priority = Move.header(row)
-    local known = jobtype and Queues.head_of(jobtype, priority)
+    local score = jobtype and redis.call('ZSCORE', ready_key(jobtype), id) or priority
+    local known = jobtype and Queues.head_of(jobtype, score)
     local place = place_change(one, now_ms)
     if place ~= 'later' then
       redis.call('ZREM', K.later, id)
@@ -147,7 +148,7 @@ local function place_again(one, row, now_ms, history_max)
     else
       Pages.drop_paged(jobtype or one.jobtype, priority or tonumber(one.priority), id)
       if known == id then
-        Heads.mend_head(jobtype, priority, known)
+        Heads.mend_head(jobtype, score, known)
       end
       Pages.mend_type(one.jobtype)
     end

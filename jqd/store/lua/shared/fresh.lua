@@ -5,7 +5,7 @@ local STEP = 500  -- at once: `unpack` ends a function at some 8,000 words
 
 local function may_be_fresh(one, now_ms)
   return not one.follows and not one.was_here and one.name ~= '' and one.digest ~= '' and one.eligible_at_ms <= now_ms
-    and one.revision == one.generation
+    and one.revision == one.generation and Ageing.score_of(one.priority, one.id, one.eligible_at_ms, one.generation) == one.priority
 end
 
 -- Those of which the store knows the name, as it gave it, and nothing else: id → row of the name, true where that is confirmed; and all others.
@@ -49,10 +49,6 @@ local function place_all(fresh, now_ms)
   end
   Heads.write()
   for _, one in ipairs(fresh) do
-    local since_ms = Move.since_of(one.id, one.eligible_at_ms, one.generation)
-    if since_ms > 0 then
-      Move.note_since({one.id}, since_ms)
-    end
     Expire.forget_expiry(one.id)
     Expire.note_expiry({one.id}, one.expires_at_ms)
   end

@@ -12,7 +12,7 @@
 -- Gives mend_head(jobtype, priority, known) → whether some wait under it: after jobs came or left that were not followed, `known` being what the row said;
 -- add(queue, priority, leads, known, id): after that job came, which is the first of its priority or not; `known` was (Queues.may_lead).
 -- refresh(queue) → whether it is parked: after its first job came or left; add_row(priority, id, queue): to be in the indexes; lead(jobtype, priority): its best row is;
--- best_keyed(jobtype) → best row in `queues` and `loose`, priority; count_keyed(queue, number): so many more wait; note_paged(queue, number): of ids in its pages;
+-- best_keyed(jobtype, from, to: of all priorities if nil) → best row in `queues` and `loose`, priority; count_keyed(queue, number): so many more wait; note_paged(queue, number): of ids in its pages;
 -- offer(queue, priority): a job of its jobtype may be offered. gather(its only jobtype, or nothing), write(): what is said in between of keyed queues is written at once,
 -- for a call for each of hundreds of queues costs more than all else; call_with(words, command, key): with all these words.
 -- In between: note_gone(priority, id, queue): of a job that waits no more, or not in the indexes; loosen(queue, priority, ids): these come loose, or to their queue if it is parked;
@@ -84,9 +84,12 @@ local function lead_of(jobtype, priority)
   return loose and not (row and Order.before(row, loose)) and loose or row
 end
 
-function Heads.best_keyed(jobtype)
-  local row, priority = unpack(redis.call('ZRANGE', K.queues .. jobtype, 0, 0, 'WITHSCORES'))
-  local loose, its = unpack(redis.call('ZRANGE', K.loose .. jobtype, 0, 0, 'WITHSCORES'))
+function Heads.best_keyed(jobtype, from, to)
+  local function first_of(index)
+    return unpack(redis.call('ZRANGE', index, from or '-inf', to or '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
+  end
+  local row, priority = first_of(K.queues .. jobtype)
+  local loose, its = first_of(K.loose .. jobtype)
   if loose and not (row and Order.precedes(tonumber(priority), row, tonumber(its), loose)) then
     return loose, its
   end

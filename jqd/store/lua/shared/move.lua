@@ -34,22 +34,22 @@ function Move.job_name(row)
   return good and type(fields) == 'table' and type(fields[NAME]) == 'string' and fields[NAME] or ''
 end
 
--- The first of `ids` whose rows stay below bytes_max together, one at least. Returns their rows in the same order,
--- false for a row that is gone. Cost: O(ids) and the bytes read. A few rows are read by one call, for a call costs more than
+-- The first of `ids` whose rows stay below bytes_max together with `before` bytes, which others have; one at least where that is nil. Returns their rows in the same order,
+-- false for a row that is gone, and how many bytes all have. Cost: O(ids) and the bytes read. A few rows are read by one call, for a call costs more than
 -- a row: so at most some more than fit.
 local AT_ONCE = 8  -- rows, of a megabyte at most
-function Move.rows_within(ids, bytes_max)
-  local rows, bytes = {}, 0
+function Move.rows_within(ids, bytes_max, before)
+  local rows, bytes = {}, before or 0
   for first = 1, #ids, AT_ONCE do
     for at, row in ipairs(redis.call('HMGET', K.jobs, unpack(ids, first, math.min(first + AT_ONCE - 1, #ids)))) do
       bytes = bytes + (row and #row or 0)
-      if bytes > bytes_max and #rows > 0 then
-        return rows
+      if bytes > bytes_max and (before or #rows > 0) then
+        return rows, bytes
       end
       rows[first + at - 1] = row
     end
   end
-  return rows
+  return rows, bytes
 end
 
 -- How far their workers were with jobs that left a hand (leases.lua). Of one that was cancelled that is told until it is deleted or begins anew.
@@ -73,48 +73,12 @@ function Move.has_ended(id)
   return redis.call('ZSCORE', K.ended, id) or redis.call('ZSCORE', K.dead, id)
 end
 
--- Where jobs age: these are ready since that date, and not since their push (ageing.lua). Who claims them drops the note; of those that went otherwise
--- some are met here, so that no more than half of all notes are of jobs that are gone, and by looks.
--- since_of(id, date_ms, generation or nil: as it is here): since when a job is that becomes ready now, 0 for since its push. One that began anew (it had ended, or
--- was replaced) ages from then on, also after an attempt that failed: else a month of dead jobs, tried again, went before all that is fresh.
-do
-  local MICROS, SOON_MS = 1000, 1000  -- the first content under a pusher's id has a generation, too: of when it was pushed
-  function starts.ages() return is_here('aged') end
-  function Move.since_of(id, date_ms, generation)
-    if not call.ages then
-      return 0
-    end
-    local row = not generation and call.has_changes and redis.call('HGET', K.generation, id) or ''
-    local anew_ms = math.floor((generation or tonumber(row:match(':(%d+)') or nil) or 0) / MICROS)
-    return anew_ms - Order.pushed_ms(id) > SOON_MS and math.max(anew_ms, date_ms) or date_ms
-  end
-
-  function Move.note_since(ids, since_ms)
-    local MET, rows = 2, {}  -- of older notes, for each new one
-    if #ids == 0 or not call.ages then
-      return
-    end
-    for _, id in ipairs(redis.call('ZRANDMEMBER', K.aged, MET * #ids)) do
-      if id:sub(1, 1) ~= '@' and (redis.call('HEXISTS', K.jobs, id) == 0 or Move.has_ended(id)) then
-        redis.call('ZREM', K.aged, id)
-      end
-    end
-    for at, id in ipairs(ids) do
-      rows[2 * at - 1], rows[2 * at] = string.format('%.0f', since_ms), id
-    end
-    redis.call('ZADD', K.aged, unpack(rows))
-  end
-end
-
 -- `date_ms`: 0 for a job that has none. `generation`: of a content that is about to come.
 function Move.add_ready(jobtype, priority, id, date_ms, generation)
-  local leads, known = Queues.may_lead(jobtype, priority, id)
-  Heads.count_keyed(jobtype, redis.call('ZADD', ready_key(jobtype), priority, id))
-  Heads.add(jobtype, priority, leads, known, id)
-  local since_ms = Move.since_of(id, date_ms, generation)
-  if since_ms > 0 then
-    Move.note_since({id}, since_ms)
-  end
+  local score = Ageing.score_of(priority, id, date_ms, generation)
+  local leads, known = Queues.may_lead(jobtype, score, id)
+  Heads.count_keyed(jobtype, redis.call('ZADD', ready_key(jobtype), score, id))
+  Heads.add(jobtype, score, leads, known, id)
 end
 
 -- Takes a job that nobody holds out of where it waits. Returns its queue, and the date that it waited for. One whose row cannot be read stays where it waits, without a

@@ -306,14 +306,15 @@ function Pages.mend_type(queue)
 end
 
 function Pages.drop_waiting(jobtype, priority, id)
-  local known = Queues.head_of(jobtype, priority)
+  local score = redis.call('ZSCORE', ready_key(jobtype), id) or priority  -- another one where jobs age
+  local known = Queues.head_of(jobtype, score)
   if redis.call('ZREM', ready_key(jobtype), id) == 0 then
     Pages.drop_paged(jobtype, priority, id)
   else
     Heads.count_keyed(jobtype, -1)
   end
   if known == id then
-    Heads.mend_head(jobtype, priority, known)
+    Heads.mend_head(jobtype, score, known)
   end
   Pages.mend_type(jobtype)
 end
