@@ -20,8 +20,8 @@ register('apply_cancels', {'allow-oom'}, function()
 
   -- As it was pushed: without the queue that `header` adds.
   local function jobtype_of(row)
-    local good, _, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
-    return good and type(fields) == 'table' and type(fields[2]) == 'string' and fields[2] or ''
+    local jobtype = unpacked(row)[2]
+    return type(jobtype) == 'string' and jobtype or ''
   end
 
   local function cancel(id, to, row)
@@ -39,7 +39,7 @@ register('apply_cancels', {'allow-oom'}, function()
       return
     elseif Move.has_ended(id) then
       Stands.watch(id)
-      Change.prefer_cancel(id, Change.began(id), now_ms)
+      Change.prefer_cancel(id, Change.began(id))
       return
     end
     Move.end_cancelled(id, now_ms)

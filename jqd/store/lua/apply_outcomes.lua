@@ -222,7 +222,7 @@ register('apply_outcomes', {'allow-oom'}, function()
         return false
       end
       -- Or the store went back to the time of that claim, and was told of a later one before: then it has forgotten what came of this one.
-      return is_forgotten(one.fence) or is_earlier(one.fence) and is_forgotten(is_behind and hold.fence or Change.last_try(one.id))
+      return is_forgotten(one.fence) or is_earlier(one.fence) and is_forgotten(is_behind and hold.fence or Tries.last_of(one.id))
     end
   end
 

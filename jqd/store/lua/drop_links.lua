@@ -17,7 +17,7 @@ register('drop_links', {'allow-oom'}, function()
   end
   local left = {}
   for _, one in ipairs(entries) do
-    local key = Links.children_key(one.entry:sub(2))
+    local key = K.children .. one.entry:sub(2)
     for place = one.first, one.first + one.count - 1 do
       redis.call('ZADD', key, 'XX', 'GT', digits(one.stage), ARGV[place])
     end

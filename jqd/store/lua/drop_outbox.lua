@@ -16,8 +16,8 @@ register('drop_outbox', {'allow-oom'}, function()
 
   local key = tenant and shelf_key(tenant) or K.outbox
   local gone = #ARGV >= behind and redis.call('ZREM', key, unpack(ARGV, behind)) or 0
-  if tenant and redis.call('EXISTS', key) == 0 then
-    redis.call('ZREM', K.shelves, tenant)
+  if tenant then
+    Outbox.tidy(tenant)
   end
   return gone
 end)

@@ -56,7 +56,7 @@ register('find_silent', {'allow-oom'}, function()
     end
     local rows = rows_of(ids, fence)
     if #rows > 0 then
-      Leases.set_aside(fence, told or '0', worker or '', now_us)
+      Leases.beat(fence, '0', told or '0', worker or '', now_us)
       table.insert(found, {digits(fence), worker or '', silence, rows})
       told_of = told_of + #rows / 4
     end
@@ -71,7 +71,7 @@ register('find_silent', {'allow-oom'}, function()
     local looked = 0
     while told_of + given_back < limit and looked < limit do
       looked = looked + 1
-      local oldest = redis.call('ZRANGE', Leases.beats_key(silence), '-inf', digits(mark), 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+      local oldest = redis.call('ZRANGE', K.beats .. silence, '-inf', digits(mark), 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
       if #oldest == 0 then
         break
       end
@@ -79,7 +79,7 @@ register('find_silent', {'allow-oom'}, function()
       if fence and digits(fence) == oldest[1] then
         end_lease(fence, tonumber(oldest[2]), silence)
       else
-        redis.call('ZREM', Leases.beats_key(silence), oldest[1])  -- no lease of ours is called so: it would be met for ever
+        redis.call('ZREM', K.beats .. silence, oldest[1])  -- no lease of ours is called so: it would be met for ever
       end
     end
   end

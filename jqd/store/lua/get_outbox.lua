@@ -7,26 +7,14 @@ register('get_outbox', {'no-writes'}, function()
   local now_ms = clock(ARGV[1])
   local age_ms, since_ms, skip = number(ARGV[2], 'age_ms'), number(ARGV[3], 'since_ms'), number(ARGV[4], 'skip')
   local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes_max')
-  local STEP = 10  -- entries read at once: each may have a megabyte
 
   local oldest = redis.call('ZRANGE', K.outbox, 0, 0, 'WITHSCORES')[2]
   local newest = redis.call('ZRANGE', K.outbox, -1, -1, 'WITHSCORES')[2]
-  local answer, bytes, found = {digits(now_ms), oldest or '', newest or '', redis.call('ZCARD', K.shelves)}, 0, 0
+  local answer = {digits(now_ms), oldest or '', newest or '', redis.call('ZCARD', K.shelves)}
   -- By rank: by date the server would step over all that is passed over.
   local first = skip + (since_ms > 0 and redis.call('ZCOUNT', K.outbox, '-inf', '(' .. digits(since_ms)) or 0)
   local is_back = newest and tonumber(newest) > now_ms  -- the clock was set back: what came before that is told, whatever its age
   local behind = age_ms > 0 and not is_back and redis.call('ZCOUNT', K.outbox, '-inf', digits(now_ms - age_ms)) or redis.call('ZCARD', K.outbox)
-  limit = math.min(limit, behind - first)
-  while found < limit and bytes < bytes_max do
-    local step = math.min(STEP, limit - found)
-    local entries = redis.call('ZRANGE', K.outbox, first + found, first + found + step - 1)
-    for _, entry in ipairs(entries) do
-      found, bytes = found + 1, bytes + #entry
-      answer[#answer + 1] = entry
-      if bytes >= bytes_max then
-        break
-      end
-    end
-  end
+  Outbox.read(K.outbox, first, math.min(limit, behind - first), bytes_max, answer)
   return answer
 end)

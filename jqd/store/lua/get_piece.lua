@@ -6,5 +6,5 @@
 register('get_piece', {'no-writes'}, function()
   local named, at = ARGV[2], ARGV[3]
 
-  return redis.call('HGET', Results.pieces_key(named), at)
+  return redis.call('HGET', K.pieces .. named, at)
 end)

@@ -7,7 +7,6 @@ register('get_shelf', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local tenant, rest_ms, skip = ARGV[2]:match('^=(.*)$'), number(ARGV[3], 'rest_ms'), number(ARGV[4], 'skip')
   local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes_max')
-  local STEP = 10  -- entries read at once: each may have a megabyte
 
   if not tenant then
     local first, last = redis.call('ZRANGE', K.shelves, 0, 0, 'WITHSCORES'), redis.call('ZRANGE', K.shelves, -1, -1, 'WITHSCORES')
@@ -19,25 +18,9 @@ register('get_shelf', {'allow-oom'}, function()
       return {}
     end
   end
-  local answer, bytes, found = {tenant}, 0, 0
-  while found < limit and bytes < bytes_max do
-    local step = math.min(STEP, limit - found)
-    local entries = redis.call('ZRANGE', shelf_key(tenant), skip + found, skip + found + step - 1)
-    for _, entry in ipairs(entries) do
-      found, bytes = found + 1, bytes + #entry
-      answer[#answer + 1] = entry
-      if bytes >= bytes_max then
-        break
-      end
-    end
-    if #entries < step then
-      break
-    end
-  end
-  if redis.call('EXISTS', shelf_key(tenant)) == 1 then
-    redis.call('ZADD', K.shelves, now_ms + rest_ms, tenant)
-  else
-    redis.call('ZREM', K.shelves, tenant)
-  end
+  local answer = {tenant}
+  local found = Outbox.read(shelf_key(tenant), skip, limit, bytes_max, answer)
+  redis.call('ZADD', K.shelves, now_ms + rest_ms, tenant)
+  Outbox.tidy(tenant)
   return found > 0 and answer or {}
 end)

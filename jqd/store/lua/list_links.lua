@@ -35,7 +35,7 @@ register('list_links', {'no-writes'}, function()
     if not row then
       return nil
     end
-    local key = Links.children_key(id)
+    local key = K.children .. id
     local good, behind, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
     local tries = redis.call('HGET', K.tries, id)
     local children = most > 0 and redis.call('ZRANGE', key, skip, skip + most - 1) or {}

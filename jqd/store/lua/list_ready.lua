@@ -8,7 +8,7 @@ register('list_ready', {'no-writes'}, function()
   local BUCKETS, ASIDE = 1000, 100  -- looked at for queues that wait, and queues of each
 
   local queues = jobtype ~= '' and {jobtype} or redis.call('ZRANGE', K.types, 0, limit - 1)
-  if not Queues.some() then
+  if not call.has_keyed then
     return queues
   end
   local seen = {}

@@ -15,7 +15,7 @@ register('note_parents', {'allow-oom'}, function()
     if not known[child] then
       known[child], children[#children + 1] = true, child
       is_blocked[child] = tonumber(redis.call('ZSCORE', K.later, child) or '0') >= Counts.BLOCKED_MS
-      marks[child] = redis.call('HGET', Links.parents_key(child), '=')
+      marks[child] = redis.call('HGET', K.parents .. child, '=')
     end
   end
   for at = FIRST, #ARGV, FIELDS do
@@ -25,15 +25,15 @@ register('note_parents', {'allow-oom'}, function()
     elseif size == 'new' then
       -- Who asked before may be heard after who asked since, and nobody would ask again.
       if ARGV[at + 4] == '' or redis.call('ZSCORE', K.links, 'w' .. child) == ARGV[at + 4] then
-        redis.call('UNLINK', Links.parents_key(child))
+        redis.call('UNLINK', K.parents .. child)
         redis.call('ZADD', K.linked, 0, child)
         marks[child] = mark ~= '' and mark
         if marks[child] then
-          redis.call('HSET', Links.parents_key(child), '=', mark)
+          redis.call('HSET', K.parents .. child, '=', mark)
         end
       end
     elseif size ~= '' then
-      redis.call('HSET', Links.parents_key(child), '@', size)
+      redis.call('HSET', K.parents .. child, '@', size)
     end
     if parent ~= '' then
       local how = ARGV[at + 2]

@@ -96,12 +96,12 @@ register('promote', {'allow-oom'}, function()
     return gone
   end
 
-  local waits = Queues.some() and redis.call('ZRANGE', K.due, 0, 0, 'WITHSCORES')[2]
+  local waits = call.has_keyed and redis.call('ZRANGE', K.due, 0, 0, 'WITHSCORES')[2]
   local gone = 0
-  if Queues.some() and redis.call('EXISTS', K.again) == 1 then
+  if call.has_keyed and redis.call('EXISTS', K.again) == 1 then
     gone = look_at_all(K.again, redis.call('ZRANGE', K.again, 0, BUCKETS - 1))
     waits = now_ms
-  elseif Queues.some() and redis.call('HDEL', K.life, 'again') == 1 and waits then
+  elseif call.has_keyed and redis.call('HDEL', K.life, 'again') == 1 and waits then
     redis.call('RENAME', K.due, K.again)  -- another one was changed meanwhile
     waits = now_ms
   elseif waits and tonumber(waits) <= now_ms then

@@ -6,17 +6,7 @@
 register('put_back', {'allow-oom'}, function()
   local tenant = ARGV[2]
 
-  local moved = 0
-  for at = 3, #ARGV do
-    local came_ms = redis.call('ZSCORE', shelf_key(tenant), ARGV[at])  -- none: another daemon has done something with it
-    if came_ms then
-      redis.call('ZREM', shelf_key(tenant), ARGV[at])
-      redis.call('ZADD', K.outbox, 'LT', came_ms, ARGV[at])
-      moved = moved + 1
-    end
-  end
-  if redis.call('EXISTS', shelf_key(tenant)) == 0 then
-    redis.call('ZREM', K.shelves, tenant)
-  end
+  local moved = Outbox.move(shelf_key(tenant), K.outbox, 3)
+  Outbox.tidy(tenant)
   return moved
 end)

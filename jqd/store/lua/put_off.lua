@@ -7,15 +7,7 @@ register('put_off', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local tenant, rest_ms = ARGV[2], number(ARGV[3], 'rest_ms')
 
-  local moved = 0
-  for at = 4, #ARGV do
-    local came_ms = redis.call('ZSCORE', K.outbox, ARGV[at])  -- none: another daemon has done something with it
-    if came_ms then
-      redis.call('ZREM', K.outbox, ARGV[at])
-      redis.call('ZADD', shelf_key(tenant), 'LT', came_ms, ARGV[at])
-      moved = moved + 1
-    end
-  end
+  local moved = Outbox.move(K.outbox, shelf_key(tenant), 4)
   if moved > 0 and not redis.call('ZSCORE', K.shelves, tenant) then
     redis.call('ZADD', K.shelves, now_ms + rest_ms, tenant)
   end

@@ -7,6 +7,6 @@ register('put_piece', {}, function()
   local now_ms, named, wait_ms, at, piece = clock(ARGV[1]), ARGV[2], number(ARGV[3], 'wait_ms'), number(ARGV[4], 'at'), ARGV[5]
 
   redis.call('ZADD', K.spare, now_ms + wait_ms, named)  -- first: if the server stopped here they would be found
-  redis.call('HSET', Results.pieces_key(named), at, piece)
+  redis.call('HSET', K.pieces .. named, at, piece)
   return 1
 end)

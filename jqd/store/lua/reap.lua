@@ -14,10 +14,5 @@ register('reap', {'allow-oom'}, function()
   if not counter or not (burnt or as_seen) then
     return 0
   end
-  Members.set_member(sysid, counter, 0, '')
-  local moved = Giveback.give_back(sysid, '+inf', limit, bytes_max, now_ms, crash_limit)
-  if moved == 0 then
-    Giveback.free_seat(sysid)
-  end
-  return moved
+  return Giveback.leave(sysid, counter, limit, bytes_max, now_ms, crash_limit)
 end)

@@ -14,10 +14,5 @@ register('release_sysid', {'allow-oom'}, function()
   elseif present ~= epoch and present ~= 0 then
     fail('JQD_STALE_OWNER', digits(present))
   end
-  Members.set_member(sysid, counter, 0, '')
-  local moved = Giveback.give_back(sysid, '+inf', limit, bytes_max, now_ms, 0)
-  if moved == 0 then
-    Giveback.free_seat(sysid)
-  end
-  return moved
+  return Giveback.leave(sysid, counter, limit, bytes_max, now_ms, 0)
 end)

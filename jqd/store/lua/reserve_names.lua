@@ -12,13 +12,10 @@ register('reserve_names', {}, function()
   local now_ms, now_us = clock(ARGV[1])
   local identity, ttl_ms = ARGV[2], number(ARGV[3], 'ttl_ms')
   local FIRST, FIELDS = 4, 4
-  local WORDS = 4000  -- of one command: `unpack` ends a function at some 8,000
 
   Life.expect_life(identity)
   Settled.expect_settled(identity)
-  if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
-    fail('JQD_ARGUMENT', 'names')
-  end
+  expect_rows(FIRST, FIELDS, 'names')
 
   -- Whether what stands under a name is over, as `replace` asks: cancelled, also before it came, or ended in whatever way.
   local function is_over(id, revision, replace)
@@ -107,9 +104,7 @@ register('reserve_names', {}, function()
   end
   if #rows > 0 then
     redis.call('HSET', K.names, unpack(rows))
-    for at = 1, #notes, WORDS do
-      redis.call('ZADD', K.tomb, unpack(notes, at, math.min(at + WORDS - 1, #notes)))
-    end
+    Heads.call_with(notes, 'ZADD', K.tomb)
   end
   return answer
 end)

@@ -9,7 +9,6 @@ register('reserve_unique', {}, function()
   local identity = ARGV[2]
   local push_ms, ttl_ms = number(ARGV[3], 'push_ms'), number(ARGV[4], 'ttl_ms')
   local FIRST, FIELDS = 5, 3
-  local OVER = {succeeded = true, failed = true, cancelled = true}
 
   Life.expect_life(identity)
   Settled.expect_settled(identity)
@@ -23,7 +22,7 @@ register('reserve_unique', {}, function()
     if not how then
       return now_ms - given_ms < ttl_ms
     end
-    return not OVER[how] and (holds == 'ended' or how ~= 'running')
+    return not Counts.ENDED[how] and (holds == 'ended' or how ~= 'running')
   end
 
   local answer = {}

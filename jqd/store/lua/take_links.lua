@@ -34,7 +34,7 @@ register('take_links', {'allow-oom'}, function()
     local row = redis.call('HGET', K.jobs, id)
     local is_over = row and Move.has_ended(id)
     local stage = row and Links.stage_of(Change.began(id), is_over) or Links.STAGE_GONE
-    local key = Links.children_key(id)
+    local key = K.children .. id
     local untold = redis.call('ZCOUNT', key, 0, '(' .. digits(stage))
     local skip = passed[entry] or 0
     if skip >= untold then
@@ -43,7 +43,7 @@ register('take_links', {'allow-oom'}, function()
     local last = math.min(skip + children_max, untold) - 1
     local children = untold > 0 and redis.call('ZRANGE', key, skip, last) or {}  -- they stand first: by stage
     if not is_blocked(id) then
-      redis.call('UNLINK', Links.parents_key(id))
+      redis.call('UNLINK', K.parents .. id)
     end
     if #children == 0 then
       return drop(entry)

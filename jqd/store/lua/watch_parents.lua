@@ -9,7 +9,6 @@
 register('watch_parents', {'allow-oom'}, function()
   local now_ms, identity = clock(ARGV[1]), ARGV[2]
   local FIRST, FIELDS = 3, 4
-  local OVER = {succeeded = true, failed = true, cancelled = true}
 
   Life.expect_life(identity)
 
@@ -23,14 +22,14 @@ register('watch_parents', {'allow-oom'}, function()
 
   -- Whoever waits for it is told from now on. An end that is not certain is told when it is.
   local function watch_one(one, how)
-    local is_over = OVER[how]
+    local is_over = Counts.ENDED[how]
     local is_certain = not is_over or is_whole and not Change.is_awaited(one.id, now_ms) and not Change.awaits_newer(one.id, redis.call('HGET', K.jobs, one.id))
     local stage = Links.stage_of(Change.began(one.id), is_over and is_certain)
     redis.call('ZADD', K.linked, 0, one.id)
     -- This answer may be lost, and who took the child since be done with it: a mark is lowered here, and only who told raises it.
-    local told = redis.call('ZSCORE', Links.children_key(one.id), one.child)
+    local told = redis.call('ZSCORE', K.children .. one.id, one.child)
     if not told or tonumber(told) > stage then
-      redis.call('ZADD', Links.children_key(one.id), digits(stage), one.child)
+      redis.call('ZADD', K.children .. one.id, digits(stage), one.child)
     end
     if not is_certain then
       Counts.note_ends({one.id}, now_ms)

@@ -9,7 +9,7 @@
 --
 -- Gives empty() → {}; fail(name, detail): scripts.py maps the name to an exception; number(text, what): a number or JQD_ARGUMENT; expect_rows(first, fields, what): from there on the arguments
 -- are rows of so many, or JQD_ARGUMENT; clock(text) → ms, µs: what the caller sent
--- (tests), or Redis TIME when that is 0; digits(n): a whole number as text, exact up to 2^53; ready_key(jobtype), held_key(sysid), shelf_key(tenant);
+-- (tests), or Redis TIME when that is 0; digits(n): a whole number as text, exact up to 2^53; unpacked(text) → the table that is its first value, of a row: its header; one without anything, where that cannot be read; ready_key(jobtype), held_key(sysid), shelf_key(tenant);
 -- is_here(name): whether there is that key, one of those that nearly never are; expect_ours(): JQD_WRONG_TYPE when a key has another type than we give it. That is
 -- asked when somebody looks who has the store (look.lua); of a call that met one later it names that key, and what the call had written stays: the same call
 -- again, when that key is gone, ends as if it had not been there (docs/build/STORE.md).
@@ -75,6 +75,11 @@ do
       return answer
     end}
   end
+end
+
+local function unpacked(text)
+  local good, _, value = pcall(cmsgpack.unpack_limit, text, 1, 0)
+  return good and type(value) == 'table' and value or {}
 end
 
 local function ready_key(jobtype) return K.ready .. jobtype end

@@ -7,8 +7,8 @@
 -- Revisions of a store that is gone may be ahead of this one's, if its clock was set back. The sequence goes on above all revisions it meets.
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
 -- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
--- fence_of(kept); gives_way(kept, generation): an ending to a success; begin_anew(id, history_max); note_late_end(id, kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation, now_ms): a cancel beats a failure;
--- awaits_newer(id, row); last_try(id) → fence;
+-- fence_of(kept); gives_way(kept, generation): an ending to a success; begin_anew(id, history_max); note_late_end(id, kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation): a cancel beats a failure;
+-- awaits_newer(id, row);
 -- await_change(id, revision, until_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids, now_ms). exchange.lua brings changes.
 function starts.has_changes() return is_here('generation') end
 
@@ -30,14 +30,12 @@ function Change.cancelled_to(id)
   return tonumber(call.has_changes and redis.call('HGET', K.generation, 'c' .. id) or nil) or 0
 end
 
-do
-  function Change.go_on_above(revision)
-    if revision > 0 then
-      call.highest = call.highest or tonumber(redis.call('GET', K.fence) or '0') or 0
-      if revision > call.highest then
-        call.highest = revision
-        redis.call('SET', K.fence, digits(revision))
-      end
+function Change.go_on_above(revision)
+  if revision > 0 then
+    call.highest = call.highest or tonumber(redis.call('GET', K.fence) or '0') or 0
+    if revision > call.highest then
+      call.highest = revision
+      redis.call('SET', K.fence, digits(revision))
     end
   end
 end
@@ -99,23 +97,18 @@ end
 -- fence is older than any change that came later; one that ended without running, whose journal tells so again, has fence 0.
 -- Of a packed outcome only the second value is read, its fence.
 function Change.meant_for(kept)
-  local generation = kept:match('^' .. Move.MEANT .. '(%d+):')
-  if generation then
-    return tonumber(generation)
-  end
-  return math.max(tonumber(Outcomes.values(kept, 2)[2]) or 0, 1) - 1
+  local mark, packed, generation = Outcomes.parts(kept)
+  return mark == Move.MEANT and generation or math.max(tonumber(Outcomes.values(packed, 2)[2]) or 0, 1) - 1
 end
 
 -- Of which claim a kept outcome is: of a packed one the second value; of a mere mark none.
-function Change.fence_of(kept)
-  return tonumber(Outcomes.values(kept:sub(kept:match('^' .. Move.MEANT .. '%d+:()') or 1), 2)[2])
-end
+function Change.fence_of(kept) return tonumber(Outcomes.values(select(2, Outcomes.parts(kept)), 2)[2]) end
 
 -- When an attempt ended its job, by its kept outcome: as its daemon says, but not before its claim nor after now, by the store's clock. What is told
 -- again keeps its age so, and what is deleted first is what ended first, in whatever order it was told.
 function Change.ended_at(kept, now_ms)
   local FENCE, FINISHED, MICROS = 2, 10, 1000  -- places in an outcome (job.Outcome)
-  local packed = kept:sub(kept:match('^' .. Move.MEANT .. '%d+:()') or 1)
+  local _, packed = Outcomes.parts(kept)
   local values = Outcomes.values(packed, FINISHED)
   local fence, finished_ms = tonumber(values[FENCE]), tonumber(values[FINISHED])
   if not fence or not finished_ms then
@@ -140,28 +133,23 @@ end
 -- The packed outcome in one that is kept, if it is a failure, else nil; the generation it names, 0 for none.
 function Change.failure_in(kept)
   local FAILED, DEAD_END = 2, 3  -- fates (job.Fate) of an outcome: its third value
-  local generation, from = kept:match('^' .. Move.MEANT .. '(%d+):()')
-  local packed = kept:sub(from or 1)
+  local _, packed, generation = Outcomes.parts(kept)
   local fate = Outcomes.values(packed, 3)[3]
-  return (fate == FAILED or fate == DEAD_END) and packed or nil, tonumber(generation) or 0
+  return (fate == FAILED or fate == DEAD_END) and packed or nil, generation
 end
 
 -- Whether an ending, as it is kept, gives way to a success of that generation (0: of the first content): who succeeded did run. A
 -- cancel and deaths in flight do always, a failure if it is of the same content, or of an earlier one: the change that began the job anew may be in no
 -- journal any more. The caller knows of no later content that is here.
 function Change.gives_way(kept, generation)
-  local mark = kept:sub(1, 1)
-  if mark == Move.CANCELLED or mark == Move.CRASHED or mark == Move.EXPIRED then
-    return true
-  end
+  local mark = Outcomes.parts(kept)
   local packed, meant = Change.failure_in(kept)
-  return packed ~= nil and meant <= generation
+  return mark ~= '' and mark ~= Move.MEANT or packed ~= nil and meant <= generation
 end
 
 -- Forgets the end of a content that is replaced: if it failed, the failure stays in the job's history.
 function Change.begin_anew(id, history_max)
-  local kept = redis.call('HGET', K.outcome, id) or ''
-  local packed = Change.failure_in(kept:sub(1, 1) == Move.CANCELLED and kept:sub(2) or kept)
+  local packed = Change.failure_in(redis.call('HGET', K.outcome, id) or '')
   Change.forget_end(id)
   if packed then
     Tries.add_try(id, 0, packed, history_max)
@@ -193,7 +181,7 @@ end
 -- Ends a job as cancelled that lies among the ended by a failure, if a cancel of it (the caller knows of one) is meant for this
 -- generation and for the content that failed: whatever came first. Not so while the success of a content that was cancelled as
 -- well waits for that content, which it ends.
-function Change.prefer_cancel(id, generation, now_ms)
+function Change.prefer_cancel(id, generation)
   local kept, late = unpack(redis.call('HMGET', K.outcome, id, 'z' .. id))
   if not kept or kept:sub(1, 1) == Move.CANCELLED then
     return
@@ -206,15 +194,4 @@ function Change.prefer_cancel(id, generation, now_ms)
   end
   Move.end_cancelled(id, Move.has_ended(id), packed)
   redis.call('ZREM', K.dead, id)
-end
-
--- The latest claim of which the store knows that its attempt failed, of those that are kept; 0 for none.
-function Change.last_try(id)
-  local row, latest, at = redis.call('HGET', K.tries, id) or '', 0, 5
-  while at + 3 <= #row do
-    local length = struct.unpack('>I4', row, at)
-    latest = math.max(latest, (Tries.tried(row:sub(at + 4, at + 3 + length))))
-    at = at + 4 + length
-  end
-  return latest
 end

@@ -77,7 +77,7 @@ end
 -- Jobs that are loose. What was read, flat with priorities, its ids and queues, `at` being the place of the next one, and which of them are of parked
 -- queues; rows that were accepted, their priorities (keys), and what the queues of those that were read allow. accept(id, queue, row, is_parked) → whether it may start;
 -- read_on() → what comes next, or nil. All of this runs for each job of a claim: each call of a function costs as much as ten steps without.
-function Choose.loosely(jobtype, priority_min, priority_max, limit, passed, version, now_us)
+local function loosely(jobtype, priority_min, priority_max, limit, passed, version, now_us)
   local key, offset, groups, all_groups, begun, rows, filled = Queues.loose_key(jobtype), 0, {}, {}, 0, {}, 0
   local loose = {at = 1, read = {}, ids = {}, queues = {}, parked = false, rows = rows, priorities = {}, groups = all_groups}
   local count, find, sub = math.min(limit + passed, Choose.LOOSE), string.find, string.sub
@@ -141,13 +141,13 @@ function Choose.loosely(jobtype, priority_min, priority_max, limit, passed, vers
 end
 
 -- A job that is loose and may not start goes to its queue, when all were chosen.
-function Choose.leave(one, id, priority, row)
+local function leave(one, id, priority, row)
   one.left = one.left == Choose.NOWHERE and {} or one.left
   one.left[#one.left + 1] = {id = id, priority = priority, row = row}
 end
 
 -- Notes a row of a queue that is about to be parked: it goes with that queue. Whether it is one.
-function Choose.pass_over(one, priority, id)
+local function pass_over(one, priority, id)
   for place = 1, #one.allowed, 2 do
     local state, cost = one.allowed[place], one.allowed[place + 1]
     if not Limits.has(state, cost) then
@@ -160,7 +160,7 @@ function Choose.pass_over(one, priority, id)
 end
 
 -- What limits a queue: states and costs, flat, none where it was found by other matchers; how many jobs may start, `room` at most; whether it was.
-function Choose.allowed(queue, room, version, now_us)
+local function allowed_of(queue, room, version, now_us)
   local items, allowed = Limits.items(queue), {}
   local is_old = items.version ~= version
   for place, item in ipairs(is_old and {} or items) do
@@ -175,7 +175,7 @@ function Choose.choose(jobtype, limit, passed, priority_min, priority_max, versi
   local index, rows, at, offset, pool = K.queues .. jobtype, {}, 1, 0, {first = 1, last = 0}
   local ids, order, opened, empty, met = {}, {}, {}, 0, 0
   Limits.read_rules()
-  local loose = Choose.loosely(jobtype, priority_min, priority_max, limit, passed, version, now_us)
+  local loose = loosely(jobtype, priority_min, priority_max, limit, passed, version, now_us)
   order.loose = loose
   local plain_id, plain_priority = Queues.first_between(jobtype, priority_min, priority_max)
   plain_priority = tonumber(plain_priority)
@@ -209,7 +209,7 @@ function Choose.choose(jobtype, limit, passed, priority_min, priority_max, versi
     return true
   end
   local function open(queue)
-    local allowed, most, is_old = Choose.allowed(queue, limit - #ids, version, now_us)
+    local allowed, most, is_old = allowed_of(queue, limit - #ids, version, now_us)
     opened[queue] = {
       queue = queue, priority = false, id = false, priority_min = priority_min, priority_max = priority_max, is_old = is_old, allowed = allowed,
       most = most >= 1 and most + passed or 0, share = math.max(Choose.FIRST, math.ceil(2 * limit / math.max(1, #rows))), asked = 0, at = -1,
@@ -251,7 +251,7 @@ function Choose.choose(jobtype, limit, passed, priority_min, priority_max, versi
           end
         else
           met, empty = met + 1, empty + (opened[queue] and 0 or 1)
-          Choose.leave(opened[queue] or open(queue), its, its_priority, row)
+          leave(opened[queue] or open(queue), its, its_priority, row)
         end
       end
     end
@@ -283,7 +283,7 @@ function Choose.choose(jobtype, limit, passed, priority_min, priority_max, versi
     end
     one = opened[queue]
     if one and one.id then
-      met = met + (Choose.pass_over(one, priority, id) and 1 or 0)
+      met = met + (pass_over(one, priority, id) and 1 or 0)
     else  -- some of its jobs may have been loose
       one = one or open(queue)
       one.priority, one.id = priority, id

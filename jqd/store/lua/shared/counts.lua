@@ -59,13 +59,13 @@ function Counts.note_ends(ids, now_ms)
   end
 end
 
-local ENDED = {succeeded = true, failed = true, cancelled = true}
+Counts.ENDED = {succeeded = true, failed = true, cancelled = true}
 starts.moves, starts.ended = empty, empty
 
 -- Jobs that are told one by one and moved alike are one move: to note each by itself cost an eighth of all that a job costs.
 function Counts.moved(queue, from, to, ids, queue_before)
   local last, number = call.moves[#call.moves], type(ids) == 'table' and #ids or 1
-  for at = 1, ENDED[to] and not ENDED[from] and number or 0 do
+  for at = 1, Counts.ENDED[to] and not Counts.ENDED[from] and number or 0 do
     call.ended[#call.ended + 1] = type(ids) == 'table' and ids[at] or ids
   end
   if last and last.queue == queue and last.from == from and last.to == to and last.queue_before == queue_before then
@@ -109,7 +109,7 @@ local function sums()
     end
     if to == 'running' and from and from ~= to then
       add('started', jobtype, number)
-    elseif ENDED[to] and not ENDED[from] then
+    elseif Counts.ENDED[to] and not Counts.ENDED[from] then
       add('ended', jobtype, number)
       if to == 'failed' then
         add('failures', jobtype, number)

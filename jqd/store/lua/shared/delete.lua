@@ -51,8 +51,7 @@ end
 -- A job's unique key is its own until another has it.
 local function free_unique(id)
   local FLOW = 14  -- place in a row's header
-  local good, _, fields = pcall(cmsgpack.unpack_limit, redis.call('HGET', K.jobs, id) or '', 1, 0)
-  local flow = good and type(fields) == 'table' and fields[FLOW]
+  local flow = unpacked(redis.call('HGET', K.jobs, id) or '')[FLOW]
   local key = type(flow) == 'table' and flow.unique or ''
   if key ~= '' and (redis.call('HGET', K.unique, key) or ''):match('^%S+') == id then
     redis.call('HDEL', K.unique, key)

@@ -37,7 +37,7 @@ local function meet_late_end(one, now_ms, history_max)
   redis.call('ZREM', other, id)
   Change.forget_end(note)
   redis.call('ZREM', K.tomb, note)
-  Change.prefer_cancel(id, one.generation, now_ms)
+  Change.prefer_cancel(id, one.generation)
   return true
 end
 
@@ -99,7 +99,7 @@ function Exchange.place_unseen(one, now_ms, history_max)
   local is_over, is_noted = meet_end(one, now_ms)
   if is_over then
     if cancelled then
-      Change.prefer_cancel(id, one.generation, now_ms)
+      Change.prefer_cancel(id, one.generation)
     end
   elseif one.generation > 0 and meet_late_end(one, now_ms, history_max) then
     -- by a later ending than the one that was noted
@@ -111,7 +111,7 @@ function Exchange.place_unseen(one, now_ms, history_max)
     end
     local retry_ms = redis.call('ZSCORE', K.tomb, 'r' .. id)
     local _, is_its = Tries.told_in(redis.call('HGET', K.tries, id) or '', one.generation)
-    is_its = one.generation == 0 or is_its and Change.last_try(id) > one.revision
+    is_its = one.generation == 0 or is_its and Tries.last_of(id) > one.revision
     place_change(one, now_ms, is_its and tonumber(retry_ms or nil) or 0)
   end
   drop_notes_of(id)

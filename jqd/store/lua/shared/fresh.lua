@@ -33,7 +33,7 @@ local function choose_fresh(some)
   return fresh
 end
 
-local function place_all(fresh, now_ms)
+local function place_all(fresh)
   local groups, order = {}, {}
   for _, one in ipairs(fresh) do
     local key = one.priority .. ' ' .. one.jobtype
@@ -56,7 +56,7 @@ local function place_all(fresh, now_ms)
 end
 
 -- Sets first, rows second, as for jobs without a name.
-local function bring(fresh, names, now_ms)
+local function bring(fresh, names)
   local taken, noted, rows, generations, highest = {}, {}, {}, {}, 0
   for at, one in ipairs(fresh) do
     local id, place = one.id, 2 * at
@@ -72,7 +72,7 @@ local function bring(fresh, names, now_ms)
     redis.call('HSET', K.names, unpack(taken))
   end
   redis.call('ZREM', K.tomb, unpack(noted))
-  local groups = place_all(fresh, now_ms)
+  local groups = place_all(fresh)
   redis.call('HSET', K.jobs, unpack(rows))
   redis.call('HSET', K.generation, unpack(generations))
   call.has_changes = true
@@ -102,7 +102,7 @@ function Fresh.apply_fresh(changes, now_ms)
       list[#list + 1] = one
     end
     if #fresh > 0 then
-      bring(fresh, names, now_ms)
+      bring(fresh, names)
       brought = brought + #fresh
     end
   end

@@ -1,17 +1,9 @@
 -- Emptying a hand.
--- Gives free_seat(sysid); give_back(sysid, below, limit, bytes_max, now_ms, crash_limit): returns
+-- Gives leave(sysid, counter, limit, bytes_max, now_ms, crash_limit): burns the epoch of a daemon, empties its hand in steps, then frees its seat; give_back(sysid, below, limit, bytes_max, now_ms, crash_limit): returns
 -- jobs claimed under fences lower than `below`, at most `limit`, and how many left the hand. Each job is added before it
 -- is removed; the hold of a job that has not come yet is dropped. crash_limit 0: no daemon died; else this counts as a death of
 -- each job, and a job that was alone in flight at so many goes to the dead set. A hand counts as large as it was when its
 -- emptying began: the last job of many, left to a step of its own, was not alone.
--- The seat of a daemon whose hand is empty.
-function Giveback.free_seat(sysid)
-  if redis.call('ZCARD', K.asked .. sysid) > 0 then
-    redis.call('UNLINK', K.asked .. sysid)
-  end
-  redis.call('HDEL', K.members, sysid)
-end
-
 function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   local held = held_key(sysid)
   local size = redis.call('ZCARD', held)
@@ -38,4 +30,14 @@ function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   end
   Deaths.note_hand(sysid, size, #rows)
   return #rows
+end
+
+function Giveback.leave(sysid, counter, limit, bytes_max, now_ms, crash_limit)
+  Members.set_member(sysid, counter, 0, '')
+  local moved = Giveback.give_back(sysid, '+inf', limit, bytes_max, now_ms, crash_limit)
+  if moved == 0 then
+    redis.call('UNLINK', K.asked .. sysid)
+    redis.call('HDEL', K.members, sysid)
+  end
+  return moved
 end

@@ -6,8 +6,8 @@
 -- its daemon is taken to have still, in a store that went back, was given back as well when a later claim failed.
 function Hands.may_entrust(one, hold, is_forgotten, is_earlier)
   if hold and hold.fence >= one.fence then
-    return hold.fence == one.fence and not (is_earlier(one.fence) and Change.last_try(one.id) > one.fence)
-  elseif not is_forgotten(one.fence) or Move.has_ended(one.id) or Change.began(one.id) > one.meant or Change.last_try(one.id) >= one.fence then
+    return hold.fence == one.fence and not (is_earlier(one.fence) and Tries.last_of(one.id) > one.fence)
+  elseif not is_forgotten(one.fence) or Move.has_ended(one.id) or Change.began(one.id) > one.meant or Tries.last_of(one.id) >= one.fence then
     return false
   end
   local notes = redis.call('ZMSCORE', K.tomb, 's' .. one.id, 'd' .. one.id, 'o' .. one.id)

@@ -186,10 +186,10 @@ function Heads.refresh(queue)
   end
   local id, priority = Queues.first_between(queue, '-inf', '+inf')
   if id ~= known then
-    redis.call('ZREM', Queues.aside_key(bucket), Queues.head_row(known, queue))
+    redis.call('ZREM', K.aside .. bucket, Queues.head_row(known, queue))
   end
   if id then
-    redis.call('ZADD', Queues.aside_key(bucket), priority, Queues.head_row(id, queue))
+    redis.call('ZADD', K.aside .. bucket, priority, Queues.head_row(id, queue))
     redis.call('HSET', K.parked, queue, id .. ' ' .. bucket)
   else
     redis.call('HDEL', K.parked, queue)
@@ -296,7 +296,7 @@ local function drop_head(queue, priority, id)
   end
   drop(Queues.all_of(queue))
   if Queues.is_keyed(queue) then
-    drop(Queues.heads_key(queue))
+    drop(K.queues .. Queues.type_of(queue))
   end
 end
 

@@ -5,12 +5,10 @@
 -- `beats:<silence>`: fence of each lease by the number of its last sign of life, out of the growing sequence of all fences: no clock
 -- says who is silent, but that the sequence was further already when a daemon looked so many seconds ago on its own clock.
 -- Gives lease(fence) → silence, told, worker or nil; beat(fence, silence, told, worker, now_us): a sign of life;
--- set_aside(fence, told, worker, now_us): it was silent for too long; jobs_of(fence) → their ids; tidy_lease(fence, now_us): it ends with
+-- of silence '0': it was silent for too long; jobs_of(fence) → their ids; tidy_lease(fence, now_us): it ends with
 -- its last job, and before that this is a sign of life unless now_us is nil;
 -- generation_of(hold) → the generation that a worker has of a job, for a later content may be here by now: as a row of `generation`, or false.
 local LEASE_JOBS_MAX = 2000  -- a claim has no more
-
-function Leases.beats_key(silence) return K.beats .. silence end
 
 starts.lease_rows = empty  -- of leases, as this function has found or left them; false: there is none
 function Leases.lease(fence)
@@ -31,8 +29,8 @@ local function write_lease(fence, row)
 end
 
 function Leases.drop_beat(fence, silence)
-  redis.call('ZREM', Leases.beats_key(silence), digits(fence))
-  if redis.call('EXISTS', Leases.beats_key(silence)) == 0 then
+  redis.call('ZREM', K.beats .. silence, digits(fence))
+  if redis.call('EXISTS', K.beats .. silence) == 0 then
     local known = redis.call('HGET', K.leases, 'silences') or ' '
     local left = known:gsub(' ' .. silence .. ' ', ' ', 1)
     if left == ' ' then
@@ -51,14 +49,10 @@ function Leases.beat(fence, silence, told, worker, now_us)
   end
   local before = Leases.lease(fence)
   write_lease(fence, silence .. ' ' .. told .. ' ' .. worker)
-  redis.call('ZADD', Leases.beats_key(silence), digits(call.beat_number), digits(fence))
+  redis.call('ZADD', K.beats .. silence, digits(call.beat_number), digits(fence))
   if before and before ~= silence then
     Leases.drop_beat(fence, before)
   end
-end
-
-function Leases.set_aside(fence, told, worker, now_us)
-  Leases.beat(fence, '0', told, worker, now_us)
 end
 
 function Leases.jobs_of(fence)

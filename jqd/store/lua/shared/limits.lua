@@ -27,15 +27,13 @@ Limits.SWEEP_ROWS = 50  -- rows looked at in one go: less than half a millisecon
 Limits.PRIORITIES = 1000  -- of one queue, moved at once
 function starts.let_go_left() return 2000 end  -- rows of queues that are let go, written by one function; the others soon after
 
-do
-  -- Of a queue that has all but the key in common with one that was read.
-  function Limits.bucket_of(queue)
-    local its = call.queue_shape
-    if its and queue:find(its.front, 1, true) == 1 and not queue:find('\30', its.length + 1, true) then
-      return its.name .. queue:sub(its.length), its
-    end
-    return nil
+-- Of a queue that has all but the key in common with one that was read.
+function Limits.bucket_of(queue)
+  local its = call.queue_shape
+  if its and queue:find(its.front, 1, true) == 1 and not queue:find('\30', its.length + 1, true) then
+    return its.name .. queue:sub(its.length), its
   end
+  return nil
 end
 
 -- Also the version, by its name.

@@ -11,7 +11,7 @@
 -- is: nothing can follow.
 --
 -- Gives note_made(parents, children); stage_of(generation, has_ended), STAGE_GONE; has_parents_ended(child) → whether all of them have, the first that did not succeed, or '', and '=';
--- note_parent(child, parent, how, stage, is_told: by the parent, which it may have ceased to wait for); children_key(id), parents_key(id); given_id(given) → the id of "=" and an own id, nil where nobody has that.
+-- note_parent(child, parent, how, stage, is_told: by the parent, which it may have ceased to wait for); given_id(given) → the id of "=" and an own id, nil where nobody has that.
 local NOT_TOLD = '9007199254740991'  -- the last stage there is: they wait for nothing, so the parent owes them nothing
 
 function Links.given_id(given)
@@ -36,9 +36,6 @@ function Links.note_made(parents, children)
     redis.call('ZADD', K.linked, 'LT', unpack(linked))
   end
 end
-
-function Links.children_key(id) return K.children .. id end
-function Links.parents_key(id) return K.parents .. id end
 
 Links.STAGE_GONE = 9007199254740991
 Links.MADE = 1
@@ -66,7 +63,7 @@ do
   end
 
   function Links.note_parent(child, parent, how, stage, is_told)
-    local key = Links.parents_key(child)
+    local key = K.parents .. child
     local row, told = unpack(redis.call('HMGET', key, parent, '~' .. parent))
     if is_told and not row then
       local told_stage = split(told)
@@ -102,6 +99,6 @@ do
 end
 
 function Links.has_parents_ended(child)
-  local ended, all, failed, mark = unpack(redis.call('HMGET', Links.parents_key(child), '#', '@', '!', '='))
+  local ended, all, failed, mark = unpack(redis.call('HMGET', K.parents .. child, '#', '@', '!', '='))
   return all and (ended or '0') == all and 1 or 0, failed or '', mark or ''
 end

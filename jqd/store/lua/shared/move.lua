@@ -9,8 +9,8 @@ local ELIGIBLE, NAME, KEY, EXPIRES = 8, 9, 12, 13  -- places in a row's header
 
 -- The queue of its jobs, priority, eligible_at_ms and expires_at_ms (0: never) from a row's header, nil when it cannot be read. Copies nothing but the header.
 function Move.header(row)
-  local good, _, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
-  if good and type(fields) == 'table' and type(fields[2]) == 'string' and type(fields[3]) == 'number' then
+  local fields = unpacked(row)
+  if type(fields[2]) == 'string' and type(fields[3]) == 'number' then
     local key = fields[KEY]
     return type(key) == 'string' and key ~= '' and fields[2] .. key or fields[2], fields[3], tonumber(fields[ELIGIBLE]) or 0, tonumber(fields[EXPIRES]) or 0
   end
@@ -30,8 +30,8 @@ end
 
 -- The pusher's own id of a job, "" when it has none.
 function Move.job_name(row)
-  local good, _, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
-  return good and type(fields) == 'table' and type(fields[NAME]) == 'string' and fields[NAME] or ''
+  local name = unpacked(row)[NAME]
+  return type(name) == 'string' and name or ''
 end
 
 -- The first of `ids` whose rows stay below bytes_max together with `before` bytes, which others have; one at least where that is nil. Returns their rows in the same order,

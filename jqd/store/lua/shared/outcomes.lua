@@ -1,5 +1,5 @@
 -- Outcomes as apply_outcomes is told of them: groups of those that have something in common.
--- Gives fates (job.Fate); values(packed, count) → the first values of one; read_outcomes(at): from the argument `at` on → outcomes, their ids, groups.
+-- Gives fates (job.Fate); values(packed, count) → the first values of one; parts(kept) → mark, packed, generation; read_outcomes(at): from the argument `at` on → outcomes, their ids, groups.
 -- In an outcome are id, packed, kept: as `outcome` keeps it, and what its group says: fate, fence, meant: the generation that it may be of at
 -- most, generation: as text, where one was named, jobtype, result, log and log_from, follows: for the outbox; brings: followers come with it, copied: of a copy its positions; plain: ids of those that end so and are as they were claimed;
 -- of a RETRY attempt, priority, delay_ms; of a hand-over silence, worker.
@@ -10,6 +10,20 @@ local function given(good, _, ...) return good and {...} or {} end
 -- The first `count` values of a packed outcome (job.Outcome), none where it cannot be read; those behind the twelfth may be bytes, which the server cannot read.
 function Outcomes.values(packed, count)
   return given(pcall(cmsgpack.unpack_limit, packed, count, packed:byte(1) == 0xdc and 3 or 1))
+end
+
+-- What `outcome` has of a job: its mark, '' for none; the packed outcome, '' where jqd itself ended the job; the generation that ran, 0 where none is named.
+function Outcomes.parts(kept)
+  local mark = kept:sub(1, 1)
+  if mark == Move.MEANT then
+    local generation, from = kept:match('^.(%d+):()')
+    return mark, kept:sub(from or 1), tonumber(generation) or 0
+  elseif mark == Move.CANCELLED then
+    return mark, kept:sub(2), 0
+  elseif mark == Move.CRASHED or mark == Move.EXPIRED then
+    return mark, '', 0
+  end
+  return '', kept, 0
 end
 
 local GROUP, FIELDS = 5, 2

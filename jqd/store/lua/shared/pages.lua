@@ -15,7 +15,7 @@
 -- place yet; first_of(jobtype, limit, priority_min, priority_max) → ids, where they are, heads; remove(jobtype, ids, where): some of
 -- those; take(jobtype, ids, where, heads) → whether some are left of each priority: and mends the rows of what is next; drop_waiting(jobtype, priority, id) and, if it is not in `ready`, or comes there now, drop_paged of the same: remove one;
 -- first_waiting(jobtype) → id, priority or nil: of those that are not loose; waiting_of(queue), all_waiting_of(jobtype) → number; place_of(jobtype, priority, id) → priority
--- it waits under, or nil; tied(jobtype, priority, id): the same unless it is loose; mend_type(jobtype): after jobs left.
+-- it waits under, or nil; mend_type(jobtype): after jobs left.
 -- `has_some`: it is known to have pages.
 local function add_paged(jobtype, number, has_some)
   local sum = 0
@@ -271,28 +271,24 @@ end
 
 -- Of all queues of a jobtype.
 function Pages.all_waiting_of(jobtype)
-  local more = Queues.some() and redis.call('HGET', K.keyed, jobtype) or 0
+  local more = call.has_keyed and redis.call('HGET', K.keyed, jobtype) or 0
   return Pages.waiting_of(jobtype) + (tonumber(more) or 0)
 end
 
-function Pages.tied(jobtype, priority, id)
+function Pages.place_of(jobtype, priority, id)
   local score = redis.call('ZSCORE', ready_key(jobtype), id)
   local first = not score and Queues.paged_of(jobtype) > 0 and find_page(jobtype, priority, id)
-  if first then
-    score = redis.call('LPOS', Queues.page_key(first, jobtype), id) and tostring(priority)
+  if first and redis.call('LPOS', Queues.page_key(first, jobtype), id) then
+    return tostring(priority)
   end
-  return score
-end
-
-function Pages.place_of(jobtype, priority, id)
-  return Pages.tied(jobtype, priority, id) or Heads.is_loose(jobtype, id)
+  return score or Heads.is_loose(jobtype, id)
 end
 
 -- After jobs left: sets in `types` the best priority that still waits, or drops the row.
 function Pages.mend_type(queue)
   local jobtype = Queues.type_of(queue)
   local _, priority = Pages.first_waiting(jobtype)
-  local waits = Queues.some() and redis.call('HEXISTS', K.keyed, jobtype) == 1
+  local waits = call.has_keyed and redis.call('HEXISTS', K.keyed, jobtype) == 1
   if waits then  -- of those that are parked nobody is to be offered the best
     local _, best = Heads.best_keyed(jobtype)
     best = tonumber(best)

@@ -70,17 +70,13 @@ function Parked.let_go(queue)
   end
   redis.call('HDEL', K.parked, queue)
   redis.call('ZREM', K.aside .. bucket, Queues.head_row(known, queue))
-  local from = '-inf'
-  for _ = 1, Limits.PRIORITIES do
-    call.let_go_left = call.let_go_left - 1
-    local id, priority = Queues.first_between(queue, from, '+inf')
-    if not id then
-      break
-    elseif from == '-inf' then
-      Heads.offer(queue, priority)
-    end
-    Heads.add_row(priority, id, queue)
-    from = '(' .. priority
+  local heads = Queues.heads(queue, Limits.PRIORITIES)
+  call.let_go_left = call.let_go_left - #heads / 2 - 1
+  for at = 1, #heads, 2 do
+    Heads.add_row(heads[at], heads[at + 1], queue)
+  end
+  if #heads > 0 then
+    Heads.offer(queue, heads[1])
   end
 end
 

@@ -2,9 +2,9 @@
 -- A *queue* is what runs or waits together. That of jobs that no constraint limits is spelled like their jobtype; the others are *keyed*: `limits.lua`
 -- says how they are spelled. Where this says jobtype, any queue may stand.
 -- Gives read_between(key, priority_min, priority_max, offset, count) → flat; first_between(jobtype, priority_min, priority_max) → id,
--- priority or nil; has_pages; paged_of(jobtype) → ids in its pages; backlog_key, page_key; head_of(jobtype, priority) → id or nil; head_row(id, jobtype);
--- may_lead(jobtype, priority, id). is_keyed(queue); type_of(queue) → jobtype; all_of(queue) → key of the index of its tenant; heads_key(queue); loose_key(queue);
--- aside_key(bucket); some(): whether there is or was any in this life; learn_paged(queues), learn_paged_of(rows): the number of ids in pages of many at once.
+-- priority or nil; has_pages; paged_of(jobtype) → ids in its pages; backlog_key, page_key; heads(queue, most); head_of(jobtype, priority) → id or nil; head_row(id, jobtype);
+-- may_lead(jobtype, priority, id). is_keyed(queue); type_of(queue) → jobtype; all_of(queue) → key of the index of its tenant; loose_key(queue);
+-- learn_paged(queues), learn_paged_of(rows): the number of ids in pages of many at once.
 function starts.has_pages() return is_here('paged') end
 function starts.has_keyed() return is_here('keyed') end
 
@@ -68,6 +68,19 @@ function Queues.first_between(jobtype, priority_min, priority_max)
   return id, priority
 end
 
+-- The first job of each of the first so many priorities that it waits under, flat: priority, id.
+function Queues.heads(queue, most)
+  local heads, from = {}, '-inf'
+  while #heads < 2 * most do
+    local id, priority = Queues.first_between(queue, from, '+inf')
+    if not id then
+      break
+    end
+    heads[#heads + 1], heads[#heads + 2], from = priority, id, '(' .. priority
+  end
+  return heads
+end
+
 function Queues.head_of(jobtype, priority)
   return (Queues.first_between(jobtype, priority, priority))
 end
@@ -80,16 +93,12 @@ function Queues.type_of(queue)
   local at = queue:find('\30', 1, true)
   return at and queue:sub(1, at - 1) or queue
 end
-function Queues.heads_key(queue) return K.queues .. Queues.type_of(queue) end
 -- Where the rows of all jobtypes of its tenant are: however many rows others have, they hide none of these.
 function Queues.all_of(queue)
   local at = queue:find('\31', 1, true)
   return at and K.queues .. queue:sub(1, at) or K.heads
 end
 function Queues.loose_key(queue) return K.loose .. Queues.type_of(queue) end
-function Queues.aside_key(bucket) return K.aside .. bucket end
-
-function Queues.some() return call.has_keyed end
 
 function Queues.begin_keyed()
   if not call.has_keyed then

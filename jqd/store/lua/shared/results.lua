@@ -1,10 +1,8 @@
 -- Kept results. A small one is a row of `result`. The row of a large one, "\193<name of its pieces> <bytes> <number of pieces>", is no MessagePack: its
 -- pieces were put before, into a key of that name, and are its own once `large` says so. Which nobody refers to are spare, and purge drops them.
--- Gives results: pieces_key(named); pieces_in(row) → their name and number, nil where there are none; expect_pieces(named, number): all
+-- Gives results: pieces_in(row) → their name and number, nil where there are none; expect_pieces(named, number): all
 -- were put; put(owner, row, drop_at_ms), of a job or a note; drop(owners); hand(note, id): it is the job's, too; let_go(named): pieces that are not
 -- needed, unless somebody refers to them; drop_pieces(named).
-function Results.pieces_key(named) return K.pieces .. named end
-
 local AT_ONCE = 0  -- when they may go: the earliest date
 
 function Results.pieces_in(row)
@@ -16,7 +14,7 @@ function Results.expect_pieces(named, pieces)
   if not named then
     return
   end
-  if redis.call('HLEN', Results.pieces_key(named)) ~= pieces then
+  if redis.call('HLEN', K.pieces .. named) ~= pieces then
     fail('JQD_ARGUMENT', 'pieces')  -- the caller puts them again, and repeats the call
   end
 end
@@ -36,7 +34,7 @@ end
 
 function Results.drop_pieces(named)
   if not is_referred_to(named) then
-    redis.call('UNLINK', Results.pieces_key(named))
+    redis.call('UNLINK', K.pieces .. named)
   end
   redis.call('ZREM', K.spare, named)
 end

@@ -45,8 +45,7 @@ end
 
 -- A view that says of workers until when they get nothing holds before jobs are claimed by who has not heard it.
 local function note_back_offs(member, packed, number)
-  local good, _, rule = pcall(cmsgpack.unpack_limit, packed, 1, 0)
-  local body = member:match('^view%z') and good and type(rule) == 'table' and rule[5]
+  local body = member:match('^view%z') and unpacked(packed)[5]
   for _, row in pairs(type(body) == 'table' and type(body.rows) == 'table' and body.rows or {}) do
     if type(row) == 'table' and row[1] == 'backed_off' then
       redis.call('HSET', K.life, 'backed_off', number)

@@ -1,12 +1,12 @@
 -- What becomes of the queues of jobs that were chosen.
 -- Gives settle_queues(queues, opened, taken, are_all, fence, now_us): they were taken: counts them, and parks what may not go on.
--- The first job of each priority that was read, flat: priority, id.
-local function heads_of(one)
+-- The first job of each priority that was read, but for those that were taken; flat: priority, id.
+local function heads_of(one, taken)
   local heads, last = {}, nil
   for at = 1, #one.rows, 2 do
-    if one.rows[at + 1] ~= last then
-      last = one.rows[at + 1]
-      heads[#heads + 1], heads[#heads + 2] = last, one.rows[at]
+    local id, priority = one.rows[at], one.rows[at + 1]
+    if priority ~= last and not taken[id] then
+      heads[#heads + 1], heads[#heads + 2], last = priority, id, priority
     end
   end
   return heads
@@ -17,24 +17,10 @@ local function is_read(one) return #one.left == 0 and #one.rows < 2 * one.asked 
 
 -- The first job that a queue has left of each priority, flat, or of the first `most` of them. What was read of it says so, if that was all.
 local function heads_left(one, taken, most)
-  local heads, last, from = {}, nil, '-inf'
   if is_read(one) and one.priority_min <= Queues.BEST then
-    for at = 1, #one.rows, 2 do
-      local id, priority = one.rows[at], one.rows[at + 1]
-      if priority ~= last and not taken[id] then
-        heads[#heads + 1], heads[#heads + 2], last = priority, id, priority
-      end
-    end
-    return heads
+    return heads_of(one, taken)
   end
-  while #heads < 2 * most do
-    local id, priority = Queues.first_between(one.queue, from, '+inf')
-    if not id then
-      break
-    end
-    heads[#heads + 1], heads[#heads + 2], from = priority, id, '(' .. priority
-  end
-  return heads
+  return Queues.heads(one.queue, most)
 end
 
 -- What comes next after a job that was taken: of its priority, or of the next one, which may have no row: a queue is let go with those of its
@@ -99,7 +85,7 @@ local function park(one, taken, fresh, now_us, asked)
     Heads.note_gone(one.met[at], one.met[at + 1], one.queue)
   end
   if redis.call('HEXISTS', K.parked, one.queue) == 0 then
-    local heads = heads_of(one)
+    local heads = heads_of(one, Choose.NOWHERE)
     for at = 1, #heads, 2 do
       Heads.note_gone(heads[at], heads[at + 1], one.queue)
     end
@@ -169,7 +155,7 @@ function Settle.settle_queues(order, opened, taken, are_all, fence, now_us)
     local one = opened[queue]
     local ids = given_of(one.taken, taken)
     if #ids > 0 and not Queues.is_keyed(queue) then
-      Pages.take(queue, ids, one.where, heads_of(one))
+      Pages.take(queue, ids, one.where, heads_of(one, Choose.NOWHERE))
     elseif #ids > 0 then
       Pages.remove(queue, ids, one.where)
       if not one.is_old then

@@ -8,18 +8,9 @@
 -- count_watched(): the end, when counts are written.
 local FATE, JOBTYPE, ATTEMPT, SUCCEEDED = 3, 4, 6, 1
 
--- The packed outcome in what `outcome` has; nil where jqd itself ended the job.
-local function packed_in(kept)
-  local mark = kept and kept:sub(1, 1) or Move.CRASHED
-  if mark == Move.CRASHED or mark == Move.EXPIRED then
-    return nil
-  end
-  return mark == Move.CANCELLED and kept:sub(2) or kept:match('^' .. Move.MEANT .. '%d+:(.*)$') or kept, mark
-end
-
 function Stands.ended_as(kept)
-  local packed, mark = packed_in(kept)
-  if not packed then
+  local mark, packed = Outcomes.parts(kept or Move.CRASHED)
+  if mark == Move.CRASHED or mark == Move.EXPIRED then
     return 'failed'
   end
   local values = Outcomes.values(packed, JOBTYPE)
@@ -29,7 +20,7 @@ function Stands.ended_as(kept)
 end
 
 function Stands.attempt_in(kept)
-  return tonumber(Outcomes.values(packed_in(kept) or '', ATTEMPT)[ATTEMPT]) or 0
+  return tonumber(Outcomes.values(select(2, Outcomes.parts(kept or '')), ATTEMPT)[ATTEMPT]) or 0
 end
 
 local PLACES = {'dead', 'ended', 'later'}

@@ -10,7 +10,7 @@
 -- Gives tried(outcome) → fence, attempts spent; add_try(id, attempt, outcome, history_max) → attempts that failed,
 -- whether that says anything new: one that was told before is not counted once more, and whether no later one is known;
 -- told_in(row, generation) → how many attempts of that content its outcomes tell of, whether any: a later one says how many were before it, so one
--- that is told of behind it is mostly counted already. Cost: the bytes of the row.
+-- that is told of behind it is mostly counted already; last_of(id) → the latest claim of which the store knows that its attempt failed, of those that are kept, or 0. Cost: the bytes of the row.
 local UNCOUNTED = {snooze = true, interrupted = true}
 local NONE = '\0\0\0\0'  -- a row of no attempts
 
@@ -53,28 +53,14 @@ local function content_of(packed, fence)
   return good and generation and generation > 0 and generation or fence - 1
 end
 
--- Where an outcome of this claim stands in a row: behind those of later claims, though it may be told of after them (by another
--- journal), so that the newest is the latest. Returns that place, how many stand before it, and whether an uncounted one is right before it.
-local function behind_later(row, fence)
-  local at, later, after_uncounted = 5, 0, false
+-- Those of a row, the newest first.
+local function outcomes_of(row)
+  local all, at = {}, 5
   while at + 3 <= #row do
     local length = struct.unpack('>I4', row, at)
-    local packed = row:sub(at + 4, at + 3 + length)
-    if Tries.tried(packed) <= fence then
-      break
-    end
-    at, later, after_uncounted = at + 4 + length, later + 1, is_uncounted(packed)
+    all[#all + 1], at = row:sub(at + 4, at + 3 + length), at + 4 + length
   end
-  return at, later, after_uncounted
-end
-
--- Whether the outcome that stands there is of this claim. An outcome that does not say of which one is of none.
-local function is_at(row, place, fence)
-  if place + 3 > #row or fence == 0 then
-    return false
-  end
-  local length = struct.unpack('>I4', row, place)
-  return Tries.tried(row:sub(place + 4, place + 3 + length)) == fence
+  return all
 end
 
 -- One failure more, or none. The number of an attempt says how many had failed when it was claimed.
@@ -82,17 +68,14 @@ local function counted(count, attempt, uncounted)
   return uncounted and math.max(count, attempt - 1) or math.max(count + 1, attempt)
 end
 
-function Tries.told_in(row, generation)
-  local all, at, count = {}, 5, 0
-  while at + 3 <= #row do
-    local length = struct.unpack('>I4', row, at)
-    local packed = row:sub(at + 4, at + 3 + length)
+local function told_of(outcomes, generation)
+  local all, count = {}, 0
+  for _, packed in ipairs(outcomes) do
     local fence, spent = Tries.tried(packed)
     if content_of(packed, fence) >= generation then
       local uncounted = is_uncounted(packed)
       all[#all + 1] = {uncounted and spent + 1 or spent, uncounted}
     end
-    at = at + 4 + length
   end
   table.sort(all, function(one, other) return one[1] < other[1] end)  -- fences go back where a store that lost all has a clock that was set back
   for _, one in ipairs(all) do
@@ -101,37 +84,42 @@ function Tries.told_in(row, generation)
   return count, #all > 0
 end
 
-function Tries.add_try(id, attempt, outcome, history_max)
-  local row, fence = redis.call('HGET', K.tries, id) or NONE, (Tries.tried(outcome))
-  if not Move.has_begun(row) then
-    row = row:sub(1, 4) .. row:sub(9)
+function Tries.told_in(row, generation) return told_of(outcomes_of(row), generation) end
+
+function Tries.last_of(id)
+  local latest = 0
+  for _, packed in ipairs(outcomes_of(redis.call('HGET', K.tries, id) or '')) do
+    latest = math.max(latest, (Tries.tried(packed)))
   end
+  return latest
+end
+
+-- An outcome stands behind those of later claims, though it may be told of after them (by another journal), so that the newest is the latest. One that does not say of
+-- which claim it is is of none.
+function Tries.add_try(id, attempt, outcome, history_max)
+  local row, fence, uncounted, place = redis.call('HGET', K.tries, id) or NONE, (Tries.tried(outcome)), is_uncounted(outcome), 1
+  local all = outcomes_of(Move.has_begun(row) and row or row:sub(1, 4) .. row:sub(9))
   local before = #row >= 4 and struct.unpack('>I4', row) or 0
-  local count, uncounted = before, is_uncounted(outcome)
-  local place, later, after_uncounted = behind_later(row, fence)
-  local own, kept, from = struct.pack('>I4', #outcome) .. outcome, later + 1, place
-  if is_at(row, place, fence) then
-    return count, false, later == 0
-  elseif later >= history_max or uncounted and after_uncounted then
-    own, kept = '', later
-  elseif uncounted and place + 3 <= #row then
-    local length = struct.unpack('>I4', row, place)
-    if is_uncounted(row:sub(place + 4, place + 3 + length)) then
-      from = place + 4 + length
+  while all[place] and Tries.tried(all[place]) > fence do
+    place = place + 1
+  end
+  if all[place] and fence ~= 0 and Tries.tried(all[place]) == fence then
+    return before, false, place == 1
+  end
+  local is_kept = place <= history_max and not (uncounted and all[place - 1] and is_uncounted(all[place - 1]))
+  local replaces = is_kept and uncounted and all[place] and is_uncounted(all[place])
+  local others = {unpack(all, replaces and place + 1 or place)}
+  table.insert(all, place, outcome)
+  local count = math.max(before, not uncounted and attempt <= before and told_of(all, Change.began(id)) or counted(before, attempt, uncounted))
+  local kept = {struct.pack('>I4', count)}
+  for at = 1, place - 1 + (is_kept and 1 or 0) do
+    kept[at + 1] = struct.pack('>I4', #all[at]) .. all[at]
+  end
+  for _, packed in ipairs(others) do
+    if #kept <= history_max then
+      kept[#kept + 1] = struct.pack('>I4', #packed) .. packed
     end
   end
-  local at = from
-  while kept < history_max and at + 3 <= #row do
-    at = at + 4 + struct.unpack('>I4', row, at)
-    kept = kept + 1
-  end
-  if uncounted or attempt > before then
-    count = counted(before, attempt, uncounted)
-  else
-    local generation = tonumber((redis.call('HGET', K.generation, id) or ''):match('^%d+:(%d+)') or nil) or 0
-    local framed = struct.pack('>I4', #outcome) .. outcome
-    count = math.max(before, (Tries.told_in(row:sub(1, place - 1) .. framed .. row:sub(place), generation)))
-  end
-  redis.call('HSET', K.tries, id, struct.pack('>I4', count) .. row:sub(5, place - 1) .. own .. row:sub(from, at - 1))
-  return count, own ~= '' or count > before, later == 0
+  redis.call('HSET', K.tries, id, table.concat(kept))
+  return count, is_kept or count > before, place == 1
 end

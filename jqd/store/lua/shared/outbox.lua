@@ -1,0 +1,42 @@
+-- Followers that wait to be pushed, in the outbox or on the shelf of their tenant.
+-- Gives read(key, first, limit, bytes_max, answer) → how many: entries from that place on, behind what `answer` has; at least one, if there is one;
+-- move(from, to, at) → how many of the entries in ARGV, from the argument `at` on, lay there: as old as they are; tidy(tenant): of whom some left the shelf.
+local STEP = 10  -- entries read at once: each may have a megabyte
+
+function Outbox.read(key, first, limit, bytes_max, answer)
+  local bytes, found = 0, 0
+  while found < limit and bytes < bytes_max do
+    local step = math.min(STEP, limit - found)
+    local entries = redis.call('ZRANGE', key, first + found, first + found + step - 1)
+    for _, entry in ipairs(entries) do
+      found, bytes = found + 1, bytes + #entry
+      answer[#answer + 1] = entry
+      if bytes >= bytes_max then
+        break
+      end
+    end
+    if #entries < step then
+      break
+    end
+  end
+  return found
+end
+
+function Outbox.move(from, to, at)
+  local moved = 0
+  for place = at, #ARGV do
+    local came_ms = redis.call('ZSCORE', from, ARGV[place])  -- none: another daemon has done something with it
+    if came_ms then
+      redis.call('ZREM', from, ARGV[place])
+      redis.call('ZADD', to, 'LT', came_ms, ARGV[place])
+      moved = moved + 1
+    end
+  end
+  return moved
+end
+
+function Outbox.tidy(tenant)
+  if redis.call('EXISTS', shelf_key(tenant)) == 0 then
+    redis.call('ZREM', K.shelves, tenant)
+  end
+end
