@@ -191,7 +191,5 @@ async def test_who_takes_any_jobtype_is_told_those_of_the_tenant_alone(ages: boo
     await bench.push("ours")
     await bench.push(annotate("acme", "theirs"))
     for tenant, jobtype in (("", "ours"), ("acme", annotate("acme", "theirs"))):
-        found = await bench.store.get_waiting_jobtypes(
-            [Wanted(tenant=tenant, besides=besides)], 64, ages=ages
-        )
+        found = await bench.store.get_waiting_jobtypes([Wanted(tenant=tenant, besides=besides)], 64, ages=ages)
         assert [row.jobtype for row in found] == [jobtype]

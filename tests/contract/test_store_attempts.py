@@ -55,7 +55,9 @@ async def test_a_retry_waits_for_its_date_and_is_counted(store_bench: StoreBench
     assert view.attempts == 5
     assert [one.message for one in view.history] == ["try 3", "try 4", "try 5"], "only the last few are kept"
     assert view.outcome == view.history[-1]
-    assert await store_bench.store.get_waiting_jobtypes([Wanted()], 9) == [WaitingType("mail", 4, job.id, 1, suspect=False, rank=4)]
+    assert await store_bench.store.get_waiting_jobtypes([Wanted()], 9) == [
+        WaitingType("mail", 4, job.id, 1, suspect=False, rank=4)
+    ]
 
 
 async def test_a_snooze_waits_for_its_date_and_spends_no_attempt(store_bench: StoreBench) -> None:

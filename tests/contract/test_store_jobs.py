@@ -87,7 +87,10 @@ async def test_waiting_jobtypes_say_what_is_best(store_bench: StoreBench) -> Non
     assert await store.get_waiting_jobtypes([Wanted()], 0) == []
     owner = await store_bench.join()
     await store_bench.claim(owner, "a", 1)
-    assert await store.get_waiting_jobtypes([Wanted()], 10) == [both[0], WaitingType("a", 5, a.id, 1, suspect=False, rank=5)]
+    assert await store.get_waiting_jobtypes([Wanted()], 10) == [
+        both[0],
+        WaitingType("a", 5, a.id, 1, suspect=False, rank=5),
+    ]
     await store_bench.claim(owner, "a", 1)
     assert await store.get_waiting_jobtypes([Wanted()], 10) == both[:1]
 
@@ -100,7 +103,10 @@ async def test_what_is_not_wanted_hides_nothing_that_is(store_bench: StoreBench)
     behind, other = await push("t149", priority=15), await push("z", priority=12)
     await push("t149", priority=15)
     await push("t7", priority=21)
-    rows = [WaitingType("z", 12, other.id, 1, suspect=False, rank=12), WaitingType("t149", 15, behind.id, 3, suspect=False, rank=15)]
+    rows = [
+        WaitingType("z", 12, other.id, 1, suspect=False, rank=12),
+        WaitingType("t149", 15, behind.id, 3, suspect=False, rank=15),
+    ]
     assert await store.get_waiting_jobtypes([Wanted(None, 10, 20)], 64) == rows
     assert await store.get_waiting_jobtypes([Wanted(None, 10, 12)], 64) == rows[:1]
     assert await store.get_waiting_jobtypes([Wanted("t149", 10, 20), Wanted("t149", 22, 30), Wanted("z")], 64) == rows
