@@ -4,7 +4,6 @@ Nothing is timed here. The server counts the commands that it was given, those i
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 import redis
