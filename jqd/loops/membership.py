@@ -3,7 +3,6 @@ it, `dispatch` and `outcomes` act under it. The states and their transitions are
 lease, the clock, and the waiters for a change.
 """
 
-from collections.abc import Set
 from dataclasses import replace
 
 import trio
@@ -29,15 +28,6 @@ class Membership:
         """`is_alone`: no other daemon was a member at the last renewal."""
         self._clock = clock
         self._trust = Trust(config)
-        self._whole = False
-        """Nobody did anything in the store whom it does not show: proven for this life, or true of the one before."""
-        self._counter = 0
-        """Ours in the store, as of the last answer; 0: none under this epoch."""
-        self._unheard: dict[str, int] | None = None
-        """Members that may not have heard of us, with their counters then; None: we do not know yet who there is."""
-        self._sat_at_s = 0.0
-        self._epochs: Set[int] = frozenset()
-        """Of the others, as of the last answer."""
         self._changed = trio.Event()
         self._hurry = trio.Event()
         self._disturbed = trio.Event()
@@ -62,7 +52,7 @@ class Membership:
     @property
     def settled(self) -> bool:
         """Whether all daemons are through, so that nothing old can be applied any more."""
-        return store_standing.is_settled(self.state, waited=self._waited(), heard=self._is_heard())
+        return store_standing.is_settled(self.state, waited=self._waited())
 
     def trusts(self) -> bool:
         """Whether jobs in flight may be started now."""
@@ -76,11 +66,7 @@ class Membership:
     def not_ready_reason(self) -> str | None:
         """Why no jobs may be claimed now, or None."""
         return store_standing.not_ready_reason(
-            self.state,
-            trusted=self.trusts(),
-            waited=self._waited(),
-            heard=self._is_heard(),
-            lease_s=self.config.lease_s,
+            self.state, trusted=self.trusts(), waited=self._waited(), lease_s=self.config.lease_s
         )
 
     async def wait_trusted(self) -> None:
@@ -108,9 +94,8 @@ class Membership:
                 raise AssertionError("whoever is through looks again only after a disturbance")
 
     def took_seat(self, owner: Owner) -> None:
-        """Note the epoch under which the store has us, a new one or our last."""
-        if owner != self.owner:
-            self.owner, self._counter, self._unheard, self._sat_at_s = owner, 0, None, self._clock.mono_s()
+        """Note the new epoch that the store gave us."""
+        self.owner = owner
         match self.state:
             case Looked(back, known) | Seated(back, known):
                 self.state = Seated(back, known, owner)
@@ -132,27 +117,17 @@ class Membership:
         self._trust.renewed(sent_at_s)
         others = [(sysid, m) for sysid, m in answer.members.items() if sysid != self.sysid and m.epoch]
         self.is_alone = not others
-        self._counter = answer.members[self.sysid].counter
-        if self._unheard is None:
-            self._unheard = {sysid: member.counter for sysid, member in others}
-        heard = {sysid: member.heard for sysid, member in others}
-        self._unheard = {sysid: at for sysid, at in self._unheard.items() if sysid in heard and heard[sysid] <= at}
-        has_joined = not self._epochs >= (epochs := {member.epoch for _, member in others})
-        self._epochs = epochs
         waits_for = tuple(sorted(sysid for sysid, member in others if not member.through))
         if isinstance(self.state, Seated | Through):
             known = self.state.known._replace(waits_for=waits_for, settled=answer.settled)
             self.state = replace(self.state, known=known)
-        # Until it is noted, the store gives nobody a name; and who has joined waits until it sees that we know.
-        self._notify(hurry=self.may_note_settled or has_joined)
+        self._notify(hurry=self.may_note_settled)  # until it is noted, the store gives nobody a name
 
     def disturbed(self) -> None:
         """Note that another store answers, or that the store gave our epoch up: look at it, and join anew.
 
         Jobs in flight stay trusted for their lease: whoever takes an epoch over waits longer than that.
         """
-        if isinstance(self.state, Seated | Through):
-            self._whole = self.state.known.settled or self._waited()
         self.state = store_standing.back(self.state)
         self._disturbed.set()
 
@@ -187,18 +162,6 @@ class Membership:
 
     # ------------------------------------------------------------ for recovery
 
-    def take_whole(self) -> bool:
-        """Return whether the life that was disturbed was whole. Asked once: a proof whose answer is lost is none."""
-        is_whole, self._whole = self._whole, False
-        return is_whole
-
-    def kept(self, answer: Renewed, *, was_whole: bool) -> None:
-        """Note that the store still knows our epoch. If it also has what it last confirmed to us, then all members of
-        which we had heard, and others did nothing: they wait until we have, or for a lease, and then we are not trusted
-        any more (docs/adr/0006)."""
-        self._whole = was_whole and self.trusts() and answer.was >= self._counter > 0
-        self._counter = answer.members[self.sysid].counter
-
     @property
     def past(self) -> Past | str:
         """Return the life of the store that we came through last, or why there is none."""
@@ -229,7 +192,7 @@ class Membership:
     @property
     def waits_for_others(self) -> bool:
         """Whether other daemons are waited for, so that renewals should be frequent."""
-        return not (self._is_settled and self._is_heard())
+        return not self._is_settled
 
     def hurry(self) -> None:
         """Ask the store before the next renewal is due."""
@@ -245,18 +208,10 @@ class Membership:
         return isinstance(self.state, Seated | Through) and self.state.known.settled
 
     def _waited(self) -> bool:
-        """Whether all who did something are members, or had the time to be."""
-        if self.sole or self._whole:
+        if self.sole:
             return True
         state = self.state
-        return isinstance(state, Seated | Through) and self._is_past(state.known.looked_at_s)
-
-    def _is_heard(self) -> bool:
-        """Whether all others who could vouch for the store have heard of us."""
-        return self.sole or self._unheard == {} or self._is_past(self._sat_at_s)
-
-    def _is_past(self, since_s: float) -> bool:
-        return self._clock.mono_s() - since_s > self.config.lease_s
+        return isinstance(state, Through) and self._clock.mono_s() - state.known.looked_at_s > self.config.lease_s
 
     def _notify(self, *, hurry: bool = False) -> None:
         if hurry:

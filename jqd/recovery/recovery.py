@@ -197,12 +197,10 @@ class Recovery:
         owner = self._membership.owner
         if owner is None:
             return None
-        was_whole = self._membership.take_whole()
         try:
             answer = await self._store.renew_sysid(owner, through=False)
         except StaleOwner:
             return None
-        self._membership.kept(answer, was_whole=was_whole)
         self._runner.cancel(answer.cancels)  # the store reports each once
         return owner
 
