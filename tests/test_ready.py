@@ -16,7 +16,7 @@ async def test_a_daemon_whose_journal_gets_a_new_id_says_once_that_it_is_ready(
     lives: list[bytes | None] = []
 
     async def one_life(
-        config: Any, listener: Any, ready: Any, _: Any, journal_id: bytes | None, watches: Any
+        config: Any, listener: Any, ready: Any, _: Any, journal_id: bytes | None, watches: Any, seat: Any
     ) -> bytes | None:
         lives.append(journal_id)
         if journal_id is not None or ready_at_first:

@@ -54,7 +54,10 @@ def test_lists_end_with_their_clients() -> None:
     with short_directory() as base, Daemon(base / "data", guarded=True) as daemon:
         rows = [{"name": "mail", "argument": {"to": "a" * 200}} for _ in range(JOBS)]
         assert httpx2.post(f"{daemon.url}/v1/jobs", json=rows, timeout=30).is_success
-        wait_for(lambda: daemon.get("/v1/types").json()["types"][0]["waiting"] == JOBS, "not all are in the store")
+        wait_for(
+            lambda: [row["waiting"] for row in daemon.get("/v1/types").json()["types"]] == [JOBS],
+            "not all are in the store",
+        )
         daemon.get("/v1/jobs?limit=1000")
         watched, port = Watched(daemon), int(daemon.bind.rpartition(":")[2])
         descriptors, size = watched.descriptors(), watched.bytes()

@@ -36,7 +36,9 @@ function Giveback.leave(sysid, counter, limit, bytes_max, now_ms, crash_limit)
   Members.set_member(sysid, counter, 0, '')
   local moved = Giveback.give_back(sysid, '+inf', limit, bytes_max, now_ms, crash_limit)
   if moved == 0 then
-    redis.call('UNLINK', K.asked .. sysid)
+    if redis.call('ZCARD', K.asked .. sysid) > 0 then  -- which refuses what somebody else wrote there
+      redis.call('UNLINK', K.asked .. sysid)
+    end
     redis.call('HDEL', K.members, sysid)
   end
   return moved
