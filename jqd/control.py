@@ -101,7 +101,7 @@ class Control:
         """Return why pushes are not accepted; None: they are."""
         if self.draining:
             return "this daemon is shutting down; push to another or try again in a moment"
-        return self._journal.refusing
+        return self._shared.config.process.surplus or self._journal.refusing
 
     def pressed(self) -> Overloaded | None:
         """Return the error for a push that backpressure refuses now."""

@@ -146,7 +146,8 @@ class Daemon:
                     with trio.move_on_after(SETTINGS_S):  # connections are accepted by the kernel meanwhile
                         await self.workers.settings.synced.wait()
                     await dispatching.start(self.dispatch.run)
-                    await dispatching.start(self.cron.run)
+                    if not self.config.process.surplus:  # its journal is to become empty
+                        await dispatching.start(self.cron.run)
                     await listening.start(server.serve, http_closed.wait)
                     if self.own is not None:
                         own = Listener(api, self.own, ListenerConfig(connections_max=OWN_CONNECTIONS_MAX))

@@ -158,7 +158,7 @@ class PartitionLanes:
     # ------------------------------------------------------------ after records are applied
 
     def _ingested(self, jobs: Sequence[Job], _: object) -> None:
-        self._claims.arrived(jobs)
+        self._claims.arrived(self._links.here(jobs))
         self._flows.note_jobs(jobs)
         rows = (named(job.id, job.jobtype, job.tags) for job in self._links.here(jobs))
         self._shared.joblog.write("ingested", rows)
@@ -173,6 +173,8 @@ class PartitionLanes:
         self._runner.skip_succeeded((outcome.job_id, outcome.fence) for outcome in outcomes if outcome.fate is success)
         shared.wake(outcome.job_id for outcome in outcomes)
         self._claims.ended(outcomes)
+        if void is None or void:  # an outcome of content that was replaced makes the new one ready
+            self._claims.wake()
         if any(outcome.follows and place not in followers for place, outcome in enumerate(outcomes)):
             self._outbox.wake()
         followed = [job for place, jobs in followers.items() if void is None or place not in void for job in jobs]

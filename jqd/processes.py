@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jqd.config import Config, load
+from jqd.config import PROCESSES_MAX, Config, load
 from jqd.domain.errors import JournalRefused
 from jqd.domain.process import Process
 from jqd.domain.record import Lane
@@ -34,7 +34,8 @@ class Fit:
             config,
             data_dir=data_dir,
             journal=replace(config.journal, directory=directory),
-            http=replace(config.http, bind=at),
+            # A token is needed here where it is at the shared address: loopback is open to all on the machine.
+            http=replace(config.http, bind=at, tokens="required" if config.needs_tokens else config.http.tokens),
             store=replace(config.store, url=self.store_url) if self.store_url else config.store,
             manager=self.manager,
             process=self.process,
@@ -74,7 +75,8 @@ def directories(number: int, config: Config) -> tuple[Path, Path]:
 def journals(config: Config) -> dict[int, Path]:
     """Return the journals of processes that there are beside that of process 0."""
     beside = [path.name for place in {config.data_dir, config.journal.directory} for path in place.glob(f"{NAME}*")]
-    numbers = {int(text) for name in beside if (text := name.removeprefix(NAME)).isdecimal()}
+    texts = {name.removeprefix(NAME) for name in beside}
+    numbers = {int(text) for text in texts if text.isdecimal() and int(text) < PROCESSES_MAX}
     found = {number: directories(number, config)[1] for number in sorted(numbers)}
     return {number: journal for number, journal in found.items() if journal.is_dir()}
 
@@ -92,7 +94,8 @@ def _is_needed(journal: Path) -> bool:
     files, kinds = Files(), {lane.value for lane in Lane if lane is not Lane.RULES}
     try:
         for seen in snapshot(files, journal):
-            if seen.header is None or any(isinstance(each, Good) for each in walk(files, seen, kinds=kinds)):
+            found = [*seen.places, *walk(files, seen, kinds=kinds)]
+            if seen.header is None or any(isinstance(each, Good) or each.kind.is_damage for each in found):
                 return True
     except JournalRefused:
         return True  # its own process says what is wrong

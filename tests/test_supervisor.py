@@ -14,11 +14,12 @@ import trio.testing
 from jqd.api.siblings import labelled
 from jqd.api.v1.responses import Half, Ready
 from jqd.api.v1.status import together
-from jqd.config import Config
+from jqd.config import Config, HttpConfig
 from jqd.domain.clock import SystemClock
+from jqd.domain.process import Process
 from jqd.domain.record import Lane
 from jqd.journal import JournalConfig, open_journal
-from jqd.processes import directories, surplus
+from jqd.processes import Fit, directories, surplus
 from jqd.reload import Reload
 from jqd.supervisor import BACKOFF, _Member, _Supervisor
 from tests.directories import short_directory
@@ -123,10 +124,30 @@ async def test_a_process_is_surplus_while_its_journal_may_be_needed(tmp_path: Pa
         its = JournalConfig(directory=directories(number, config)[1])
         async with open_journal(its, clock=SystemClock()) as journal:
             if lane is not None:
-                journal.write(lane, 1, b"body")
-                await journal.wsync()
+                await journal.wsync(journal.write(lane, 1, b"a body"))
+                await journal.wsync(journal.write(Lane.RULES, 1, b"a setting"))
     assert surplus(config) == [1, 3], "settings stand in all journals"
     (tmp_path / "process-4" / "journal" / "5-4711.damaged").touch()
     (tmp_path / "process-x").mkdir()
     assert surplus(config) == [1, 3, 4]
     assert surplus(Config(data_dir=tmp_path, journal=config.journal, processes=4)) == [4]
+    (segment,) = (tmp_path / "process-1" / "journal").glob("[0-9]*")
+    segment.write_bytes(segment.read_bytes().replace(b"a body", b"a bode"))
+    assert surplus(config) == [1, 3, 4], "what cannot be read may be a job"
+
+
+def test_certificates_alone_do_not_guard_several_processes(tmp_path: Path) -> None:
+    http = HttpConfig(tls_cert=Path("a"), tls_key=Path("b"), tls_clients=Path("c"))
+    with pytest.raises(ValueError, match=r"^insecure with http\.tls_clients and processes > 1: .* leave insecure out"):
+        Config(data_dir=tmp_path, http=http, insecure=True, processes=2)
+
+
+@pytest.mark.parametrize(("bind", "needs_tokens"), [("127.0.0.1:0", False), ("0.0.0.0:7420", True)])
+def test_a_surplus_process_asks_for_a_token_where_the_others_do(tmp_path: Path, bind: str, needs_tokens: bool) -> None:
+    config = Config(
+        data_dir=tmp_path, http=HttpConfig(bind=bind), journal=JournalConfig(directory=tmp_path / "journal")
+    )
+    assert config.needs_tokens is needs_tokens
+    for process in Process(0, 1), Process(1, 1):
+        fitted = Fit(process, bind, "", config.manager).fit(config)
+        assert fitted.needs_tokens is needs_tokens

@@ -35,9 +35,11 @@ def reserve(address: str) -> socket.socket:
     with bind(address) as alone:
         at = parse(address_of(alone))
     try:
-        return listen(*at, shared=True, backlog=None)
+        kept = listen(*at, shared=True, backlog=None)
     except OSError as error:
         raise ConfigError(f"cannot keep {at} for several processes: {error.strerror or error}") from error
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # with it anybody could listen there until ours do
+    return kept
 
 
 def listen(host: str, port: int, *, shared: bool = False, backlog: int | None = BACKLOG) -> socket.socket:

@@ -262,6 +262,9 @@ class Commits:
             await self._thread.run(partial(self._commit_in_thread, batch))
         except JournalRefused as error:
             self._refuse(Refusal(str(error), error.full), first_seq=batch[0].seq)
+        except BaseException:  # no memory, say: what follows must not be committed behind what is missing
+            self._refuse(Refusal("a commit broke off by an internal error", full=False), first_seq=batch[0].seq)
+            raise
         else:
             self._note(batch, (self._clock.mono_s() - self._began_s) * 1000)
         self._began_s = None

@@ -106,6 +106,7 @@ class Claims:
         self.rest_s = 0.0
         """How long the last look took before its call to the store, in s: it grows with the number of workers."""
         self._found_none = False  # nothing waits of what workers take, as far as we know
+        self._is_guessed = False  # the rows are of jobs that came: nobody has looked
         self._hinted = True  # since dates were looked at: there may be a nearer one
         self._hinted_at_s = self._look_at_s = clock.mono_s()
         self.changed: Callable[[], None] = lambda: None
@@ -164,6 +165,8 @@ class Claims:
                 best = min(row.priority, job.priority)
                 rows[job.jobtype] = row._replace(priority=best, rank=best, waiting=row.waiting + 1)
             self.rows, self.is_fresh = self._scheduler.ranked(rows.values()), True
+            # The best of a type may be for a worker that is busy, and another takes those behind it.
+            self._is_guessed, self.is_stale = True, not all(map(self.may_run, self.rows))
         else:
             self.is_stale = True
         self._found_none = False
@@ -185,7 +188,7 @@ class Claims:
 
     def start_look(self, nursery: trio.Nursery) -> None:
         """Query what waits, in a task of `nursery`."""
-        self.is_stale = self.is_fresh = self._found_none = False
+        self.is_stale = self.is_fresh = self._found_none = self._is_guessed = False
         self._start(nursery, self._look)
 
     def start_claim(
@@ -203,7 +206,7 @@ class Claims:
             claimed = await self._claim(row, no_worse_than, suspects)
             if taken is not None:
                 taken(claimed.jobs)
-            if claimed.moved or self.runner.offer(row.jobtype, row.priority) is None:
+            if claimed.moved or self._is_guessed or self.runner.offer(row.jobtype, row.priority) is None:
                 self.is_stale = True  # priorities may have changed meanwhile. Without room the row waits as before
             else:
                 self.rows.remove(row)

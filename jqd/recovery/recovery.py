@@ -80,6 +80,7 @@ class Recovery:
         self._runner, self._reap, self._claims, self._period_ms = runner, reap, claims, period_ms
         for lane in lanes.values():
             lane.pause()  # nothing goes to a store before it was looked at: it may be another's
+        self._sat_in = ""  # the life of the store in which this daemon took its seat last
         self._answer_lost = False  # a membership was asked for and the store never answered: we may have it
         self._log = get_logger("recovery")
 
@@ -126,6 +127,8 @@ class Recovery:
         past = membership.past
         is_new, forgot = not isinstance(past, str), False  # after a start, or since we resigned
         look = await self._store.look(fresh=past is Past.START and self._journal.is_new)
+        if look.identity == self._sat_in:  # the store knows all that we told: also who resigned tells how jobs end
+            self._lanes[Lane.OUTCOMES].resume()
         if is_new:  # a daemon that cannot read what the others wait for must not join
             applied = await self._store.applied(self._journal.journal_id)
             await expect_readable(self._journal, WORDS, applied)
@@ -184,7 +187,7 @@ class Recovery:
             )
         except SysidTaken as error:
             raise JournalForked(f"{error}: another copy of this directory is in use") from error
-        self._answer_lost = False
+        self._answer_lost, self._sat_in = False, look.identity
         membership.took_seat(owner)
         self._log.info("recovery.joined", sysid=owner.sysid, epoch=owner.epoch)
 

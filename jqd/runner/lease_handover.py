@@ -10,7 +10,7 @@ from jqd.runner.pulls import Pull
 
 Claim = tuple[str, int]
 GIVEN_MAX = 10_000  # jobs that workers hold by themselves and we remember, some 10 MiB
-ARGUMENT_MAX = 1_024  # bytes: of a larger job the store tells when it ends
+JOB_BYTES_MAX = 1_024  # of argument and followers: of a larger job the store tells when it ends
 
 
 class LeaseHandover:
@@ -55,7 +55,12 @@ class LeaseHandover:
                 self._shared.in_flight.release_undelivered([claim])
             elif not pull.arrived(claim[0]):
                 self._shared.in_flight.release_undelivered([claim])
-            elif len((held := pull.given[-1]).job.argument) <= ARGUMENT_MAX:
+            elif _size(held := pull.given[-1]) <= JOB_BYTES_MAX:
                 self.given[claim] = held
                 if len(self.given) > GIVEN_MAX:
                     del self.given[next(iter(self.given))]
+
+
+def _size(held: Held) -> int:
+    flow = held.job.flow
+    return len(held.job.argument) + (len(flow.then_text) if flow is not None else 0)

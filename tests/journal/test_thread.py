@@ -1,12 +1,18 @@
 """The one thread that writes."""
 
 import threading
+from contextlib import suppress
 from functools import partial
 
 import pytest
 import trio
 
+from jqd.domain.errors import JournalRefused
+from jqd.domain.record import Lane
+from jqd.journal import Journal
 from jqd.journal.thread import WriterThread
+from tests.harness.files import MemoryFiles
+from tests.journal.conftest import opened
 
 
 def _threads() -> list[threading.Thread]:
@@ -55,3 +61,25 @@ async def test_a_call_under_way_is_waited_for_by_a_cancelled_caller() -> None:
             nursery.cancel_scope.cancel()
             goes_on.set()
     assert made == [1]
+
+
+async def test_what_a_bug_took_out_of_a_commit_is_durable_for_nobody() -> None:
+    """The commits that wait behind it would go well, and end beyond it."""
+    files, durable, bugs = MemoryFiles(), list[int](), [MemoryError("a bug")]
+
+    def broken(call: str, number: int) -> None:
+        if call == "sync" and bugs:
+            raise bugs.pop()
+
+    async def one(journal: Journal, number: int) -> None:
+        with suppress(JournalRefused):
+            await journal.wsync(journal.write(Lane.JOBS, 1, b"%d" % number), shielded=True)
+            durable.append(number)
+
+    with pytest.raises(BaseExceptionGroup) as caught:  # noqa: PT012
+        async with opened(files, commit_bytes_max=50) as journal, trio.open_nursery() as nursery:
+            files.fail = broken
+            for number in range(3):  # each has a commit of its own
+                nursery.start_soon(one, journal, number)
+    assert caught.group_contains(MemoryError)
+    assert durable == []

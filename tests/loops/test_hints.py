@@ -33,6 +33,18 @@ async def test_jobs_that_come_where_none_waits_are_claimed_without_a_look(autoju
         assert sides.started[2:] == ["best", "last"], "nobody wanted any when it came"
 
 
+async def test_a_job_that_comes_with_a_better_one_for_another_worker_is_claimed_at_once(autojump_clock: None) -> None:
+    async with running() as sides:
+        side, jobs = sides.sides[0], [Job("first", "a", priority=1), Job("second", "a", priority=9)]
+        side.runner.offers = {"a": offer(priority_min=5)}
+        await trio.sleep(60.02)
+        await side.store.apply_jobs("cd" * 16, 0, 1, jobs)
+        began_s = trio.current_time()
+        side.claims.arrived(jobs)
+        await until(lambda: "second" in sides.started)
+        assert trio.current_time() - began_s < IDLE_S / 4
+
+
 @pytest.mark.parametrize("fate", [Fate.SUCCEEDED, Fate.ENTRUSTED, Fate.DEAD, Fate.RETRY])
 async def test_an_end_by_which_nothing_becomes_ready_causes_no_look(autojump_clock: None, fate: Fate) -> None:
     async with running() as sides:

@@ -171,7 +171,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
       local its = other and Ageing.until_id(one, other.rank, other.id) or until_id
       local number, first_id = claim(math.min(left, most), one.score, one.score, Order.before(its, until_id) and its or until_id)
       left, most, may = left - number, math.max(FEW, 2 * number), may and number == 0
-      if number == 0 and first_id then
+      if number == 0 and first_id and one.after ~= first_id then
         one.after = first_id  -- what stands before it may not start
       elseif number == 0 then
         one.from = one.score + Ageing.UNIT  -- on to the next score

@@ -39,6 +39,7 @@ function Giveback.leave(sysid, counter, limit, bytes_max, now_ms, crash_limit)
     if redis.call('ZCARD', K.asked .. sysid) > 0 then  -- which refuses what somebody else wrote there
       redis.call('UNLINK', K.asked .. sysid)
     end
+    Ageing.say_period(sysid, 0)  -- nobody's period outlives its daemon
     redis.call('HDEL', K.members, sysid)
   end
   return moved
