@@ -193,3 +193,25 @@ async def test_who_takes_any_jobtype_is_told_those_of_the_tenant_alone(ages: boo
     for tenant, jobtype in (("", "ours"), ("acme", annotate("acme", "theirs"))):
         found = await bench.store.get_waiting_jobtypes([Wanted(tenant=tenant, besides=besides)], 64, ages=ages)
         assert [row.jobtype for row in found] == [jobtype]
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_date_counts_from_no_time_to_come_after_a_change_of_the_period(leaves: bool) -> None:
+    """A longer one: the number of its own period lies ahead of it. And who leaves takes its period along."""
+    day_ms, clock = 86_400_000, ManualClock()
+    store = FakeStore(clock, StoreConfig())
+    await store.look(fresh=True)
+    bench = StoreBench(store, clock)
+    await bench.join("other", period_ms=day_ms)
+    await bench.push("dated", priority=5, eligible_at_ms=clock.wall_ms() + 3 * day_ms)
+    clock.advance(4 * day_ms / 1_000)
+    await store.promote(10)
+    longer = await bench.join("one", period_ms=2 * day_ms)
+    if leaves:
+        while await store.release_sysid(longer):
+            pass
+    clock.advance(10)
+    await bench.push("fresh", priority=5)
+    ranks = await look(bench, "dated", "fresh")
+    assert ranks["dated"] <= ranks["fresh"]
+    assert ranks["fresh"] == 5 + clock.wall_ms() // (day_ms if leaves else 2 * day_ms)

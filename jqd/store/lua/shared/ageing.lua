@@ -56,7 +56,8 @@ function Ageing.rank(score, id)
     return priority + period_of(id)
   end
   local number = call.last_number - (call.last_number - ((score - priority) / UNIT - 1)) % NUMBERS
-  return priority + math.max(number, period_of(id))
+  -- A number of another period may lie ahead: then it counts from now, and not from a time to come.
+  return priority + math.max(math.min(number, call.last_number - AHEAD), period_of(id))
 end
 
 local function is_ahead(one, other) return Order.precedes(one.rank, one.id, other.rank, other.id) end
