@@ -71,7 +71,7 @@ AGED: dict[str, Mistake] = {
         28,
         "aged",
         "a claim goes on where a better job of another jobtype waits",
-        in_scripts("one.rank > bound", "false"),
+        in_scripts("claim_by_rank(number(bound, 'bound')", "claim_by_rank(2 ^ 40"),
         ages=True,
         dense=4,
     ),
