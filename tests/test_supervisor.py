@@ -7,17 +7,20 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
+import httpx2
 import pytest
 import trio
 import trio.testing
 
-from jqd.api.siblings import labelled
+from jqd.api.siblings import Siblings, labelled
 from jqd.api.v1.responses import Half, Ready
 from jqd.api.v1.status import together
 from jqd.config import Config, HttpConfig
 from jqd.domain.clock import SystemClock
+from jqd.domain.errors import ConfigError
 from jqd.domain.process import Process
 from jqd.domain.record import Lane
+from jqd.http import Request, RequestHead, address_of, bind, reserve
 from jqd.journal import JournalConfig, open_journal
 from jqd.processes import Fit, directories, surplus
 from jqd.reload import Reload
@@ -151,3 +154,22 @@ def test_a_surplus_process_asks_for_a_token_where_the_others_do(tmp_path: Path, 
     for process in Process(0, 1), Process(1, 1):
         fitted = Fit(process, bind, "", config.manager).fit(config)
         assert fitted.needs_tokens is needs_tokens
+
+
+def test_nobody_else_can_listen_at_a_port_before_the_processes_do() -> None:
+    with reserve("127.0.0.1:0") as kept:
+        address = address_of(kept)
+        for take in bind, reserve:
+            with pytest.raises(ConfigError, match=f"cannot listen on {address}"):
+                take(address)
+        with bind(address, shared=True), bind(address, shared=True):
+            """Ours."""
+
+
+@pytest.mark.parametrize(("path", "counts"), [("/readyz", True), ("/metrics", False)])
+async def test_of_a_process_that_is_busy_only_what_it_says_of_itself_counts(path: str, counts: bool) -> None:
+    siblings = Siblings(Process(0, 2, ("http://here", "http://there")))
+    siblings._http = httpx2.AsyncClient(transport=httpx2.MockTransport(lambda request: httpx2.Response(503, text="no")))
+    request = Request(RequestHead("GET", path, path, b"", {}))
+    found = await siblings.ask(request, path, "text/plain", 1.0)
+    assert found == {1: b"no" if counts else "it answers 503"}

@@ -167,3 +167,25 @@ async def test_a_daemon_that_dies_again_and_again_at_it_stops_the_others_for_a_w
         await until(lambda: any(peer.sysid == "d2" and peer.epoch for peer in here.renew.peers()))
         assert here.membership.not_ready_reason() is None
         nursery.cancel_scope.cancel()
+
+
+async def test_who_has_resigned_tells_how_jobs_end_that_are_reported_to_it(
+    autojump_clock: None, disk: MemoryFiles
+) -> None:
+    async with house() as here, second(here, disk) as bad, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        await bad.join(nursery)
+        await until(lambda: here.membership.settled and bad.membership.settled)
+        await bad.journal.wsync(bad.journal.write(Lane.CHANGES, 1, b"\x91\x91\xa1x"))
+        here.store.wipe()
+        await until(lambda: bad.barrier.backoff.reason is not None)
+        await until(lambda: here.membership.settled)
+        (job_id,) = await push(here)
+        await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+        assert await claimed(here, here.store) == [job_id]
+        await trio.sleep(RESIGN_S)  # it has tried to come back meanwhile
+        await end(bad, job_id, here.runner.get_running_jobs()[job_id])
+        with trio.fail_after(here.membership.config.lease_s):
+            while await state(here, job_id) is not State.SUCCEEDED:
+                await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
