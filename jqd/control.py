@@ -65,6 +65,7 @@ class Control:
         """The certificate of the listener, once it is open."""
         self._disk = watch_nothing()
         self._shared = shared
+        self._surplus = shared.config.process.surplus
         self._journal = shared.journal
         self._partitions, self._runners, self._retention = partitions, runners, retention
         self._log = get_logger("push").bind()  # at once: a push is too short for a logger to be made for it
@@ -101,7 +102,7 @@ class Control:
         """Return why pushes are not accepted; None: they are."""
         if self.draining:
             return "this daemon is shutting down; push to another or try again in a moment"
-        return self._shared.config.process.surplus or self._journal.refusing
+        return self._surplus or self._journal.refusing
 
     def pressed(self) -> Overloaded | None:
         """Return the error for a push that backpressure refuses now."""
@@ -129,9 +130,8 @@ class Control:
         ]
         sick = [worker for worker in self._shared.workers.list() if worker.trouble]
         waiting = [] if len(not_ready) == len(self._partitions) else not_ready
-        surplus = self._shared.config.process.surplus
         return [
-            *([surplus] if surplus else ()),
+            *([self._surplus] if self._surplus else ()),
             *self._journal.stats().damaged,
             *(reason for reason in failing if reason),
             *dict.fromkeys(found),
@@ -297,7 +297,7 @@ class Control:
     def place(self) -> tuple[int, int]:
         """The index of this daemon among those that begin jobs, sorted by name, and how many they are."""
         others = [name for name in self.sharers()[1:] if self._shared.worker_views.begins(name)]
-        if self._shared.config.process.surplus:
+        if self._surplus:
             return len(others), max(1, len(others))  # behind all: no share is left
         return sum(name < self.sysid for name in others), len(others) + 1
 
