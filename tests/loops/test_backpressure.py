@@ -9,6 +9,7 @@ import trio.testing
 
 from jqd.control import Control
 from jqd.domain.errors import StoreAway
+from jqd.domain.process import ALONE
 from jqd.domain.record import Lane
 from jqd.domain.settings import SettingTable
 from jqd.domain.tally import Tally
@@ -129,7 +130,7 @@ def test_what_a_store_that_was_emptied_is_told_once_more_does_not_count() -> Non
     shared: Any = SimpleNamespace(
         journal=journal,
         clock=ManualClock(),
-        config=SimpleNamespace(pressure=CONFIG, notify=NotifyConfig()),
+        config=SimpleNamespace(pressure=CONFIG, notify=NotifyConfig(), process=ALONE),
         source=random.Random(1),
         meter=SimpleNamespace(),
         workers=SimpleNamespace(settings=SettingTable()),
