@@ -172,23 +172,37 @@ def _servers(settings: Config) -> Sequence[StoreConfig]:
 def _copy_journal(source: Path, target: Path) -> dict[str, int]:
     """Copy a journal that a daemon writes: first from where it reads, then the segments, the oldest first.
 
-    A segment that is deleted meanwhile is missed by nobody: all in it has ended, or stands again further behind. Of the
-    last one a half-written frame may come along, which a start cuts. Raises OSError, JournalRefused.
+    What a segment had that is deleted meanwhile has ended, or stands again further behind, perhaps in a segment that
+    was begun meanwhile: then this begins anew, but for what is copied. Of the last one a half-written frame may come
+    along, which a start cuts. Raises OSError, JournalRefused.
     """
     target.mkdir(mode=0o700)
     sizes: dict[str, int] = {}
-    paths = [source / RETIRED, *(seen.path for seen in snapshot(Files(), source))]
-    for path in paths:
-        try:
-            sizes[path.name] = copy_synced(path, target / path.name)
-        except FileNotFoundError:
-            if path.name != RETIRED:
-                sizes.clear()
+    while (whole := _copy_once(source, target, sizes)) is None:
+        pass
     for path in target.iterdir():
-        if path.name not in sizes:
+        if path.name not in whole:
             path.unlink()
     sync_directory(target)
-    return sizes
+    return whole
+
+
+def _copy_once(source: Path, target: Path, sizes: dict[str, int]) -> dict[str, int] | None:
+    """Copy what `sizes` has not as far as it goes now. Returns the size of each file; None when one was deleted."""
+    found: dict[str, int] = {}
+    if (source / RETIRED).exists():
+        (target / RETIRED).unlink(missing_ok=True)
+        found[RETIRED] = copy_synced(source / RETIRED, target / RETIRED)
+    try:
+        for seen in snapshot(Files(), source):
+            name = seen.path.name
+            if sizes.get(name) != seen.size:
+                (target / name).unlink(missing_ok=True)
+                sizes[name] = copy_synced(seen.path, target / name)
+            found[name] = sizes[name]
+    except FileNotFoundError:
+        return None
+    return found
 
 
 def _write(path: Path, made: Made) -> None:

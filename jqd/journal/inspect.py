@@ -114,19 +114,26 @@ class SegmentView:
 def snapshot(files: Files, directory: Path) -> list[SegmentView]:
     """Return all segments, oldest first. Raises JournalRefused when the directory or a file in it cannot be read."""
     try:
-        names = sorted(files.names(directory))
-        listed: list[SegmentView] = []
-        for name in names:
-            first = first_of(name)
-            if first is None or (name.endswith(DAMAGED) and name_of(first) in names):
-                continue  # none of ours, or the second name of one that is
-            try:
-                listed.append(_see(files, directory / name, first))
-            except FileNotFoundError:
-                listed.clear()  # segments go oldest first: those before it are gone too
+        while (listed := _listed(files, directory)) is None:
+            pass
     except OSError as error:
         raise _unreadable(directory, error) from error
     _judge_headers(files, listed)
+    return listed
+
+
+def _listed(files: Files, directory: Path) -> list[SegmentView] | None:
+    """Return None when a segment was deleted meanwhile: what stood in it may stand in one that was begun meanwhile."""
+    names = sorted(files.names(directory))
+    listed: list[SegmentView] = []
+    for name in names:
+        first = first_of(name)
+        if first is None or (name.endswith(DAMAGED) and name_of(first) in names):
+            continue  # none of ours, or the second name of one that is
+        try:
+            listed.append(_see(files, directory / name, first))
+        except FileNotFoundError:
+            return None
     return listed
 
 

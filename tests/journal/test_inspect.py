@@ -261,20 +261,24 @@ async def test_what_the_disk_cannot_read_is_named_and_the_rest_is_read() -> None
 
 async def test_what_is_deleted_meanwhile_is_left_out() -> None:
     files = await filled(1, 1, 1)
-    oldest, older, _ = segments(files)
+    oldest, older, last = segments(files)
+    begun = files.files.pop(last)
     seen = snapshot(files, DIRECTORY)
-    del files.files[oldest]
+    kept = files.files.pop(oldest)
     assert list(walk(files, seen[0])) == []
 
-    def trimmed(call: str, _: int) -> int | None:
-        if call == "size":
-            files.files.pop(older, None)
+    def rolls(call: str, _: int) -> int | None:
+        if call == "size" and older in files.files:
+            del files.files[older]
+            files.files.pop(oldest)
+            files.files[last] = begun
         return None
 
-    files.files[oldest] = MemoryFile(bytes(HEAD_BYTES))
-    files.fail = trimmed
-    assert [each.path for each in snapshot(files, DIRECTORY)] == [seen[2].path]
-    assert seen[2].places == []
+    files.files[oldest] = kept
+    files.fail = rolls
+    (left,) = snapshot(files, DIRECTORY)
+    assert left.path == last, "begun meanwhile, so what stood in the others may stand here now"
+    assert left.places == []
 
 
 async def test_a_directory_in_use_can_be_looked_at_all_the_time() -> None:

@@ -12,9 +12,11 @@ import pytest
 import redis
 
 from jqd.cli import run
+from jqd.cli.backup import _read
 from jqd.cli.exits import Exit
 from jqd.client import Client
 from jqd.domain.errors import StoreAway, StoreRefused
+from jqd.domain.synced_files import copy_synced
 from jqd.journal.recover import RETIRED
 from jqd.store import StoreConfig, copy_rdb
 from jqd.store.rdb import _received
@@ -103,6 +105,32 @@ def test_files_of_a_backup_are_for_its_owner_alone(tmp_path: Path) -> None:
         os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "copy").rglob("*") if path.is_file()}
     assert modes == {RETIRED: 0o600, "backup.json": 0o600}
+
+
+def test_segments_that_come_and_go_meanwhile_leave_no_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention copies what has not ended into a segment that is begun meanwhile, and deletes where it stood."""
+    journal = tmp_path / "journal"
+    journal.mkdir()
+    a, b, c, d = (journal / f"{number:020}.jqd" for number in range(4))
+    for path in (a, b, c):
+        path.write_bytes(b"1" * 8192)
+    (journal / RETIRED).write_text("one")
+
+    def rolls(source: Path, target: Path) -> int:
+        size = copy_synced(source, target)
+        if source == a:
+            c.write_bytes(b"2" * 8200)
+            d.write_bytes(b"3" * 8192)
+            (journal / RETIRED).write_text("two")
+            a.unlink()
+            b.unlink()
+        return size
+
+    monkeypatch.setattr("jqd.cli.backup.copy_synced", rolls)
+    assert run(["backup", str(tmp_path / "copy"), "--data-dir", str(tmp_path), "--journal-only"]) == 0
+    copied = {path.name: path.read_bytes() for path in (tmp_path / "copy" / "journal").iterdir()}
+    assert copied == {path.name: path.read_bytes() for path in journal.iterdir()}
+    assert _read(tmp_path / "copy").journal == {name: len(data) for name, data in copied.items()}
 
 
 def test_what_is_no_whole_backup_is_not_put_back(
