@@ -11,7 +11,7 @@ a frame does not depend on the number of frames or segments.
 
 import errno
 import math
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -173,17 +173,19 @@ class Commits:
             self._waiting.deadline = self._due_s
         return end
 
-    async def wsync(self, position: int | None = None, *, shielded: bool = False) -> None:
-        """Return once everything up to `position` (all that was written so far) is on disk.
+    async def wsync(self, position: int | None = None, *, since: int | None = None, shielded: bool = False) -> None:
+        """Return once the frame that ends at `position` (the last one that was written) is on disk.
 
-        Raises JournalRefused when the disk refused it: then it must not be acknowledged. Cancelling a waiter ends its
-        waiting and nothing else. `shielded`: not cancelled, at no cost, and woken once: a cancel scope and a check at
-        every commit cost a push a tenth of its time."""
+        `since`: where the first of several frames begins, `written` before it: all of them are meant. After a refusal
+        the journal goes on by itself, so the last frame says nothing of those before it. Raises JournalRefused when the
+        disk refused any of it: then it must not be acknowledged. Cancelling a waiter ends its waiting and nothing else.
+        `shielded`: not cancelled, at no cost, and woken once: a cancel scope and a check at every commit cost a push a
+        tenth of its time."""
         position = self.written if position is None else position
         assert position <= self.written, f"position {position} was never given out; the last one is {self.written}"
         while True:
             if self._voids:
-                self._expect_valid(position)
+                self._expect_valid(position - 1 if since is None else since, position)
             if position <= self.end:
                 return
             if shielded:
@@ -192,9 +194,9 @@ class Commits:
             else:
                 await self._moved.wait()
 
-    def _expect_valid(self, position: int) -> None:
-        """Raise JournalRefused for a position that was given out and then refused."""
-        at = bisect_left(self._voids, position, key=lambda void: void.end)
+    def _expect_valid(self, since: int, position: int) -> None:
+        """Raise JournalRefused where a position behind `since`, up to that one, was given out and then refused."""
+        at = bisect_right(self._voids, since, key=lambda void: void.end)
         if at < len(self._voids) and self._voids[at].start < position:
             raise self._voids[at].refusal.error()
 

@@ -2,7 +2,7 @@
 
     write ──▶ pending frames ──▶ one commit: write + sync ──▶ durable ──▶ read_reserve / read / rsync, per lane
 
-`write` is cheap and not durable; `wsync` returns once all that was written before it is on disk. One commit serves
+`write` is cheap and not durable; `wsync` returns once what was written is on disk. One commit serves
 all waiters, and while it runs frames gather for the next. Readers are numbered from 0, each with a read point of its
 own in every lane: what lies before it is in the store. Idea of the method names: seed miniq-queue.
 """

@@ -70,7 +70,8 @@ class OutcomeBatch:
     fresh: dict[int, Outcome] = field(default_factory=dict)
     """They count, and are to be journaled."""
     written: dict[int, Outcome] = field(default_factory=dict)
-    """They are journaled, up to `position`."""
+    """They are journaled, in frames from `since` to `position`."""
+    since: int = 0
     position: int = 0
     claims: dict[tuple[str, int], Outcome] = field(default_factory=dict)
     """(job id, fence) → its outcome."""
@@ -275,7 +276,7 @@ class OutcomeBatch:
     def _journal(self) -> None:
         """Journal the reports that count, and remember each as the first outcome of its claim."""
         for some in frames(self.fresh):
-            outcomes = [*some.values()]
+            outcomes, start = [*some.values()], self.services.journal.written
             try:
                 position = self.services.journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
             except JournalRefused as error:
@@ -285,6 +286,7 @@ class OutcomeBatch:
                     self.refused[one.job_id, one.fence] = error
             else:
                 self.services.recent_outcomes.note(outcomes, position)
+                self.since = self.since if self.written else start
                 self.written |= some
                 self.position = position
         self.fresh.clear()
@@ -293,7 +295,7 @@ class OutcomeBatch:
         """Wait until the reports that count, and the earlier ones they repeat, are on disk."""
         try:
             if self.written:
-                await self.services.journal.wsync(self.position, shielded=True)
+                await self.services.journal.wsync(self.position, since=self.since, shielded=True)
             self.answers |= dict.fromkeys(self.written)
         except JournalRefused as error:
             self.services.recent_outcomes.forget(self.written.values())
@@ -302,8 +304,10 @@ class OutcomeBatch:
             try:
                 if before.position is None:
                     await self.services.runner.of(before.outcome.job_id).wait_durable(before.outcome.job_id)
+                elif before.position:
+                    await self.services.journal.wsync(before.position, shielded=True)
                 else:
-                    await self.services.journal.wsync(before.position or self.position, shielded=True)
+                    await self.services.journal.wsync(self.position, since=self.since, shielded=True)
             except JournalRefused as error:
                 self.answers[place] = error
             else:

@@ -45,10 +45,10 @@ class RecentOutcomes:
             self._last[one.job_id] = position
 
     def forget(self, outcomes: Iterable[Outcome]) -> None:
-        """Forget outcomes that did not reach the disk."""
+        """Forget outcomes that did not reach the disk. Their positions were given out: whoever waits for one comes
+        by."""
         for one in outcomes:
             self._rows.pop((one.job_id, one.fence), None)
-            self._last.pop(one.job_id, None)
 
 
 def frames(fresh: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:

@@ -80,7 +80,7 @@ class FakeJournal:
         self.written += 32 + len(body)
         return self.written
 
-    async def wsync(self, position: int | None = None, *, shielded: bool = False) -> None:
+    async def wsync(self, position: int | None = None, *, since: int | None = None, shielded: bool = False) -> None:
         self.waiting.set()
         with trio.CancelScope(shield=shielded):
             if self.hold is not None:

@@ -9,6 +9,7 @@ import trio
 from jqd.api.v1.leases import DESCRIBED_MAX
 from jqd.domain.errors import JournalRefused, StoreAway, StoreUnsettled
 from jqd.domain.job import NIL, Fate, Held, Job
+from jqd.service.recent_outcomes import RecentOutcomes
 from tests.api.edge import JSON, MSGPACK
 from tests.api.fakes import outcome
 from tests.api.lent import begun, handed, journaled, report
@@ -98,6 +99,39 @@ async def test_many_that_jobs_follow_are_more_than_one_frame(edge: Whole, monkey
     assert told == [(200, "")] * 9
     assert [one.job_id for one in journaled(edge)] == [each["job_id"] for each in held]
     assert edge.journal.synced == edge.journal.written
+
+
+async def test_a_frame_that_the_disk_refused_is_not_taken_for_the_last_one(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report that is late takes a look at the store, and a frame of its own: a journal goes on after a refusal."""
+    monkeypatch.setattr("jqd.service.recent_outcomes.FRAME_BYTES", 1)
+    held = [await handed(edge) for _ in range(3)]
+    before, wsync = edge.journal.written, edge.journal.wsync
+
+    async def first_is_void(position: int | None = None, *, since: int | None = None, shielded: bool = False) -> None:
+        if since is not None and since <= before:
+            raise JournalRefused("no space left", full=True)
+        await wsync(position, since=since, shielded=shielded)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(edge.journal, "wsync", first_is_void)
+        rows = [{**each, "type": "success"} for each in held]
+        told = await report(edge, *rows, rows[0], {"job_id": "nobody", "type": "success"})
+        assert [status for status, _ in told] == [507] * 4 + [422]
+    assert [status for status, _ in await report(edge, *rows)] == [200] * 3
+
+
+def test_what_the_disk_refused_is_forgotten_and_breaks_no_trim(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jqd.service.recent_outcomes.ROWS_MAX", 2)
+    recent = RecentOutcomes()
+    tried = [outcome("j", fence=fence) for fence in (1, 2)]
+    recent.note(tried[:1], 10)
+    recent.note(tried[1:], 20)
+    recent.forget(tried[1:])
+    recent.note([outcome(str(number)) for number in range(4)], 30)
+    recent.note([outcome("last")], 40)
+    assert (recent.find("j", 2), recent.last("last"), recent.last("j")) == (None, 40, 0)
 
 
 @pytest.mark.parametrize("kind", [JSON, MSGPACK])

@@ -92,7 +92,7 @@ def _nothing(real: Callable[..., Any], *_: Any) -> None:
 
 
 def _ack_at_once(real: Callable[..., Any]) -> Callable[..., Any]:
-    async def wsync(self: Journal, position: int | None = None, *, shielded: bool = False) -> None:
+    async def wsync(self: Journal, position: int | None = None, **_: object) -> None:
         return  # not even a checkpoint, in which the sync might happen all the same
 
     return wsync

@@ -57,6 +57,25 @@ async def test_all_that_waits_is_refused_together_and_positions_are_never_given_
         await journal.wsync(50)  # what was durable before stays so
 
 
+async def test_the_last_of_several_frames_does_not_stand_for_one_before_it_that_was_refused() -> None:
+    files = MemoryFiles()
+    async with opened(files) as journal:
+        await push(journal, b"before")
+        since = journal.written
+        files.fail = once(errno.EIO, "sync")
+        refused = journal.write(Lane.JOBS, 1, b"refused")
+        with pytest.raises(JournalRefused):
+            await journal.wsync(refused)
+        await until(lambda: not journal.refusing)
+        last = journal.write(Lane.JOBS, 1, b"the last one")
+        for position in (None, last):
+            with pytest.raises(JournalRefused):
+                await journal.wsync(position, since=since)
+            await journal.wsync(position, since=refused)
+            await journal.wsync(position)
+        assert await read_lane(journal) == [b"before", b"the last one"]
+
+
 async def test_a_sync_that_failed_is_never_tried_again_on_its_file() -> None:
     files = MemoryFiles()
     synced: list[str] = []

@@ -1,6 +1,9 @@
 """Unfinished jobs are copied forward: what becomes of them meanwhile is said behind the copy, and nothing twice."""
 
+import errno
+from collections.abc import AsyncIterator
 from contextlib import aclosing
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -9,9 +12,12 @@ import trio
 from jqd.domain.errors import JournalRefused
 from jqd.domain.job import ChangeKind, Fate, Outcome, State
 from jqd.domain.record import Head, Lane, decode_cancels, encode_cancels, encode_jobs, encode_outcomes
+from jqd.journal import Slice
 from jqd.loops.retention import retention as retention_module
 from jqd.loops.retention.copies import JournalCopies
 from jqd.store import JobView
+from tests.harness.files import MemoryFiles
+from tests.journal.conftest import once
 from tests.loops.house import until
 from tests.loops.segments import (
     SEGMENT_BYTES,
@@ -190,10 +196,10 @@ async def test_a_slow_disk_is_asked_for_a_little_at_once_and_for_nothing_twice(
             most = max(most, unsynced)
             return write(lane, records, body)
 
-        async def sync(position: int | None = None) -> None:
+        async def sync(position: int | None = None, **how: Any) -> None:
             nonlocal syncs, unsynced
             syncs += 1
-            await wsync(position)
+            await wsync(position, **how)
             unsynced = 0
             if syncs % 2 == 0:
                 raise JournalRefused("the disk takes too long", full=False)
@@ -211,6 +217,36 @@ async def test_a_slow_disk_is_asked_for_a_little_at_once_and_for_nothing_twice(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_copy_that_the_disk_refused_is_written_again_though_one_behind_it_was_taken(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A journal goes on by itself after a refusal, between two frames of a copy: nothing of it was deleted unread."""
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        ids = await push(here, 60)
+        keep = {*ids[3:50:3]}
+        await finish(here, owner, keep)
+        files, read, before, refusals = cast("MemoryFiles", here.journal._files), retention._read, here.journal.end, 0
+
+        async def pieces(start: int, end: int, *lanes: Lane) -> AsyncIterator[Slice]:
+            nonlocal refusals
+            async with aclosing(read(start, end, *lanes)) as found:
+                async for piece in found:
+                    if here.journal.written > before and not refusals:  # the frame that was written before this read
+                        refusals += 1
+                        files.fail = once(errno.EIO, "sync")
+                        await until(lambda: here.journal.stats().refusals == 1 and not here.journal.refusing)
+                    yield piece
+
+        monkeypatch.setattr(retention, "_read", pieces)
+        await nursery.start(retention.run)
+        await until(lambda: here.journal.start >= before)
+        assert refusals == 1
+        assert set(await copies_of(here, before)) >= keep
+        nursery.cancel_scope.cancel()
+
+
 async def test_what_ended_while_the_disk_was_waited_for_is_cancelled_behind_its_copy(
     autojump_clock: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,8 +258,8 @@ async def test_what_ended_while_the_disk_was_waited_for_is_cancelled_behind_its_
         await finish(here, owner, {ids[3], ids[30]})
         wsync, refused = here.journal.wsync, trio.Event()
 
-        async def sync(position: int | None = None) -> None:
-            await wsync(position)
+        async def sync(position: int | None = None, **how: Any) -> None:
+            await wsync(position, **how)
             if retention._copied is not None and ids[30] in retention._copied.ids and not refused.is_set():
                 refused.set()
                 raise JournalRefused("the disk takes too long", full=False)

@@ -205,13 +205,14 @@ class Retention:
                 self._journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
                 await self._journal.wsync()
                 copied.owed_behind = at + 1  # of this frame nothing is left
+        since = self._journal.written
         for at in range(0, len(cancels), CALL_JOBS_MAX):
             some = cancels[at : at + CALL_JOBS_MAX]
             self._journal.write(Lane.CANCELS, len(some), encode_cancels(some))
         for at in range(0, len(ends), ENDS_PER_FRAME):
             ended = ends[at : at + ENDS_PER_FRAME]
             self._journal.write(Lane.OUTCOMES, len(ended), encode_outcomes(ended))
-        await self._journal.wsync()
+        await self._journal.wsync(since=since)
 
     async def _trim(self, applied: int, states: Sequence[AppliedState]) -> None:
         journal, others_s = self._journal, self._journal.others_s
@@ -371,7 +372,7 @@ class Retention:
 
     async def _copy_lane(self, lane: Lane, copied: JournalCopies, unfinished: set[str]) -> None:
         behind = copied.behind.get(lane, copied.start)
-        unsynced = 0
+        unsynced, since = 0, self._journal.written
         async with aclosing(self._read(behind, copied.end, lane)) as pieces:
             async for piece in pieces:
                 with self._charge_piece(piece):
@@ -381,14 +382,14 @@ class Retention:
                         copied.generations[job_id] = max(generation, copied.generations.get(job_id, 0))
                 for into, records, body in frames:
                     if unsynced and unsynced + len(body) > COPY_BYTES:
-                        await self._journal.wsync()
-                        copied.behind[lane], unsynced = behind, 0
+                        await self._journal.wsync(since=since)
+                        copied.behind[lane], unsynced, since = behind, 0, self._journal.written
                     copied.ids |= ids
                     self._journal.write(into, records, body)
                     unsynced += len(body)
                 behind = piece.start + 1  # of this frame nothing is left
         if unsynced:
-            await self._journal.wsync()
+            await self._journal.wsync(since=since)
         copied.behind[lane] = behind
 
     @contextmanager

@@ -243,7 +243,7 @@ class Journal:
         self.end += records
         return self.end
 
-    async def wsync(self, position: int | None = None, *, shielded: bool = False) -> None:
+    async def wsync(self, position: int | None = None, *, since: int | None = None, shielded: bool = False) -> None:
         """Nothing here survives anything."""
         await trio.lowlevel.checkpoint()
 
