@@ -143,8 +143,15 @@ class Commits:
 
         `patient`: it waits a few milliseconds for more, so that syncs are fewer, unless others are to be written. No
         disk call and no wait. Raises JournalRefused while the disk refuses or too much waits for it already."""
-        if not 1 <= records <= len(body) <= self._config.frame_bytes_max:
-            raise ValueError(f"a frame takes 1 to {self._config.frame_bytes_max} bytes and no more records than bytes")
+        if not 1 <= records <= len(body):
+            raise ValueError(
+                f"a frame takes records and no more of them than bytes; got {records} in {len(body)} bytes"
+            )
+        if len(body) > self._config.frame_bytes_max:  # what is copied may be of a time when more was allowed
+            raise JournalRefused(
+                f"{len(body)} bytes in one frame (limit {self._config.frame_bytes_max}): raise journal.frame_bytes_max",
+                full=False,
+            )
         if (refusal := self.refusal) is not None:
             raise refusal.error()
         size, bytes_max = FRAME_HEADER_BYTES + len(body), self._config.pending_bytes_max

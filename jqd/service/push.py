@@ -293,10 +293,11 @@ async def take(
     written: list[Written] = []
     try:
         for frame in several or (write(services, array, jobs, changes, request=request),):
-            if wanted.level != "memory":
+            # Who comes later is told of a key or a place in a group that its job is there: so that is on disk first.
+            if wanted.level != "memory" or links is not None:
                 # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
                 await services.journal.wsync(frame.position, shielded=True)
-            elif frame.lane is Lane.CHANGES:
+            if wanted.level == "memory" and frame.lane is Lane.CHANGES:
                 services.journal.unsure_to = frame.position
             written.append(frame)
             if charge is not FREE:

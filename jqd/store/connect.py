@@ -266,11 +266,16 @@ class RedisStore(Store):
         await self._bulk.call("new_life", identity.rpartition(".")[2], token_hex(8))
 
     async def wait_durable(
-        self, replicas: int = 0, timeout_s: float = 5.0, where: Collection[int] | None = None
+        self,
+        replicas: int = 0,
+        timeout_s: float = 5.0,
+        where: Collection[int] | None = None,
+        *,
+        or_accepted: bool = False,
     ) -> bool:
         if self._finder is not None and self._finder.replicated:
             replicas = max(replicas, 1)  # a failover forgets what only the master had
-        return await self._durability.wait(replicas, timeout_s)
+        return await self._durability.wait(replicas, timeout_s, or_accepted=or_accepted)
 
     @property
     def durability_rule(self) -> str:

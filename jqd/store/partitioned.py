@@ -54,10 +54,17 @@ class PartitionedStore:
     # ------------------------------------------------------------ what is safe
 
     async def wait_durable(
-        self, replicas: int = 0, timeout_s: float = 5.0, where: Collection[int] | None = None
+        self,
+        replicas: int = 0,
+        timeout_s: float = 5.0,
+        where: Collection[int] | None = None,
+        *,
+        or_accepted: bool = False,
     ) -> bool:
         numbers = range(len(self._stores)) if where is None else where
-        return all(await self._each(numbers, lambda store: store.wait_durable(replicas, timeout_s)))
+        return all(
+            await self._each(numbers, lambda store: store.wait_durable(replicas, timeout_s, or_accepted=or_accepted))
+        )
 
     @property
     def durability_rule(self) -> str:

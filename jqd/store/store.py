@@ -56,12 +56,17 @@ class Store(
 
     @abstractmethod
     async def wait_durable(
-        self, replicas: int = 0, timeout_s: float = 5.0, where: Collection[int] | None = None
+        self,
+        replicas: int = 0,
+        timeout_s: float = 5.0,
+        where: Collection[int] | None = None,
+        *,
+        or_accepted: bool = False,
     ) -> bool:
         """Whether all that was applied before the call survives a crash of the server, and is on `replicas` others.
 
         Returns False when that could not be determined in time; `durability_rule` explains how it is. `where`: only
-        these partitions.
+        these partitions. `or_accepted`: also True where the server keeps nothing, which the operator accepted.
         """
 
     @property

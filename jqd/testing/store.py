@@ -176,7 +176,12 @@ class FakeStore(Store):
         return f"life-{self.server.lives}"
 
     async def wait_durable(
-        self, replicas: int = 0, timeout_s: float = 5.0, where: Collection[int] | None = None
+        self,
+        replicas: int = 0,
+        timeout_s: float = 5.0,
+        where: Collection[int] | None = None,
+        *,
+        or_accepted: bool = False,
     ) -> bool:
         """See Store."""
         await self.client.answer()

@@ -76,7 +76,7 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
         await finish(here, owner, {ids[3]})
         write, keepers = here.journal.write, retention._partitions
 
-        async def not_durable(replicas: int = 0, timeout_s: float = 5.0, where: object = None) -> bool:
+        async def not_durable(*_: object, **how: object) -> bool:
             return False
 
         def refuse(lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:

@@ -15,7 +15,7 @@ from jqd.features import HOOKS
 from jqd.runner import WorkerRegistry
 from jqd.service import ServiceConfig, Services, groups
 from jqd.service.batch import read_array
-from jqd.service.push import Pushed, push
+from jqd.service.push import FSYNC, Ack, Pushed, push
 from jqd.store.links import PLACE_S, Closing, UniqueWanted
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
@@ -37,9 +37,9 @@ class Here:
         config = ServiceConfig()
         self.services = Services(config, journal, self.store, runner, workers, control, self.clock, HOOKS)
 
-    async def push(self, **job: Any) -> Pushed:
+    async def push(self, ack: Ack = FSYNC, **job: Any) -> Pushed:
         array = msgspec.msgpack.encode([{"name": "mail", **job}])
-        return await push(self.services, read_array(array, True, self.services.config))
+        return await push(self.services, read_array(array, True, self.services.config), ack)
 
     def hold(self) -> trio.Event:
         self.journal.hold, self.journal.waiting = trio.Event(), trio.Event()
@@ -51,6 +51,26 @@ async def here() -> Here:
     made = Here()
     await made.store.look(fresh=True)
     return made
+
+
+@pytest.mark.parametrize("link", [{"unique": "k"}, {"group": "g"}])
+async def test_a_job_in_memory_that_the_disk_refuses_leaves_no_place_and_no_key(
+    here: Here, link: dict[str, str]
+) -> None:
+    """Later pushes would be acknowledged as its duplicates, and what waits for the group would wait for it."""
+    release = here.hold()
+
+    async def refused() -> None:
+        with pytest.raises(JournalRefused):
+            await here.push(Ack("memory"), **link)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(refused)
+        await here.journal.waiting.wait()
+        here.journal.refuse = JournalRefused("full", full=True)
+        release.set()
+    assert await here.store.close_group("g") == Closing(0, [])
+    assert await here.store.reserve_unique([UniqueWanted(unique_key("mail", "k"), "t", "ended")]) == ["t"]
 
 
 async def test_a_disk_that_refuses_leaves_no_place_and_no_key(here: Here) -> None:

@@ -260,7 +260,7 @@ class Retention:
 
     async def _is_durable(self) -> bool:
         for partition in self._partitions:
-            if not await partition.store.wait_durable(timeout_s=DURABLE_S):
+            if not await partition.store.wait_durable(timeout_s=DURABLE_S, or_accepted=True):
                 return False
         return True
 
