@@ -101,11 +101,11 @@ async def _scene(*, max_retry: int = 5) -> AsyncIterator[Scene]:
         scene = Scene(here, services, runner, card.id, job.id, trio.Event())
         wsync = journal.wsync
 
-        async def wsync_held(position: int | None = None, *, shielded: bool = False) -> None:
+        async def wsync_held(position: int | None = None, **how: Any) -> None:
             await scene.sync.wait()
             if scene.refusal is not None:
                 raise scene.refusal
-            await wsync(position, shielded=shielded)
+            await wsync(position, **how)
 
         journal.wsync = wsync_held  # type: ignore[method-assign]
         await nursery.start(here.settle.run)
