@@ -6,7 +6,7 @@ redis-py opens them, in a thread, and makes rare calls. Every answer has a timeo
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -214,7 +214,7 @@ class RedisStore(Store):
         probe = Connection(self._config, self._keys, 1, self._now_ms, self._finder)
         try:
             facts = await probe.info("server", "replication")
-            run_id, history = facts.get("run_id", ""), facts.get("master_replid", "")
+            run_id, history = facts.get("run_id", ""), _copied_from(facts)
             if facts.get("role") != "master":
                 raise StoreAway(
                     f"the server at the store's address is a {facts.get('role')}, not a master: a failover? "
@@ -285,6 +285,15 @@ class RedisStore(Store):
         """Close all connections. Nothing may be under way."""
         for connection in (self._bulk, self._beat, self._waiting):
             connection.close()
+
+
+def _copied_from(facts: Mapping[str, Any]) -> str:
+    """Return which history of another server a server has gone on from; empty: it is nobody's copy.
+
+    The id of its own history says less: a first replica, or a backup, gives it a new one, and so does an hour without.
+    """
+    before = str(facts.get("master_replid2", ""))
+    return f"{before}:{facts.get('second_repl_offset', '')}" if before.strip("0") else ""
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ import redis
 from jqd.domain.errors import PositionMismatch, StoreAway, StoreChanged
 from jqd.domain.job import Change, ChangeKind, Job, State
 from jqd.domain.record import Lane, cancel_of
-from jqd.store import NameWanted, StoreConfig, open_store
+from jqd.store import NameWanted, StoreConfig, copy_rdb, open_store
 from jqd.store.functions import load, shipped
 from jqd.store.keys import Keys
 from jqd.testing.clock import ManualClock
@@ -212,6 +212,16 @@ async def test_a_copy_of_another_server_is_not_accepted(own: Valkey, looked: Sto
     assert after.identity.partition(".")[0] == before.identity.partition(".")[0], "the same run of the same server"
     assert after.identity != before.identity, "but its data may have come from elsewhere"
     assert not after.settled
+
+
+async def test_a_server_that_gave_a_copy_is_as_it_was(own: Valkey, looked: StoreBench, tmp_path: Path) -> None:
+    """A backup is no loss: all daemons would stop for a lease, and each rate for a whole window."""
+    before = await looked.store.look(fresh=False)
+    with redis.Redis.from_url(own.url) as client:
+        its = client.info("replication")["master_replid"]
+        copy_rdb(StoreConfig(url=own.url), tmp_path / "copy.rdb")
+        assert client.info("replication")["master_replid"] != its, "a history that begins anew, of the same data"
+    assert await looked.store.look(fresh=False) == before
 
 
 async def test_a_server_that_comes_back_after_another_one_served_is_not_as_it_was(

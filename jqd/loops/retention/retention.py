@@ -259,10 +259,8 @@ class Retention:
         return not scope.cancelled_caught and await self._is_durable()
 
     async def _is_durable(self) -> bool:
-        for partition in self._partitions:
-            if not await partition.store.wait_durable(timeout_s=DURABLE_S, or_accepted=True):
-                return False
-        return True
+        stores = [partition.store for partition in self._partitions]
+        return all([await store.wait_durable(timeout_s=DURABLE_S, or_accepted=True) for store in stores])
 
     async def _find_kept(self, start: int, end: int) -> tuple[set[str], int]:
         """Return the ids of unfinished and dead jobs, and the bytes to copy. Gives up early when these are too many."""
