@@ -45,6 +45,7 @@ _SHAPE = re.compile(f"[0-7][{ALPHABET}]{{{ID_LENGTH - 1}}}")
 # A parent's id, its generation, if it began anew, and a place.
 _MADE = re.compile(rf"[0-7][{ALPHABET}]{{{ID_LENGTH - 1}}}(\.[0-9]+){{1,2}}")
 _MADE_OF_TENANT = re.compile(rf"(?:.*\x1f)?([0-7][{ALPHABET}]{{{ID_LENGTH - 1}}})(?:\.[0-9]+){{1,2}}")
+_DATED = re.compile(r".+@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{3}Z")
 _OURS = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", ALPHABET.encode())
 FAMILY_LENGTH = 13  # characters that followers of one job have in common: 65 bits, beside those of its millisecond
 # To the digits that `int(text, 32)` reads, in C.
@@ -173,6 +174,11 @@ def is_made(text: str) -> bool:
     """Return whether a text has the form of an id that jqd makes of a parent's (`followers.follower_id`): nobody may
     choose such an id."""
     return _MADE.fullmatch(text) is not None
+
+
+def is_of_date(text: str) -> bool:
+    """Return whether a text has the form of the id of a schedule's date, `<schedule>@<date>`."""
+    return _DATED.fullmatch(text) is not None
 
 
 def made_id(name: str) -> str:

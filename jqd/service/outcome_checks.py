@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from jqd.domain.errors import TooLarge, Unreadable
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
 from jqd.domain.job_spec import JobSpec
+from jqd.domain.jobid import is_of_date
 from jqd.domain.scopes import in_scope
 from jqd.service.batch import read_array
 from jqd.service.config import ServiceConfig
@@ -44,6 +45,8 @@ def wrong(
         foreign = [name for name in names_of([job]) if not in_scope(scopes, name)] if scopes else []
         if foreign:
             return f"jobs/{place}/name: the worker's token is not for jobs {foreign[0][:64]!r}"
+        if scopes and job.job_id is not None and is_of_date(job.job_id):
+            return f"jobs/{place}/job_id: a token for some jobtypes cannot take the id of a schedule's date"
         if scopes and job.after:
             return f"jobs/{place}/after: a token for some jobtypes cannot let jobs wait for others; push it by itself"
         if scopes and any(one.group is not None for one in following_of(job)):

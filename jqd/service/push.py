@@ -18,7 +18,14 @@ from jqd.service.flow_checks import names_of
 from jqd.service.frames import Written, ids_in_order, in_part, write, write_parts
 from jqd.service.id_reservations import Changes, ReservedIds, confirm_ids, has_names, refusals, release_ids, reserve_ids
 from jqd.service.idempotency import expect_first, other_request, overtaken
-from jqd.service.push_checks import refuse_foreign, refuse_orphans, refuse_replaced, refuse_uncalled, refuse_unset
+from jqd.service.push_checks import (
+    refuse_dates,
+    refuse_foreign,
+    refuse_orphans,
+    refuse_replaced,
+    refuse_uncalled,
+    refuse_unset,
+)
 from jqd.service.push_links import PushLinks, expect_groups_seen, has_links
 from jqd.service.server_only import any_reserved, expect_allowed
 from jqd.service.services import Services
@@ -79,7 +86,7 @@ async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic:
     if services.principal.scopes:
         batch = refuse_foreign(services, batch)
     if not batch.plain:
-        batch = refuse_uncalled(services, batch)
+        batch = refuse_uncalled(services, refuse_dates(services, batch))
         batch = await refuse_replaced(services, await refuse_unset(services, batch))
         batch = batch if batch.is_own else await refuse_orphans(services, batch)
         if services.principal.scopes:

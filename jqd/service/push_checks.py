@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from jqd.domain.errors import Denied, Fault, NotFound, NotYet
+from jqd.domain.jobid import is_of_date
 from jqd.domain.tenant import bare
 from jqd.runner.handler import Handler, is_version
 from jqd.service.act_on_each import act_on_each
@@ -12,7 +13,7 @@ from jqd.service.find import find, resolve
 from jqd.service.flow_checks import following_of, names_of, stray_faults
 from jqd.service.parents import own_circles, replaced_circles, unknown_parents
 from jqd.service.principal import EVERYBODY
-from jqd.service.server_only import may_change
+from jqd.service.server_only import any_reserved, may_change
 from jqd.service.services import Services
 from jqd.service.settings import get_or_refresh
 from jqd.store import JobView
@@ -74,6 +75,16 @@ async def refuse_orphans(services: Services, batch: Batch) -> Batch:
         if parent in unknown
     }
     return batch.without(faults)
+
+
+def refuse_dates(services: Services, batch: Batch) -> Batch:
+    """Return the batch without jobs under ids of schedules' dates, where the pusher may not push what some schedules
+    push: a date whose id is taken fires nothing. There need be no such schedule yet."""
+    dates = [job.job_id for job in batch.jobs if job.job_id is not None and is_of_date(job.job_id)]
+    if not dates or not (services.principal.scopes or any_reserved(services)):
+        return batch
+    why = "has the form <schedule>@<date>, which this token may not take from a schedule; choose another"
+    return _without(batch, {job_id: f"job_id {job_id[:64]!r} {why}" for job_id in dates}, "job_id")
 
 
 async def refuse_replaced(services: Services, batch: Batch) -> Batch:

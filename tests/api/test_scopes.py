@@ -166,6 +166,7 @@ async def test_a_scope_bounds_what_is_replaced_and_what_follows(edge):
     for follows, status in (
         ({"name": "pay"}, 422),
         ({"name": "mail", "job_id": "pay-1", "replace": True}, 422),
+        ({"name": "mail", "job_id": "nightly@2026-12-01T01:30:00.000Z"}, 422),
         ({"name": "mail", "group": "letters"}, 422),
         ({"name": "mail", "then": {"name": "mail", "group": "letters"}}, 422),
         ({"name": "mail"}, 200),
@@ -229,3 +230,18 @@ async def test_a_scope_bounds_which_groups_are_joined(edge):
         told = await call(edge, mail, "POST", "/v1/jobs", {"name": "mail", "then": then})
         assert (told.status, "group 'bills' has jobs that this token is not for" in told.body["detail"]) == (403, True)
     assert (await call(edge, mail, "POST", "/v1/jobs", {"name": "mail", "then": {"name": "mail"}})).status == 201
+
+
+async def test_a_scope_takes_no_date_from_a_schedule_that_it_does_not_see(edge):
+    """Such a job stood in the place of the date's, and with a date in years the schedule fired nothing any more."""
+    scoped, pusher = (await make(edge, "push", scopes=["mail"]))["token"], (await make(edge, "push"))["token"]
+    date = {"name": "mail", "job_id": "nightly@2026-12-01T01:30:00.000Z"}
+    told = await call(edge, scoped, "POST", "/v1/jobs", date)
+    assert (told.status, told.body["errors"][0]["pointer"]) == (422, "/job_id")
+    assert (await call(edge, scoped, "POST", "/v1/jobs", {**date, "job_id": "nightly@2026"})).status == 201
+    reserved = {"lang": "http", "body": "http://127.0.0.1:9/", "server_only": True}
+    for said, status in ((None, 201), (reserved, 422)):
+        if said:
+            assert (await call(edge, ROOT, "PUT", "/v1/handlers/pay", said)).status == 201
+            date["job_id"] = "daily@2026-12-01T01:30:00.000Z"
+        assert (await call(edge, pusher, "POST", "/v1/jobs", date)).status == status
