@@ -2,6 +2,7 @@
 for jobs."""
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -95,8 +96,9 @@ class Capacity:
         now_s, demand = self._clock.mono_s(), Demand(paused.types.names, paused.tenants.names)
         self.pulls.wish(demand)
         posting = self.posting() if self.connections.free else []
+        workers = Counter(worker.tenant for worker, _ in posting)
         for worker, breaker in posting:
-            if not breaker.has_room(now_s) or not self.connections.free_for(worker.endpoint, len(posting)):
+            if not breaker.has_room(now_s) or not self.connections.free_for(worker, workers):
                 continue
             span = worker.priority_min, worker.priority_max
             if worker.takes_any:
@@ -118,11 +120,12 @@ class Capacity:
         now_s = self._clock.mono_s()
         roomy: list[tuple[float, int, Worker]] = []
         posting = self.posting() if self.connections.free else []
+        workers = Counter(worker.tenant for worker, _ in posting)
         for worker, breaker in posting:
             if not worker.takes(jobtype, priority) or not breaker.takes(jobtype, now_s):
                 continue
             free = breaker.free(jobtype, now_s)
-            free = min(free, self.connections.free_for(worker.endpoint, len(posting)) * breaker.post_jobs_max)
+            free = min(free, self.connections.free_for(worker, workers) * breaker.post_jobs_max)
             few, linger_s = min(free, breaker.post_jobs_max), worker.batch_linger_ms / 1000
             if not free or linger.waits(jobtype, waiting, few, linger_s, now_s):
                 continue

@@ -140,17 +140,18 @@ class Beside:
         self._connections = connections
 
     async def carry(self, sending: Sending, listener: Listener) -> Ending:
-        self._connections.begin(sending.worker.endpoint)
+        place = sending.worker.tenant, sending.worker.endpoint
+        self._connections.begin(place)
         try:
             assert listener.sending()
             if sending.worker.name == "hole":
                 await trio.sleep_forever()
             await trio.sleep(0.2)
-            self._connections.unanswered.pop(sending.worker.endpoint, None)
+            self._connections.unanswered.pop(place, None)
             listener.answered(Judgement.READ)
             listener.receive(JobReport(held.job.id, Report()) for held in sending.held)
         finally:
-            self._connections.end(sending.worker.endpoint)
+            self._connections.end(place)
         return Ending(End.COMPLETE)
 
 

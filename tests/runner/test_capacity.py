@@ -7,6 +7,8 @@ import pytest
 from jqd.runner import Capacity, RunnerConfig, WorkerRegistry, WorkerSpec, WorkerViews
 from jqd.runner import worker_health as views_module
 from jqd.runner.circuit_breaker import CircuitBreaker
+from jqd.runner.transport import Connections
+from jqd.runner.worker import Worker
 from jqd.runner.worker_health import WELL
 from jqd.testing.clock import ManualClock
 
@@ -141,3 +143,25 @@ def test_a_departure_is_said_at_the_next_look_however_short_ago_there_was_none(h
     assert hall.views.look().body == first, "but a fleet that leaves makes no view for each"
     hall.clock.advance(views_module.GONE_EVERY_S)
     assert hall.views.look().body != first
+
+
+def test_a_tenant_that_registers_a_thousand_workers_leaves_the_others_their_connections() -> None:
+    """Connections were shared by registered workers: each web hook of every tenant had one job at a time then."""
+    connections = Connections(1_024, lambda: 0.0, lambda: None)
+
+    def worker(tenant: str, name: str) -> Worker:
+        return Worker(name=name, id=name, url=f"http://{name}:80/", max_jobs=500, registered_at_ms=0, tenant=tenant)
+
+    other, acme = worker("other", "hook"), [worker("acme", f"w{place}") for place in range(1_000)]
+    workers = {"other": 1, "acme": len(acme)}
+    assert connections.free_for(other, workers) == 512
+    assert connections.free_for(acme[0], workers) == 128, "what a fleet that has nothing to do leaves is not lost"
+    for one in acme:
+        while connections.free_for(one, workers):
+            connections.begin((one.tenant, one.endpoint))
+    assert connections.free_for(other, workers) == 512
+    assert connections.taken == 512
+    for _ in range(512):
+        connections.begin((other.tenant, other.endpoint))
+    connections.end((other.tenant, other.endpoint))
+    assert (connections.free_for(acme[-1], workers), connections.free_for(other, workers)) == (0, 1)

@@ -6,7 +6,7 @@ claimed. A claimed job that finds none in time goes back untried, and its worker
 
 import errno
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import trio
 
@@ -15,11 +15,16 @@ from jqd.runner.config import RunnerConfig
 from jqd.runner.ssrf import SsrfGuard
 from jqd.runner.transport.http1 import Origin, Wire
 from jqd.runner.transport.network import Network
+from jqd.runner.worker import Worker
 
-KEPT = 8  # an eighth of all: an endpoint with more than its share leaves so many to the others
+KEPT = 8  # an eighth of a tenant's: an endpoint with more than its share leaves so many to its others
+LEFT = 4  # a quarter of what a tenant's others leave: where most of its workers have nothing to do, one may have more
 PAUSE_S = 0.5  # nothing is claimed for so long after no connection could be had: time for some to end
 # What the kernel says when this process or machine has no more sockets: no worker is to blame.
 OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+Place = tuple[str, str]
+"""A tenant, and host and port of workers of it."""
 
 
 class CrowdedError(JqdError):
@@ -33,8 +38,9 @@ class Connections:
         """`freed`: called when a connection is free again after none was."""
         self.most = most
         self.taken = 0
-        self._taken_by: Counter[str] = Counter()  # host and port of a worker
-        self.unanswered: Counter[str] = Counter()
+        self._taken_by: Counter[str] = Counter()  # tenant
+        self._taken_at: Counter[Place] = Counter()
+        self.unanswered: Counter[Place] = Counter()
         self._mono_s, self._freed = mono_s, freed
         self._pause_until_s = float("-inf")
 
@@ -42,29 +48,36 @@ class Connections:
     def free(self) -> int:
         return 0 if self._mono_s() < self._pause_until_s else max(0, self.most - self.taken)
 
-    def free_for(self, endpoint: str, workers: int) -> int:
-        """Return how many more requests may begin to this host and port, where `workers` workers are.
+    def free_for(self, worker: Worker, workers: Mapping[str, int]) -> int:
+        """Return how many more requests may begin to a worker's host and port. `workers`: how many each tenant has.
 
-        Its equal share, and more where it answers: one that hangs keeps no more than its share from the others.
+        A tenant has its equal share, or half of what the others leave. Of that an endpoint has its equal share, and
+        more where it answers: one that hangs keeps no more than its share from the others.
         """
-        share = max(1, self.most // workers)
-        beyond = min(self.free - self.most // KEPT, share - self.unanswered[endpoint])
-        return max(0, min(self.free, max(share - self._taken_by[endpoint], beyond)))
+        tenant, place = worker.tenant, (worker.tenant, worker.endpoint)
+        part = max(self.most // len(workers), (self.free + self._taken_by[tenant]) // 2)
+        free = min(self.free, part - self._taken_by[tenant])
+        share = max(1, part // workers[tenant], (free + self._taken_at[place]) // LEFT)
+        beyond = min(free - part // KEPT, share - self.unanswered[place])
+        return max(0, min(free, max(share - self._taken_at[place], beyond)))
 
-    def begin(self, endpoint: str) -> None:
+    def begin(self, place: Place) -> None:
         """Count one request until its `end`: while it is under way, or waits for its connection."""
         self.taken += 1
-        self._taken_by[endpoint] += 1
-        self.unanswered[endpoint] += 1
+        self._taken_by[place[0]] += 1
+        self._taken_at[place] += 1
+        self.unanswered[place] += 1
 
-    def end(self, endpoint: str) -> None:
+    def end(self, place: Place) -> None:
         self.taken -= 1
-        self._taken_by[endpoint] -= 1
-        if not self._taken_by[endpoint]:
-            del self._taken_by[endpoint]
-            self.unanswered.pop(endpoint, None)
-        if self.taken >= self.most - self.most // KEPT - 1:
-            self._freed()
+        self._taken_by[place[0]] -= 1
+        self._taken_at[place] -= 1
+        if not self._taken_at[place]:
+            del self._taken_at[place]
+            self.unanswered.pop(place, None)
+        if not self._taken_by[place[0]]:
+            del self._taken_by[place[0]]
+        self._freed()
 
     def pause(self) -> None:
         """Claim nothing for a moment: no connection could be had, although one was counted as free."""

@@ -118,14 +118,15 @@ class Post:
             request = request.signed(worker, sending.sent_at_ms)
         endpoint, origin = _place(worker.url, worker.standing, worker.machine)
         wire: Wire | None = None
-        self._connections.begin(endpoint)
+        place = worker.tenant, endpoint
+        self._connections.begin(place)
         try:
             wire = await self._pool.take(origin, self._config.connect_timeout_s)
             # Asked as late as can be: it may have taken seconds to connect.
             if not listener.sending():
                 return Ending(End.REFUSED)
             await wire.ask(request)
-            self._connections.unanswered.pop(endpoint, None)
+            self._connections.unanswered.pop(place, None)
             judgement = style.judge(wire.status)
             listener.answered(judgement)
             if judgement is Judgement.READ:
@@ -140,7 +141,7 @@ class Post:
         finally:
             if wire is not None:
                 self._pool.give(wire)
-            self._connections.end(endpoint)
+            self._connections.end(place)
 
     async def cancel(self, sending: Sending, job_id: str, *, at_ms: int, within_s: float) -> PostAnswer | None:
         """Send the worker a cancel. Returns its answer; None: it takes no cancels."""
