@@ -210,6 +210,7 @@ def test_code_sees_no_token_and_has_a_home_of_its_own(client: Client) -> None:
     assert not [name for name in env if name.startswith("JQD_") and name != "JQD_CODE"]
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_leaves_nothing_and_its_job_runs_again() -> None:
     """The worker proper first, which is started again, then who started it."""
     with valkey() as server, short_directory() as base, Daemon(base / "one", "--store", server.url, env=ALLOWED) as one:

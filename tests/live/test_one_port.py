@@ -108,6 +108,7 @@ def test_processes_share_what_comes_and_one_that_is_killed_loses_nothing(tmp_pat
         assert daemon.events("supervisor.stopped")[0]["code"] == 0
 
 
+@pytest.mark.long
 def test_each_answers_for_all_and_says_who_is_away() -> None:
     with several(2) as (daemon, _, _):
         os.kill(daemon.pid(1), signal.SIGSTOP)  # it listens, and answers nobody: whoever meets it waits
@@ -139,6 +140,7 @@ def one_that_answers(daemon: Several, path: str) -> httpx2.Response:
     raise AssertionError("nobody answers")
 
 
+@pytest.mark.long
 def test_settings_are_loaded_again_by_all_and_hold_for_a_process_that_comes_later() -> None:
     with valkey() as server, short_directory() as base:
         file = base / "jqd.toml"
@@ -185,6 +187,7 @@ def test_fewer_processes_leave_no_journal_behind(tmp_path: Path) -> None:
             assert one.stop() == 0
 
 
+@pytest.mark.long
 def test_an_own_store_and_the_root_token_belong_to_all_and_the_end_of_the_supervisor_is_theirs(tmp_path: Path) -> None:
     with short_directory() as base:
         with Several(base, 2, env={**LEASE, "JQD_HTTP__TOKENS": "required"}) as daemon:
@@ -206,6 +209,7 @@ def is_there(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").exists()
 
 
+@pytest.mark.long
 def test_a_backup_has_the_journals_of_all(tmp_path: Path) -> None:
     with short_directory() as base:
         with Several(base, 2) as daemon:

@@ -145,6 +145,7 @@ def test_a_killed_front_takes_its_processes_with_it(daemon: Daemon, tmp_path: Pa
         client.cancel(job)
 
 
+@pytest.mark.long
 def test_sighup_loads_the_code_anew_under_load_and_loses_no_job_and_no_attempt(daemon: Daemon, tmp_path: Path) -> None:
     with process_pool(daemon, tmp_path) as (worker, client):
         ids = [client.push("work", 3.0, max_retry=0, timeout=60)]

@@ -182,6 +182,7 @@ def test_the_jobs_of_a_killed_worker_run_again_elsewhere(shared_daemon: Daemon, 
             assert worker.stop() == 0, worker.log.read_text()
 
 
+@pytest.mark.long
 def test_after_a_job_past_its_timeout_the_only_process_of_a_worker_runs_the_next_one(shared_daemon: Daemon) -> None:
     with short_directory() as base, Client(shared_daemon.url) as client:
         (base / "book.code").write_text("one")
@@ -212,6 +213,7 @@ def test_a_worker_with_one_process_holds_one_job_and_its_death_costs_that_one_al
                 client.cancel(each)
 
 
+@pytest.mark.long
 def test_a_worker_that_died_is_gone_soon_and_unknown_where_nobody_can_tell() -> None:
     """Said at both daemons, of which it asked one. While it lives it is well, also with all slots taken."""
 

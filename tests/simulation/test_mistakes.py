@@ -8,7 +8,7 @@ import pytest
 from tests.simulation.bugs import MISTAKES
 from tests.simulation.test_bugs import RARE, find_and_take_out
 
-EACH = 8  # one in so many is looked for with each change, the others in `make slow`: two seconds of the processor each
+EACH = 16  # one in so many is looked for with each change, the others in `make slow`: 2 to 20 s of the processor each
 COMMON = [name for name in MISTAKES if name not in RARE]
 
 

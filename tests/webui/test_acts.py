@@ -267,11 +267,18 @@ def drive(url: str, path: str, act: Act, page: Page, made: Made) -> None:
     assert not made.scripts or faults(page) == [], path
 
 
+OFTEN = ("bulk", "flow", "job", "type", "worker")  # acted out with each change; between them they use each kind of form
 WITHOUT = pytest.param(False, id="no_scripts", marks=pytest.mark.long)  # test_forms.py sends forms with each change
 
 
 @pytest.mark.parametrize("scripts", [pytest.param(True, id="scripts"), WITHOUT])
-@pytest.mark.parametrize("room", sorted({path.split("/")[1] for path in ACTS}))
+@pytest.mark.parametrize(
+    "room",
+    [
+        pytest.param(room, marks=[pytest.mark.long] * (room not in OFTEN))
+        for room in sorted({path.split("/")[1] for path in ACTS})
+    ],
+)
 def test_acts_do_what_they_say(site: Site, chromium: Chromium, client: Client, room: str, scripts: bool) -> None:
     def look(page: Page) -> None:
         if scripts:

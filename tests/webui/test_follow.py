@@ -51,6 +51,7 @@ class Followed:
             expect(self.pages[path].locator("#stale"), path).to_be_visible(timeout=SEEN_MS)
 
 
+@pytest.mark.long
 def test_open_pages_go_on_after_daemons_and_the_store_were_killed(couple: Pair, chromium: Chromium) -> None:
     server, one, two, base = couple
     flags = ("--store", server.url)

@@ -84,6 +84,7 @@ def test_open_pages_lead_to_the_login_after_the_ui_was_killed(guarded: Guarded, 
     chromium.run(look, strict=False)
 
 
+@pytest.mark.long
 def test_an_open_page_says_that_it_is_old_where_the_ui_is_silent(guarded: Guarded, chromium: Chromium) -> None:
     log, token = guarded.ui.log.with_name("silent.log"), guarded.master.create_token("operator")["token"]
 

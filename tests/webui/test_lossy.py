@@ -22,8 +22,8 @@ STALE = """() => new Promise((done, fail) => {
 """Answers with the milliseconds until a page says that it is old."""
 
 
-@pytest.mark.parametrize("page", ["/types", "/jobs?state=scheduled&tag=lossy"])
-@pytest.mark.parametrize("lost", ["of the browser", "of the UI"])
+@pytest.mark.parametrize("page", ["/types", pytest.param("/jobs?state=scheduled&tag=lossy", marks=pytest.mark.long)])
+@pytest.mark.parametrize("lost", ["of the browser", pytest.param("of the UI", marks=pytest.mark.long)])
 def test_an_open_page_says_that_it_is_old_where_the_network_loses_all(
     site: Site, chromium: Chromium, push: Push, tmp_path: Path, lost: str, page: str
 ) -> None:
