@@ -183,7 +183,7 @@ async def _push(
             if owner.charge is not FREE and place not in agreed.known and place not in agreed.refused:
                 home = partition_of_name(annotate(owner.tenant, str(jobs[place].job_id)), services.partitions)
                 owner.charge.taken([home], len(bytes(item)))
-        await confirm_ids(services, agreed, taken.position, _chosen(agreed))
+        await confirm_ids(services, agreed, taken.frame.position, _chosen(agreed), taken.frame.callbacks)
     ids = agreed.ids
     children += (
         (each.parent, ids[name]) for each, job in zip(owners, jobs, strict=True) if (name := str(job.job_id)) in ids

@@ -143,7 +143,7 @@ async def _fire_all(
         services.feature(Schedules).counts["skipped"] += each.step.skipped
         _log_fired(each)
     if agreed is not None and agreed.jobs:
-        await confirm_ids(services, agreed, written.position)
+        await confirm_ids(services, agreed, written.position, callbacks=written.callbacks)
     return unsure
 
 

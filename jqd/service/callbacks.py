@@ -4,7 +4,8 @@
     named jobs     [callback, …] before [job, …]                two frames, one sync: a repeated push is a repetition of
                                                                 the jobs alone, so their callbacks must be there first
 
-A callback whose job never came, for its push failed between the two, finds that nobody knows it.
+A callback whose job never came, for its push failed between the two, finds that nobody knows it. One whose job lost its
+id to another push meanwhile is cancelled with the job.
 """
 
 from collections.abc import Mapping, Sequence
@@ -88,17 +89,15 @@ def append_callbacks(array: bytes, jobs: Sequence[JobSpec], wanted: Sequence[int
     return _encoder.encode([*_items_decoder.decode(array), *its])
 
 
-def write_ahead(services: Services, jobs: Sequence[JobSpec], wanted: Sequence[int], changes: Changes) -> None:
-    """Write the callbacks of named jobs, before these."""
+def write_ahead(
+    services: Services, jobs: Sequence[JobSpec], wanted: Sequence[int], changes: Changes
+) -> Mapping[int, str]:
+    """Write the callbacks of named jobs, before these. Returns place of the job → id of its callback."""
     named = [(jobs[place], changes[place][0]) for place in wanted]
     its = [callback(str(job.callback), [str(job.job_id)], job_id, trace=job.traceparent) for job, job_id in named]
-    _write(services, its, [annotate(services.principal.tenant, str(job.job_id)) for job, _ in named])
-
-
-def _write(services: Services, items: Sequence[dict[str, Any]], homes: Sequence[str]) -> int:
-    ids = services.journal.ids.take(len(items), homes_of(homes))
     tenant = services.principal.tenant
+    ids = services.journal.ids.take(len(its), homes_of([annotate(tenant, str(job.job_id)) for job, _ in named]))
     head = Head(ids.first, services.clock.wall_ms(), homes=ids.homes, tenant=tenant)
-    position = services.journal.write(Lane.JOBS, len(items), encode_jobs(head, _encoder.encode(items)))
+    position = services.journal.write(Lane.JOBS, len(its), encode_jobs(head, _encoder.encode(its)))
     services.journal.ids.note(ids.first, position, tenant)
-    return position
+    return dict(zip(wanted, ids.ids(), strict=True))

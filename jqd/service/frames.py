@@ -1,6 +1,6 @@
 """Writes pushed jobs into frames of the journal."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Raw, Struct, structs
@@ -31,6 +31,8 @@ class Written(Struct, frozen=True, gc=False):
     """Size of its jobs as they were pushed."""
     places: Sequence[int] = ()
     """Places of its jobs in the request, where other jobs are in another frame."""
+    callbacks: Mapping[int, str] = {}
+    """Place of a job with an id of its own in the request → id of its callback."""
 
 
 def write(
@@ -56,8 +58,9 @@ def write(
         names.append(annotate(tenant, home) if tenant else home)
         if job.callback is not None and job.name != CALLBACK:
             called.append(place)
+    callbacks: Mapping[int, str] = {}
     if called and changes:
-        write_ahead(services, jobs, called, changes)
+        callbacks = write_ahead(services, jobs, called, changes)
         called = []
     if called:
         names += [names[place] for place in called]
@@ -77,7 +80,8 @@ def write(
     lane = Lane.CHANGES if changes else Lane.JOBS
     position = services.journal.write(lane, len(names), encode_jobs(head, array), patient=patient)
     if changes:
-        return Written(lane, position, [changes[index][0] for index in range(len(jobs))], len(array))
+        job_ids = [changes[index][0] for index in range(len(jobs))]
+        return Written(lane, position, job_ids, len(array), callbacks=callbacks)
     services.journal.ids.note(ids.first, position, tenant)
     return Written(lane, position, [ids.first] if len(jobs) == 1 else ids.ids()[: len(jobs)], len(array))
 
@@ -96,7 +100,8 @@ def write_parts(
         its = {index: changes[place] for index, place in enumerate(places) if place in changes}
         some = _encoder.encode([items[place] for place in places])
         frame = write(services, some, [jobs[place] for place in places], its, request=request)
-        yield structs.replace(frame, places=places)
+        callbacks = {places[index]: job_id for index, job_id in frame.callbacks.items()}
+        yield structs.replace(frame, places=places, callbacks=callbacks)
 
 
 def in_part(error: JournalRefused, written: Sequence[Written]) -> JournalRefused:

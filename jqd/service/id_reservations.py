@@ -130,10 +130,15 @@ async def release_ids(services: Services, agreed: ReservedIds) -> None:
 
 
 async def confirm_ids(
-    services: Services, agreed: ReservedIds, position: int, places: Iterable[int] | None = None
+    services: Services,
+    agreed: ReservedIds,
+    position: int,
+    places: Iterable[int] | None = None,
+    callbacks: Mapping[int, str] = {},
 ) -> set[int]:
     """Confirm to the store that these jobs are in our journal, so that they are found from their ack on.
-    `position`: behind their frame. `places`: of those in `agreed.jobs` that are; None: all.
+    `position`: behind their frame. `places`: of those in `agreed.jobs` that are; None: all. `callbacks`: place → id of
+    its callback, which is not to tell of the job that has the name now.
 
     Returns the places in `agreed.jobs` of those that must not be acknowledged: while our disk was slow their
     reservations ran out, and another content got the name. They are refused in `agreed`, and cancelled in our journal
@@ -172,6 +177,7 @@ async def confirm_ids(
                 f"{agreed.jobs[place].job_id!r}, and has it now; this one is not taken; {_advice(services)}"
             )
         records = [cancel_of(rows[place].job_id, rows[place].revision) for place in sorted(lost)]
+        records += [cancel_of(callbacks[place], 0) for place in sorted(lost & callbacks.keys())]
         try:
             position = services.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
             await services.journal.wsync(position, shielded=True)

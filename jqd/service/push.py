@@ -181,8 +181,8 @@ async def _push_named(
         raise Conflict("nothing was taken: it is all of them or none, and some ids are taken", batch.shown(refused))
     lapsed: set[int] = set()
 
-    async def confirmed(places: Sequence[int], position: int) -> None:
-        lapsed.update(await confirm_ids(services, agreed, position, places))
+    async def confirmed(places: Sequence[int], frame: Written) -> None:
+        lapsed.update(await confirm_ids(services, agreed, frame.position, places, frame.callbacks))
         if batch.key and lapsed:
             raise overtaken()
         if batch.key and places[-1] == len(agreed.jobs) - 1:
@@ -267,8 +267,8 @@ class Accepted(Struct, frozen=True, gc=False):
     job_ids: list[str]
     ack: Ack
     """The level reached."""
-    position: int
-    """The position of the journal behind the jobs."""
+    frame: Written
+    """What was written last of them."""
 
 
 async def take(
@@ -281,7 +281,7 @@ async def take(
     charge: Charge = FREE,
     request: str = "",
     parts: Sequence[Sequence[int]] = (),
-    confirmed: Callable[[Sequence[int], int], Awaitable[None]] | None = None,
+    confirmed: Callable[[Sequence[int], Written], Awaitable[None]] | None = None,
     links: PushLinks | None = None,
 ) -> Accepted:
     """Journal checked jobs (`array`: the same ones as MessagePack); returns when they are as safe as `wanted` says.
@@ -313,7 +313,7 @@ async def take(
             services.control.entered(frame.job_ids, its, services.principal.tenant)
             if confirmed is not None and frame.lane is Lane.CHANGES and wanted.level != "memory":
                 with trio.CancelScope(shield=True):  # as above: what is to be written behind it came with the request
-                    await confirmed(frame.places or range(len(jobs)), frame.position)
+                    await confirmed(frame.places or range(len(jobs)), frame)
             if links is not None:
                 places = frame.places or range(len(jobs))
                 revisions = {at: changes[place][1] for at, place in enumerate(places) if place in changes}
@@ -330,7 +330,7 @@ async def take(
         services, written, wanted.replicas, services.where(*job_ids)
     ):
         wanted = FSYNC
-    return Accepted(names, wanted, written[-1].position)
+    return Accepted(names, wanted, written[-1])
 
 
 async def _safe_in_store(services: Services, written: Sequence[Written], replicas: int, where: Collection[int]) -> bool:
