@@ -35,7 +35,7 @@ class Connections:
     """Counts requests under way, of all runners together and by endpoint, against their limits."""
 
     def __init__(self, most: int, mono_s: Callable[[], float], freed: Callable[[], None]) -> None:
-        """`freed`: called when a connection is free again after none was."""
+        """`freed`: called when a connection is free again after somebody had none."""
         self.most = most
         self.taken = 0
         self._taken_by: Counter[str] = Counter()  # tenant
@@ -43,6 +43,7 @@ class Connections:
         self.unanswered: Counter[Place] = Counter()
         self._mono_s, self._freed = mono_s, freed
         self._pause_until_s = float("-inf")
+        self._is_awaited = False  # somebody had no room
 
     @property
     def free(self) -> int:
@@ -59,7 +60,9 @@ class Connections:
         free = min(self.free, part - self._taken_by[tenant])
         share = max(1, part // workers[tenant], (free + self._taken_at[place]) // LEFT)
         beyond = min(free - part // KEPT, share - self.unanswered[place])
-        return max(0, min(free, max(share - self._taken_at[place], beyond)))
+        room = max(0, min(free, max(share - self._taken_at[place], beyond)))
+        self._is_awaited |= not room
+        return room
 
     def begin(self, place: Place) -> None:
         """Count one request until its `end`: while it is under way, or waits for its connection."""
@@ -77,7 +80,9 @@ class Connections:
             self.unanswered.pop(place, None)
         if not self._taken_by[place[0]]:
             del self._taken_by[place[0]]
-        self._freed()
+        if self._is_awaited or self.taken == self.most - 1:
+            self._is_awaited = False
+            self._freed()
 
     def pause(self) -> None:
         """Claim nothing for a moment: no connection could be had, although one was counted as free."""
