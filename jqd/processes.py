@@ -1,19 +1,26 @@
 """The processes of one `jqd serve --processes N`: which there are, and how the configuration of each differs."""
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from jqd.config import PROCESSES_MAX, Config, load
-from jqd.domain.errors import JournalRefused
+from jqd.domain.clock import SystemClock
+from jqd.domain.errors import JqdError
 from jqd.domain.process import Process
-from jqd.domain.record import Lane
+from jqd.domain.record import Lane, decode_rules
+from jqd.domain.settings import Setting
 from jqd.journal import Files
-from jqd.journal.inspect import Good, snapshot, walk
+from jqd.journal.files import holding
+from jqd.journal.inspect import Good, SegmentView, snapshot, walk
+from jqd.loops.settings import is_stale
 from jqd.loops.systemd import Manager
 
 NAME = "process-"  # and a number: of directories
+LEFT = ".left"  # behind the name of a journal that is needed no more
+JOBS = frozenset(Lane) - {Lane.RULES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,40 +70,68 @@ class Start:
 def directories(number: int, config: Config) -> tuple[Path, Path]:
     """Return data directory and journal of a process. Process 0 has those that a single daemon has.
 
-    A journal on a disk of its own has those of the others below it, on that disk.
+    Its journal has those of the others below it: whoever moves it takes them along.
     """
-    data_dir, journal = config.data_dir, config.journal.directory
     if number == 0:
-        return data_dir, journal
-    mine = data_dir / f"{NAME}{number}"
-    return mine, mine / "journal" if journal == data_dir / "journal" else journal / mine.name
+        return config.data_dir, config.journal.directory
+    name = f"{NAME}{number}"
+    return config.data_dir / name, config.journal.directory / name
 
 
 def journals(config: Config) -> dict[int, Path]:
     """Return the journals of processes that there are beside that of process 0."""
-    beside = [path.name for place in {config.data_dir, config.journal.directory} for path in place.glob(f"{NAME}*")]
-    texts = {name.removeprefix(NAME) for name in beside}
-    numbers = {int(text) for text in texts if text.isdecimal() and int(text) < PROCESSES_MAX}
-    found = {number: directories(number, config)[1] for number in sorted(numbers)}
-    return {number: journal for number, journal in found.items() if journal.is_dir()}
+    texts = {path.name.removeprefix(NAME): path for path in config.journal.directory.glob(f"{NAME}*") if path.is_dir()}
+    found = {int(text): path for text, path in texts.items() if text.isdecimal() and int(text) < PROCESSES_MAX}
+    return dict(sorted(found.items()))
 
 
 def surplus(config: Config) -> list[int]:
     """Return the numbers of processes beyond those that are wanted whose journals may be needed yet.
 
-    Settings stand in the journals of all daemons. A job, and an end that a job in another journal needs, stands in its
-    own until retention deletes it.
+    A journal that is not is put aside: should there be so many processes again, settings would come back from it whose
+    deletions are forgotten by then.
     """
-    return [each for each, journal in journals(config).items() if each >= config.processes and _is_needed(journal)]
+    beyond = {number: journal for number, journal in journals(config).items() if number >= config.processes}
+    stay = [directories(number, config)[1] for number in range(config.processes)]
+    return [number for number, journal in beyond.items() if not _is_put_aside(journal, stay)]
 
 
-def _is_needed(journal: Path) -> bool:
-    files, kinds = Files(), {lane.value for lane in Lane if lane is not Lane.RULES}
+def _is_put_aside(journal: Path, stay: Sequence[Path]) -> bool:
     try:
-        for seen in snapshot(files, journal):
-            found = [*seen.places, *walk(files, seen, kinds=kinds)]
-            if seen.header is None or any(isinstance(each, Good) or each.kind.is_damage for each in found):
-                return True
-    except JournalRefused:
-        return True  # its own process says what is wrong
-    return any(journal.glob("*.damaged"))
+        with holding(Files(), journal):
+            if _is_needed(journal, stay):
+                return False
+            left = journal.with_name(journal.name + LEFT)
+            shutil.rmtree(left, ignore_errors=True)  # of an earlier time
+            journal.replace(left)
+    except (JqdError, OSError):  # a daemon lives there, or the disk is bad: its own process says so
+        return False
+    return True
+
+
+def _is_needed(journal: Path, stay: Sequence[Path]) -> bool:
+    """Return whether a job, an end that a job in another journal needs, or what cannot be read stands in a journal; or
+    a setting that stands in none of those that stay."""
+    settings, now_ms = dict[tuple[str, str], Setting](), SystemClock().wall_ms()
+    for seen in snapshot(Files(), journal):
+        found = [*seen.places, *walk(Files(), seen, kinds=JOBS)]
+        if seen.header is None or any(isinstance(each, Good) or each.kind.is_damage for each in found):
+            return True
+        for setting in _settings(seen):
+            if setting.supersedes(settings.get(setting.key)):
+                settings[setting.key] = setting
+    if any(journal.glob("*.damaged")):
+        return True
+    lacking = {key: setting for key, setting in settings.items() if not is_stale(setting, now_ms)}
+    for seen in (seen for each in stay if lacking and each.is_dir() for seen in snapshot(Files(), each)[::-1]):
+        for setting in _settings(seen):
+            if setting.key in lacking and not lacking[setting.key].supersedes(setting):
+                del lacking[setting.key]
+    return bool(lacking)
+
+
+def _settings(seen: SegmentView) -> Iterator[Setting]:
+    """Raises JournalDamaged."""
+    for each in walk(Files(), seen, kinds=[Lane.RULES]):
+        if isinstance(each, Good):
+            yield from decode_rules(each.body)

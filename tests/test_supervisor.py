@@ -3,7 +3,8 @@
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import httpx2
 import pytest
 import trio
 import trio.testing
+from msgspec import Raw
 
 from jqd.api.siblings import Siblings, labelled
 from jqd.api.v1.responses import Half, Ready
@@ -19,14 +21,16 @@ from jqd.config import Config, HttpConfig
 from jqd.domain.clock import SystemClock
 from jqd.domain.errors import ConfigError
 from jqd.domain.process import Process
-from jqd.domain.record import Lane
+from jqd.domain.record import Lane, encode_rules
+from jqd.domain.settings import Setting
 from jqd.http import Request, RequestHead, address_of, bind, reserve
-from jqd.journal import JournalConfig, open_journal
+from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.processes import Fit, directories, surplus
 from jqd.reload import Reload
 from jqd.supervisor import BACKOFF, _Member, _Supervisor
 from tests.directories import short_directory
 
+NOW_MS = SystemClock().wall_ms()
 WELL = Ready("ready", Half(True, None), Half(True, None), [])
 
 
@@ -120,23 +124,42 @@ def test_the_samples_of_all_are_one_document_in_which_each_family_stands_once() 
 async def test_a_process_is_surplus_while_its_journal_may_be_needed(tmp_path: Path) -> None:
     config = Config(data_dir=tmp_path, journal=JournalConfig(directory=tmp_path / "journal"))
     assert directories(0, config) == (tmp_path, tmp_path / "journal")
-    assert directories(2, config) == (tmp_path / "process-2", tmp_path / "process-2" / "journal")
-    own_disk = Config(data_dir=tmp_path, journal=JournalConfig(directory=tmp_path / "disk"))
-    assert directories(2, own_disk)[1] == tmp_path / "disk" / "process-2"
-    for number, lane in ((1, Lane.JOBS), (2, Lane.RULES), (3, Lane.OUTCOMES), (4, None)):
-        its = JournalConfig(directory=directories(number, config)[1])
-        async with open_journal(its, clock=SystemClock()) as journal:
+    assert directories(2, config) == (tmp_path / "process-2", tmp_path / "journal" / "process-2")
+    known = encode_rules([Setting("kind", "name", 7, NOW_MS, Raw(b"\x01"))])
+    for number, lane in ((0, None), (1, Lane.JOBS), (2, None), (3, Lane.OUTCOMES), (4, None)):
+        async with journal_of(number, config) as journal:
             if lane is not None:
                 await journal.wsync(journal.write(lane, 1, b"a body"))
-                await journal.wsync(journal.write(Lane.RULES, 1, b"a setting"))
-    assert surplus(config) == [1, 3], "settings stand in all journals"
-    (tmp_path / "process-4" / "journal" / "5-4711.damaged").touch()
-    (tmp_path / "process-x").mkdir()
-    assert surplus(config) == [1, 3, 4]
-    assert surplus(Config(data_dir=tmp_path, journal=config.journal, processes=4)) == [4]
-    (segment,) = (tmp_path / "process-1" / "journal").glob("[0-9]*")
+            await journal.wsync(journal.write(Lane.RULES, 1, known))
+    (tmp_path / "journal" / "process-4" / "5-4711.damaged").touch()
+    (tmp_path / "journal" / "process-x").mkdir()
+    assert surplus(replace(config, processes=5)) == []
+    assert surplus(config) == [1, 3, 4], "settings stand in all journals"
+    assert (tmp_path / "journal" / "process-2.left").is_dir(), "it does not come back with more processes"
+    assert surplus(replace(config, processes=4)) == [4]
+    (segment,) = (tmp_path / "journal" / "process-1").glob("[0-9]*")
     segment.write_bytes(segment.read_bytes().replace(b"a body", b"a bode"))
     assert surplus(config) == [1, 3, 4], "what cannot be read may be a job"
+
+
+async def test_a_setting_keeps_its_process_until_it_stands_in_a_journal_of_those_that_stay(tmp_path: Path) -> None:
+    config = Config(data_dir=tmp_path, journal=JournalConfig(directory=tmp_path / "journal"))
+    older, newer = (Setting("schedule", "nightly", revision, NOW_MS, Raw(b"\x01")) for revision in (5, 6))
+    deleted_long_ago = Setting("schedule", "other", 4, 1)
+    for number, settings in ((0, [older]), (1, [deleted_long_ago, newer, older])):
+        async with journal_of(number, config) as journal:
+            for each in settings:
+                await journal.wsync(journal.write(Lane.RULES, 1, encode_rules([each])))
+    assert surplus(config) == [1], "process 0 has an older one alone"
+    async with journal_of(0, config) as journal:
+        await journal.wsync(journal.write(Lane.RULES, 1, encode_rules([newer])))
+    async with journal_of(1, config):
+        assert surplus(config) == [1], "a daemon lives in it yet"
+    assert surplus(config) == []
+
+
+def journal_of(number: int, config: Config) -> AbstractAsyncContextManager[Journal]:
+    return open_journal(JournalConfig(directory=directories(number, config)[1]), clock=SystemClock())
 
 
 def test_certificates_alone_do_not_guard_several_processes(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def restore(
     made = _read(source)
     settings = daemon_settings(config, None, data_dir)
     goals = {number: directories(number, settings)[1] for number in (0, *made.processes)}
-    for goal in dict.fromkeys([*goals.values(), *journals(settings).values()]):
+    for goal in goals.values():  # the first has those of all others that there are
         if (process := living(goal)) is not None:
             raise Usage(f"a daemon (process {process}) lives in {goal}; stop it, and all others of that store")
         if goal.exists() and any(goal.iterdir()):

@@ -13,11 +13,13 @@ import redis
 
 from jqd.cli import run
 from jqd.cli.backup import _read
+from jqd.cli.config import daemon_settings
 from jqd.cli.exits import Exit
 from jqd.client import Client
 from jqd.domain.errors import StoreAway, StoreRefused
 from jqd.domain.synced_files import copy_synced
 from jqd.journal.recover import RETIRED
+from jqd.processes import directories
 from jqd.store import StoreConfig, copy_rdb
 from jqd.store.rdb import _received
 from tests.directories import short_directory
@@ -91,6 +93,16 @@ def test_a_backup_is_put_where_nothing_is(whole: Path, tmp_path: Path, capsys: p
     assert "a server has data there" in capsys.readouterr().err
     assert run([*words, "--journal-only"]) == 0
     assert (tmp_path / "d" / "journal" / "a").read_bytes() == b"four"
+
+
+def test_a_journal_that_another_process_left_behind_is_not_joined_by_one_of_a_backup(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = daemon_settings(None, None, tmp_path / "d")
+    (left := directories(3, config)[1]).mkdir(parents=True)
+    (left / "00000000000000000000.jqd").touch()
+    assert run(["restore", str(whole), "--data-dir", str(tmp_path / "d"), "--journal-only"]) == Exit.USAGE
+    assert "has a journal already" in capsys.readouterr().err
 
 
 def test_files_of_a_backup_are_for_its_owner_alone(tmp_path: Path) -> None:

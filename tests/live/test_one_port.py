@@ -20,6 +20,7 @@ import pytest
 from jqd.cli import run
 from jqd.cli.exits import Exit
 from jqd.client import Client
+from jqd.processes import _is_needed
 from tests.directories import short_directory
 from tests.live.harness import LEASE, START_S, Daemon, Process, Worker, wait_for
 from tests.valkey import Valkey, valkey
@@ -103,7 +104,7 @@ def test_processes_share_what_comes_and_one_that_is_killed_loses_nothing(tmp_pat
         daemon.wait_ready()
         assert len(httpx2.get(f"{daemon.url}/v1/daemons", timeout=10).json()["daemons"]) == 2
         assert (base / "d" / "journal").is_dir()
-        assert (base / "d" / "process-1" / "journal").is_dir()
+        assert (base / "d" / "journal" / "process-1").is_dir()
         assert daemon.stop() == 0
         assert daemon.events("supervisor.stopped")[0]["code"] == 0
 
@@ -184,6 +185,35 @@ def test_fewer_processes_leave_no_journal_behind(tmp_path: Path) -> None:
                     assert [info.state for info in client.wait(jobs, timeout=60)] == ["succeeded"] * len(jobs)
             rows = httpx2.get(f"{one.url}/v1/daemons", timeout=10).json()["daemons"]
             assert len(rows) == 3
+            assert one.stop() == 0
+
+
+@pytest.mark.long
+def test_a_setting_that_one_process_alone_took_is_not_left_behind() -> None:
+    names = {f"nightly-{n}" for n in range(20)}
+
+    def known(one: Several) -> set[str]:
+        return {each["name"] for each in one.get("/v1/schedules").json()["schedules"]}
+
+    with several(2) as (daemon, server, base):
+        server.kill()
+        shutil.rmtree(server.directory / "appendonlydir")
+        for name in names:  # each by a connection of its own, which any process may get
+            wanted = {"cron": "0 3 1 1 *", "job": {"name": "square"}}
+            answer = httpx2.put(f"{daemon.url}/v1/schedules/{name}", json=wanted, timeout=10)
+            assert answer.status_code in (200, 201), answer.text
+        assert daemon.stop() == 0
+        server.start()
+        left = base / "d" / "journal" / "process-1.left"
+        with Several(base, 1, "--store", server.url) as one:
+            wait_for(lambda: known(one) == names, "a schedule is lost")
+            assert not left.exists()
+            journal = base / "d" / "journal"
+            wait_for(lambda: not _is_needed(journal / "process-1", [journal]), "process 0 does not keep them")
+            assert one.stop() == 0
+        with Several(base, 1, "--store", server.url) as one:
+            assert left.is_dir()
+            assert known(one) == names
             assert one.stop() == 0
 
 

@@ -10,7 +10,8 @@ import trio
 from jqd.domain.errors import JournalRefused, StoreAway
 from jqd.domain.followers import named
 from jqd.domain.job import Fate, Job, Outcome, State
-from jqd.domain.record import Lane, decode_outcomes, encode_outcomes
+from jqd.domain.record import Lane, decode_outcomes, decode_rules, encode_outcomes, encode_rules
+from jqd.domain.settings import Setting
 from jqd.domain.tenant import annotate
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.retention.retention import EVERY_S
@@ -64,6 +65,24 @@ async def test_a_backlog_stays_where_it_is(autojump_clock: None) -> None:
         assert await jobs_in(here.journal) == ids, "nothing was copied"
         await finish(here, owner, set())
         await until(lambda: here.journal.stats().segments == 1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_jobs_that_lie_between_settings_go_all_the_same(autojump_clock: None) -> None:
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        settings = [Setting("kind", f"name-{n}", n + 1, here.clock.wall_ms(), msgspec.Raw(b"\x01")) for n in range(60)]
+        retention._settings.take(settings)
+        for each in settings:
+            await here.journal.wsync(here.journal.write(Lane.RULES, 1, encode_rules([each])))
+        await push(here, 3)
+        await finish(here, owner, set())
+        await push(here, 15)  # the segment of the first is closed, and these may not go
+        await nursery.start(retention.run)
+        await until(lambda: here.journal.start > 0)
+        pieces = [piece async for some in here.journal.read_range(Lane.RULES, 0, here.journal.end) for piece in some]
+        assert {each.name for piece in pieces for each in decode_rules(piece.body)} == {one.name for one in settings}
         nursery.cancel_scope.cancel()
 
 

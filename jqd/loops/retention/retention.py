@@ -263,11 +263,11 @@ class Retention:
         return all([await store.wait_durable(timeout_s=DURABLE_S, or_accepted=True) for store in stores])
 
     async def _find_kept(self, start: int, end: int) -> tuple[set[str], int]:
-        """Return the ids of unfinished and dead jobs, and the bytes to copy. Gives up early when these are too many."""
-        found: set[str] = set()
+        """Return the ids of unfinished and dead jobs, and the bytes to copy. Gives up early when these are too many.
+
+        Settings do not count: they are few beside what a retention has, and jobs between them would stay for ever."""
+        found, total = set[str](), 0
         sizes: dict[str, int] = {}  # of the jobs to be asked for next
-        async with aclosing(self._rules_in(start, end)) as frames:
-            total = sum([len(encode_rules(settings)) async for settings in frames])
         shelves = await has_shelves([partition.store for partition in self._partitions])
         async with aclosing(self._owed_in(start, end, shelves)) as owed:
             total += sum([len(encode_outcomes(some)) async for _, some in owed])
