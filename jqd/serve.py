@@ -11,6 +11,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
+from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 import trio
@@ -26,6 +27,7 @@ from jqd.domain.log import get_logger
 from jqd.http import address_of, tls_context, url_of
 from jqd.http import bind as listen_at
 from jqd.journal import open_journal
+from jqd.loops.systemd import SystemdNotifier
 from jqd.loops.watch import Watch, watch_over
 from jqd.recovery.recovery import hand_down
 from jqd.reload import Reload
@@ -150,6 +152,9 @@ async def _serve_once(
         except* JournalForked as group:
             log.error("daemon.journal_forked", error=str(_leaf(group)), journal=journal.journal_id)
             listener.close()  # whoever pushes tries elsewhere, instead of waiting here
+            rounds = count()  # a store may be waited for: that is no reason to be killed
+            notifier = SystemdNotifier(config.manager, lambda: next(rounds), lambda: "its journal gets a new id")
+            nursery.start_soon(notifier.run)
             forked = await _fork(daemon, stop)
         nursery.cancel_scope.cancel()
     return forked

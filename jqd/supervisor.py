@@ -32,7 +32,7 @@ from jqd.domain.clock import SystemClock
 from jqd.domain.dates import iso
 from jqd.domain.log import get_logger
 from jqd.domain.process import Process
-from jqd.http import address_of, bind, reserve, url_of
+from jqd.http import address_of, bind, reserve, tls_context, url_of
 from jqd.loops.systemd import Manager, SystemdNotifier
 from jqd.processes import Fit, Start, surplus
 from jqd.reload import Reload
@@ -45,6 +45,8 @@ CALM_S = 60.0  # a process that lived so long has not died in a row
 BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=30.0)  # one that dies at once must not use up a core
 KILL_S = 5.0  # processes end by themselves soon after the drain time; then they are killed
 LOOK_S = 1.0  # between looks for who is silent, and for what pid 1 has to reap
+WATCHDOG_S = 30.0  # a process that takes jobs and has not said for so long that it goes on hangs: it says so every 5 s,
+# busy or not, and waits in threads for its disk. As WatchdogSec of deploy/jqd.service; that of a manager counts first
 NOTICE_BYTES = 16 << 10  # of one message: a state is a line
 
 log = get_logger("supervisor")
@@ -58,6 +60,7 @@ async def supervise(
     `ready` is called with the URL once all take jobs. `file`, `flags`: where the configuration was read. A process that
     cannot be started at first ends all, with its exit code: it has said why. Raises ConfigError, StoreRefused.
     """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until we listen for it: the files were read a moment ago
     async with AsyncExitStack() as stack:
         port = stack.enter_context(reserve(config.http.bind))
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jqd-")))
@@ -65,9 +68,16 @@ async def supervise(
         store_url = await stack.enter_async_context(open_embedded(config.data_dir / "store")) if own else ""
         members = [stack.enter_context(_Member(each, base)) for each in [*range(config.processes), *surplus(config)]]
         reload = Reload(config, lambda: load(file=file, flags=flags))
+        reload.change = _read_certificate
         supervisor = _Supervisor(members, reload, file, flags, address_of(port), store_url)
         arriving = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         return await supervisor.run(arriving, lambda: ready(url_of(port, config.http.scheme)))
+
+
+def _read_certificate(config: Config) -> None:
+    """Raise ConfigError for one that the processes refuse: who is started later has the settings of the others."""
+    if config.http.certificate:
+        tls_context(*config.http.certificate, config.http.tls_clients)
 
 
 class _Member(ExitStack):
@@ -84,7 +94,10 @@ class _Member(ExitStack):
         """As it was started with."""
         self.is_ready, self.was_ready = False, trio.Event()
         self.state = "starts"
-        self.alive_s = trio.current_time()
+        self.silent_s = 0.0
+        """How long it has not said that it goes on, by looks: time in which we stood still ourselves does not count."""
+        self.is_informed = True
+        """It was written whole which others are away."""
         self.deaths = 0
         """In a row."""
         self.away = ""
@@ -92,7 +105,7 @@ class _Member(ExitStack):
 
     def start(self, start: Start) -> "subprocess.Popen[bytes]":
         """Start a life of it. Raises OSError."""
-        self.is_ready, self.state, self.alive_s, self.config = False, "starts", trio.current_time(), start.config
+        self.is_ready, self.state, self.config = False, "starts", start.config
         command = [sys.executable, "-m", "jqd.cli.process", str(self.number)]
         # In a session of its own: Ctrl-C reaches us alone, and we say who is to stop.
         process = self.process = subprocess.Popen(
@@ -109,11 +122,12 @@ class _Member(ExitStack):
             self.process.send_signal(number)
 
     def send(self, away: Mapping[int, str]) -> None:
-        """Write to its stdin which processes are away. The next line has all of them again."""
+        """Write to its stdin which processes are away: all of them, in a line. One that was cut is ended first."""
         if self.process is not None and self.process.stdin is not None and self.process.poll() is None:
+            line = b"\n%b\n" % msgspec.json.encode(away)
             try:
-                self.process.stdin.write(msgspec.json.encode(away) + b"\n")
-            except OSError as error:  # it ends just now, or reads nothing for long
+                self.is_informed = self.process.stdin.write(line) == len(line)  # None: the pipe is full
+            except OSError as error:  # it ends just now
                 log.warning("supervisor.not_told", process=self.number, error=str(error))
 
 
@@ -183,8 +197,7 @@ class _Supervisor:
         urls = dict.fromkeys(range(1 + max(each.number for each in self._members)), "")
         urls |= {each.number: url_of(each.own) for each in self._members}
         process = Process(number, sharing, tuple(urls.values()))
-        watched = self._reload.config.manager.watchdog_s
-        fit = Fit(process, self._address, self._store_url, Manager(member.address, watched))
+        fit = Fit(process, self._address, self._store_url, Manager(member.address, self._watchdog_s))
         start = Start(self._reload.config, self._file, self._flags, fit, member.own.fileno(), self._root)
         try:
             child = member.start(start)
@@ -206,18 +219,20 @@ class _Supervisor:
                 if name == "STATUS":
                     member.state = value
                 elif name == "WATCHDOG":
-                    member.alive_s = trio.current_time()
+                    member.silent_s = 0.0
                 elif name == "READY":
-                    member.is_ready, member.away = True, ""
+                    member.is_ready, member.away, member.silent_s = True, "", 0.0
                     member.was_ready.set()
                     self._send_away()
                     if member.config is not self._reload.config:  # it was being started when others were told
                         member.signal(signal.SIGHUP)
 
     def _send_away(self) -> None:
-        away = {member.number: member.away for member in self._members if member.away}
         for member in self._members:
-            member.send(away)
+            member.send(self._away())
+
+    def _away(self) -> Mapping[int, str]:
+        return {member.number: member.away for member in self._members if member.away}
 
     # ------------------------------------------------------------ all of them
 
@@ -258,18 +273,24 @@ class _Supervisor:
             member.signal(signal.SIGKILL)
 
     async def _look(self) -> None:
-        """Kill a process that hangs, and reap what pid 1 inherits."""
-        watchdog_s, dead = self._reload.config.manager.watchdog_s, frozenset[int]()
+        """Kill a process that hangs, tell again who was not told, and reap what pid 1 inherits."""
+        dead = frozenset[int]()
         while True:
             await trio.sleep(LOOK_S)
-            for member in self._members if watchdog_s is not None and not self._stopping.is_set() else ():
-                assert watchdog_s is not None
-                silent_s = trio.current_time() - member.alive_s
-                if member.is_ready and silent_s > watchdog_s:
-                    log.error("supervisor.process_hangs", process=member.number, silent_s=round(silent_s, 1))
+            for member in self._members:
+                if not member.is_informed:
+                    member.send(self._away())
+                member.silent_s += LOOK_S
+                # One that is not ready may load for long, and one that stops has its time.
+                if member.is_ready and member.silent_s > self._watchdog_s and not self._stopping.is_set():
+                    log.error("supervisor.process_hangs", process=member.number, silent_s=member.silent_s)
                     member.signal(signal.SIGKILL)
             if os.getpid() == 1:
                 dead = reap(dead)
+
+    @property
+    def _watchdog_s(self) -> float:
+        return self._reload.config.manager.watchdog_s or WATCHDOG_S
 
     def _status(self) -> str:
         return "; ".join(f"process {each.number}: {each.away or each.state}" for each in self._members)

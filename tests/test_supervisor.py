@@ -1,12 +1,18 @@
 """What supervises the processes of `jqd serve --processes`: how often it starts one that dies, and which there are."""
 
+import fcntl
+import os
 import re
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
+from io import FileIO
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -17,6 +23,7 @@ from msgspec import Raw
 from jqd.api.siblings import Siblings, labelled
 from jqd.api.v1.responses import Half, Ready
 from jqd.api.v1.status import together
+from jqd.cli.process import follow
 from jqd.config import Config, HttpConfig
 from jqd.domain.clock import SystemClock
 from jqd.domain.errors import ConfigError
@@ -27,8 +34,9 @@ from jqd.http import Request, RequestHead, address_of, bind, reserve
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.processes import Fit, directories, surplus
 from jqd.reload import Reload
-from jqd.supervisor import BACKOFF, _Member, _Supervisor
+from jqd.supervisor import BACKOFF, LOOK_S, _Member, _read_certificate, _Supervisor, supervise
 from tests.directories import short_directory
+from tests.live.test_night import certificate
 
 NOW_MS = SystemClock().wall_ms()
 WELL = Ready("ready", Half(True, None), Half(True, None), [])
@@ -67,6 +75,115 @@ async def test_a_process_that_dies_again_and_again_is_started_later_each_time(
     assert max(waits[:18]) <= BACKOFF.cap_s * 1.25
     assert all(wait > 20 for wait in waits[8:18])
     assert waits[19] == pytest.approx(99.9), "one that lived for long is started at once"
+
+
+class Sent:
+    """Notes what signals a process gets."""
+
+    def __init__(self, its: _Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.numbers: list[int] = []
+        (self.member,) = its._members
+        monkeypatch.setattr(self.member, "signal", self.numbers.append)
+
+    async def say(self, *lines: str) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as process:
+            process.sendto("\n".join(lines).encode(), self.member.address)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+
+
+async def test_a_process_that_hangs_is_killed_and_one_that_starts_or_says_that_it_goes_on_is_not(
+    mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def look(count: int) -> None:
+        for _ in range(count):
+            await trio.testing.wait_all_tasks_blocked(0.001)
+            mock_clock.jump(LOOK_S)
+        await trio.testing.wait_all_tasks_blocked(0.001)
+
+    with supervisor() as its:
+        sent = Sent(its, monkeypatch)
+        sent.member.config = its._reload.config
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(its._look)
+            nursery.start_soon(its._listen, sent.member)
+            await look(50)
+            assert sent.numbers == [], "its journal may be large"
+            await sent.say("READY=1", "STATUS=takes jobs")
+            for _ in range(3):
+                await look(29)
+                await sent.say("STATUS=takes jobs", "WATCHDOG=1")
+            mock_clock.jump(1_000)  # we stood still ourselves, and its word may lie there unread
+            await look(25)
+            assert sent.numbers == []
+            await sent.say("STATUS=takes jobs", "WATCHDOG=1")
+            await look(30)
+            assert sent.numbers == []
+            await look(1)
+            assert sent.numbers == [signal.SIGKILL]
+            nursery.cancel_scope.cancel()
+
+
+async def test_whom_it_was_not_told_whole_is_informed_again_on_a_line_of_its_own() -> None:
+    ours, theirs = os.pipe()
+    with supervisor() as its, FileIO(ours, "rb") as reader, FileIO(theirs, "wb") as writer:
+        (member,) = its._members
+        member.process = cast("Any", SimpleNamespace(stdin=writer, poll=lambda: None))
+        os.set_blocking(theirs, False)
+        fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, 4096)
+        long = dict.fromkeys(range(100), "killed by SIGKILL, death 1 in a row")  # more than is written at once
+        told = list[bool]()
+        member.send(long)
+        told.append(member.is_informed)
+        cut = reader.read(4096)
+        member.send({1: "it exited with 1"})
+        told.append(member.is_informed)
+        assert told == [False, True]
+        siblings, lines = Siblings(), trio.testing.MemoryReceiveStream()
+        for data in (cut[:10], cut[10:], b"", b"\xff\n", reader.read(4096)):
+            if data:
+                lines.put_data(data)
+        lines.put_eof()
+        await follow(siblings, lines)
+        assert siblings.away == {1: "it exited with 1"}
+
+
+async def test_settings_with_a_bad_certificate_are_refused_here_as_by_the_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cert, key = map(Path, certificate(tmp_path))
+    http = HttpConfig(tls_cert=cert, tls_key=key)
+    before = Config(data_dir=tmp_path, http=http, drain_s=5.0)
+    with supervisor() as its:
+        sent = Sent(its, monkeypatch)
+        its._reload = Reload(before, lambda: replace(before, drain_s=7.0))
+        its._reload.change = _read_certificate
+        sent.member.is_ready = True
+        cert.write_text("no certificate")
+        await its._reload_all()
+        assert its._reload.config is before, "who is started later has no other settings than those that are there"
+        assert sent.numbers == [signal.SIGHUP], "each says in its health what is wrong"
+        certificate(tmp_path)
+        await its._reload_all()
+        assert its._reload.config.drain_s == 7.0
+
+
+async def test_a_reload_that_is_asked_for_while_all_start_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers: list[object] = []
+
+    def refuse(address: str) -> None:
+        handlers.append(signal.getsignal(signal.SIGHUP))
+        raise ConfigError("taken")
+
+    monkeypatch.setattr("jqd.supervisor.reserve", refuse)
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        with pytest.raises(ConfigError):
+            await supervise(Config(data_dir=tmp_path), None, {}, ready=print)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert handlers == [signal.SIG_IGN]
 
 
 @pytest.mark.parametrize(("code", "is_ready", "exits"), [(0, True, 0), (-15, False, 0), (-15, True, 1), (-9, True, 1)])

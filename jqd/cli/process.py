@@ -14,12 +14,14 @@ from jqd.cli.app import ended
 from jqd.cli.common import set_log
 from jqd.cli.exits import Exit
 from jqd.cli.server import print_stopping, return_memory, settle_memory
-from jqd.domain.log import logging_with
+from jqd.domain.log import get_logger, logging_with
 from jqd.domain.lossy_stream import make_lossy
 from jqd.processes import Start
 from jqd.serve import Seat, serve
 
 READ_BYTES = 64 << 10
+
+log = get_logger("process")
 
 
 async def run(start: Start) -> int:
@@ -28,7 +30,7 @@ async def run(start: Start) -> int:
     own.setblocking(False)
     siblings = Siblings(config.process)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_follow, siblings)
+        nursery.start_soon(_follow_supervisor, siblings)
         await serve(
             config,
             ready=lambda url: settle_memory(),
@@ -40,15 +42,23 @@ async def run(start: Start) -> int:
     return Exit.DONE
 
 
-async def _follow(siblings: Siblings) -> None:
+async def _follow_supervisor(siblings: Siblings) -> None:
     """Note which processes are away; when the supervisor is gone, stop in order."""
-    buffer = b""
     async with trio.lowlevel.FdStream(os.dup(0)) as lines:
-        while data := await lines.receive_some(READ_BYTES):
-            *whole, buffer = (buffer + data).split(b"\n")
-            for line in whole:
-                siblings.away = msgspec.json.decode(line, type=dict[int, str])
+        await follow(siblings, lines)
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def follow(siblings: Siblings, lines: trio.abc.ReceiveStream) -> None:
+    """Note which processes are away, until the stream ends. A line that was cut counts for nothing: another follows."""
+    buffer = b""
+    while data := await lines.receive_some(READ_BYTES):
+        *whole, buffer = (buffer + data).split(b"\n")
+        for line in filter(None, whole):
+            try:
+                siblings.away = msgspec.json.decode(line, type=dict[int, str])
+            except msgspec.DecodeError as error:
+                log.warning("process.not_told", error=str(error))
 
 
 def _read(size: int) -> bytes:

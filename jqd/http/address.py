@@ -11,7 +11,7 @@ USER_TIMEOUT_MS = 20_000  # a peer that vanished is noticed after this, not afte
 
 def bind(address: str, *, shared: bool = False) -> socket.socket:
     """Return a listening TCP socket at `host:port` (port 0: any free one). `shared`: several processes of ours may have
-    one there, and the kernel deals connections out.
+    one there, and the kernel deals connections out to those that listen: it does not yet.
 
     Raises ConfigError naming the address and what to do when it is taken or unavailable.
     """
@@ -35,15 +35,15 @@ def reserve(address: str) -> socket.socket:
     with bind(address) as alone:
         at = parse(address_of(alone))
     try:
-        kept = listen(*at, shared=True, backlog=None)
+        kept = listen(*at, shared=True)
     except OSError as error:
         raise ConfigError(f"cannot keep {at} for several processes: {error.strerror or error}") from error
     kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # with it anybody could listen there until ours do
     return kept
 
 
-def listen(host: str, port: int, *, shared: bool = False, backlog: int | None = BACKLOG) -> socket.socket:
-    """A listening TCP socket that never blocks. `backlog` None: it does not listen. Raises OSError."""
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A TCP socket that never blocks, and listens unless it is shared. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -54,8 +54,8 @@ def listen(host: str, port: int, *, shared: bool = False, backlog: int | None = 
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.bind((host, port))
-        if backlog is not None:
-            listener.listen(backlog)
+        if not shared:
+            listener.listen(BACKLOG)
     except OSError:
         listener.close()
         raise

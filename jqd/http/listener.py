@@ -14,6 +14,7 @@ import trio
 from jqd.domain.beat import rest
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.log import get_logger
+from jqd.http.address import BACKLOG
 from jqd.http.config import ListenerConfig
 from jqd.http.connection import Connection, ServerContext
 from jqd.http.exchange import App
@@ -77,8 +78,9 @@ class Listener:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve until `stopped` returns, and close the listening socket then."""
+        """Listen and serve until `stopped` returns, and close the listening socket then."""
         with self._listener:
+            self._listener.listen(BACKLOG)  # one that is alone does already: who comes before it answers waits
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.watch)
                 if self.config.files:

@@ -94,10 +94,13 @@ def test_processes_share_what_comes_and_one_that_is_killed_loses_nothing(tmp_pat
         daemon.wait_ready()
 
         jobs += [daemon.push(n) for n in range(10)]
+        slow = base / "d" / "journal" / "process-1" / f"{10**19:020}.jqd"
+        os.mkfifo(slow)  # its next start comes to this segment, and no further
         os.kill(daemon.pid(1), signal.SIGKILL)
-        wait_for(lambda: bool(daemon.events("supervisor.process_died")), "nobody notices")
-        jobs += [daemon.push(n) for n in range(20)]  # whoever connects now meets the other one
-        (died,) = daemon.events("supervisor.process_died")
+        with slow.open("wb"):  # it reads there now
+            jobs += [daemon.push(n) for n in range(20)]  # whoever connects meets the other one
+            slow.unlink()
+        (died, *_) = daemon.events("supervisor.process_died")
         assert (died["process"], died["how"], died["again_in_s"]) == (1, "killed by SIGKILL", 0)
         with Worker(tmp_path / "book", daemon.url) as worker:
             wait_for(ran(worker, jobs), "a job is lost")
