@@ -84,6 +84,8 @@ async def run_now(services: Services, given: str) -> JobView:
 
 async def edit(services: Services, given: str, wanted: Edit) -> JobView:
     """Change priority, date or argument of a job that waits. Raises Denied, Invalid, NotFound; as `change`."""
+    if (pressed := services.control.pressed()) is not None:
+        raise pressed  # it is journaled and stored as a push is
     return await _change_own(services, given, "change", Kind.EDIT, _fields(services, wanted))
 
 
@@ -143,15 +145,16 @@ async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -
 
     Raises Invalid for an argument that results cannot be put into; Conflict when its state does not allow it, or no
     more; NotYet when the store has not applied it in time, but will, when the store lost data meanwhile, or somebody
-    else changes it now, Overtaken where that made void what `fields` were made of; Pressed when a retry is more than a
+    else changes it now, Overtaken where that made void what `fields` were made of; Overloaded when it is more than a
     quota allows; JournalRefused, StoreUnsettled, StoreAway, StoreRefused.
     """
     _expect_fitting(view, kind, fields)
     async with _with_key(services, view, kind):
-        if kind is not Kind.RETRY or not services.principal.tenant:
+        if kind is Kind.RELEASE or not services.principal.tenant:
             return await _change(services, view, kind, fields, FREE)
-        size_bytes = len(_array(services, view, kind, fields))
-        with await services.hooks.reserve(services, 1, size_bytes, retried=True) as charge:
+        size_bytes, is_retry = len(_array(services, view, kind, fields)), kind is Kind.RETRY
+        reserve = services.hooks.reserve
+        with await reserve(services, 1, size_bytes, retried=is_retry, changed=not is_retry) as charge:
             return await _change(services, view, kind, fields, charge)
 
 

@@ -34,9 +34,11 @@ from jqd.store import EdgeStore, JobView, QueuePlace, Store
 
 
 class Reserve(Protocol):
-    """Reserves a tenant's quota for a push or a retry. Raises Overloaded."""
+    """Reserves a tenant's quota for a push, a retry or another change. Raises Overloaded."""
 
-    async def __call__(self, services: "Services", jobs: int, size_bytes: int, *, retried: bool = False) -> Charge: ...
+    async def __call__(
+        self, services: "Services", jobs: int, size_bytes: int, *, retried: bool = False, changed: bool = False
+    ) -> Charge: ...
 
 
 class Hooks(NamedTuple):

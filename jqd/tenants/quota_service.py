@@ -57,24 +57,27 @@ def exists(services: Services, tenant: str) -> bool:
     )
 
 
-async def reserve(services: Services, jobs: int, size_bytes: int, *, retried: bool = False) -> Charge:
-    """Reserve for a push or a retry; free without a quota. Raises Overloaded, which names the limit."""
+async def reserve(
+    services: Services, jobs: int, size_bytes: int, *, retried: bool = False, changed: bool = False
+) -> Charge:
+    """Reserve for a push, a retry, or a change of jobs that are counted already; free without a quota. Raises
+    Overloaded, which names the limit."""
     tenant = services.principal.tenant
     if not await _bounded(services, tenant):
         return FREE
     owes = services.feature(Quotas).owes(tenant) or services.control.owes(tenant)
-    if owes and not (
+    if (owes and not changed) and not (
         retried and services.feature(Quotas).has_too_many_dead(tenant)
     ):  # what was put off may wait for these very retries
         limit, wait_s = OWED, float(AGAIN_S)
     else:
         daemons = _daemons(services)
-        over = services.feature(Quotas).over(tenant, jobs, daemons, retried=retried)
+        over = services.feature(Quotas).over(tenant, jobs, daemons, retried=retried, changed=changed)
         if over is None:
-            return services.feature(Quotas).reserve(tenant, jobs, size_bytes, daemons)
+            return services.feature(Quotas).reserve(tenant, jobs, size_bytes, daemons, are_new=not changed)
         limit, wait_s = over
     why = _spent(tenant, limit)
-    raise Overloaded(why if retried else f"nothing was taken: {why}", retry_after_s=int(wait_s) + 1)
+    raise Overloaded(why if retried or changed else f"nothing was taken: {why}", retry_after_s=int(wait_s) + 1)
 
 
 async def count_usage(services: Services) -> None:

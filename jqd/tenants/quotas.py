@@ -165,13 +165,14 @@ class Quotas:
         ]
 
     def over(
-        self, tenant: str, jobs: int, daemons: int, *, owed: bool = False, retried: bool = False
+        self, tenant: str, jobs: int, daemons: int, *, owed: bool = False, retried: bool = False, changed: bool = False
     ) -> tuple[str, float] | None:
         """Return the limit that forbids a push now, and for about how many seconds; None: none does.
 
         `owed`: they were put off. They need room for one, however many they are: a quota may allow fewer at all, and
         jobs that need more room than there ever is would keep all pushes waiting.
         `retried`: they have ended and run again; too many dead jobs are a reason to retry, not to refuse.
+        `changed`: they are counted already.
         """
         quota = self.known[tenant]
         for name, rate in (("rate", quota.rate), ("bytes", quota.bytes)):
@@ -180,6 +181,8 @@ class Quotas:
             bucket = self._bucket(tenant, name)
             if (wait_s := bucket.wait_s(self._clock.mono_s())) > 0:
                 return f"{name}: {rate:g} a second{self._of(daemons)}", max(0.0, wait_s - bucket.reserved_s)
+        if changed:
+            return None
         there = self._numbers_of(tenant)
         new = self._reserved[tenant] + sum(its.jobs[tenant].total() for its in self._pushed if tenant in its.jobs)
         for name, most, has in (("queued", quota.queued, there.waiting), ("in_flight", quota.in_flight, there.alive)):
@@ -211,12 +214,14 @@ class Quotas:
             until_s = None
         return until_s is not None
 
-    def reserve(self, tenant: str, jobs: int, size_bytes: int, daemons: int) -> Charge:
-        """Reserve for a push, however much room there is."""
+    def reserve(self, tenant: str, jobs: int, size_bytes: int, daemons: int, *, are_new: bool = True) -> Charge:
+        """Reserve for a push, however much room there is. `are_new`: no count of the store has these jobs."""
         quota, charge = self.known[tenant], Charge(jobs, size_bytes)
         for place, (name, rate) in enumerate((("rate", quota.rate), ("bytes", quota.bytes))):
             if rate is not None:
                 self._spend(charge, self._bucket(tenant, name), rate / daemons, place)
+        if not are_new:
+            return charge
         self._reserved[tenant] += jobs
 
         def move(homes: Sequence[int]) -> None:

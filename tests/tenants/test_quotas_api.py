@@ -74,6 +74,27 @@ async def test_what_was_not_taken_costs_nothing(edge, limit):
     assert (await push(edge, 40)).status == 201
 
 
+@pytest.mark.parametrize("limit", [{"rate": 10}, {"bytes": 5_000}])
+@pytest.mark.parametrize("how", ["debounce", "change"])
+async def test_a_job_that_is_changed_again_and_again_costs_what_is_written(edge, limit, how):
+    """A duplicate that puts its job off gave back its charge, and a change had none: both write the whole job."""
+    first: dict[str, Any] = {"unique": "k", "while": "waiting", "debounce": 60}
+    job_id = (await push(edge, **first)).body["job_id"]
+    await edge.apply()
+    await put(edge, **limit, queued=1 if how == "change" else 2)  # changes make no jobs more
+    edge.clock.advance(9)
+    told = []
+    for _ in range(70):
+        if how == "change":
+            path, argument = f"/v1/jobs/{job_id}", {"argument": "x" * 400}
+            told.append((await edge.call("PATCH", path, argument, accept=JSON, headers=ACME)).status)
+        else:
+            told.append((await push(edge, **first, argument="x" * 400)).status)
+        await edge.apply()
+    assert set(told) == {200, 429}, told
+    assert 45 < told.count(200) < 65, told
+
+
 @pytest.mark.parametrize("limit", [{"rate": 10}, {"queued": 50}])
 async def test_pushes_beside_each_other_are_not_more_than_one_after_another(edge, limit):
     await put(edge, **limit)
