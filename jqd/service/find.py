@@ -25,7 +25,6 @@ from jqd.store import JobView, OnItsWay
 SETTLED_S = 1.0
 SETTLED_POLL_S = 0.02
 COMING_POLL_S = 0.05  # between looks for a job on its way: that takes some milliseconds
-CLOCK_AHEAD_MS = 60_000  # other daemons' clocks may be ahead of ours by this and their ids still be believed
 JOBS_PER_CALL = 500  # looked at in one function of the store: it stays below a millisecond or two
 
 T = TypeVar("T")
@@ -166,12 +165,9 @@ def not_found(job_id: str) -> NotFound:
 
 
 def never_given(services: Services, ids: IdParts, job_id: str) -> bool:
-    """Return whether no journal can have given this id yet: it is above our last one, or later than now by the
-    clock."""
+    """Return whether our journal cannot have given this id yet. Of others it is unknown: their clocks may be ahead."""
     source = services.journal.ids
-    if ids.journal != source.journal:
-        return ids.at_ms > services.clock.wall_ms() + CLOCK_AHEAD_MS
-    return job_id > source.last_id
+    return ids.journal == source.journal and job_id > source.last_id
 
 
 def worker_of(services: Services, view: JobView) -> str:

@@ -161,6 +161,15 @@ async def test_a_job_that_is_replaced_for_ever_is_not_cancelled_for_ever(edge):
     assert edge.journal.cancels() == [f"{job_id}@{n}" for n in (101, 102, 103)]
 
 
+async def test_a_cancel_of_a_job_whose_daemons_clock_went_ahead_is_recorded(edge):
+    """It runs when it comes, and may come for as long as the store has not seen a later one of that journal."""
+    ahead = foreign_id(edge)
+    edge.clock.set_wall_ms(edge.clock.wall_ms() - 3_600_000)
+    edge.store.away = True
+    assert (await edge.call("DELETE", f"/v1/jobs/{ahead}")).status == 202
+    assert [record.partition("@")[0] for record in edge.journal.cancels()] == [ahead]
+
+
 async def test_a_cancel_of_an_id_nobody_gave_is_not_recorded_without_the_store(edge):
     ahead = IdSource(journal=JOURNAL, salt=1, clock=edge.clock, after_ms=edge.clock.wall_ms() + 5).take(1).first
     edge.store.away = True
