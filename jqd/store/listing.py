@@ -1,10 +1,7 @@
 """The store's method that lists jobs: it walks the places where they lie, a bounded part with each page."""
 
-import base64
-import zlib
 from collections.abc import Sequence
 
-import msgspec
 import trio
 
 from jqd.domain.flow import BLOCKED_MS
@@ -12,6 +9,7 @@ from jqd.domain.job import State
 from jqd.domain.queue_name import BETWEEN
 from jqd.domain.tenant import bare, tenant_of
 from jqd.store import codec
+from jqd.store.cursor import Walked, decode_cursor, encode_cursor
 from jqd.store.queries import VIEWS, QueryMethods
 from jqd.store.types import JobView, Page
 
@@ -40,8 +38,6 @@ PLACES = {
 }
 
 LAST_LISTED = "told"  # in a cursor: no place is called so
-CURSOR_BYTES_MAX = 1 << 20  # unpacked: a place in each of some 15,000 jobtypes
-_cursors = msgspec.msgpack.Decoder(dict[str, tuple[float, str]])
 
 
 class _Source:
@@ -112,7 +108,8 @@ class ListingMethods(QueryMethods):
         and have a cursor: then many jobs were looked at that did not match, or it took long.
         Raises ValueError for a cursor that this store did not give.
         """
-        walked = _decode_cursor(cursor)
+        life = self._caller.identity.partition(".")[2]
+        walked = decode_cursor(cursor, life)
         found: dict[str, JobView] = {}  # by id: a job that moves during the walk is seen in both places
         how = state.value if state and PLACES[state] == ("ended",) else ""
         is_tried = int(tried or state is State.RETRYING)
@@ -139,7 +136,7 @@ class ListingMethods(QueryMethods):
                 break
         else:
             walked = {}
-        cursor = _encode_cursor(walked) if walked else ""
+        cursor = encode_cursor(walked, life) if walked else ""
         in_parts = len(sources) > LIST_SOURCES
         return Page([found[job_id] for job_id in sorted(found, reverse=True)], cursor, looking.looked, in_parts)
 
@@ -241,7 +238,7 @@ def _is_of(its: str, jobtype: str | None, tenant: str | None) -> bool:
     return tenant_of(its) == tenant and (jobtype is None or its == jobtype)
 
 
-def _source(place: str, suffix: str, state: State | None, walked: dict[str, tuple[float, str]]) -> _Source:
+def _source(place: str, suffix: str, state: State | None, walked: Walked) -> _Source:
     source = _Source(place, suffix, walked.get(f"{place}:{suffix}", _begin(state, place)))
     if place == "later":
         source.is_by_id = state is not State.BLOCKED and source.name not in walked  # what is blocked lies by id
@@ -252,18 +249,3 @@ def _source(place: str, suffix: str, state: State | None, walked: dict[str, tupl
 def _begin(state: State | None, place: str) -> tuple[float, str]:
     """Score and id before which to look: those that wait for a date lie before all that are blocked."""
     return (BLOCKED_MS, "!") if place == "later" and state in (State.SCHEDULED, State.RETRYING) else (0.0, "")
-
-
-def _encode_cursor(walked: dict[str, tuple[float, str]]) -> str:
-    # It travels in a URL and has a row for each jobtype with jobs: packed, these are a tenth.
-    return base64.urlsafe_b64encode(zlib.compress(msgspec.msgpack.encode(walked))).decode()
-
-
-def _decode_cursor(cursor: str) -> dict[str, tuple[float, str]]:
-    if not cursor:
-        return {}
-    try:
-        packed = base64.b64decode(cursor, altchars=b"-_", validate=True)
-        return _cursors.decode(zlib.decompressobj().decompress(packed, CURSOR_BYTES_MAX))
-    except (msgspec.MsgspecError, ValueError, zlib.error) as error:
-        raise ValueError(f"the cursor {cursor[:32]!r} is none that was given here") from error
