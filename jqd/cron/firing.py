@@ -137,7 +137,8 @@ async def _fire_all(
         return unsure
     now_ms, given = services.clock.wall_ms(), agreed.ids if agreed else {}
     # The job stands before its `fired` setting and one sync covers both: a torn tail loses the setting first.
-    await note(services, [fired_setting(each.one.name, _fired(each, now_ms, given), now_ms=now_ms) for each in done])
+    fired = [(each.one, _fired(each, now_ms, given)) for each in done]
+    await note(services, [fired_setting(one.name, its, now_ms=now_ms, after=one.revision) for one, its in fired])
     for each in done:
         services.feature(Schedules).counts["fired"] += each.step.fires
         services.feature(Schedules).counts["skipped"] += each.step.skipped

@@ -2,6 +2,7 @@
 
 Each is two settings: the schedule itself, of the kind `schedule`, and the last date that was fired, of the kind
 `fired`. The revision of `fired` is made of that date, so the latest date holds, in whatever order daemons learn of it.
+Where the store's clock was ahead, it goes on from the revision that was made then (`set_back`).
 """
 
 import hashlib
@@ -11,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import trio
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, structs
 
 from jqd.cron.expression import UTC, Recurrence, expect_cron, zone
 from jqd.domain.array_split import Steps, finish
@@ -27,6 +28,7 @@ FORGOTTEN = 2  # flag in the revision of a date
 NAME_LENGTH_MAX = 100  # with "@" and a date behind it a name is the id of a job, of 128 characters at most
 OVERDUE_S = 60.0  # health reports a date that passed so long ago and was not fired
 OVERDUE_SHOWN_MAX = 10  # reported at once: the list of schedules has all
+AHEAD_MS = 600_000  # nobody fires a date so long before it comes: the store's clock was ahead when it was passed
 
 CRON_LENGTH_MAX = 200  # characters: a line; what is longer takes long to look through for a date that never comes
 EVERY_S_MIN, EVERY_S_MAX = 1.0, 366 * 86_400.0  # more often is work for a worker's own loop; more rarely one takes cron
@@ -128,6 +130,8 @@ class KnownSchedule(Struct):
     name: str
     schedule: Schedule
     fired: FiredDate
+    revision: int = 0
+    """Of the setting `fired`."""
     next_ms: int | None = None
     """The first date that was neither fired nor skipped."""
     trouble: str = ""
@@ -155,13 +159,24 @@ class KnownSchedule(Struct):
         return date_ms + int.from_bytes(drawn, "big") % (jitter_ms + 1)
 
 
-def fired_setting(name: str, fired: FiredDate, *, now_ms: int) -> Setting:
-    """Return the setting of a fired or skipped date.
+def fired_setting(name: str, fired: FiredDate, *, now_ms: int, after: int = 0) -> Setting:
+    """Return the setting of a fired or skipped date. `after`: the revision of the one before.
 
     For one date fired beats skipped: a daemon that skips may have looked a moment too early.
     """
-    revision = fired.through_ms * ORIGINS + (fired.date_ms == fired.through_ms)
+    is_fired = fired.date_ms == fired.through_ms
+    revision = fired.through_ms * ORIGINS + is_fired
+    if revision < after:
+        revision = (after // ORIGINS + 1) * ORIGINS + is_fired
     return Setting(FIRED, name, revision, now_ms, Raw(_encoder.encode(fired)))
+
+
+def set_back(setting: Setting, *, now_ms: int) -> Setting | None:
+    """Return the setting in place of one that was made while the store's clock was ahead; None: it was not."""
+    seen = _seen_to(setting)
+    if seen.through_ms <= now_ms + AHEAD_MS:
+        return None
+    return fired_setting(setting.name, structs.replace(seen, through_ms=now_ms), now_ms=now_ms, after=setting.revision)
 
 
 def forgotten(setting: Setting, *, now_ms: int) -> Setting:
@@ -264,7 +279,14 @@ class Schedules:
             f"{one.trouble or 'no daemon came to it, for no reason that is known here'}"
             for one, since_ms in late[:OVERDUE_SHOWN_MAX]
         ]
-        more = len(late) - len(rows)
+        ahead_ms = self.now_ms() + AHEAD_MS
+        ahead = [one for one in self.known.values() if one.through_ms > ahead_ms and not one.schedule.paused_at_ms]
+        rows += [
+            f"schedule {bare(one.name)!r}{of_tenant(one.name)} fires nothing until {iso(one.through_ms)}: dates were "
+            "passed while the store's clock was ahead; when it is right, `jqd schedules resume` lets them come again"
+            for one in ahead[:OVERDUE_SHOWN_MAX]
+        ]
+        more = len(late) + len(ahead) - len(rows)
         return [*rows, *([f"and {more} more schedules; `jqd schedules` shows them"] if more else [])]
 
     def _first(self) -> KnownSchedule | None:
@@ -282,7 +304,7 @@ class Schedules:
         if saved is not None and not saved.is_deleted:
             schedule = before.schedule if before and setting.kind == FIRED else _schedule_decoder.decode(saved.body)
             done = NEVER if fired is None else _seen_to(fired)
-            self._known[setting.name] = KnownSchedule(setting.name, schedule, done)
+            self._known[setting.name] = KnownSchedule(setting.name, schedule, done, fired.revision if fired else 0)
             self._new.add(setting.name)
         self.changed.set()
         self.changed = trio.Event()

@@ -10,7 +10,17 @@ from msgspec import structs
 
 from jqd.cron.expression import UTC, Recurrence, faults
 from jqd.cron.firing import note
-from jqd.cron.schedules import NAME_LENGTH_MAX, KnownSchedule, Plan, Schedule, Schedules, body_of, forgotten
+from jqd.cron.schedules import (
+    AHEAD_MS,
+    NAME_LENGTH_MAX,
+    KnownSchedule,
+    Plan,
+    Schedule,
+    Schedules,
+    body_of,
+    forgotten,
+    set_back,
+)
 from jqd.domain.dates import instant_ms, iso
 from jqd.domain.errors import Fault, Invalid, NotFound
 from jqd.domain.job import is_name, why_no_place
@@ -59,6 +69,7 @@ async def put(services: Services, name: str, plan: Plan, revision: int | None = 
         return {(SCHEDULE, own): body_of(schedule)}  # unchanged, too: it may be deleted elsewhere, and this comes after
 
     await save(services, make)
+    await _set_back(services, own)
     return new[0]
 
 
@@ -82,12 +93,19 @@ async def pause(services: Services, name: str) -> None:
 
 
 async def resume(services: Services, name: str) -> None:
-    """Fire its dates from now on, and none that passed during the pause. Raises as `delete`."""
+    """Fire its dates from now on, and none that passed during the pause, also those that were passed while the store's
+    clock was ahead. Raises as `delete`."""
 
     def resumed(schedule: Schedule, now_ms: int) -> Schedule:
-        return structs.replace(schedule, paused_at_ms=0, since_ms=now_ms) if schedule.paused_at_ms else schedule
+        is_ahead = schedule.since_ms > now_ms + AHEAD_MS
+        return (
+            structs.replace(schedule, paused_at_ms=0, since_ms=now_ms)
+            if schedule.paused_at_ms or is_ahead
+            else schedule
+        )
 
     await _change(services, name, resumed)
+    await _set_back(services, services.qualified_name(name))
 
 
 async def run_now(services: Services, name: str) -> str:
@@ -147,6 +165,13 @@ async def _change(services: Services, name: str, change: Callable[[Schedule, int
     await save(services, make)
 
 
+async def _set_back(services: Services, own: str) -> None:
+    """Let dates come again that were passed while the store's clock was ahead."""
+    fired = services.workers.settings.get(FIRED, own)
+    if fired is not None and (since := set_back(fired, now_ms=services.feature(Schedules).now_ms())) is not None:
+        await note(services, [since])
+
+
 def _merged(plan: Plan, before: Schedule | None, now_ms: int) -> Schedule:
     options = plan.given()
     if plan.until is not None:
@@ -154,6 +179,7 @@ def _merged(plan: Plan, before: Schedule | None, now_ms: int) -> Schedule:
     if before is None:
         return Schedule(**options, anchor_ms=now_ms, since_ms=now_ms)
     same = (plan.cron, plan.every, plan.tz) == (before.cron, before.every, before.tz)
+    same = same and before.since_ms <= now_ms + AHEAD_MS
     anchor_ms, since_ms = (before.anchor_ms, before.since_ms) if same else (now_ms, now_ms)
     return Schedule(**options, anchor_ms=anchor_ms, since_ms=since_ms, paused_at_ms=before.paused_at_ms)
 
