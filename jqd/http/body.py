@@ -8,6 +8,8 @@ import re
 from jqd.http.request import Refused
 
 CHUNK_LINE_MAX = 1_024  # bytes of a chunk's size and what may stand behind it
+CHUNKS_FREE = 8_192  # of a body, however small they are: some 20 ms
+CHUNK_BYTES_MIN = 16  # on average, of more: a line of a short job; a chunk takes some 2 µs, whatever is in it
 TRAILER_BYTES_MAX = 4_096  # of headers behind the last chunk; they are read over
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})(?:;[\t -~\x80-\xff]*)?\r\n")
 _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n")
@@ -16,10 +18,12 @@ _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*
 class Chunked:
     """A body in chunks."""
 
-    __slots__ = ("_left", "_trailer", "_within", "done")
+    __slots__ = ("_chunks", "_content", "_left", "_trailer", "_within", "done")
 
     def __init__(self) -> None:
         self.done = False
+        self._chunks = self._content = 0
+        """Number of chunks, and the bytes of all."""
         self._left = 0
         self._within = False  # of a chunk, up to the line end behind it
         self._trailer = -1  # bytes of it; below 0 while chunks come
@@ -69,6 +73,12 @@ class Chunked:
             raise Refused(400, "a chunk does not begin with its size in hexadecimal")
         self._left = int(size[1], 16)
         self._within = self._left > 0
+        self._chunks += 1
+        self._content += self._left
+        if self._chunks > CHUNKS_FREE + self._content // CHUNK_BYTES_MIN:
+            raise Refused(
+                400, f"the body has {self._chunks} chunks of {CHUNK_BYTES_MIN} bytes or less; send larger ones"
+            )
         if not self._left:
             self._trailer = 0
         return True

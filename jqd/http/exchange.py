@@ -171,6 +171,8 @@ class Exchange(Request):
                 self._continued = True
                 await wire.write(CONTINUE)
             while not (self.refusal or self.left or self.gone):
+                if self._chunked is not None and wire.buffer:
+                    await trio.lowlevel.checkpoint()  # 64 KiB of small chunks take 10 ms
                 piece = self.read_nowait()
                 if piece or self.whole:
                     return piece

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.http.body import Chunked
+from jqd.http.body import CHUNKS_FREE, Chunked
 from jqd.http.exchange import Exchange
 from jqd.http.head import Head, check_start, read_head
 from jqd.http.request import Refused
@@ -166,6 +166,14 @@ def test_chunks_end_where_they_end() -> None:
 def test_bad_chunks_are_refused(name: str) -> None:
     with pytest.raises(Refused):
         chunked(BAD_CHUNKS[name], [])
+
+
+def test_a_body_of_tiny_chunks_is_refused_and_one_of_lines_is_not() -> None:
+    """A chunk takes 2 µs, whatever is in it: 16 MiB of one byte each held the loop for 28 s."""
+    with pytest.raises(Refused, match="send larger ones"):
+        chunked(b"1\r\nx\r\n" * 2 * CHUNKS_FREE, [])
+    line = b'{"name":"mail"}\n'
+    assert chunked((b"10\r\n" + line + b"\r\n") * 9 * CHUNKS_FREE + b"0\r\n\r\n", [])[0] == line * 9 * CHUNKS_FREE
 
 
 CHUNK_PIECES = st.sampled_from(
