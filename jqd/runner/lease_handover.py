@@ -2,6 +2,7 @@
 applied. The poll is answered when the store knows."""
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
 from jqd.domain.job import Held
 from jqd.runner.delivery import DeliveryContext
@@ -13,13 +14,20 @@ GIVEN_MAX = 10_000  # jobs that workers hold by themselves and we remember, some
 JOB_BYTES_MAX = 1_024  # of argument and followers: of a larger job the store tells when it ends
 
 
+class Given(NamedTuple):
+    """A job that was handed over here."""
+
+    held: Held
+    worker_id: str
+
+
 class LeaseHandover:
     def __init__(self, shared: DeliveryContext) -> None:
         self._shared = shared
         self._coming: dict[Claim, Pull] = {}
-        self.given: dict[Claim, Held] = {}
-        """Jobs that were handed over here, the last ones, until the store knows their end: who reports them is asked
-        about, and they need not be read."""
+        self.given: dict[Claim, Given] = {}
+        """Jobs that were handed over here, the last ones, until the store knows their end: they need not be read when
+        they are reported."""
 
     def begin(self, pull: Pull, entries: Sequence[InFlightJob]) -> None:
         """Begin to hand jobs over to a poll; if nobody waits any more they go back untried."""
@@ -56,7 +64,7 @@ class LeaseHandover:
             elif not pull.arrived(claim[0]):
                 self._shared.in_flight.release_undelivered([claim])
             elif _size(held := pull.given[-1]) <= JOB_BYTES_MAX:
-                self.given[claim] = held
+                self.given[claim] = Given(held, pull.worker.id)
                 if len(self.given) > GIVEN_MAX:
                     del self.given[next(iter(self.given))]
 

@@ -3,6 +3,7 @@
 A report names the job and its lease, or, as in LightJQ, the worker.
 
 the job is in that lease, or held by that worker      it counts
+a success in a lease that was given here              counts, and the store is not asked: it did run, whoever holds it
 the same outcome as the first one                     taken: the answer to it was lost, perhaps
 a success, and the job has not ended                  counts, as it does wherever it comes from: it did run
 a failure, or a return, after the lease was over      refused: the job is tried again already
@@ -38,6 +39,7 @@ from jqd.store import CALL_JOBS_MAX, Entrusted, Hold, JobView
 
 HANDED_S = 1.0  # from a worker's 202 until the store knows that it holds the job: a sync and a call, some milliseconds
 HANDED_POLL_S = 0.02
+SUCCEEDED = Fate.SUCCEEDED  # reading it there costs as much as a call
 SAME_REQUEST = 0  # a position that no record has: of what another report of the same request said
 
 
@@ -91,7 +93,11 @@ class OutcomeBatch:
     """Whether no job is looked for once more."""
 
     async def sort(self, reports: Reports) -> None:
-        """Query the store for who holds the jobs; repeatedly, up to HANDED_S, for jobs on their way to a worker."""
+        """Query the store for who holds the jobs; repeatedly, up to HANDED_S, for jobs on their way to a worker.
+
+        Not of a success in a lease that was given here: it counts, whoever holds the job by now, for the job did run.
+        """
+        reports = await self._take_given(reports)
         deadline_s = trio.current_time() + HANDED_S
         while reports:
             coming: Reports = {}
@@ -109,6 +115,29 @@ class OutcomeBatch:
             reports = coming
             if reports:
                 await trio.sleep(HANDED_POLL_S)
+
+    async def _take_given(self, reports: Reports) -> Reports:
+        """Take successes in leases that were given here, unless something was reported of one before. Returns the
+        others."""
+        others: Reports = {}
+        met: set[tuple[str, int]] = set()
+        for place, each in reports.items():
+            claim, runner = (each.job_id, each.fence), self.services.runner.of(each.job_id)
+            given = runner.given.get(claim) if each.is_success and not each.worker else None
+            outcome = None
+            if given and each.report and claim not in met and self.services.recent_outcomes.find(*claim) is None:
+                outcome = runner.end(given.held, each.report, given.worker_id)
+            met.add(claim)
+            if given is None or outcome is None or outcome.fate is not SUCCEEDED:  # its result may be too large, say
+                others[place] = each
+                continue
+            self.workers.add(given.worker_id)
+            self.fresh[place] = self.claims[claim] = outcome
+            if len(self.fresh) == CALL_JOBS_MAX:
+                self._journal()  # first: whoever else reports one of these sees it
+                await trio.lowlevel.checkpoint()
+        self._journal()
+        return others
 
     async def _sort_piece(self, reports: Reports) -> Reports:
         """Decide about reports of one partition. Returns those that cannot be decided yet."""
@@ -135,7 +164,7 @@ class OutcomeBatch:
         else:
             late = {}
             for (place, each), hold, known in zip(reports.items(), seen, given, strict=True):
-                held = hold.held or known
+                held = hold.held or (known.held if known else None)
                 fence = each.fence or (held.fence if held else 0)
                 if not self._judge(runner, place, each if each.fence else each._replace(fence=fence), hold, held):
                     late[place] = fence

@@ -18,6 +18,7 @@ from jqd.domain.lease import Peer
 from jqd.domain.record import Lane
 from jqd.runner import Report, Running, WorkerHealth
 from jqd.runner.departures import Gone, Kind
+from jqd.runner.lease_handover import Given
 from jqd.runner.outcome import end_attempt, succeed_late
 from jqd.runner.worker_health import WELL
 from jqd.service import JobSpec
@@ -36,7 +37,7 @@ class FakeRunner:
         self.untold: dict[str, Outcome] = {}
         self.unnoted: JournalRefused | None = None
         self.lost: list[tuple[str, int]] = []
-        self.given: dict[tuple[str, int], Held] = {}
+        self.given: dict[tuple[str, int], Given] = {}
 
     def of(self, job_id: str) -> FakeRunner:
         return self

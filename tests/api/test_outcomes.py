@@ -9,6 +9,7 @@ import trio
 from jqd.api.v1.leases import DESCRIBED_MAX
 from jqd.domain.errors import JournalRefused, StoreAway, StoreUnsettled
 from jqd.domain.job import NIL, Fate, Held, Job
+from jqd.runner.lease_handover import Given
 from jqd.service.recent_outcomes import RecentOutcomes
 from tests.api.edge import JSON, MSGPACK
 from tests.api.fakes import outcome
@@ -21,23 +22,45 @@ async def _edge() -> Whole:
     return await begun()
 
 
-async def test_no_row_is_read_of_jobs_that_were_handed_over_here(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
-    claims, touch, asked = [await handed(edge, keep_result=True) for _ in range(3)], edge.store.touch, list[bool]()
-    known = [(one["job_id"], int(one["lease_id"])) for one in claims[:2]]
+async def test_the_store_is_not_asked_of_successes_in_leases_that_were_given_here(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever holds such a job by now, it did run, and the store decides. Of all else it is asked who has it."""
+    claims, touch, asked = [await handed(edge, keep_result=True) for _ in range(5)], edge.store.touch, list[Any]()
+    known = [(one["job_id"], int(one["lease_id"])) for one in claims[:4]]
     for claim, seen in zip(known, await touch(known), strict=True):
         assert seen.held is not None
-        edge.runner.given[claim] = seen.held
+        edge.runner.given[claim] = Given(seen.held, seen.worker)
 
     async def noting(named: Any, *, rows: bool) -> Any:
-        asked.append(rows)
+        asked.append((len(named), rows))
         return await touch(named, rows=rows)
 
     monkeypatch.setattr(edge.store, "touch", noting)
-    for some in claims[:2], claims[2:]:
-        told = await report(edge, *({**each, "type": "success", "result": 1} for each in some))
-        assert [status for status, _ in told] == [200] * len(some)
-    assert asked == [False, True]
-    assert [one.result for one in journaled(edge)] == [b"\x01"] * 3
+    first, second, third, failed, unknown = claims
+    success = {"type": "success", "result": 1}
+    told = await report(edge, *({**each, **success} for each in (first, second, first)))
+    assert [status for status, _ in told] == [200] * 3
+    assert asked == [(1, False)], "of what was reported before"
+    assert [status for status, _ in await report(edge, {**failed, "type": "failure"})] == [200]
+    assert [status for status, _ in await report(edge, {**third, "type": "failure"}, {**third, **success})] == [200] * 2
+    assert [status for status, _ in await report(edge, {**unknown, **success})] == [200]
+    assert asked[1:] == [(1, False), (2, False), (1, True)]
+    assert [one.fate for one in journaled(edge)] == [Fate.SUCCEEDED] * 2 + [Fate.RETRY] * 2 + [Fate.SUCCEEDED] * 2
+    assert {(one.result, one.worker) for one in journaled(edge) if one.fate is Fate.SUCCEEDED} == {(b"\x01", "puller")}
+
+
+async def test_a_success_that_cannot_be_kept_is_asked_about(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no success then, and whether a failure counts the store alone knows."""
+    claim = await handed(edge, keep_result="required")
+    known = claim["job_id"], int(claim["lease_id"])
+    (seen,) = await edge.store.touch([known])
+    assert seen.held is not None
+    edge.runner.given[known] = Given(seen.held, seen.worker)
+    monkeypatch.setattr(edge.store, "touch", _gone)
+    told = await edge.call("POST", "/v1/outcomes", [{**claim, "type": "success", "result": "x" * 2_000_000}])
+    assert told.status == 503
+    assert not journaled(edge)
 
 
 async def test_outcomes_count_each_for_itself(edge: Whole) -> None:
