@@ -66,6 +66,23 @@ async def test_a_job_on_its_way_has_its_key(store_bench: StoreBench) -> None:
     assert await store.reserve_unique([wanted("t2")]) == ["t2"], "its daemon's disk is lost"
 
 
+@pytest.mark.parametrize("is_journaled", [False, True])
+async def test_a_key_that_was_given_while_the_clock_was_ahead_is_free_again(
+    store_bench: StoreBench, is_journaled: bool
+) -> None:
+    """The push that got it died, or its job was lost: pushes were duplicates of nothing until the clock got there."""
+    store, job, day_ms = store_bench.store, store_bench.make(), 86_400_000
+    store_bench.clock.set_wall_ms(store_bench.clock.wall_ms() + day_ms)
+    await store.reserve_unique([wanted("t1")])
+    if is_journaled:
+        await store.confirm_unique([wanted("t1", job.id)])
+    store_bench.clock.set_wall_ms(store_bench.clock.wall_ms() - 1_000)
+    taken = [job.id] if is_journaled else ["~t1"]
+    assert await store.reserve_unique([wanted("t2")]) == taken, "by a second that nobody noticed"
+    store_bench.clock.set_wall_ms(store_bench.clock.wall_ms() - day_ms)
+    assert await store.reserve_unique([wanted("t2")]) == ["t2"]
+
+
 async def test_a_store_that_forgot_learns_who_has_the_key(store_bench: StoreBench) -> None:
     store, one, two = store_bench.store, store_bench.make(), store_bench.make()
     assert await store.confirm_unique([wanted("", one.id), wanted("", two.id)], learn=True) == [one.id, two.id]

@@ -13,14 +13,15 @@ register('reserve_unique', {}, function()
   Life.expect_life(identity)
   Settled.expect_settled(identity)
 
-  -- Whether who was given the key has it still.
+  -- Whether who was given the key has it still. What was given so long from now was so while the clock was ahead.
   local function lives(mark, id, given_ms, holds)
+    local since_ms = math.abs(now_ms - given_ms)
     if mark ~= '' then
-      return now_ms - given_ms < push_ms
+      return since_ms < push_ms
     end
     local _, how = Stands.how_stands(id)
     if not how then
-      return now_ms - given_ms < ttl_ms
+      return since_ms < ttl_ms
     end
     return not Counts.ENDED[how] and (holds == 'ended' or how ~= 'running')
   end
