@@ -271,28 +271,29 @@ class Recovery:
         if lost:
             self._log.warning("recovery.lost", count=len(lost))
         if waits:
-            await self._wait_ended([job_id for job_id in lost if self._runner.ended(job_id) is not None])
+            ended = (self._runner.ended(job_id) for job_id in lost)
+            await self._wait_ended([(one.job_id, one.fence) for one in ended if one is not None])
 
-    async def _wait_ended(self, job_ids: Collection[str]) -> None:
+    async def _wait_ended(self, claims: Collection[tuple[str, int]]) -> None:
         """Return once the store knows how these ended: others may hold them.
 
         Raises JournalStuck when the journal accepts no outcomes for too long."""
         begun_s = trio.current_time()
-        for job_id in job_ids:
+        for claim in claims:
             is_saved = False
             while not is_saved:
                 try:
-                    await self._runner.wait_durable(job_id)
+                    await self._runner.wait_durable(*claim)
                     is_saved = True
                 except JournalRefused as error:
                     if trio.current_time() - begun_s >= RESIGN_S:
                         raise JournalStuck(
                             f"the journal has taken no ending for {RESIGN_S:g} s, while all daemons of the store wait "
-                            f"for those of {len(job_ids)} jobs, which ended here, and which it takes to be in other "
+                            f"for those of {len(claims)} jobs, which ended here, and which it takes to be in other "
                             f"hands: this one gives up its seat, and they may run once more. Look at its disk: {error}"
                         ) from error
                     await trio.sleep(NOTICE_S)
-        if job_ids:
+        if claims:
             await self._catch_up(self._journal.end, ENDINGS, others_wait=True)
 
 

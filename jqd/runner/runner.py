@@ -278,12 +278,14 @@ class Runner:
             return False
         return delivery.report(job_id, report)
 
-    async def wait_durable(self, job_id: str) -> None:
-        """Wait until the outcome of `ended` is in the journal, on disk.
+    async def wait_durable(self, job_id: str, fence: int) -> None:
+        """Wait until the outcome of that claim, as `ended` gave it, is in the journal, on disk.
 
         Raises JournalRefused when that takes too long; the outcome then stays in flight and gets there later.
         """
         entry = self._in_flight.find(job_id)
+        if entry is not None and entry.held.fence != fence:
+            raise _kept(job_id, "its lease was lost meanwhile, and the job came here again", full=False)
         if entry is None or entry.outcome is None:
             return
         try:

@@ -332,7 +332,9 @@ class OutcomeBatch:
         for place, before in self.awaited.items():
             try:
                 if before.position is None:
-                    await self.services.runner.of(before.outcome.job_id).wait_durable(before.outcome.job_id)
+                    await self.services.runner.of(before.outcome.job_id).wait_durable(
+                        before.outcome.job_id, before.outcome.fence
+                    )
                 elif before.position:
                     await self.services.journal.wsync(before.position, shielded=True)
                 else:

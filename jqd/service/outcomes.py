@@ -41,16 +41,20 @@ async def report(services: Services, reports: Sequence[OutcomeAnswer]) -> list[J
         follows = each.report.follows if each.report is not None else b""
         if follows and (why := wrong(services.config, services.workers.why_no_callback, follows, scopes)):
             answers.setdefault(place, Invalid(f"jobs: {why}; nothing of this outcome was taken"))
-    awaited_here = [
-        place
-        for place, each in enumerate(reports if services.runner.is_working else ())
-        if each.report is not None
-        and place not in answers
-        and services.runner.of(each.job_id).done(each.job_id, each.report, fence=each.fence, worker_id=each.worker)
-    ]
-    for place in awaited_here:
+    fences: dict[int, int] = {}  # place → claim, of those in flight here
+    for place, each in enumerate(reports if services.runner.is_working else ()):
+        runner = services.runner.of(each.job_id)
+        if (
+            each.report is not None
+            and place not in answers
+            and runner.done(each.job_id, each.report, fence=each.fence, worker_id=each.worker)
+        ):
+            ended = runner.ended(each.job_id)
+            fences[place] = ended.fence if ended is not None else each.fence
+    for place, fence in fences.items():
+        job_id = reports[place].job_id
         try:
-            await services.runner.of(reports[place].job_id).wait_durable(reports[place].job_id)
+            await services.runner.of(job_id).wait_durable(job_id, fence)
             answers[place] = None
         except JournalRefused as error:
             answers[place] = error

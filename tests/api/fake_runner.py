@@ -67,7 +67,7 @@ class FakeRunner:
     def running(self, job_id: str) -> Running | None:
         return self.at_work.get(job_id)
 
-    async def wait_durable(self, job_id: str) -> None:
+    async def wait_durable(self, job_id: str, fence: int) -> None:
         await trio.lowlevel.checkpoint()
         if self.unnoted is not None:
             raise self.unnoted

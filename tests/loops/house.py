@@ -4,6 +4,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import trio
@@ -115,10 +116,11 @@ class HandRunner:
     def mark_durable(self) -> None:
         pass
 
-    def ended(self, job_id: str) -> str | None:
-        return job_id if job_id in self.over and job_id in self._in_flight else None
+    def ended(self, job_id: str) -> Any:
+        is_over = job_id in self.over and job_id in self._in_flight
+        return SimpleNamespace(job_id=job_id, fence=0) if is_over else None
 
-    async def wait_durable(self, job_id: str) -> None:
+    async def wait_durable(self, job_id: str, fence: int) -> None:
         await self.take_note()
 
     def refused(self, error: JournalRefused) -> None:

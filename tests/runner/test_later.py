@@ -1,8 +1,10 @@
 """What a worker takes with a 202 is its own, and reported later; so may be what was given up."""
 
 import msgspec
+import pytest
 import trio
 
+from jqd.domain.errors import JournalRefused
 from jqd.domain.job import Fate
 from jqd.runner import Report
 from tests.harness.worker import Reply, Request, answer, open_worker
@@ -65,6 +67,24 @@ async def test_a_report_may_overtake_the_202(open_house: OpenHouse) -> None:
         go_on.set()
         await house.stopped(3)
         assert house.outcomes[late.job.id].fate is Fate.ENTRUSTED
+
+
+async def test_a_report_is_not_on_disk_where_its_job_came_here_again(open_house: OpenHouse) -> None:
+    """The lease was lost while the disk stood still: the attempt that is in flight now is not the one reported."""
+
+    async def silent(request: Request, reply: Reply) -> None:
+        await trio.sleep_forever()
+
+    async with open_worker(silent) as worker, open_house() as house:
+        card = house.register(worker.url)
+        (first,) = held = hold(1)
+        house.run(held)
+        await worker.request(0)
+        job_id = first.job.id
+        assert house.runner.done(job_id, Report(), worker_id=card.id)
+        house.run([msgspec.structs.replace(first, fence=first.fence + 1)])
+        with pytest.raises(JournalRefused, match="may be sent again"):
+            await house.runner.wait_durable(job_id, first.fence)
 
 
 async def test_a_success_of_an_attempt_that_was_given_up(open_house: OpenHouse) -> None:
