@@ -22,7 +22,7 @@ from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.log import get_logger
 from jqd.webui import live, login, pages, values
 from jqd.webui.api import UNAUTHORIZED, Answers, Api, has_ended, note_call
-from jqd.webui.config import BODY_BYTES_MAX, LOGIN_BYTES_MAX, TIMEOUT_S, UiConfig
+from jqd.webui.config import BODY_BYTES_MAX, FIELDS_MAX, LOGIN_BYTES_MAX, TIMEOUT_S, UiConfig
 from jqd.webui.feed import Feeds
 from jqd.webui.refusals import INTERNAL_ERROR, LoginNeeded, OtherLogin, Refused, refusal_of
 from jqd.webui.security import FRESH, HEADERS, is_own_form, is_own_host, local_path
@@ -33,7 +33,8 @@ BODY_TIMEOUT_S = 30  # for a form to arrive
 AGAIN_S = 5  # after so long a page that found no daemon is asked for anew
 PAGES_MAX = 100  # rendered ones that are kept for those who look at the same, up to some 200 KB each
 LOOKS = ("GET", "HEAD", "OPTIONS")
-FORMS = ("application/x-www-form-urlencoded", "multipart/form-data", "")
+MULTIPART = "multipart/form-data"  # which Quart bounds itself
+FORMS = ("application/x-www-form-urlencoded", MULTIPART, "")
 AWAY = (Unreachable, TimedOut, Unavailable)
 
 ClientFactory = Callable[[str | None], AsyncClient]
@@ -133,6 +134,9 @@ class Ui(Addresses):
             raise UnsupportedMediaType(
                 f"this page takes forms, and {request.mimetype[:64]!r} is none: programs use the API"
             )
+        content = await request.get_data(cache=True, as_text=False, parse_form_data=False)
+        if content.count(b"&") >= FIELDS_MAX and request.mimetype != MULTIPART:
+            raise RequestEntityTooLarge(f"this form has more than {FIELDS_MAX} fields")
         sent = await request.form
         g.is_read = True
         form = sent.to_dict()

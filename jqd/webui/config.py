@@ -15,6 +15,7 @@ CHECK_S = 10.0  # between questions whether the token of a login is valid: 500 p
 SESSIONS_MAX = 1_000  # logged-in browsers at once, some 100 KB each; the one unused for longest goes first
 TIMEOUT_S = 5.0  # for an answer of a daemon: a person waits for it
 BODY_BYTES_MAX = 4 << 20  # of a form: an argument of 1 MiB takes up to three times as much in one
+FIELDS_MAX = 200  # of a form: the largest has some 20; two million empty ones took 2 s and 400 MB to read
 LOGIN_BYTES_MAX = 16 << 10  # of a form that anybody may send: a token has some 60 characters, an address 2,000
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from jqd.client import Client
 from jqd.webui.app import create_app
-from jqd.webui.config import BODY_BYTES_MAX, LOGIN_BYTES_MAX, UiConfig
+from jqd.webui.config import BODY_BYTES_MAX, FIELDS_MAX, LOGIN_BYTES_MAX, UiConfig
 from jqd.webui.security import HEADERS
 from tests.live.harness import ingested
 from tests.webui import nasty
@@ -22,6 +22,7 @@ RULES = [(rule.rule, rule.methods or set()) for rule in create_app(UiConfig(urls
 ACTS = sorted(path for path, methods in RULES if "POST" in methods)
 """All of the application: a new page is attacked without a line here."""
 REORDERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+FORM = "application/x-www-form-urlencoded"
 EMPTY = {"area", "br", "hr", "img", "input", "link", "meta", "wbr"}
 
 
@@ -233,6 +234,8 @@ def test_what_is_too_large_is_refused_and_the_ui_goes_on(guarded: Guarded) -> No
     mine = form_token(browser)
     large = browser.post("/job/mend", data={"form_token": mine, "id": "x", "argument": "x" * BODY_BYTES_MAX})
     assert large.status_code == 413
+    empty = browser.post("/job/mend", content=b"a&" * FIELDS_MAX, headers={"content-type": FORM})
+    assert empty.status_code == 413, "nor are two million empty fields read"
     assert browser.post(
         "/job/mend", data={"form_token": mine, "id": "x", "argument": '"' + "x" * 2**20 + '"'}
     ).status_code
