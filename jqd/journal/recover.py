@@ -224,11 +224,21 @@ def _mend_newest(files: Files, found: Recovered, scan: Scan) -> None:
             with closing(files, files.open(segment.path, write=True)) as fd:
                 for gap in scan.torn:
                     _seal(files, fd, segment, gap)
-                # A killed daemon may leave good frames that were never synced; from now on they count as durable.
-                files.sync(fd)
+                _sync(files, fd, segment, found)
     except OSError as error:
         # The next segment's head says where this one ends, so a tail that stays does no harm.
         get_logger("journal").error("journal.mend_failed", segment=segment.path.name, error=str(error))
+
+
+def _sync(files: Files, fd: int, segment: Segment, found: Recovered) -> None:
+    """Sync good frames that a killed daemon may have left unsynced. From now on they count as durable, also where that
+    fails: those of the last commit may have been acknowledged."""
+    try:
+        files.sync(fd)
+    except OSError as error:
+        found.damaged.append(
+            f"{segment.path.name}: its sync failed at the start ({error}): its last frames may be on no disk"
+        )
 
 
 def _seal(files: Files, fd: int, segment: Segment, gap: Gap) -> None:

@@ -21,6 +21,18 @@ async def test_good_frames_that_were_never_synced_are_synced_before_they_count()
         assert files.files[path].synced.endswith(b"a")
 
 
+async def test_good_frames_whose_sync_fails_at_a_start_count_and_health_says_that_they_may_be_on_no_disk() -> None:
+    """The last commit of a killed daemon may be acknowledged: no later frame says so, and it is not given up."""
+    files = await filled([b"a"])
+    (path,) = segments(files)
+    files.calls.clear()
+    files.fail = once(errno.EIO, "sync")
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"a"]
+        (told,) = journal.stats().damaged
+        assert told.startswith(f"{path.name}: its sync failed at the start")
+
+
 async def test_a_payload_that_contains_whole_frames_of_its_segment_is_never_taken_for_them() -> None:
     files = await filled([b"a"])
     (path,) = segments(files)
