@@ -210,7 +210,8 @@ class Commits:
     def begin(self) -> None:
         """Make the first segment of this life; while the disk refuses one, writes are refused. Blocks: for a thread."""
         try:
-            self.segments.append(self._writer.begin(self._start()))
+            self._writer.begin(self._start())
+            self._enlist()
         except JournalRefused as error:
             self._refusal = Refusal(str(error), error.full)
 
@@ -354,6 +355,7 @@ class Commits:
             empty = self.segments.pop()
             assert empty.path != newest.path, "its positions were refused, so the next one begins behind them"
             self.delete([empty])
+        newest.begun_s = self._clock.boot_s()
         self.segments.append(newest)
 
     def _delete_in_thread(self) -> None:

@@ -60,6 +60,7 @@ class Journal(Commits):
         super().__init__(config, clock, files, writer, found, salt)
         self.opened_at = found.end
         """Where this life begins: frames before it were written by earlier lives."""
+        self._opened_s, self._opened_ms = clock.boot_s(), clock.wall_ms()
         self.unsure_to = found.end
         """Up to here may stand changes that no store has confirmed."""
         self.is_new = found.is_new
@@ -211,17 +212,17 @@ class Journal(Commits):
         """The position up to which jobs before `position` are past retention; not below what is retired already.
 
         It may lie in the open segment if no frame comes any more: else that segment would keep endings for ever."""
-        config, now_ms = self._config, self._clock.wall_ms()
+        config = self._config
         retirable, left = self.retired, sum(one.size for one in self.segments if one.end > self.retired)
         for segment, following in itertools.pairwise(self.segments):
             if segment.end <= retirable:
                 continue
-            age_s = (now_ms - following.header.created_at_ms) / 1000
+            age_s = self._age_s(following)
             if segment.end > position or (age_s < config.retention_s and left <= config.retention_bytes):
                 return retirable
             retirable, left = segment.end, left - segment.size
         opened = self.segments[-1:]
-        age_s = (now_ms - opened[0].header.created_at_ms) / 1000 if opened else 0.0
+        age_s = self._age_s(opened[0]) if opened else 0.0
         # The whole frame: it must not be retired in part.
         whole = position >= self.end and age_s > max(config.retention_s, config.segment_age_s)
         return self.end if whole else retirable
@@ -230,12 +231,18 @@ class Journal(Commits):
         """The position up to which closed segments, if they end by `position`, need not be kept for other daemons."""
         config, overdue, left = self._config, self.start, self._bytes()
         for segment, following in itertools.pairwise(self.segments):
-            age_s = (self._clock.wall_ms() - following.header.created_at_ms) / 1000
-            too_old = age_s >= config.retention_s + config.others_s
+            too_old = self._age_s(following) >= config.retention_s + config.others_s
             if segment.end > position or not (too_old or left > config.retention_bytes + config.others_bytes):
                 break
             overdue, left = segment.end, left - segment.size
         return overdue
+
+    def _age_s(self, segment: Segment) -> float:
+        """Return for how long a segment has been begun. No clock that is set meanwhile shortens the retention."""
+        now_s = self._clock.boot_s()
+        if segment.begun_s is not None:
+            return now_s - segment.begun_s
+        return now_s - self._opened_s + max(0, self._opened_ms - segment.header.created_at_ms) / 1000
 
     def closed(self, position: int) -> int:
         """The end of the last closed segment that ends at or before `position`; the journal's start when none does."""

@@ -43,6 +43,8 @@ class Segment:
     end: int
     """Position after its last accepted frame."""
     damaged: list["Gap"] = field(default_factory=list)
+    begun_s: float | None = None
+    """When it was begun, on the clock since boot; None: by an earlier life of the daemon."""
 
     @property
     def first(self) -> int:

@@ -4,6 +4,8 @@ import errno
 import tracemalloc
 from pathlib import Path
 
+import pytest
+
 from jqd.domain.record import Lane
 from jqd.journal import JournalConfig
 from jqd.journal.files import Files
@@ -34,6 +36,24 @@ async def test_segments_are_trimmed_only_when_applied_and_past_retention() -> No
     async with opened(files, clock) as journal:
         assert journal.stats().damaged == []
         assert journal.start == 400
+
+
+@pytest.mark.parametrize("leap_s", [86_400, -86_400])
+async def test_a_clock_that_is_set_neither_hurries_nor_holds_up_retention(leap_s: int) -> None:
+    files, clock = MemoryFiles(), ManualClock()
+    async with opened(files, clock, segment_bytes=50, retention_s=100.0) as journal:
+        await push(journal, *[b"x" * 56] * 2)
+        clock.set_wall_ms(clock.wall_ms() + leap_s * 1000)
+        assert (journal.retirable(200), journal.overdue(200)) == (0, 0)
+        await push(journal, b"x" * 56)
+        clock.set_wall_ms(clock.wall_ms() - leap_s * 1000)
+        assert journal.retirable(300) == 0
+        clock.suspend(101)
+        assert journal.retirable(300) == 200
+    async with opened(files, clock, segment_bytes=50, retention_s=100.0) as journal:
+        assert journal.retirable(300) == (100 if leap_s > 0 else 200), "one seems to be of tomorrow"
+        clock.advance(101)
+        assert journal.retirable(300) == 300, "it is older than this life"
 
 
 async def test_another_retention_holds_from_when_it_is_said() -> None:
