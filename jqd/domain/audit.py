@@ -2,13 +2,15 @@
 The name of each begins with the date. Only acts with a token are noted."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import msgspec
 import trio
 
+from jqd.domain.array_split import Steps
 from jqd.domain.settings import AUDIT, NIL, Setting, SettingTable
 from jqd.domain.tenant import annotate, bare, tenant_of
 
@@ -76,9 +78,14 @@ def kept_of_each(there: Mapping[str, int]) -> int:
 
     Those that have fewer lose none, so that nobody's acts push out those of another.
     """
-    counts, left = sorted(count for tenant, count in there.items() if tenant and count > 0), ALL_MAX
-    for place, count in enumerate(counts):
-        part = left // (len(counts) - place)
+    return _part_of_each([count for tenant, count in there.items() if tenant and count > 0], ALL_MAX)
+
+
+def _part_of_each(counts: Iterable[int], most: int) -> int:
+    """Return how many each may keep, KEPT_MAX at most, so that all together keep `most`, and whoever has fewer all."""
+    there, left = sorted(counts), most
+    for place, count in enumerate(there):
+        part = left // (len(there) - place)
         if min(count, KEPT_MAX) > part:
             return max(part, 1)
         left -= min(count, KEPT_MAX)
@@ -95,13 +102,21 @@ def of_rules(settings: Iterable[tuple[tuple[str, str], bytes]], act: str) -> lis
     return list(dict.fromkeys(acts))  # two rules of one name may be one act
 
 
-def notes(settings: SettingTable, before: str = "") -> Iterator[tuple[str, Note]]:
-    """Yield known notes with their date, the newest first. `before`: later ones are left out."""
-    placed = ((bare(setting.name), setting.body) for setting in settings.all(AUDIT) if not setting.is_deleted)
-    for place, body in sorted(
-        (one for one in placed if not before or one[0] < before), key=itemgetter(0), reverse=True
-    ):
-        yield place, _decoder.decode(body)
+def newest(
+    settings: SettingTable, most: int, before: str, tenants: Collection[str] | None, fits: Callable[[Note], bool]
+) -> Steps[list[tuple[str, Note]]]:
+    """Return the newest notes that fit, with their dates, the newest first. `before`: later ones are left out;
+    `tenants`: of whom notes are looked at; None: of all."""
+    known, first = settings.all(AUDIT), list[tuple[str, Note]]()
+    while piece := [*islice(known, IN_A_ROW)]:
+        last = first[-1][0] if len(first) == most else ""
+        named = ((bare(one.name), one) for one in piece if tenants is None or tenant_of(one.name) in tenants)
+        its = [(at, one) for at, one in named if last < at and (not before or at < before) and not one.is_deleted]
+        read = [(at, note) for at, one in its if fits(note := _decoder.decode(one.body))]
+        if read:
+            first = sorted(first + read, key=itemgetter(0), reverse=True)[:most]
+        yield
+    return first
 
 
 async def stale(settings: SettingTable, now_ms: int) -> list[Setting]:
@@ -119,10 +134,24 @@ async def stale(settings: SettingTable, now_ms: int) -> list[Setting]:
             elif full and (tenant := tenant_of(setting.name)) in full:
                 many[tenant].append(setting)
     for tenant, its in many.items():
-        its.sort(key=attrgetter("name"))  # of one tenant that is by date
-        gone += its[: -(kept if tenant else KEPT_MAX)]
-        await trio.lowlevel.checkpoint()
+        gone += await _surplus(its, kept if tenant else KEPT_MAX)
     return gone
+
+
+async def _surplus(its: list[Setting], most: int) -> list[Setting]:
+    """Return the oldest of one tenant's notes beyond `most`: of the acts, by token, that it has most of. So nobody
+    washes an act out by thousands of others."""
+    its.sort(key=attrgetter("name"))  # of one tenant that is by date
+    alike = defaultdict[tuple[str, str], list[Setting]](list)
+    for at in range(0, len(its), IN_A_ROW):
+        await trio.lowlevel.checkpoint()
+        for setting in its[at : at + IN_A_ROW]:
+            note = _decoder.decode(setting.body)
+            alike[note.token, note.act].append(setting)
+    if len(alike) > most:
+        return its[:-most]
+    part = _part_of_each(map(len, alike.values()), most)
+    return [setting for one in alike.values() for setting in one[:-part]]
 
 
 def is_old(setting: Setting, now_ms: int) -> bool:

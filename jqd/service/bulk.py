@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -143,13 +144,31 @@ async def _change_many(
     if wanted.state is not None and wanted.state not in states:  # a 0 would read as if there were no such jobs
         why = f"state must be one of {', '.join(states)}, not '{wanted.state.value}': no other jobs can be {done}"
         raise Invalid.at("/state", why)
-    if not wanted.dry_run:  # each piece: where it goes on a cursor tells, which anybody can make up
-        await record(services, f"jobs {what}", describe(wanted))
+    write_note = partial(record, services, f"jobs {what}", describe(wanted))
     if State.FAILED in states and wanted.state is None and wanted.job_ids is None:
         wanted = msgspec.structs.replace(wanted, state=State.FAILED)
     tally = Tally()
-    await _each_piece(services, wanted, tally, lambda view: view.state in states and may_change(services, view), act)
+    may = partial(_may_act_on, services, states)
+    await _each_piece(services, wanted, tally, may, _recorded(write_note, act))
     return tally
+
+
+def _may_act_on(services: Services, states: Sequence[State], view: Found) -> bool:
+    return view.state in states and may_change(services, view)
+
+
+def _recorded(write_note: Callable[[], Awaitable[None]], act: Act) -> Act:
+    """Return `act`, which writes the audit's note of the request before it first changes something."""
+    is_written = False
+
+    async def recorded(found: Sequence[Found], tally: Tally) -> None:
+        nonlocal is_written
+        if not is_written:
+            await write_note()
+            is_written = True
+        await act(found, tally)
+
+    return recorded
 
 
 async def clean(services: Services, wanted: Clean) -> Tally:
@@ -159,8 +178,7 @@ async def clean(services: Services, wanted: Clean) -> Tally:
         before_ms = instant_ms(wanted.before)
     except ValueError as error:
         raise Invalid.at("/before", str(error)) from error
-    if not wanted.dry_run:
-        await record(services, "jobs clean", describe(wanted))
+    write_note = partial(record, services, "jobs clean", describe(wanted))
     if wanted.dry_run or services.principal.is_bound or any_reserved(services):
         # The store's own way goes by nothing but the date.
         async def act(found: Sequence[Found], tally: Tally) -> None:
@@ -169,8 +187,11 @@ async def clean(services: Services, wanted: Clean) -> Tally:
         def may(view: Found) -> bool:
             return _ended_before(view, before_ms) and may_change(services, view)
 
-        await _each_piece(services, Filter(cursor=wanted.cursor, dry_run=wanted.dry_run), tally, may, act)
+        await _each_piece(
+            services, Filter(cursor=wanted.cursor, dry_run=wanted.dry_run), tally, may, _recorded(write_note, act)
+        )
         return tally
+    await write_note()
     tally.cursor, until_s = MORE, trio.current_time() + WALK_S
     with counting_changes(tally):
         for _ in range(STEPS_MAX):

@@ -38,13 +38,14 @@ async def cancel(services: Services, given: str) -> State:
         before = Coming(job_id, ids.at_ms)
     if not may_change(services, before):
         expect_allowed(services, [(await latest(services, given)).jobtype])
-    await record(services, "job cancel", given)
-    for _ in range(CANCELS_MAX):
+    for number in range(CANCELS_MAX):
         if before.state is State.CANCELLED and not services.control.settled(services.where(job_id)):
             return State.RUNNING  # after a roll-back a daemon may be at work on it until it has told the store
         if before.state.is_final and before.state is not State.CANCELLED:
             return before.state
         # Also of one that is cancelled: a retry of it may be recorded and on its way.
+        if not number:
+            await record(services, "job cancel", given)
         unsure = State.WAITING if before.state is State.CANCELLED else before.state
         cancelled_to = await record_cancels(services, [before])
         if cancelled_to is None:

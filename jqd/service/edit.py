@@ -93,6 +93,7 @@ async def _change_own(services: Services, given: str, act: str, kind: Kind, fiel
     """Change a job if the principal may, and note that. Raises Denied; as `latest` and `change`."""
     view = await latest(services, given)
     expect_allowed(services, [view.jobtype])
+    _expect_fitting(view, kind, fields)  # what changes nothing is not noted
     await record(services, f"job {act}", given)
     return await change(services, view, kind, **fields)
 

@@ -310,12 +310,14 @@ async def list_notes(parts: ApiContext, request: Request) -> Response:
     if query.cursor and CURSOR.fullmatch(query.cursor) is None:
         raise no_cursor(query.cursor)
     since_ms = 0 if query.since is UNSET else instant_of("since", query.since)
-    can_see, fit = parts.services.principal.can_see, list[tuple[str, audit.Note]]()
-    for name, note in audit.notes(parts.services.workers.settings, query.cursor):
+    who = parts.services.principal
+
+    def fits(note: audit.Note) -> bool:
         is_asked = query.token in ("", note.token) and query.act in note.act
-        if is_asked and can_see(note.tenant) and note.at_ms >= since_ms:
-            fit.append((name, note))
-        if len(fit) == query.limit:
-            break
+        return is_asked and who.can_see(note.tenant) and note.at_ms >= since_ms
+
+    tenants = None if who.sees_all else {"", who.tenant}
+    steps = audit.newest(parts.services.workers.settings, query.limit, query.cursor, tenants, fits)
+    fit = await in_steps(steps, request.breathe)
     rows = (Note(iso(one.at_ms), one.token, one.role, one.act, one.what, one.tenant) for _, one in fit)
     return await answer_rows(request, Notes([], fit[-1][0] if len(fit) == query.limit else ""), rows)

@@ -5,8 +5,10 @@ import trio
 from msgspec import Raw
 
 from jqd.domain import audit
+from jqd.domain.array_split import finish
 from jqd.domain.audit import FULL_PART, IN_A_ROW, KEPT_MAX, KEPT_S, Doer, kept_of_each, note_of, stale
 from jqd.domain.errors import JournalRefused
+from jqd.domain.job import Fate
 from jqd.domain.settings import AUDIT, Setting
 from jqd.domain.tenant import annotate
 from jqd.loops.settings import carried, find_unneeded
@@ -32,6 +34,8 @@ async def test_what_is_done_with_a_token_is_noted_and_what_pushers_do_is_not(edg
     job_id = (await call(edge, pusher, "POST", "/v1/jobs", {"name": "mail"})).body["job_id"]
     await edge.apply()
     assert (await call(edge, pusher, "DELETE", f"/v1/jobs/{job_id}")).status == 204
+    assert (await call(edge, boss, "POST", "/v1/jobs", {"name": "mail"})).status == 201
+    await edge.apply()
     for method, path, body in (
         ("PUT", "/v1/handlers/mail", hook),
         ("PUT", "/v1/schedules/nightly", {"every": 60, "job": {"name": "mail"}}),
@@ -73,6 +77,50 @@ async def test_what_is_done_with_a_token_is_noted_and_what_pushers_do_is_not(edg
     assert await acts(edge, other["token"]) == [("token create", other["token_id"])], (
         "another's acts are not its to know"
     )
+
+
+async def test_what_changes_nothing_leaves_no_note(edge):
+    """Thousands of such acts would push out the note of one that did."""
+    boss = (await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator"})).body["token"]
+    job_id = (await call(edge, boss, "POST", "/v1/jobs", {"name": "mail"})).body["job_id"]
+    await edge.apply()
+    (held,) = await edge.claim()
+    await edge.end(held, Fate.SUCCEEDED)
+    before = await acts(edge)
+    for method, path, body, status in (
+        ("PATCH", f"/v1/jobs/{job_id}", {"priority": 1}, 409),
+        ("POST", f"/v1/jobs/{job_id}/retry", None, 409),
+        ("DELETE", f"/v1/jobs/{job_id}", None, 409),
+        ("POST", "/v1/jobs/delete", {"search": "zz"}, 200),
+        ("POST", "/v1/jobs/cancel", {"name": "mail"}, 200),
+    ):
+        assert (await call(edge, boss, method, path, body)).status == status, path
+    assert await acts(edge) == before
+    assert (await call(edge, boss, "POST", "/v1/jobs/delete", {"name": "mail", "state": "succeeded"})).status == 200
+    assert [what for what, _ in await acts(edge)] == ["jobs delete", *(what for what, _ in before)]
+
+
+async def test_an_act_is_not_washed_out_by_thousands_of_others(edge):
+    settings, now_ms = edge.workers.settings, 10_000_000_000_000
+    doer = Doer("0" * 16, "operator", "acme", "acme")
+    evil = note_of(doer, "jobs delete", '{"state": "failed"}', now_ms, 0)
+    washes = (note_of(doer, "job change", str(at), now_ms + 1, at) for at in range(FULL_PART * KEPT_MAX))
+    settings.take(settings.make(dict([evil, *washes]), now_ms=now_ms, origin=1))
+    gone = await find_unneeded(settings, edge.workers, now_ms)
+    assert len(gone) == FULL_PART * KEPT_MAX + 1 - KEPT_MAX
+    assert evil[0][1] not in [setting.name for setting in gone]
+
+
+async def test_a_look_for_notes_leaves_the_loop_to_others(edge):
+    """All notes of all tenants were sorted and decoded at one go: 0.15 s for a tenant's operator that asked."""
+    inject(edge, "other", 2 * IN_A_ROW)
+    inject(edge, "acme", 2 * IN_A_ROW)
+    looked, tenants = edge.workers.settings, {"", "acme"}
+    steps = audit.newest(looked, 5, "", tenants, lambda note: note.tenant == "acme")
+    assert sum(1 for _ in steps) == 4, "a thousand at one go"
+    newest = finish(audit.newest(looked, 5, "", tenants, lambda note: note.tenant == "acme"))
+    assert [place for place, _ in newest] == sorted((place for place, _ in newest), reverse=True)
+    assert [note.tenant for _, note in newest] == ["acme"] * 5
 
 
 async def test_an_act_that_cannot_be_noted_is_not_done(edge):
