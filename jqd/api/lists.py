@@ -27,6 +27,7 @@ STEP = 200  # names that are looked at in one piece
 TENANT_LISTS_MAX = 16
 ADDRESS_LISTS_MAX = 32  # of one address: there may be a proxy before several tenants
 LISTS_MAX = 64  # of a daemon: a page of 1,000 jobs has 1 to 2 MiB until it is sent
+KEPT = 8  # of these for who is of no tenant: several tenants together do not keep out who could stop them
 AGAIN_S = 1  # one that is nothing but slow is over by then
 ALL = ""
 
@@ -113,7 +114,15 @@ class ListLimit:
     @contextmanager
     def place(self, owner: str, address: str) -> Iterator[None]:
         """Count one list while it is made. `owner`: a tenant; where none is known, the address. Raises Problem 429."""
-        bounds = {owner: TENANT_LISTS_MAX, address: ADDRESS_LISTS_MAX, ALL: LISTS_MAX}
+        left = LISTS_MAX - self._of[ALL] + self._of[owner]
+        own_max, all_max = TENANT_LISTS_MAX, LISTS_MAX - KEPT
+        if owner == address:
+            own_max, all_max = ADDRESS_LISTS_MAX, LISTS_MAX
+        bounds = {
+            address: ADDRESS_LISTS_MAX,
+            owner: min(own_max, (left + 1) // 2),
+            ALL: all_max,
+        }  # half of what is left
         for name, most in bounds.items():
             if self._of[name] >= most:
                 whose = f" for {name}" if name else ""

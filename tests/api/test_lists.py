@@ -14,6 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 from jqd.api.lists import (
     ADDRESS_LISTS_MAX,
     AGAIN_S,
+    KEPT,
     LISTS_MAX,
     STEP,
     TENANT_LISTS_MAX,
@@ -52,8 +53,17 @@ def test_each_tenant_each_address_and_all_together_have_a_bound() -> None:
     with ExitStack() as stack:
         assert fill(lists, stack, "tenant acme", HERE) == TENANT_LISTS_MAX
         assert fill(lists, stack, "tenant other", HERE) == ADDRESS_LISTS_MAX - TENANT_LISTS_MAX
-        assert fill(lists, stack, THERE, THERE) == LISTS_MAX - ADDRESS_LISTS_MAX
-        assert fill(lists, stack, "tenant third", "192.0.2.3") == 0
+        assert fill(lists, stack, THERE, THERE) == (LISTS_MAX - ADDRESS_LISTS_MAX) // 2
+        assert fill(lists, stack, "tenant third", "192.0.2.3") == (LISTS_MAX - ADDRESS_LISTS_MAX) // 4
+
+
+def test_tenants_together_leave_places_to_each_other_and_to_who_runs_jqd() -> None:
+    """Four tenants had all 64, and nobody else had a list: nor who wanted to stop them."""
+    lists = ListLimit()
+    with ExitStack() as stack:
+        had = [fill(lists, stack, f"tenant {place}", f"10.0.0.{place}") for place in range(9)]
+        assert (had[:5], sum(had)) == ([16, 16, 16, 8, 0], LISTS_MAX - KEPT)
+        assert fill(lists, stack, THERE, THERE) == KEPT // 2
 
 
 def test_a_place_is_free_again_however_a_list_ended_and_a_refused_one_takes_none() -> None:
@@ -67,7 +77,7 @@ def test_a_place_is_free_again_however_a_list_ended_and_a_refused_one_takes_none
             with pytest.raises(Problem) as refused, lists.place("tenant acme", THERE):
                 raise AssertionError
             assert (refused.value.status, refused.value.retry_after_s) == (429, AGAIN_S)
-        assert fill(lists, stack, THERE, THERE) == ADDRESS_LISTS_MAX
+        assert fill(lists, stack, THERE, THERE) == (LISTS_MAX - TENANT_LISTS_MAX) // 2
     assert fill(lists, ExitStack(), "tenant acme", HERE) == TENANT_LISTS_MAX
 
 
