@@ -13,13 +13,14 @@ import trio
 from jqd.domain.beat import next_beat_s
 from jqd.domain.clock import Clock
 from jqd.domain.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
-from jqd.domain.job import Fate, Held, Job, Outcome
+from jqd.domain.job import Fate, Held, Job, Outcome, Wanted
 from jqd.domain.log import get_logger, logging_with
 from jqd.domain.queue_name import QueueNames, limits
 from jqd.loops.ageing import Ageing
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
 from jqd.loops.reap import reconcile
+from jqd.loops.rows import Row, rows_of, with_jobs, without_jobs
 from jqd.runner import Offer, Runner
 from jqd.scheduler import Scheduler
 from jqd.store import Ages, Owner, Store, Suspects, WaitingType
@@ -39,24 +40,14 @@ RETRY = Fate.RETRY  # reading one there costs as much as a call
 OUTDATED_S = 5.0  # settings are known everywhere in half a second: a longer delay is reported
 
 
-class Row(NamedTuple):
-    """A jobtype that waits in a partition: a `WaitingType`, and where."""
-
-    jobtype: str
-    priority: int
-    head_id: str
-    waiting: int
-    suspect: bool
-    rank: int
-    claims: "Claims"
-
-
 class ClaimedJobs(NamedTuple):
     """The result of a claim."""
 
     jobs: int
     moved: bool
     """The claim changed the store: another look may find more."""
+    is_full: bool = False
+    """As many came as were asked for, and nothing else was to say."""
 
 
 class Claims:
@@ -107,6 +98,8 @@ class Claims:
         """How long the last look took before its call to the store, in s: it grows with the number of workers."""
         self._found_none = False  # nothing waits of what workers take, as far as we know
         self._is_guessed = False  # the rows are of jobs that came: nobody has looked
+        self._wanted: Sequence[Wanted] = ()  # at the last look
+        self._hold_until_s = float("-inf")  # so long its rows may be chosen from again
         self._hinted = True  # since dates were looked at: there may be a nearer one
         self._hinted_at_s = self._look_at_s = clock.mono_s()
         self.changed: Callable[[], None] = lambda: None
@@ -152,6 +145,15 @@ class Claims:
         self._hinted_at_s = self._clock.mono_s()
         self.changed()
 
+    def freed(self) -> None:
+        """Note that a worker has room again. What waits is as it was."""
+        is_looking = self.since_s is not None and not self.is_claiming
+        if is_looking or not self._holds:
+            self.wake()
+        elif not self.is_claiming:  # else its end sees that, too
+            self._choose_again()
+            self.changed()
+
     def arrived(self, jobs: Sequence[Job]) -> None:
         """Note that the store took new jobs. Where none waited before them they are claimed without a look."""
         if any(job.eligible_at_ms or job.expires_at_ms or job.change for job in jobs):
@@ -159,14 +161,11 @@ class Claims:
             return
         self._hinted_at_s = self._clock.mono_s()
         if self._found_none and self.since_s is None and not self._scheduler.period_ms:
-            rows: dict[str, Row] = {}
-            for job in jobs:
-                row = rows.get(job.jobtype) or Row(job.jobtype, job.priority, job.id, 0, False, job.priority, self)
-                best = min(row.priority, job.priority)
-                rows[job.jobtype] = row._replace(priority=best, rank=best, waiting=row.waiting + 1)
-            self.rows, self.is_fresh = self._scheduler.ranked(rows.values()), True
+            self.rows, self.is_fresh = self._scheduler.ranked(rows_of(jobs, self)), True
             # The best of a type may be for a worker that is busy, and another takes those behind it.
             self._is_guessed, self.is_stale = True, not all(map(self.may_run, self.rows))
+        elif self._holds and (rows := with_jobs(self.rows, jobs)):
+            self.rows, self.is_fresh = rows, self.since_s is None
         else:
             self.is_stale = True
         self._found_none = False
@@ -206,13 +205,27 @@ class Claims:
             claimed = await self._claim(row, no_worse_than, suspects)
             if taken is not None:
                 taken(claimed.jobs)
-            if claimed.moved or self._is_guessed or self.runner.offer(row.jobtype, row.priority) is None:
+            if claimed.is_full and self._holds and (rows := without_jobs(self.rows, row.jobtype, claimed.jobs)):
+                self.rows = self._scheduler.ranked(rows)  # of equal ones another type may be next
+                self._choose_again()
+            elif claimed.moved or self._is_guessed or self.runner.offer(row.jobtype, row.priority) is None:
                 self.is_stale = True  # priorities may have changed meanwhile. Without room the row waits as before
             else:
-                self.rows.remove(row)
+                self.rows = [one for one in self.rows if one.jobtype != row.jobtype]
                 self.is_fresh = True
 
         self._start(nursery, claim)
+
+    @property
+    def _holds(self) -> bool:
+        """Whether the rows may be chosen from once more without a look."""
+        return bool(self.rows) and not self.is_stale and self._clock.mono_s() < self._hold_until_s
+
+    def _choose_again(self) -> None:
+        """Choose from the rows again if workers with room take what was looked for; nothing where none has room."""
+        wanted = self.runner.wanted()
+        self.is_fresh = wanted == self._wanted
+        self.is_stale = bool(wanted) and not self.is_fresh
 
     def _start(self, nursery: trio.Nursery, call: Callable[[], Awaitable[None]]) -> None:
         self.since_s = self._clock.mono_s()
@@ -229,7 +242,7 @@ class Claims:
                     self._log.warning("dispatch.disturbed", error=str(error))
                     self._membership.disturbed()
             except (StoreAway, StoreRefused) as error:
-                self.rows, self.is_claiming = [], False
+                self.rows, self.is_claiming, self.is_stale = [], False, True
                 await self.backoff.wait_after_failure(error)
             else:
                 self.backoff.succeeded()
@@ -258,6 +271,10 @@ class Claims:
             self.is_fresh, self._found_none = True, not (self.rows or self.is_stale)
         # With no worker free the old rows stay, so that other partitions claim nothing worse meanwhile.
         self.looked_at_s = self._clock.mono_s()
+        is_plain = not (self._scheduler.period_ms or self._constraints.version or any(row.suspect for row in self.rows))
+        is_quick = self.rest_s <= LOOK_LONG_S
+        self._wanted = wanted
+        self._hold_until_s = self.looked_at_s + IDLE_S if wanted and is_plain and is_quick else float("-inf")
         self._look_at_s = self.looked_at_s + self._pause_s()
 
     def _pause_s(self) -> float:
@@ -310,10 +327,11 @@ class Claims:
     ) -> ClaimedJobs:
         life = self._membership.life
         self.reply_lost, self._asked_s = True, self._clock.boot_s()
+        limit = min(offer.jobs_max, CLAIM_JOBS)
         claimed = await self._store.get_waiting_jobs(
             owner,
             jobtype,
-            min(offer.jobs_max, CLAIM_JOBS),
+            limit,
             priority_min=offer.worker.priority_min,
             priority_max=priority_max,
             ages=ages,
@@ -342,7 +360,9 @@ class Claims:
             self._outdated_since_s = None
         if claimed.stale:
             await self._refresh_settings()  # at once: while many workers come and go there is soon another view
-        return ClaimedJobs(len(held), moved=bool(held or sent_back or claimed.more or claimed.stale))
+        is_other = bool(sent_back or claimed.more or claimed.stale)
+        is_full = len(held) == limit and not (is_other or claimed.outdated)
+        return ClaimedJobs(len(held), moved=bool(held) or is_other, is_full=is_full)
 
     async def _checked(self, owner: Owner, held: Sequence[Held]) -> tuple[list[Held], int]:
         """Return the jobs that may start, and how many were requeued: those matched by constraints that have changed

@@ -1,6 +1,6 @@
 """Store → workers: chooses what to claim over all partitions of the store, the best priority first.
 
-    every partition   idle ──look──▶ rows known ──chosen──▶ claim ──▶ look again
+    every partition   idle ──look──▶ rows known ──chosen──▶ claim ──▶ choose again (`rows.py`), or look
     in each round     claim the best row that some worker can run, and rows of equal rank in other partitions; worse
                       ones wait. Then look at each partition that was not looked at for a while, or was woken
 
@@ -51,11 +51,11 @@ class Dispatch:
         self._hint.set()
 
     async def _note_free(self) -> None:
-        """Wake all partitions whenever a slot is free, as they share the workers."""
+        """Tell all partitions whenever a slot is free, as they share the workers."""
         while True:
             await self._claims[0].runner.wait_free()
             for each in self._claims:
-                each.wake()
+                each.freed()
 
     def _round(self, nursery: trio.Nursery) -> float:
         """Start the calls that are due. Returns for how long there is nothing else to do."""

@@ -6,6 +6,8 @@ import trio.testing
 
 from jqd.domain.job import Fate, Job, Outcome, Wanted
 from jqd.loops.claims import IDLE_S, QUIET_SHARE, UNWANTED_S
+from jqd.loops.rows import Row
+from jqd.store import Claimed
 from tests.loops.house import offer, until
 from tests.loops.sides import running
 
@@ -52,6 +54,69 @@ async def test_an_end_by_which_nothing_becomes_ready_causes_no_look(autojump_clo
         assert not claims.is_stale
         claims.ended([Outcome("0", 1, Fate.SUCCEEDED, "a", 0, 1), Outcome("1", 1, fate, "a", 0, 1)])
         assert claims.is_stale is (fate is Fate.RETRY)
+
+
+async def test_batch_after_batch_is_claimed_without_a_look_for_a_while(autojump_clock: None) -> None:
+    look, claim = "get_waiting_jobtypes", "get_waiting_jobs"
+    async with running() as sides:
+        side = sides.sides[0]
+        side.runner.offers = {"a": offer(), "b": offer()}
+        await trio.sleep(1)
+        side.called.clear()
+        jobs = [Job(f"{number:02}", "ab"[number % 2], priority=number // 50) for number in range(95)]
+        await side.store.apply_jobs("cd" * 16, 0, 95, jobs)
+        side.claims.wake()
+        await until(lambda: len(sides.started) == 95)
+        assert side.called.count(look) <= side.called.count(claim) // 2
+        assert {jobtype for _, jobtype, _ in side.runner.given[:2]} == {"a", "b"}, "of equal ones each has its turn"
+        assert {int(one) // 50 for one in sides.started[:50]} == {0}, "none was claimed before a better one"
+        side.hangs = {claim: IDLE_S}
+        side.called.clear()
+        await side.add(*(Job(f"a{number:02}", "a") for number in range(30)))
+        await until(lambda: len(sides.started) == 125)
+        assert side.called.count(look) >= 2, "rows get old"
+
+
+@pytest.mark.parametrize("change", ["none", "room", "better", "behind", "of another type", "late", "look"])
+async def test_room_and_jobs_that_come_cause_a_look_where_the_rows_say_too_little(
+    autojump_clock: None, change: str
+) -> None:
+    async with running() as sides:
+        side = sides.sides[0]
+        side.runner.offers = {"a": offer(priority_min=5)}
+        side.claims.rows = rows = [Row("a", 5, "1", 20, False, 5, side.claims)]
+        side.claims._wanted, side.claims._hold_until_s = side.runner.wanted(), sides.clock.mono_s() + 1
+        assert (side.claims.is_stale, side.claims.is_fresh) == (False, False)
+        if change == "room":
+            side.runner.offers["b"] = offer()
+        elif change == "late":
+            side.claims._hold_until_s = sides.clock.mono_s()
+        elif change == "look":
+            side.claims.since_s = 0.0
+        if change in ("better", "behind", "of another type"):
+            priority = 4 if change == "better" else 6
+            side.claims.arrived([Job("2", "b" if change == "of another type" else "a", priority=priority)])
+        else:
+            side.claims.freed()
+        is_known = change in ("none", "behind")
+        assert (side.claims.is_stale, side.claims.is_fresh) == (not is_known, is_known)
+        assert side.claims.rows == ([rows[0]._replace(waiting=21)] if change == "behind" else rows)
+
+
+async def test_a_claim_that_finds_nothing_while_jobs_come_drops_its_row(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running() as sides:
+        side = sides.sides[0]
+
+        async def took(*_: object, **__: object) -> Claimed:
+            monkeypatch.undo()
+            await side.add(Job("2", "a"))
+            return Claimed()
+
+        monkeypatch.setattr(side.store, "get_waiting_jobs", took)
+        await side.add(Job("1", "a"))
+        await until(lambda: sides.started == ["1", "2"])
 
 
 async def test_after_a_quiet_time_a_date_begins_on_time_and_a_lost_hint_costs_half_of_the_quiet_time(

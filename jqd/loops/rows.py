@@ -1,0 +1,52 @@
+"""Rows of what waits, as a look finds them, and as they become by what is claimed and what comes.
+
+The best jobs of a row may have been claimed since: then it seems better than it is, a claim finds too few, and another
+look follows. Nothing overtakes a better job by that: each claim is bounded by the other rows.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from jqd.domain.job import Job
+from jqd.scheduler import NO_BOUND
+
+if TYPE_CHECKING:
+    from jqd.loops.claims import Claims
+
+
+class Row(NamedTuple):
+    """A jobtype that waits in a partition: a `WaitingType`, and where."""
+
+    jobtype: str
+    priority: int
+    head_id: str
+    waiting: int
+    suspect: bool
+    rank: int
+    claims: "Claims"
+
+
+def rows_of(jobs: Iterable[Job], claims: "Claims") -> Iterable[Row]:
+    """Return rows of jobs that came where none waited."""
+    rows: dict[str, Row] = {}
+    for job in jobs:
+        row = rows.get(job.jobtype) or Row(job.jobtype, job.priority, job.id, 0, False, job.priority, claims)
+        best = min(row.priority, job.priority)
+        rows[job.jobtype] = row._replace(priority=best, rank=best, waiting=row.waiting + 1)
+    return rows.values()
+
+
+def with_jobs(rows: Sequence[Row], jobs: Sequence[Job]) -> list[Row]:
+    """Return the rows with jobs that came; none where one goes before all of its row, or is of no row."""
+    best = {row.jobtype: row.priority for row in rows}
+    if any(job.priority < best.get(job.jobtype, NO_BOUND) for job in jobs):
+        return []
+    counts = Counter(job.jobtype for job in jobs)
+    return [row._replace(waiting=row.waiting + counts[row.jobtype]) for row in rows]
+
+
+def without_jobs(rows: Sequence[Row], jobtype: str, jobs: int) -> list[Row]:
+    """Return the rows without so many jobs of that type, which were claimed; none where no other of it is known."""
+    rest = [row._replace(waiting=row.waiting - jobs) if row.jobtype == jobtype else row for row in rows]
+    return rest if any(row.jobtype == jobtype and row.waiting > 0 for row in rest) else []
