@@ -2,7 +2,7 @@
 
 One small call renews all that is held. Its answer has the heartbeats of all daemons, and the cancels of jobs in flight
 here, whichever daemon accepted them. When the store does not answer in time, work is stopped and nothing is given up:
-what an owner holds stays its own until its epoch is burnt.
+what an owner holds stays its own until its epoch is burnt. At a store that one daemon alone can reach work goes on.
 """
 
 import random
@@ -67,7 +67,7 @@ class Heartbeat:
         task_status.started()
         while True:
             await self._membership.wait_trusted()
-            while (left_s := self._membership.trust_left_s) > 0:  # noqa: ASYNC110 - time alone ends it
+            while (left_s := self._membership.work_left_s) > 0:  # noqa: ASYNC110 - time alone ends it
                 await trio.sleep(min(left_s, next_beat_s(DOUBT_S)))
             self._stop_work()
 
@@ -119,6 +119,6 @@ class Heartbeat:
 
         Jobs in flight from before trust ended are stopped: the lease may have been lost since.
         """
-        if not self._membership.trusts():
+        if self._membership.work_left_s <= 0:
             self._stop_work()  # `run_trust_check` is late when the machine was suspended
         self._membership.renewed(sent_at_s, answer)

@@ -3,6 +3,7 @@ it, `dispatch` and `outcomes` act under it. The states and their transitions are
 lease, the clock, and the waiters for a change.
 """
 
+import math
 from dataclasses import replace
 
 import trio
@@ -59,9 +60,11 @@ class Membership:
         return self._trust.holds(self._clock.boot_s())
 
     @property
-    def trust_left_s(self) -> float:
-        """Return for how many seconds jobs may still be started, unless the lease is renewed."""
-        return self._trust.until_s - self._clock.boot_s()
+    def work_left_s(self) -> float:
+        """Return for how many seconds jobs in flight may go on, unless the lease is renewed. Those of a sole daemon go
+        on until it gives its membership up: nobody else can have them, and the store asks for them when it is back."""
+        left_s = self._trust.until_s - self._clock.boot_s()
+        return math.inf if self.sole and left_s > -math.inf else left_s
 
     def not_ready_reason(self) -> str | None:
         """Why no jobs may be claimed now, or None."""

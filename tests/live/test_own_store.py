@@ -1,5 +1,8 @@
-"""A daemon's own store keeps the number of partitions it was begun with."""
+"""A daemon's own store: it keeps the number of partitions it was begun with, and nobody else has its jobs."""
 
+import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +13,7 @@ from jqd.cli import run
 from jqd.cli.exits import Exit
 from jqd.client import Client
 from tests.directories import short_directory
-from tests.live.harness import Daemon, Worker
+from tests.live.harness import LEASE, Daemon, Worker, wait_for
 from tests.live.test_crash import wait_all_ended
 from tests.live.test_servers import jobs
 
@@ -69,3 +72,21 @@ def test_another_number_of_partitions_is_refused_and_what_was_taken_so_runs(
             assert set(starts.values()) == {1}
             assert worker.stop() == 0
             assert daemon.stop() == 0
+
+
+def test_a_job_in_flight_outlives_its_daemons_own_store_that_is_away_for_longer_than_a_lease(tmp_path: Path) -> None:
+    """Nobody else can have it: it ran a second time, beside the first."""
+    with short_directory() as base, Daemon(base / "d", env=LEASE) as daemon, Client(daemon.url) as client:
+        with Worker(tmp_path / "book", daemon.url) as worker:
+            job_id = client.push("slow", 8.0)
+            wait_for(lambda: worker.starts()[job_id] == 1, "it runs")
+            started = [line for line in daemon.log.read_text().splitlines() if '"valkey.started"' in line]
+            server = int(json.loads(started[-1])["pid"])
+            os.kill(server, signal.SIGSTOP)
+            not_run = "has not confirmed this daemon's lease"
+            wait_for(lambda: not_run in daemon.get("/readyz/run").text, "the lease is over")
+            os.kill(server, signal.SIGKILL)
+            assert client.get(job_id, wait=60).state == "succeeded"
+            assert worker.starts()[job_id] == 1
+            assert worker.stop() == 0
+        assert daemon.stop() == 0

@@ -335,6 +335,22 @@ async def test_trust_ends_before_others_may_take_over_and_work_is_stopped(autoju
         nursery.cancel_scope.cancel()
 
 
+async def test_work_of_a_daemon_that_alone_reaches_its_store_goes_on_until_it_resigns(autojump_clock: None) -> None:
+    """Nobody else can have its jobs; new ones do not start."""
+    async with house(sole=True) as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        await here.membership.wait_trusted()
+        stops, here.store.away = here.runner.stops, "cable"
+        await trio.sleep(10 * here.membership.config.lease_s)
+        assert not here.membership.trusts()
+        here.store.away = None
+        await here.membership.wait_trusted()
+        assert here.runner.stops == stops
+        here.membership.resigned()
+        await until(lambda: here.runner.stops > stops)
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_burnt_daemon_rejoins_under_a_new_epoch(autojump_clock: None) -> None:
     async with house() as here, trio.open_nursery() as nursery:
         await here.join(nursery)
