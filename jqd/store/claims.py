@@ -127,7 +127,7 @@ class ClaimMethods(ScriptMethods):
             for one, queue in part:
                 headers = (codec.encode_header(job) for job in (one.job, replace(one.job, queue=queue)))
                 flat += (one.job.id, one.fence, *headers)
-            await self._caller.call("requeue", *owner, *flat)
+            await self._caller.call("release_jobs", *owner, "requeue", *flat)
 
     async def get_held(self, owner: Owner) -> dict[str, int]:
         """Return id → fence of all jobs that the store records as held by this owner. Raises StaleOwner."""
@@ -156,12 +156,10 @@ class ClaimMethods(ScriptMethods):
             lost += self._texts("held", await self._caller.call("reassert", *owner, self._caller.identity, *flat))
         return lost
 
-    async def release_jobs(
-        self, owner: Owner, held: Mapping[str, int], how: Release = Release.UNGET, delay_ms: int = 0
-    ) -> None:
+    async def release_jobs(self, owner: Owner, held: Mapping[str, int], how: Release = Release.UNGET) -> None:
         """Give jobs (id → fence) back without an outcome; no attempt is counted. Raises StaleOwner.
 
         A job with a pending cancel ends as cancelled. Jobs not held by this owner under that fence are ignored."""
         for part in in_steps(list(held.items()), STEP_JOBS):
             flat = (value for pair in part for value in pair)
-            await self._caller.call("release_jobs", *owner, how.value, delay_ms, *flat)
+            await self._caller.call("release_jobs", *owner, how.value, *flat)

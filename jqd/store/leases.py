@@ -7,6 +7,7 @@ from jqd.store import codec
 from jqd.store.methods import ScriptMethods, bound
 from jqd.store.types import CALL_JOBS_MAX, NO_LOG, Entrusted, Hold, Lease, Log, Release, SilentLeases
 
+_WORKERS = "*"  # the hand of all workers
 _HOLDS: dict[object, Hold] = {int(hold): hold for hold in Hold}
 
 
@@ -70,7 +71,7 @@ class LeaseMethods(ScriptMethods):
         """
         bound(claims)
         flat = (value for claim in claims for value in claim)
-        answer = await self._caller.call("release_entrusted", self._caller.identity, how.value, *flat)
+        answer = await self._caller.call("release_jobs", _WORKERS, self._caller.identity, how.value, *flat)
         return self._texts("held", answer)
 
     async def find_silent(self, marks: Mapping[int, int], limit: int) -> SilentLeases:

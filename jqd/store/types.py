@@ -245,10 +245,6 @@ class Release(enum.StrEnum):
     docs/adr/roads-not-taken.md, Expiry."""
     UNSENT = "unsent"
     """As UNGET, but no worker began them: those that had to begin by now are dead."""
-    RETRY = "retry"
-    """Eligible again after a delay, untried."""
-    ARCHIVE = "archive"
-    """Ended: it is kept to be looked at, and never runs."""
 
 
 class Suspects(enum.StrEnum):

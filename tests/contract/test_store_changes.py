@@ -4,7 +4,7 @@ import pytest
 
 from jqd.domain.job import ChangeKind, Fate, State
 from jqd.domain.record import Lane, cancel_of
-from jqd.store import NameJournaled, NameStanding, NameState, OnItsWay, Release
+from jqd.store import NameJournaled, NameStanding, NameState, OnItsWay
 from tests.contract.bench import StoreBench, changed, orders, outcome
 from tests.contract.change import TTL_MS, ask, edit_of, push_named
 
@@ -119,7 +119,7 @@ async def test_a_replaced_job_with_a_date_waits_for_it_after_the_old_attempt(sto
     assert await store_bench.state(job) is State.SCHEDULED
 
 
-@pytest.mark.parametrize("how", ["released", "released for a while", "reaped", "seat taken anew", "retried"])
+@pytest.mark.parametrize("how", ["released", "reaped", "seat taken anew", "retried"])
 async def test_a_job_that_is_given_another_date_in_hand_waits_for_it_however_it_leaves_that(
     store_bench: StoreBench, how: str
 ) -> None:
@@ -133,8 +133,6 @@ async def test_a_job_that_is_given_another_date_in_hand_waits_for_it_however_it_
     match how:
         case "released":
             await store_bench.store.release_jobs(owner, {job.id: old.fence})
-        case "released for a while":
-            await store_bench.store.release_jobs(owner, {job.id: old.fence}, Release.RETRY, 500)
         case "reaped":
             other = await store_bench.join("other")
             members = (await store_bench.store.renew_sysid(other, through=True)).members

@@ -7,7 +7,6 @@ from msgspec import Raw
 from jqd.domain.job import Fate, Held
 from jqd.domain.record import Lane
 from jqd.domain.settings import Setting
-from jqd.store import Release
 from tests.contract.bench import JOURNAL, StoreBench, ids, outcome
 from tests.contract.limited import DIGEST, KEYED, item, setting, taken
 
@@ -21,7 +20,8 @@ async def test_holds_count_again_after_the_store_forgot_them(store_bench: StoreB
     assert await taken(bench, owner) == [], "one in a hand has not come: nobody knows its limits"
     await bench.add(early)
     assert await taken(bench, owner) == []
-    await bench.store.release_jobs(owner, {early.id: 6}, Release.RETRY, 60_000)
+    await bench.cancel(early.id)
+    await bench.store.release_jobs(owner, {early.id: 6})
     assert ids(await taken(bench, owner)) == [waits.id]
 
 

@@ -20,7 +20,6 @@ from jqd.store import (
     JobView,
     NameJournaled,
     NameWanted,
-    Release,
     Store,
     StoreConfig,
     open_store,
@@ -109,10 +108,6 @@ CALLS: dict[str, Call] = {
     "get_held": lambda here: here.bench.store.get_held(here.owner),
     "reassert": lambda here: here.bench.store.reassert(here.owner, {**holds(here.held), here.bench.make().id: 5}),
     "release_jobs": lambda here: here.bench.store.release_jobs(here.owner, holds(here.held)),
-    "release_jobs, later": lambda here: here.bench.store.release_jobs(
-        here.owner, holds(here.held), Release.RETRY, delay_ms=9
-    ),
-    "release_jobs, ended": lambda here: here.bench.store.release_jobs(here.owner, holds(here.held), Release.ARCHIVE),
     "touch": lambda here: here.bench.store.touch(
         [(here.held[0].job.id, 1), (here.lent.job.id, here.lent.fence)], silence_s=5, progress=b"\x01"
     ),

@@ -1,38 +1,45 @@
--- Disposes of jobs in flight without an outcome: ready at once (unget; unsent: no worker began them), ready later (retry), ended (archive); cancelled in any
--- case when that was asked for. The hold of a job that has not come yet is dropped: the job is ready when it comes.
--- ARGV     now_ms, sysid, epoch, how, delay_ms, then per job: id, fence
--- Returns  number of jobs that left the hand; those not held under that fence are left alone
--- Errors   JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT
+-- Gives jobs in flight back untried, without an outcome: ready again, or cancelled where that was asked for. The hold of a job that has not come yet is dropped: the job is ready
+-- when it comes.
+-- ARGV     now_ms, sysid and epoch of the daemon that holds them; or * where workers do, and the identity of the store as the caller knows it; how, then per job: id, fence,
+--          and if they go into other queues, for they were found to be limited: header of the row as it was claimed, new header. How: unget; unsent: no worker began them; requeue: nor
+--          any of these
+-- Returns  ids that left the hand; those not held so under that fence are left alone
+-- Errors   JQD_STALE_OWNER or JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
 register('release_jobs', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
-  local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
-  local how, delay_ms = ARGV[4], number(ARGV[5], 'delay_ms')
-  local FIRST, FIELDS = 6, 2
+  local sysid, owner, how = ARGV[2], ARGV[3], ARGV[4]
+  local FIRST, FIELDS = 5, ({unget = 2, unsent = 2, requeue = 4})[how] or fail('JQD_ARGUMENT', 'how')
 
-  Members.own(sysid, epoch)
-  if how ~= 'unget' and how ~= 'unsent' and how ~= 'retry' and how ~= 'archive' then
-    fail('JQD_ARGUMENT', 'how')
+  if sysid == About.WORKERS then
+    Life.expect_life(owner)
+  else
+    Members.own(sysid, number(owner, 'epoch'))
+  end
+  local claims, released, fences = About.held_so(sysid, FIRST, FIELDS), {}, {}
+  for at = FIRST, how == 'requeue' and #ARGV or 0, FIELDS do
+    local _ = Move.header(ARGV[at + 3]) or fail('JQD_ARGUMENT', 'header')
   end
 
-  local released = {}
-  for _, one in ipairs(About.held_so(sysid, FIRST, FIELDS)) do
-    local id = one.id
-    local here = redis.call('HEXISTS', K.jobs, id) == 1 and not Move.has_ended(id)
-    if here and how == 'archive' then
-      About.leave(id, one.hold)
-      Move.end_cancelled(id, now_ms)
-      Counts.moved(Move.header(redis.call('HGET', K.jobs, id)) or '', 'running', 'cancelled', id)
-    elseif here and how == 'retry' and delay_ms > 0 and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
-      About.leave(id, one.hold)
-      local jobtype, _, eligible_at_ms = Move.header(redis.call('HGET', K.jobs, id))
-      redis.call('ZADD', K.later, math.max(now_ms + delay_ms, eligible_at_ms or 0), id)
-      Counts.moved(jobtype or '', 'running', Counts.waits(id, eligible_at_ms or 0), id)
-    else
-      Back.give_back(id, one.hold, redis.call('HGET', K.jobs, id), now_ms, how == 'unsent')
+  -- The argument stays. Another content that came meanwhile has a queue of its own.
+  local function requeued(id, row, before, after)
+    local good, behind = pcall(cmsgpack.unpack_limit, row or '', 1, 0)
+    if row and good and behind > 0 and row:sub(1, behind) == before then
+      row = after .. row:sub(behind + 1)
+      redis.call('HSET', K.jobs, id, row)
     end
-    released[#released + 1] = id
+    return row
+  end
+
+  for at, one in ipairs(claims) do
+    local row = redis.call('HGET', K.jobs, one.id)
+    row = how == 'requeue' and requeued(one.id, row, ARGV[one.at + 2], ARGV[one.at + 3]) or row
+    Back.give_back(one.id, one.hold, row, now_ms, how ~= 'unget')
+    released[at], fences[one.hold.fence] = one.id, true
   end
   Back.finish(released, now_ms, now_us)
-  return #released
+  for fence in pairs(sysid == About.WORKERS and fences or {}) do
+    Leases.tidy_lease(fence, now_us)
+  end
+  return released
 end)
