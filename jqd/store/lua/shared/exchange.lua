@@ -136,23 +136,8 @@ local function place_again(one, row, now_ms, history_max)
       return place ~= 'ended'
     end
   elseif not About.hold(id) then
-    local jobtype, priority = Move.header(row)
-    local score = jobtype and redis.call('ZSCORE', ready_key(jobtype), id) or priority
-    local known = jobtype and Queues.head_of(jobtype, score)
-    local place = place_change(one, now_ms)
-    if place ~= 'later' then
-      redis.call('ZREM', K.later, id)
-    end
-    if jobtype and (place ~= 'ready' or jobtype ~= one.jobtype) then
-      Pages.drop_waiting(jobtype, priority, id)
-    else
-      Pages.drop_paged(jobtype or one.jobtype, priority or tonumber(one.priority), id)
-      if known == id then
-        Heads.mend_head(jobtype, score, known)
-      end
-      Pages.mend_type(one.jobtype)
-    end
-    return place ~= 'ended'
+    Move.stop_waiting(id, Move.header(row) and row or one.row)
+    return place_change(one, now_ms) ~= 'ended'
   end
   return false
 end
