@@ -1,6 +1,5 @@
 """Builds the view of a job from what `get_jobs` answers, also of one that is partly unreadable."""
 
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -20,9 +19,6 @@ CANCELLED = b"C"  # in place of an outcome, when a cancel ended the job; that of
 CRASHED = b"X"  # in place of an outcome: at how many deaths of daemons it was alone in flight
 EXPIRED = b"E"  # in place of an outcome: the instant (ms) when it was too late to begin
 ROW_BYTES_MAX = 1024  # of an unreadable row, for whoever looks what wrote it
-GENERATION = re.compile(
-    rb"G\d{1,16}:"
-)  # before an outcome: the generation of the content that ran, which functions read
 WAITS = frozenset({"ready", "later", "nowhere"})
 
 
@@ -141,8 +137,6 @@ def decode_end(keys: Keys, job_id: str, row: object) -> tuple[Outcome | None, bo
         return crashed(job_id, whole(keys, "outcome", row[1:])), False
     if isinstance(row, bytes) and row[:1] == EXPIRED:
         return expired(job_id, whole(keys, "outcome", row[1:])), False
-    if isinstance(row, bytes) and (generation_mark := GENERATION.match(row)):
-        row = row[generation_mark.end() :]
     return decode_outcome(keys, "outcome", job_id, row), False
 
 

@@ -76,7 +76,7 @@ register('apply_outcomes', {'allow-oom'}, function()
         plain[#plain + 1] = id
       end
       local set = one.fate == Outcomes.DEAD and not cancelled and dead or ended
-      packed[#packed + 1], packed[#packed + 2] = id, cancelled and Move.CANCELLED .. one.packed or one.kept
+      packed[#packed + 1], packed[#packed + 2] = id, cancelled and Move.CANCELLED .. one.kept or one.kept
       set[#set + 1], set[#set + 2] = keep_result(one), id
       Logs.keep(one, one.fate == Outcomes.SUCCEEDED)
       if has_notes then
@@ -89,10 +89,10 @@ register('apply_outcomes', {'allow-oom'}, function()
     end
 
     function retry(one, hold)
-      local failures, how = Tries.add_try(one.id, one.attempt, one.packed, history_max), 'cancelled'
+      local failures, how = Tries.add_try(one.id, one.attempt, one.kept, history_max), 'cancelled'
       Logs.keep(one)
       if asked(one) then
-        Move.end_cancelled(one.id, one.date_ms, one.packed)
+        Move.end_cancelled(one.id, one.date_ms, one.kept)
       else
         local jobtype, priority, due_ms, date_ms = one.jobtype, one.priority, now_ms + one.delay_ms, 0
         if due_ms <= now_ms or Change.changed(one.id) > 0 then
@@ -123,7 +123,7 @@ register('apply_outcomes', {'allow-oom'}, function()
     -- Of a job that waits, is in the hand of another attempt, has ended, or has not come yet: that an attempt failed is counted, and changes nothing
     -- else of it. Returns whether no later one is known, and this one was not. What is noted of a job that is not here goes some day with the note `r`.
     function note_try(one)
-      local _, is_new, is_latest = Tries.add_try(one.id, one.attempt, one.packed, history_max)
+      local _, is_new, is_latest = Tries.add_try(one.id, one.attempt, one.kept, history_max)
       if redis.call('HEXISTS', K.jobs, one.id) == 0 and not redis.call('ZSCORE', K.tomb, 'r' .. one.id) then
         redis.call('ZADD', K.tomb, now_ms, 'r' .. one.id)
       end

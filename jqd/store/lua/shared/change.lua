@@ -95,21 +95,19 @@ end
 
 -- The latest generation that a kept outcome may be of. Outcomes of the first content name none: a content that ran under a
 -- fence is older than any change that came later; one that ended without running, whose journal tells so again, has fence 0.
--- Of a packed outcome only the second value is read, its fence.
 function Change.meant_for(kept)
-  local mark, packed, generation = Outcomes.parts(kept)
-  return mark == Move.MEANT and generation or math.max(tonumber(Outcomes.values(packed, 2)[2]) or 0, 1) - 1
+  local mark, _, generation = Outcomes.parts(kept)
+  return mark == Move.MEANT and generation or math.max(Change.fence_of(kept) or 0, 1) - 1
 end
 
--- Of which claim a kept outcome is: of a packed one the second value; of a mere mark none.
-function Change.fence_of(kept) return tonumber(Outcomes.values(select(2, Outcomes.parts(kept)), 2)[2]) end
+-- Of which claim a kept outcome is; of a mere mark none.
+function Change.fence_of(kept) return tonumber(Outcomes.values(kept, 2)[2]) end
 
 -- When an attempt ended its job, by its kept outcome: as its daemon says, but not before its claim nor after now, by the store's clock. What is told
 -- again keeps its age so, and what is deleted first is what ended first, in whatever order it was told.
 function Change.ended_at(kept, now_ms)
   local FENCE, FINISHED, MICROS = 2, 10, 1000  -- places in an outcome (job.Outcome)
-  local _, packed = Outcomes.parts(kept)
-  local values = Outcomes.values(packed, FINISHED)
+  local values = Outcomes.values(kept, FINISHED)
   local fence, finished_ms = tonumber(values[FENCE]), tonumber(values[FINISHED])
   if not fence or not finished_ms then
     return now_ms
@@ -130,12 +128,12 @@ function Change.forget_end(id)
   redis.pcall('HDEL', K.leases, 'p' .. id)
 end
 
--- The packed outcome in one that is kept, if it is a failure, else nil; the generation it names, 0 for none.
+-- A kept outcome, without the mark of a cancel, if it is a failure, else nil; the generation it names, 0 for none.
 function Change.failure_in(kept)
   local FAILED, DEAD_END = 2, 3  -- fates (job.Fate) of an outcome: its third value
-  local _, packed, generation = Outcomes.parts(kept)
-  local fate = Outcomes.values(packed, 3)[3]
-  return (fate == FAILED or fate == DEAD_END) and packed or nil, generation
+  local mark, _, generation = Outcomes.parts(kept)
+  local fate = Outcomes.values(kept, 3)[3]
+  return (fate == FAILED or fate == DEAD_END) and (mark == Move.CANCELLED and kept:sub(2) or kept) or nil, generation
 end
 
 -- Whether an ending, as it is kept, gives way to a success of that generation (0: of the first content): who succeeded did run. A
@@ -143,16 +141,16 @@ end
 -- journal any more. The caller knows of no later content that is here.
 function Change.gives_way(kept, generation)
   local mark = Outcomes.parts(kept)
-  local packed, meant = Change.failure_in(kept)
-  return mark ~= '' and mark ~= Move.MEANT or packed ~= nil and meant <= generation
+  local failed, meant = Change.failure_in(kept)
+  return mark ~= '' and mark ~= Move.MEANT or failed ~= nil and meant <= generation
 end
 
 -- Forgets the end of a content that is replaced: if it failed, the failure stays in the job's history.
 function Change.begin_anew(id, history_max)
-  local packed = Change.failure_in(redis.call('HGET', K.outcome, id) or '')
+  local failed = Change.failure_in(redis.call('HGET', K.outcome, id) or '')
   Change.forget_end(id)
-  if packed then
-    Tries.add_try(id, 0, packed, history_max)
+  if failed then
+    Tries.add_try(id, 0, failed, history_max)
   end
 end
 
@@ -186,12 +184,12 @@ function Change.prefer_cancel(id, generation)
   if not kept or kept:sub(1, 1) == Move.CANCELLED then
     return
   end
-  local to, packed, meant = Change.cancelled_to(id), Change.failure_in(kept)
-  if not packed or to < math.max(generation, meant) then
+  local to, failed, meant = Change.cancelled_to(id), Change.failure_in(kept)
+  if not failed or to < math.max(generation, meant) then
     return
   elseif late and not Change.failure_in(late:sub(2)) and Change.meant_for(late:sub(2)) <= to then
     return
   end
-  Move.end_cancelled(id, Move.has_ended(id), packed)
+  Move.end_cancelled(id, Move.has_ended(id), failed)
   redis.call('ZREM', K.dead, id)
 end

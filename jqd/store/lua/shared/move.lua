@@ -94,8 +94,8 @@ function Move.stop_waiting(id, row)
   return jobtype, at_ms
 end
 
-function Move.end_cancelled(id, now_ms, packed)
+function Move.end_cancelled(id, now_ms, kept)
   redis.call('ZADD', K.ended, now_ms, id)
-  redis.call('HSET', K.outcome, id, Move.CANCELLED .. (packed or ''))
+  redis.call('HSET', K.outcome, id, Move.CANCELLED .. (kept or ''))
   redis.call('ZREM', K.tomb, 'c' .. id)
 end

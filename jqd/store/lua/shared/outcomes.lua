@@ -1,14 +1,15 @@
 -- Outcomes as apply_outcomes is told of them: groups of those that have something in common.
--- Gives fates (job.Fate); values(packed, count) → the first values of one; parts(kept) → mark, packed, generation; read_outcomes(at): from the argument `at` on → outcomes, their ids, groups.
--- In an outcome are id, packed, kept: as `outcome` keeps it, and what its group says: fate, fence, meant: the generation that it may be of at
+-- Gives fates (job.Fate); values(kept, count) → the first values of one; parts(kept) → mark, packed, generation; read_outcomes(at): from the argument `at` on → outcomes, their ids, groups.
+-- In an outcome are id, kept: as `outcome` keeps it, and what its group says: fate, fence, meant: the generation that it may be of at
 -- most, generation: as text, where one was named, jobtype, result, log and log_from, follows: for the outbox; brings: followers come with it, copied: of a copy its positions; plain: ids of those that end so and are as they were claimed;
 -- of a RETRY attempt, priority, delay_ms; of a hand-over silence, worker.
 Outcomes.SUCCEEDED, Outcomes.DEAD, Outcomes.RETRY, Outcomes.ENTRUSTED = 1, 3, 4, 5
 
 local function given(good, _, ...) return good and {...} or {} end
 
--- The first `count` values of a packed outcome (job.Outcome), none where it cannot be read; those behind the twelfth may be bytes, which the server cannot read.
-function Outcomes.values(packed, count)
+-- The first `count` values of an outcome (job.Outcome), none where it cannot be read; those behind the twelfth may be bytes, which the server cannot read.
+function Outcomes.values(kept, count)
+  local _, packed = Outcomes.parts(kept)
   return given(pcall(cmsgpack.unpack_limit, packed, count, packed:byte(1) == 0xdc and 3 or 1))
 end
 
@@ -19,7 +20,7 @@ function Outcomes.parts(kept)
     local generation, from = kept:match('^.(%d+):()')
     return mark, kept:sub(from or 1), tonumber(generation) or 0
   elseif mark == Move.CANCELLED then
-    return mark, kept:sub(2), 0
+    return mark, (select(2, Outcomes.parts(kept:sub(2)))), 0
   elseif mark == Move.CRASHED or mark == Move.EXPIRED then
     return mark, '', 0
   end
@@ -81,7 +82,7 @@ function Outcomes.read_outcomes(at)
     at = at + GROUP
     for place = at, at + count * fields - 1, fields do
       local id, packed = ARGV[place], ARGV[place + 1]
-      local one = {id = id, packed = packed, kept = packed}
+      local one = {id = id, kept = packed}
       local colon = id:find(':', 1, true)
       if colon then
         id, one.generation = id:sub(1, colon - 1), id:sub(colon + 1)

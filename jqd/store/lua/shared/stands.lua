@@ -9,18 +9,18 @@
 local FATE, JOBTYPE, ATTEMPT, SUCCEEDED = 3, 4, 6, 1
 
 function Stands.ended_as(kept)
-  local mark, packed = Outcomes.parts(kept or Move.CRASHED)
+  local mark = Outcomes.parts(kept or Move.CRASHED)
   if mark == Move.CRASHED or mark == Move.EXPIRED then
     return 'failed'
   end
-  local values = Outcomes.values(packed, JOBTYPE)
+  local values = Outcomes.values(kept, JOBTYPE)
   local good = type(values[JOBTYPE]) == 'string'
   local how = good and (values[FATE] == SUCCEEDED and 'succeeded' or 'failed') or nil
   return mark == Move.CANCELLED and 'cancelled' or how, good and values[JOBTYPE] or nil
 end
 
 function Stands.attempt_in(kept)
-  return tonumber(Outcomes.values(select(2, Outcomes.parts(kept or '')), ATTEMPT)[ATTEMPT]) or 0
+  return tonumber(Outcomes.values(kept or '', ATTEMPT)[ATTEMPT]) or 0
 end
 
 local PLACES = {'dead', 'ended', 'later'}

@@ -1,7 +1,7 @@
 -- What went wrong with a job so far: `tries` holds a row only for jobs that failed once, or (a count of 0 alone) may have begun and must not expire any more.
 --
 --     ┌─────────┬───────────┬─────────┬───────────┬─────────┬──
---     │ count   │ length    │ outcome │ length    │ outcome │ …    newest first; lengths and count: 4 bytes, big endian
+--     │ count   │ length    │ outcome │ length    │ outcome │ …    newest first, as `outcome` keeps them (change.lua: MEANT); lengths and count: 4 bytes, big endian
 --     └─────────┴───────────┴─────────┴───────────┴─────────┴──
 --
 -- An attempt that was put off (a snooze) or interrupted is not counted, and takes the place of such a one right before it: a job that is put off a
@@ -14,43 +14,17 @@
 local UNCOUNTED = {snooze = true, interrupted = true}
 local NONE = '\0\0\0\0'  -- a row of no attempts
 
-local function is_uncounted(outcome)
+local function is_uncounted(kept)
   local REASON = 12  -- place in an outcome (job.Outcome); what stands before it functions can read
-  return UNCOUNTED[Outcomes.values(outcome, REASON)[REASON] or '']
+  return UNCOUNTED[Outcomes.values(kept, REASON)[REASON] or '']
 end
 
--- The fence in a packed outcome, and how many attempts were spent then.
-function Tries.tried(packed)
+-- The fence in an outcome, and how many attempts were spent then.
+function Tries.tried(kept)
   local FENCE, ATTEMPT = 2, 6
-  local values = Outcomes.values(packed, ATTEMPT)
+  local values = Outcomes.values(kept, ATTEMPT)
   local spent = tonumber(values[ATTEMPT]) or 0
-  return tonumber(values[FENCE]) or 0, is_uncounted(packed) and spent - 1 or spent
-end
-
-local LENGTHS = {[0xc4] = 1, [0xd9] = 1, [0xc5] = 2, [0xda] = 2, [0xc6] = 4, [0xdb] = 4}  -- bytes of the length, by the first byte
-
--- The place behind a text or bytes. The server's own reader does not know bytes.
-local function behind_text(packed, at)
-  local bytes, size = LENGTHS[packed:byte(at + 1)], 0
-  if not bytes then
-    return at + 1 + packed:byte(at + 1) - 0xa0
-  end
-  for place = at + 2, at + 1 + bytes do
-    size = 256 * size + packed:byte(place)
-  end
-  return at + 1 + bytes + size
-end
-
--- The latest content that it may be of, as `meant_for` has it of endings: a change may be given its number, then the older content be
--- claimed, and the change come after that has failed. That of a first content names none.
-local function content_of(packed, fence)
-  local BEFORE = 12  -- values that the server can read; behind them error, message, result (bytes, text, bytes), a boolean, the generation
-  local good, generation = pcall(function()
-    local at = cmsgpack.unpack_limit(packed, BEFORE, packed:byte(1) == 0xdc and 3 or 1)
-    local _, found = cmsgpack.unpack_limit(packed, 1, behind_text(packed, behind_text(packed, behind_text(packed, at))) + 1)
-    return tonumber(found)
-  end)
-  return good and generation and generation > 0 and generation or fence - 1
+  return tonumber(values[FENCE]) or 0, is_uncounted(kept) and spent - 1 or spent
 end
 
 -- Those of a row, the newest first.
@@ -70,10 +44,10 @@ end
 
 local function told_of(outcomes, generation)
   local all, count = {}, 0
-  for _, packed in ipairs(outcomes) do
-    local fence, spent = Tries.tried(packed)
-    if content_of(packed, fence) >= generation then
-      local uncounted = is_uncounted(packed)
+  for _, kept in ipairs(outcomes) do
+    if Change.meant_for(kept) >= generation then
+      local _, spent = Tries.tried(kept)
+      local uncounted = is_uncounted(kept)
       all[#all + 1] = {uncounted and spent + 1 or spent, uncounted}
     end
   end
@@ -88,8 +62,8 @@ function Tries.told_in(row, generation) return told_of(outcomes_of(row), generat
 
 function Tries.last_of(id)
   local latest = 0
-  for _, packed in ipairs(outcomes_of(redis.call('HGET', K.tries, id) or '')) do
-    latest = math.max(latest, (Tries.tried(packed)))
+  for _, kept in ipairs(outcomes_of(redis.call('HGET', K.tries, id) or '')) do
+    latest = math.max(latest, (Tries.tried(kept)))
   end
   return latest
 end
@@ -115,9 +89,9 @@ function Tries.add_try(id, attempt, outcome, history_max)
   for at = 1, place - 1 + (is_kept and 1 or 0) do
     kept[at + 1] = struct.pack('>I4', #all[at]) .. all[at]
   end
-  for _, packed in ipairs(others) do
+  for _, one in ipairs(others) do
     if #kept <= history_max then
-      kept[#kept + 1] = struct.pack('>I4', #packed) .. packed
+      kept[#kept + 1] = struct.pack('>I4', #one) .. one
     end
   end
   redis.call('HSET', K.tries, id, table.concat(kept))
