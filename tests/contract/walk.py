@@ -248,8 +248,8 @@ class Walk:
     async def release(self) -> None:
         if self.owners:
             owner, held = self.owner(), self.random.sample(self.held, min(len(self.held), 3))
-            how, delay_ms = self.random.choice([Release.UNGET, *Release]), self.random.choice([0, 700])
-            await self.both(lambda store: store.release_jobs(owner, holds(held), how, delay_ms))
+            how = self.random.choice([*Release])
+            await self.both(lambda store: store.release_jobs(owner, holds(held), how))
 
     async def reassert(self) -> None:
         """Say that we hold what we once held, what was never ours, and what has not come yet."""
