@@ -34,7 +34,7 @@ _PAIR = b"\x92"  # MessagePack: an array of two; put before a row it makes heade
 _GENERATION = re.compile(rb"(\d{1,16}):(\d{1,16})(!?)")
 _LARGE = re.compile(rb"\xc1([!-~]+) (\d{1,16}) (\d{1,6})")  # its first byte begins no MessagePack
 _MEMBER = re.compile(rb"(\d{1,16}):(\d{1,16}):(.*)", re.DOTALL)
-_MEANT = re.compile(rb"\AG\d{1,16}:")
+_GENERATION_MARK = re.compile(rb"\AG\d{1,16}:")
 """Before an outcome: the generation of the content that ran, which functions read."""
 _LOG = re.compile(rb"\x01(\d{1,16}) (\d{1,16}) (.*)", re.DOTALL)
 LOG_HEAD, LINE_END = b"\x01", "\n"
@@ -164,7 +164,7 @@ def decode_log(keys: Keys, job_id: str, row: object) -> Log:
 def decode_outcome(keys: Keys, name: str, job_id: str, row: object) -> Outcome:
     """An outcome found under the key called `name`. Raises Unreadable."""
     try:
-        return _outcome_decoder.decode(_MEANT.sub(b"", _bytes(row), 1))
+        return _outcome_decoder.decode(_GENERATION_MARK.sub(b"", _bytes(row), 1))
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
         raise _unreadable(keys[name], job_id, str(error)) from error
 
