@@ -134,6 +134,21 @@ async def test_a_rate_holds_in_every_sliding_window(store_bench: StoreBench) -> 
     assert all(late - early >= 1000 for early, late in zip(starts, starts[3:], strict=False))
 
 
+async def test_a_start_that_came_back_unsent_counts_for_its_window_all_the_same(store_bench: StoreBench) -> None:
+    """As SCHEDULING.md says: a worker that refuses it was asked, too."""
+    bench, owner = store_bench, await store_bench.join()
+    await setting(bench, "rate", rate={"limit": 1, "per_s": 60.0})
+    job = await bench.push(queue=KEYED + item("rate"))
+    (held,) = await taken(bench, owner)
+    await bench.store.release_jobs(owner, {job.id: held.fence}, Release.UNSENT)
+    bench.clock.advance(59)
+    await bench.store.promote(10)
+    assert await taken(bench, owner) == []
+    bench.clock.advance(2)
+    await bench.store.promote(10)
+    assert ids(await taken(bench, owner)) == [job.id]
+
+
 async def test_a_burst_comes_on_top_once_and_comes_back_at_the_rate(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
     await setting(bench, "rate", rate={"limit": 2, "per_s": 1.0, "burst": 4})
