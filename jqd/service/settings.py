@@ -5,7 +5,7 @@ Acts with a token are noted in the audit before they are done: what cannot be no
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -24,6 +24,7 @@ from jqd.service.services import Services
 
 LOADED_S = 5.0  # a request waits no longer at the start: reading gigabytes of journal takes seconds, an answer of a
 # store that is there less than one
+UNLOADED = "this daemon still reads what its journal says of workers; try again in a moment"
 REFRESH_S = 1.0  # for what is not known here: a store that is there answers in some milliseconds
 REFRESHES = 2  # the second one 0.1 s later: what another daemon has just taken is on its way to the store
 FULL_S = 60  # so often the oldest notes of who did what are dropped
@@ -43,13 +44,15 @@ async def save(services: Services, make: Make, *, bounded: bool = True, act: str
 
     The store gets them when it is there, the other daemons soon after. `bounded`: refuse what would be too much, or
     more than can be noted. An act with a token is noted in the audit: `act` names it where the settings do not; `what`
-    is its object where there are no settings. Raises NotYet, JournalRefused, Invalid for too much, and what `make`
+    is its object where these are not. Raises NotYet, JournalRefused, Invalid for too much, and what `make`
     raises.
     """
     settings, journal = services.workers.settings, services.journal
-    await _wait_for(settings.loaded, "this daemon still reads what its journal says of workers; try again in a moment")
+    await _wait_for(settings.loaded, UNLOADED)
     async with settings.saying:
-        bodies = _with_notes(services, make(), act, what, bounded=bounded)
+        wanted = make()
+        acts = [(act, what)] if what else of_rules(wanted.items(), act)
+        bodies = _with_notes(services, wanted, acts, bounded=bounded)
         made = settings.make(bodies, now_ms=services.clock.wall_ms(), origin=journal.ids.journal)
         if made:
             if bounded:
@@ -60,13 +63,12 @@ async def save(services: Services, make: Make, *, bounded: bool = True, act: str
 
 
 def _with_notes(
-    services: Services, bodies: Mapping[tuple[str, str], bytes], act: str, what: str, *, bounded: bool
+    services: Services, bodies: Mapping[tuple[str, str], bytes], acts: Sequence[tuple[str, str]], *, bounded: bool
 ) -> Mapping[Any, bytes]:
     who = services.principal
     if not who.token:
         return bodies
     doer, now_ms = Doer(who.token, who.role, who.tenant, who.tokens_tenant), services.clock.wall_ms()
-    acts = [(act, what)] if what else of_rules(bodies.items(), act)
     if acts and bounded and is_full(services.workers.settings, who.tokens_tenant):
         raise Overloaded("nothing was done: more was changed in a minute than can be noted", retry_after_s=FULL_S)
     first = services.workers.settings.number()
@@ -157,8 +159,16 @@ async def record(services: Services, act: str, what: str) -> None:
 
     What pushers and workers do with single jobs of their own is their daily work, and stands in the job log.
     """
-    if services.principal.token and services.principal.may(Role.OPERATOR) and not services.principal.scopes:
-        await save(services, dict, act=act, what=services.qualified_name(what))
+    if not services.principal.token or not services.principal.may(Role.OPERATOR) or services.principal.scopes:
+        return
+    settings, journal = services.workers.settings, services.journal
+    await _wait_for(settings.loaded, UNLOADED)
+    # Without the lock of those who save: hundreds of acts on jobs share a sync, and nobody waits behind them.
+    bodies = _with_notes(services, {}, [(act, services.qualified_name(what))], bounded=True)
+    made = settings.make(bodies, now_ms=services.clock.wall_ms(), origin=journal.ids.journal)
+    position = journal.write(Lane.RULES, len(made), encode_rules(made))
+    await journal.wsync(position, shielded=True)
+    settings.take(made)
 
 
 def describe(wanted: Any) -> str:

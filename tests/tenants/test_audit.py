@@ -2,6 +2,7 @@
 
 import msgspec
 import trio
+import trio.testing
 from msgspec import Raw
 
 from jqd.domain import audit
@@ -98,6 +99,24 @@ async def test_what_changes_nothing_leaves_no_note(edge):
     assert await acts(edge) == before
     assert (await call(edge, boss, "POST", "/v1/jobs/delete", {"name": "mail", "state": "succeeded"})).status == 200
     assert [what for what, _ in await acts(edge)] == ["jobs delete", *(what for what, _ in before)]
+
+
+async def test_notes_of_acts_on_jobs_share_a_sync_and_nobody_who_saves_waits_for_them(edge):
+    boss = (await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator"})).body["token"]
+    ids = [(await call(edge, boss, "POST", "/v1/jobs", {"name": "mail"})).body["job_id"] for _ in range(5)]
+    await edge.apply()
+    edge.journal.hold = trio.Event()
+    before = len(edge.journal.frames)
+    async with trio.open_nursery() as nursery:
+        for job_id in ids:
+            nursery.start_soon(call, edge, boss, "DELETE", f"/v1/jobs/{job_id}")
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(edge.journal.frames) - before == len(ids), "all are written, and wait for one sync"
+        assert not edge.workers.settings.saying.locked()
+        edge.journal.hold.set()
+        edge.journal.hold = None
+    notes = await acts(edge)
+    assert sorted(what for act, what in notes if act == "job cancel") == sorted(ids)
 
 
 async def test_an_act_is_not_washed_out_by_thousands_of_others(edge):
