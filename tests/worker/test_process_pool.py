@@ -197,13 +197,14 @@ def shout(how, /):
     ("how", "error"), [("raises", "ValueError: no good"), ("dies", "process died"), ("hangs", "timeout")]
 )
 async def test_what_programs_print_that_a_job_starts_is_kept_with_its_failed_attempt(how: str, error: str) -> None:
-    async with served(source=LOUD) as (service, _):
+    async with served(source=LOUD) as (service, process_pool):
         told = outcomes(await Exchange(service, packed(job("shout", how, timeout=1.0))).run())
         (failed,) = told.values()
         log = failed["log"]
         assert (failed["error"], len(log.encode()) <= OUTPUT_BYTES_MAX) == (error, True)
         assert "last" in log.splitlines()[-2:]
         assert log.endswith("C says why" if how == "dies" else "last")
+        await wait_until(lambda: process_pool.free("shout") > 0)  # again: a job that waits for one for long goes back
         (quiet,) = outcomes(await Exchange(service, packed(job("shout", "returns", timeout=9))).run()).values()
         assert (quiet["type"], quiet["log"][-4:], len(quiet["log"])) == ("success", "last", SUCCESS_LOG_BYTES_MAX)
         assert quiet["log_from"] > OUTPUT_BYTES_MAX - SUCCESS_LOG_BYTES_MAX
