@@ -183,7 +183,7 @@ class Home:
         if leased.lease_id is None:
             return None
         away = self.registration.hurry
-        return CodeLease(leased.lease_id, leased.jobs, self._http, lambda: self.daemon, silence_s, away)
+        return CodeLease(leased.lease_id, leased.jobs, self._http, lambda: self.registration.answering, silence_s, away)
 
     async def lease(self, pool: Pool, config: CodeConfig) -> CodeLease | None:
         """Ask for jobs of one type; None: there are none now."""

@@ -88,7 +88,7 @@ class Capacity:
             for site in self.sites.values():
                 site.keep(urls)
         share, disowned = self._workers.share, self._workers.is_disowned
-        posted = (worker for worker in workers if worker.url is not None and share(worker.max_jobs))
+        posted = (worker for worker in workers if worker.url is not None and share(worker.max_jobs, worker))
         breakers = ((worker, self.breaker(worker)) for worker in posted if not disowned(worker))
         return [(worker, breaker) for worker, breaker in breakers if not breaker.barred]
 
@@ -138,9 +138,9 @@ class Capacity:
     def breaker(self, worker: Worker) -> CircuitBreaker:
         """Return the circuit breaker of one worker, as wide as this daemon's share of the slots that it registered."""
         share = self._workers.share
-        max_jobs, batch = max(1, share(worker.max_jobs)), STYLES[worker.style].batch(worker)
+        max_jobs, batch = max(1, share(worker.max_jobs, worker)), STYLES[worker.style].batch(worker)
         if batch is not None and batch > worker.max_jobs:
-            batch = max(1, share(batch))  # the daemons' requests together are not more than it likes in one
+            batch = max(1, share(batch, worker))  # the daemons' requests together are not more than it likes in one
         breaker = self.breakers.get(worker.id)
         if breaker is None:
             breaker = self.breakers[worker.id] = CircuitBreaker(

@@ -8,10 +8,13 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 
+from jqd.domain.address import is_loopback
 from jqd.domain.clock import Clock
 from jqd.domain.log import get_logger
 from jqd.runner.departures import Departures
+from jqd.runner.endpoint import host_of
 from jqd.runner.worker import Worker
 
 UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that is away longer registers again
@@ -20,10 +23,16 @@ SIGN_S = 30.0  # between two signs of life told to others of a worker without tt
 SIGNS_PER_TTL = 4  # and of one with a ttl, which repeats itself three times in it
 PROPAGATION_S = 2.0  # so long a sign may take from another daemon to us
 BLIND_S = 2.0  # looks at the store come twice a second; while there are none, nobody's silence counts
+UNTRIED_S = UNREACHABLE_S / 2  # several times the longest pause between two tries of a worker that jobs wait for
 PLACE_S = 0.25  # between two counts of the daemons: each look for work asks for every worker
 
 Server = tuple[str, str | None, str, str]
 """Tenant, URL, name and style: who registers the same once more is the same worker."""
+
+
+@lru_cache(10_000)  # of workers: each look for work asks for every one
+def _is_near(url: str) -> bool:
+    return is_loopback(host_of(url))
 
 
 def may_be_silent_s(worker: Worker) -> float:
@@ -126,14 +135,16 @@ class Presence(ABC):
         self._lasting_s = math.inf  # until then no ttl runs out
         self._seen_at_s: dict[str, float] = {}
         """The last sign, later by the time in which none could come; behind the ttl of who was silent for that long."""
-        self._unreachable_since_s: dict[str, float] = {}
+        self._unreachable_s: dict[str, tuple[float, float]] = {}
+        """Since when a worker could not be reached, and when that was tried last."""
         self._signed_at_s: dict[str, float] = {}  # the last sign, as it was
         self._shared_at_s: dict[str, float] = {}  # when the others were last told
         self._looked_at_s: float | None = None  # when signs of other daemons came last; None: there are none
         self._outgoing: list[set[str]] = []
-        self.place: Callable[[], tuple[int, int]] = lambda: (0, 1)
-        """Which of how many living daemons this one is, counted from 0."""
-        self._placed, self._placed_until_s = (0, 1), float("-inf")
+        self.place: Callable[[str | None], tuple[int, int]] = lambda machine: (0, 1)
+        """Which of how many living daemons this one is, counted from 0: of those that send jobs to workers on a
+        machine, or with an empty one to any; None: of all that take pushes."""
+        self._placed: dict[str, tuple[tuple[int, int], float]] = {}  # by machine, and until when
         self.token_ended: Callable[[str], bool] = lambda token: False
         """Whether a token, by its id, is revoked, over or unknown here, or one above it is."""
 
@@ -156,12 +167,15 @@ class Presence(ABC):
         """
         return worker.url is not None and bool(worker.token) and self.token_ended(worker.token)
 
-    def share(self, of: int) -> int:
-        """Return this daemon's part of so many slots: the parts of all daemons add up to all of them."""
+    def share(self, of: int, worker: Worker) -> int:
+        """Return this daemon's part of so many slots of a worker: the parts of all daemons that reach it add up to all
+        of them. A loopback address is reached on the machine where it was registered alone."""
         now_s = self._clock.mono_s()
-        if now_s >= self._placed_until_s:
-            self._placed, self._placed_until_s = self.place(), now_s + PLACE_S
-        number, daemons = self._placed
+        machine = worker.machine if worker.url is not None and _is_near(worker.url) else ""
+        (number, daemons), until_s = self._placed.get(machine, ((0, 1), -math.inf))
+        if now_s >= until_s:
+            number, daemons = self.place(machine)
+            self._placed[machine] = (number, daemons), now_s + PLACE_S
         return of // daemons + (number < of % daemons)
 
     # ------------------------------------------------------------ signs of life
@@ -177,8 +191,8 @@ class Presence(ABC):
         worker = self._workers.get(worker_id) or self._back(worker_id)
         if worker is None:
             return
-        if worker_id in self._unreachable_since_s:
-            del self._unreachable_since_s[worker_id]
+        if worker_id in self._unreachable_s:
+            del self._unreachable_s[worker_id]
         self._signed_at_s[worker_id] = self._clock.mono_s()
         now_s = self._seen_at_s[worker_id] = self._now_s()
         since_shared_s = now_s - self._shared_at_s.get(worker_id, -SIGN_S)
@@ -210,7 +224,10 @@ class Presence(ABC):
         """
         if worker_id in self._workers:
             now_s = self._now_s()
-            since_s = self._unreachable_since_s.setdefault(worker_id, now_s)
+            since_s, last_s = self._unreachable_s.get(worker_id, (now_s, now_s))
+            if now_s - last_s > UNTRIED_S:
+                since_s = now_s  # nobody tried in between: it may have been there all the time
+            self._unreachable_s[worker_id] = since_s, now_s
             if now_s - max(since_s, self._seen_at_s[worker_id]) >= UNREACHABLE_S:
                 self.unregister(worker_id, "unreachable")
 
@@ -278,6 +295,6 @@ class Presence(ABC):
             called=worker.name,
         )
         self._shared_at_s.pop(worker_id, None)
-        self._unreachable_since_s.pop(worker_id, None)
+        self._unreachable_s.pop(worker_id, None)
         self._log.info("workers.removed", worker=worker_id, name=worker.name, why=why)
         return True

@@ -273,7 +273,7 @@ class WorkerRegistry(Presence):
         now_s = self._seen_at_s[worker.id] = self._now_s()
         self._lasting_s = min(self._lasting_s, now_s + (math.inf if worker.ttl_s is None else worker.ttl_s))
         self._note_age(worker.id, self._clock.wall_ms() - setting.at_ms)
-        self._unreachable_since_s.pop(worker.id, None)
+        self._unreachable_s.pop(worker.id, None)
         who = {"worker": worker.id, "name": worker.name}
         self._log.info("workers.registered", **who, url=worker.url, max_jobs=worker.max_jobs)
         self._call_watchers()

@@ -120,10 +120,10 @@ class WorkerViews:
         here = [not address.is_loopback(host_of(view.url)) or (near and view.machine == machine()) for view in views]
         return [view.url for view, is_reached in zip(views, here, strict=True) if is_reached]
 
-    def begins(self, daemon: str) -> bool:
-        """Return whether a daemon begins jobs, as far as it is known."""
+    def begins(self, daemon: str, machine: str = "") -> bool:
+        """Return whether a daemon begins jobs, and lies on that machine, where one is given, as far as is known."""
         view = self._known.get(daemon)
-        return view is None or view.begins
+        return view is None or (view.begins and machine in ("", view.machine))
 
     def gone(self, kind: Kind) -> list[Gone]:
         """Return which daemons, or workers, went within the last day, as all daemons saw it: the newest first."""

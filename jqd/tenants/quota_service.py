@@ -107,7 +107,7 @@ async def _bounded(services: Services, tenant: str) -> bool:
 
 
 def _daemons(services: Services) -> int:
-    return services.workers.place()[1]
+    return services.workers.place(None)[1]
 
 
 def _spent(tenant: str, limit: str) -> str:

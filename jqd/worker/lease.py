@@ -123,8 +123,8 @@ class Lease:
         away: Callable[[], None],
         room: str = "worker",
     ) -> None:
-        """`daemon`: returns the URL to report to; any of its store will do. `away`: called when it does not take a
-        report. `silence_s`: after which the lease is lost. `room`: begins the names of log lines.
+        """`daemon`: returns the URL to report to; any of its store will do. `away`: called when it does not
+        answer. `silence_s`: after which the lease is lost. `room`: begins the names of log lines.
         """
         self.unwanted: dict[str, bool] = {}
         """Jobs that are not to be begun any more: whether their lease is lost; else they were cancelled."""
@@ -215,6 +215,7 @@ class Lease:
             self._log.warning(
                 f"{self._room}.not_reported", jobs=len(outcomes), daemon=self._daemon(), error=repr(error)
             )
+            self._away()
             return False
         taken = [self._taken(outcome, row) for outcome, row in zip(outcomes, rows, strict=False)]
         return all(taken)
@@ -253,6 +254,7 @@ class Lease:
             answered = _decode_beat(answer.content) if answer.status_code == 200 else _Beat()
         except (httpx2.HTTPError, *UNREADABLE, trio.TooSlowError) as error:
             self._log.debug(f"{self._room}.not_heard", job_id=job_id, daemon=self._daemon(), error=repr(error))
+            self._away()
             return
         if answered.log_end is None:
             self._followed.pop(job_id, None)

@@ -124,15 +124,15 @@ class Puller:
         kept, back = ([], jobs) if service.refusing() is not None else self._sorted(jobs)
         task_status.started(bool(kept))
 
-        def daemon() -> str:
-            return place.daemon
-
         def settle(job_id: str, outcome: bytes) -> None:
             report = _read(job_id, outcome)
             lease.put(report)
             ran = report.type != "refused" and report.status != CANCELLED_STATUS
             self._ahead.ended(jobs[0].name, self._clock.mono_s(), ran=ran)
             self._freed.set()
+
+        def daemon() -> str:
+            return place.answering
 
         lease = Lease(lease_id, [job.job_id for job in jobs], self._http, daemon, self._silence_s, place.hurry)
         batch = LeasedBatch(MSGPACK, len(kept), settle, self._clock.mono_s(), lease_id)

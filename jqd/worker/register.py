@@ -85,8 +85,10 @@ class Slots:
         stores = self.stores(of)
         return {"max_jobs": max(1, self._max_jobs() // stores), "batch": max(1, self._batch // stores)}
 
-    def covers(self, of: "Registration") -> bool:
-        return any(place is not of and not place.is_away and place.peers & of.peers for place in self._places)
+    def cover(self, of: "Registration") -> "Registration | None":
+        """Return another place of the same store that takes the worker; None: there is none."""
+        others = (place for place in self._places if place is not of and place.is_known)
+        return next((place for place in others if place.peers & of.peers), None)
 
     def changed(self) -> None:
         """Tell all daemons anew: the number of stores has changed, or the registration itself."""
@@ -136,6 +138,12 @@ class Registration:
     def hurry(self) -> None:
         self._hurry.set()
 
+    @property
+    def answering(self) -> str:
+        """URL of a daemon of its store that takes the worker, as far as is known: any of them takes outcomes."""
+        cover = None if self.is_known else self._slots.cover(self)
+        return self.daemon if cover is None else cover.daemon
+
     async def run(self) -> None:
         failures, refusals = 0, 0
         while True:
@@ -177,7 +185,7 @@ class Registration:
     async def _renew(self) -> str | None:
         """Register at home, or where it is known, too. Returns None, or what stood in the way at home."""
         trouble = await self._register(self._home)
-        if trouble is None or not _is_away(trouble) or self._slots.covers(self):
+        if trouble is None or not _is_away(trouble) or self._slots.cover(self):
             return trouble
         for daemon in self._others:
             if await self._register(daemon) is None:

@@ -51,6 +51,22 @@ def test_who_left_and_registers_afresh_begins_with_a_closed_breaker(hall: Hall) 
     assert not back.failures, "what was sent before it came back says nothing of it"
 
 
+def test_slots_are_shared_among_daemons_that_reach_the_worker(hall: Hall) -> None:
+    asked: list[str | None] = []
+
+    def place(machine: str | None) -> tuple[int, int]:
+        asked.append(machine)
+        return (0, 1) if machine else (1, 2)
+
+    hall.workers.place = place
+    hall.register()
+    assert hall.capacity.posting()[0][1].free("mail", hall.clock.mono_s()) == 2, "the second of two daemons"
+    near = hall.workers.register(WorkerSpec(name="near", id="n", url="http://127.0.0.1:80/", max_jobs=1))
+    assert hall.workers.share(near.max_jobs, near) == 1, "no other daemon on this machine"
+    assert hall.workers.share(near.max_jobs, near) == 1
+    assert (asked, bool(near.machine)) == (["", near.machine], True)
+
+
 def test_who_could_not_be_reached_a_moment_ago_is_tried_with_one_job_first(hall: Hall) -> None:
     breaker = hall.register()
     breaker.unreachable(hall.clock.mono_s(), hall.clock.mono_s())

@@ -180,20 +180,25 @@ def test_unreachable_for_long_is_forgotten() -> None:
     clock = ManualClock()
     workers = WorkerRegistry(None, clock=clock)
     worker = register(workers, name="w", url="http://h/")
-    workers.unreachable(worker.id)
-    clock.advance(UNREACHABLE_S - 1)
-    workers.unreachable(worker.id)
+
+    def fails_for(seconds: float, every: int = 10) -> None:
+        for _ in range(every):
+            workers.unreachable(worker.id)
+            clock.advance(seconds / every)
+        workers.unreachable(worker.id)
+
+    fails_for(UNREACHABLE_S - 1)
     workers.reached(worker.id)
-    workers.unreachable(worker.id)
-    clock.advance(UNREACHABLE_S - 1)
-    workers.unreachable(worker.id)
+    fails_for(UNREACHABLE_S - 1)
     assert workers.get(worker.id) is not None
     clock.advance(1)
     register(workers, name="w", url="http://h/")
-    workers.unreachable(worker.id)
-    clock.advance(UNREACHABLE_S)
+    fails_for(UNREACHABLE_S - 1)
+    clock.advance(86_400)
     assert workers.get(worker.id) is not None, "time alone forgets nobody"
     workers.unreachable(worker.id)
+    assert workers.get(worker.id) is not None, "nobody tried for a day: it may have been there"
+    fails_for(UNREACHABLE_S)
     assert workers.get(worker.id) is None
     workers.unreachable(worker.id)  # late news of one that is gone
 

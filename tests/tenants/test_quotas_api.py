@@ -46,7 +46,7 @@ async def test_a_rate_holds_over_time_and_names_itself(edge):
 
 async def test_a_daemon_takes_its_share_of_a_rate(edge):
     await put(edge, rate=10)
-    edge.workers.place = lambda: (1, 5)
+    edge.workers.place = lambda machine: (1, 5)
     assert (await push(edge, 10)).status == 201
     told = [(await push(edge)).status for _ in range(2)]
     assert told == [201, 429]

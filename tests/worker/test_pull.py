@@ -120,6 +120,47 @@ async def test_a_result_comes_as_it_was_returned(autojump_clock: None) -> None:
     assert daemon.polled[0] == {"worker_id": "w", "max_jobs": 4, "heartbeat": 10.0, "wait": 2.0}
 
 
+async def test_a_lease_of_a_daemon_that_died_is_reported_to_another_one_of_its_store(autojump_clock: None) -> None:
+    daemon, dead, asked = FakeDaemon([job("a", "wait", 5.0)]), set[str](), list[tuple[str, str]]()
+    hosts = ["one", "two"]
+
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        host, path = request.url.host, request.url.path
+        asked.append((host, path))
+        if host in dead:
+            raise httpx2.ConnectError("it is gone", request=request)
+        if host == "two" and path == "/v1/leases":
+            await trio.sleep(2)
+            return httpx2.Response(200, content=msgspec.msgpack.encode({"lease_id": None, "jobs": [], "heartbeat": 10}))
+        answered = await daemon._answer(request)
+        if path == "/v1/workers":
+            told = msgspec.msgpack.decode(answered.content) | {"daemons": hosts}
+            return httpx2.Response(200, content=msgspec.msgpack.encode(told))
+        return answered
+
+    service = Service(app.jobs, ServiceConfig(concurrency=2), clock=TrioClock())
+    slots, card = Slots(lambda: 2, 500), {"name": "w", "jobs": list(app.jobs)}
+    async with trio.open_nursery() as nursery, httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http:
+        places = [
+            Registration(f"http://{host}", lambda: card, slots, worker_id="w", http=http, source=random.Random(1))
+            for host in hosts
+        ]
+        puller = Puller(service, places, http, clock=TrioClock())
+        for place in places:
+            nursery.start_soon(place.run)
+        nursery.start_soon(puller.run)
+        while not service.jobs_in_flight:
+            await trio.sleep(0.1)
+        dead.add("one")
+        with trio.fail_after(30):
+            await daemon.seen.wait()
+        assert ("two", "/v1/outcomes") in asked
+        assert daemon.taken["a"]["type"] == "success"
+        puller.stopping.set()
+        await puller.ended.wait()
+        nursery.cancel_scope.cancel()
+
+
 async def test_it_asks_for_as_many_as_can_begin_and_for_none_while_none_can(autojump_clock: None) -> None:
     daemon = FakeDaemon([job("a", "wait", 5)], [job("b", "wait", 300)])
     async with pulling(daemon, concurrency=2):
