@@ -178,11 +178,6 @@ class Config:
     def __post_init__(self) -> None:
         if self.insecure and self.http.tokens == "required":
             raise ValueError("insecure and http.tokens = required exclude each other: leave one of them out")
-        if self.processes > 1 and self.insecure and self.http.tls_clients:
-            raise ValueError(
-                "insecure with http.tls_clients and processes > 1: the processes reach each other without a "
-                "certificate, and so could anybody on this machine; leave insecure out, so that tokens are asked for"
-            )
         for name in ("master_key", "client_key"):
             if self.needs_tokens and 0 < len(getattr(self.api, name)) < KEY_LENGTH_MIN:
                 raise ValueError(

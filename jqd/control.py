@@ -351,8 +351,7 @@ class Control:
         own = Own(
             stats=self.stats(),
             fsync_s=self._journal.figures.seconds,
-            push_ready=self.push_ready() is None,
-            run_ready=self.run_ready() is None,
+            ready=None if self._surplus else (self.push_ready() is None, self.run_ready() is None),
             warnings=len(self.warnings()),
             started_at_s=clock.wall_ms() / 1000 - (clock.mono_s() - self._started_at_s),
             lag_s=meter.lag.seconds,

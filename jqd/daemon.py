@@ -16,6 +16,7 @@ from typing import Any
 import trio
 
 from jqd.api import Api, ApiContext, Authenticator
+from jqd.api.sibling_api import SiblingApi
 from jqd.chaining.follow import follow, options_of
 from jqd.chaining.release import release
 from jqd.config import Config
@@ -36,6 +37,7 @@ from jqd.loops.dispatch import Dispatch
 from jqd.loops.poison import PoisonGuard
 from jqd.loops.retention.retention import Retention
 from jqd.loops.settings import SettingsUpkeep
+from jqd.loops.sibling_settings import SiblingSettings
 from jqd.loops.systemd import SystemdNotifier
 from jqd.loops.watch import Watch, watch_nothing
 from jqd.metrics.meter import Meter
@@ -137,7 +139,7 @@ class Daemon:
         async with trio.open_nursery() as listening:
             async with trio.open_nursery() as working:
                 background = (self.retention.run, self.joblog.run, self.settings_upkeep.run, notify.run)
-                for loop in (*background, *self.control.loops(self.parts.services)):
+                for loop in (*background, *self._sibling_loops(), *self.control.loops(self.parts.services)):
                     await working.start(loop)
                 for partition in self.partitions:
                     await partition.start(working, partition.loops())
@@ -148,9 +150,10 @@ class Daemon:
                     await dispatching.start(self.dispatch.run)
                     if not self.config.process.surplus:  # its journal is to become empty
                         await dispatching.start(self.cron.run)
-                    await listening.start(server.serve, http_closed.wait)
+                        await listening.start(server.serve, http_closed.wait)
                     if self.own is not None:
-                        own = Listener(api, self.own, ListenerConfig(connections_max=OWN_CONNECTIONS_MAX))
+                        few = ListenerConfig(connections_max=OWN_CONNECTIONS_MAX)
+                        own = Listener(SiblingApi(api, self.parts), self.own, few)
                         await listening.start(own.serve, http_closed.wait)
                     log.info("daemon.ready", url=url, sysid=self.control.sysid, data_dir=str(self.config.data_dir))
                     ready(url)
@@ -163,6 +166,18 @@ class Daemon:
                 await self._shut_down()
                 working.cancel_scope.cancel()
             http_closed.set()
+
+    def _sibling_loops(self) -> Sequence[Callable[..., Any]]:
+        """Return the loops of one of several processes."""
+        siblings = self.parts.siblings
+        loop = SiblingSettings(
+            journal=self.journal,
+            settings=self.workers.settings,
+            partitions=len(self.partitions),
+            siblings=siblings.others,
+            send=siblings.send_settings,
+        )
+        return [loop.run] if siblings.others else []
 
     def _retention(self, source: random.Random) -> Retention:
         return Retention(

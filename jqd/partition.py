@@ -104,18 +104,20 @@ class Partition:
 
     def loops(self) -> list[Callable[..., Any]]:
         """Return all loops that run until the last outcome is in the store, in the order of their start."""
+        # Of these it does not matter which daemon does it, and one whose journal is to become empty must not.
+        writing = (
+            [] if self._shared.config.process.surplus else [self.worker_timeouts.run, self.outbox.run, self.flows.run]
+        )
         return [
             self.runner.run,
             self.heartbeat.run,
             self.heartbeat.run_trust_check,
             self.reap.run,
-            self.worker_timeouts.run,
             self.worker_slots.run,
             self.outcomes.run,
             self.outcomes.run_returns,
             self.purge.run,
-            self.outbox.run,
-            self.flows.run,
+            *writing,
             self.watch.run,
             self.progress.run,
             self.recovery.run,

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ class Fit:
             config,
             data_dir=data_dir,
             journal=replace(config.journal, directory=directory),
-            # A token is needed here where it is at the shared address: loopback is open to all on the machine.
+            # It asks for a token where the others do, wherever it listens: they pass on what their callers showed.
             http=replace(config.http, bind=at, tokens="required" if config.needs_tokens else config.http.tokens),
             store=replace(config.store, url=self.store_url) if self.store_url else config.store,
             manager=self.manager,
@@ -114,7 +115,7 @@ def _is_needed(journal: Path, stay: Sequence[Path]) -> bool:
     a setting that stands in none of those that stay."""
     settings, now_ms = dict[tuple[str, str], Setting](), SystemClock().wall_ms()
     for seen in snapshot(Files(), journal):
-        found = [*seen.places, *walk(Files(), seen, kinds=JOBS)]
+        found = chain(seen.places, walk(Files(), seen, kinds=JOBS))
         if seen.header is None or any(isinstance(each, Good) or each.kind.is_damage for each in found):
             return True
         for setting in _settings(seen):

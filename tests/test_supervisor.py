@@ -279,12 +279,6 @@ def journal_of(number: int, config: Config) -> AbstractAsyncContextManager[Journ
     return open_journal(JournalConfig(directory=directories(number, config)[1]), clock=SystemClock())
 
 
-def test_certificates_alone_do_not_guard_several_processes(tmp_path: Path) -> None:
-    http = HttpConfig(tls_cert=Path("a"), tls_key=Path("b"), tls_clients=Path("c"))
-    with pytest.raises(ValueError, match=r"^insecure with http\.tls_clients and processes > 1: .* leave insecure out"):
-        Config(data_dir=tmp_path, http=http, insecure=True, processes=2)
-
-
 @pytest.mark.parametrize(("bind", "needs_tokens"), [("127.0.0.1:0", False), ("0.0.0.0:7420", True)])
 def test_a_surplus_process_asks_for_a_token_where_the_others_do(tmp_path: Path, bind: str, needs_tokens: bool) -> None:
     config = Config(

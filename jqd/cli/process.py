@@ -28,7 +28,7 @@ async def run(start: Start) -> int:
     """Run the daemon until it is stopped, or its supervisor is gone."""
     config, own = start.fit.fit(start.config), socket.socket(fileno=start.own_fd)
     own.setblocking(False)
-    siblings = Siblings(config.process)
+    siblings = Siblings(config.process, start.root)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_follow_supervisor, siblings)
         await serve(

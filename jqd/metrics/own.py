@@ -28,8 +28,8 @@ class Own(NamedTuple):
     stats: Mapping[str, Any]
     """The daemon's counters, as `GET /v1/stats` has them."""
     fsync_s: Histogram
-    push_ready: bool
-    run_ready: bool
+    ready: tuple[bool, bool] | None
+    """Whether it takes pushes, and runs jobs; None: it is there for neither."""
     warnings: int
     started_at_s: float
     """Unix time."""
@@ -46,8 +46,9 @@ def families(own: Own) -> Iterator[Metric]:
     build = (stats["version"], platform.python_version(), stats["daemon"])
     yield from gauges("jqd_build_info", "Always 1; who this is", ("version", "python", "daemon"), [(build, 1)])
     yield from gauge("jqd_start_time_seconds", "When this daemon started, in Unix time", own.started_at_s)
-    yield from gauge("jqd_push_ready", "1 while pushes are taken, else 0", own.push_ready)
-    yield from gauge("jqd_run_ready", "1 while jobs are run, else 0", own.run_ready)
+    if own.ready is not None:
+        yield from gauge("jqd_push_ready", "1 while pushes are taken, else 0", own.ready[0])
+        yield from gauge("jqd_run_ready", "1 while jobs are run, else 0", own.ready[1])
     yield from gauge("jqd_warnings", "Sentences that GET /readyz has: what is wrong and stops nothing", own.warnings)
     yield from _journal(own)
     yield from _runner(stats["runner"])

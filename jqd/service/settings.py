@@ -62,6 +62,18 @@ async def save(services: Services, make: Make, *, bounded: bool = True, act: str
             settings.take(made)
 
 
+async def learn(services: Services, saved: Iterable[Setting]) -> None:
+    """Save settings as another process of this port has saved them: those that are news are on disk, and hold here,
+    when this returns. Raises NotYet, JournalRefused.
+    """
+    settings, journal = services.workers.settings, services.journal
+    await _wait_for(settings.loaded, "this daemon still reads its journal")
+    news = [setting for setting in saved if setting.supersedes(settings.get(*setting.key))]
+    if news:
+        await journal.wsync(journal.write(Lane.RULES, len(news), encode_rules(news)), shielded=True)
+        settings.take(news)
+
+
 def _with_notes(
     services: Services, bodies: Mapping[tuple[str, str], bytes], acts: Sequence[tuple[str, str]], *, bounded: bool
 ) -> Mapping[Any, bytes]:

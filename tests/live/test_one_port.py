@@ -94,12 +94,13 @@ def test_processes_share_what_comes_and_one_that_is_killed_loses_nothing(tmp_pat
         daemon.wait_ready()
 
         jobs += [daemon.push(n) for n in range(10)]
-        slow = base / "d" / "journal" / "process-1" / f"{10**19:020}.jqd"
-        os.mkfifo(slow)  # its next start comes to this segment, and no further
+        journal, old = base / "d" / "journal" / "process-1", daemon.pid(1)
+        os.mkfifo(slow := journal / f"{10**19:020}.jqd")  # its next start comes to this segment, and no further
+        os.kill(old, signal.SIGKILL)
+        wait_for(lambda: (journal / "lock").read_text() == f"{daemon.pid(1)}\n" != f"{old}\n", "nobody starts it")
+        jobs += [daemon.push(n) for n in range(20)]  # whoever connects now meets the other one
+        slow.unlink()
         os.kill(daemon.pid(1), signal.SIGKILL)
-        with slow.open("wb"):  # it reads there now
-            jobs += [daemon.push(n) for n in range(20)]  # whoever connects meets the other one
-            slow.unlink()
         (died, *_) = daemon.events("supervisor.process_died")
         assert (died["process"], died["how"], died["again_in_s"]) == (1, "killed by SIGKILL", 0)
         with Worker(tmp_path / "book", daemon.url) as worker:
@@ -218,6 +219,23 @@ def test_a_setting_that_one_process_alone_took_is_not_left_behind() -> None:
             assert left.is_dir()
             assert known(one) == names
             assert one.stop() == 0
+
+
+def test_a_token_that_is_revoked_while_the_store_is_away_holds_at_no_process() -> None:
+    with several(2, env={**LEASE, "JQD_HTTP__TOKENS": "required"}) as (daemon, server, base):
+        root = {"authorization": f"Bearer {json.loads((base / 'd' / 'root.json').read_text())['token']}"}
+        made = httpx2.post(f"{daemon.url}/v1/tokens", json={"role": "viewer"}, headers=root, timeout=10).json()
+        bearer = {"authorization": f"Bearer {made['token']}"}
+
+        def answers() -> set[int]:  # each by a connection of its own
+            return {httpx2.get(f"{daemon.url}/v1/me", headers=bearer, timeout=10).status_code for _ in range(12)}
+
+        wait_for(lambda: answers() == {200}, "one does not know the token")
+        server.kill()
+        revoked = httpx2.delete(f"{daemon.url}/v1/tokens/{made['token_id']}", headers=root, timeout=10)
+        assert revoked.status_code == 200, revoked.text
+        wait_for(lambda: answers() == {401}, "it holds on")
+        daemon.kill()
 
 
 @pytest.mark.long

@@ -37,10 +37,10 @@ class Pair:
         self.daemon = Daemon(config, journal, self.stores, clock, random.Random(1))
         self.control = self.daemon.control
 
-    async def push(self, *names: str) -> list[str]:
-        """One frame."""
+    async def push(self, *names: str, **fields: Any) -> list[str]:
+        """One frame. `fields`: what else each job has."""
         ids = self.journal.ids.take(len(names), homes_of(names))
-        body = msgspec.msgpack.encode([{"name": name, "argument": "x" * 200} for name in names])
+        body = msgspec.msgpack.encode([{"name": name, "argument": "x" * 200, **fields} for name in names])
         head = Head(ids.first, 1, homes=ids.homes)
         await self.journal.wsync(self.journal.write(Lane.JOBS, len(names), encode_jobs(head, body)))
         return ids.ids()

@@ -13,6 +13,7 @@ import trio
 from jqd.config import Config
 from jqd.daemon import Daemon
 from jqd.domain.beat import SLACK, next_beat_s, rest
+from jqd.domain.process import ALONE, Process
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops.claims import IDLE_S
 from jqd.runner import WorkerSpec
@@ -61,13 +62,13 @@ def no_edge() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def daemon_of(name: str, store: FakeStore) -> AsyncIterator[tuple[Daemon, Counted]]:
+async def daemon_of(name: str, store: FakeStore, process: Process = ALONE) -> AsyncIterator[tuple[Daemon, Counted]]:
     """A daemon with all its loops and a worker, a minute after its start."""
     clock, stop = TrioClock(), trio.Event()
     at = Path(f"/{name}")
     async with open_journal(JournalConfig(directory=at), clock=clock, files=MemoryFiles()) as journal:
         counted: Any = Counted(store)
-        config = Config(data_dir=at, store=StoreConfig(url="fake:"))
+        config = Config(data_dir=at, store=StoreConfig(url="fake:"), process=process)
         daemon = Daemon(config, journal, [counted], clock, random.Random(1))
         async with trio.open_nursery() as nursery:
             ready = trio.Event()

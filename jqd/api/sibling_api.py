@@ -1,0 +1,47 @@
+"""What a process answers at the address that its siblings alone know: what they ask of each other, and nothing else.
+
+Anybody on this machine can come there, past the limits and certificates of the shared address: siblings show the root
+token, which they have in common, beside what the caller showed them.
+"""
+
+from jqd.api.app import Api
+from jqd.api.context import ApiContext
+from jqd.api.message import refuse
+from jqd.api.problems import Problem
+from jqd.api.siblings import ASKED, FOR_ITSELF, SETTINGS
+from jqd.domain.errors import JqdError
+from jqd.domain.record import decode_rules
+from jqd.domain.tokens import same_secret
+from jqd.http import BodyBudget, Request, Response
+from jqd.service.settings import RULES_BYTES_MAX, learn
+
+
+class SiblingApi:
+    """The calls of siblings, as a listener takes them."""
+
+    def __init__(self, api: Api, parts: ApiContext) -> None:
+        self._api, self._parts = api, parts
+        self._bodies = BodyBudget(2 * RULES_BYTES_MAX, lambda _: ("", False), lambda: False)  # a frame may be all
+
+    async def __call__(self, request: Request) -> Response | None:
+        if not same_secret(request.headers.get(FOR_ITSELF, ""), self._parts.auth.root):
+            return refuse(
+                request, Problem(401, "only the processes of this port talk here; the API is where they listen")
+            )
+        if (request.method, request.path) == ("POST", SETTINGS):
+            try:
+                return await self._learn(request)
+            except JqdError as error:
+                return refuse(request, error)
+            finally:
+                self._bodies.release(request)
+        if request.method == "GET" and request.path in ASKED:
+            return await self._api(request)
+        return refuse(request, Problem(404, "no process asks this of another"))
+
+    async def _learn(self, request: Request) -> Response | None:
+        """Take settings that a sibling has saved. Raises NotYet, JournalRefused, JournalDamaged, Refused."""
+        if (body := await self._bodies.read(request, RULES_BYTES_MAX)) is None:
+            return None
+        await learn(self._parts.services, decode_rules(body))
+        return Response(204)

@@ -1,0 +1,71 @@
+"""Tells the other processes of a port the settings that the store does not have yet.
+
+    saved here ──journal──▶ store ──────────▶ the others, within a second (settings.py)
+                    └───────────────────────▶ the others, while the store is away
+
+A token that is revoked must not hold on at the next connection because that meets another process. Each journals what
+it is told, so a process that dies afterwards does not have to be told again.
+"""
+
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import aclosing
+
+import trio
+
+from jqd.domain.beat import rest
+from jqd.domain.errors import JournalDamaged, JournalStuck
+from jqd.domain.log import get_logger
+from jqd.domain.record import Lane
+from jqd.domain.settings import SettingTable
+from jqd.journal import Journal
+from jqd.loops.settings import FOLLOW_S
+
+SYNC_S = 2.0  # at the start: a store that is there has told by then what it has of our journal
+
+Send = Callable[[int, bytes], Awaitable[bool]]
+"""Sends a frame of settings to a process. Returns whether these are in its journal."""
+
+
+class SiblingSettings:
+    """Sends what the journal has of settings and the store lacks, to each process once."""
+
+    def __init__(
+        self, *, journal: Journal, settings: SettingTable, partitions: int, siblings: Collection[int], send: Send
+    ) -> None:
+        self._journal, self._settings, self._send = journal, settings, send
+        self._partitions = range(partitions)
+        self._sent = dict.fromkeys(siblings, 0)
+        """Process → up to where it has the settings of our journal."""
+        self._log = get_logger("settings")
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        await self._settings.loaded.wait()
+        with trio.move_on_after(SYNC_S):
+            await self._settings.synced.wait()
+        while True:
+            await rest(FOLLOW_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Send what is new to all who lack it; who does not answer gets it at a later look."""
+        journal = self._journal
+        end, stored = journal.end, min(journal.read_point(Lane.RULES, number) for number in self._partitions)
+        if journal.reached(Lane.RULES, stored) >= end:
+            return
+        async with trio.open_nursery() as nursery:
+            for sibling, sent in self._sent.items():
+                if journal.reached(Lane.RULES, start := max(sent, stored)) < end:
+                    nursery.start_soon(self._send_all, sibling, start, end)
+
+    async def _send_all(self, sibling: int, start: int, end: int) -> None:
+        try:
+            async with aclosing(self._journal.read_range(Lane.RULES, start, end)) as pieces:
+                async for slices in pieces:
+                    for piece in slices:
+                        if not await self._send(sibling, piece.body):
+                            return
+                        self._sent[sibling] = piece.end
+        except (JournalDamaged, JournalStuck) as error:
+            self._log.error("settings.unreadable", error=str(error))  # as the start said already
+        self._sent[sibling] = end
