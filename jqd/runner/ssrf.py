@@ -23,15 +23,19 @@ import enum
 import hashlib
 import socket
 from collections.abc import Sequence
-from functools import cache
-from ipaddress import IPv4Address, IPv6Network, ip_address, ip_network
+from functools import cache, partial
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
+from typing import Any
 
 import trio
+from trio.lowlevel import RunVar
 
 from jqd.domain.address import IP, ip_of
 
 LOOK_UP_S = 2.0  # of a name, when it is registered: one that cannot be looked up then is judged when it is connected to
+LOOK_UPS_MAX = 64  # at once, for connections: each has a thread, for as long as the resolver tries
+REGISTERING_MAX = 8  # and of registrations; what waits longer than LOOK_UP_S for one is judged when it is connected to
 ADDRESSES_MAX = 16  # of one name; what more there are is not tried
 
 METADATA = frozenset(
@@ -43,6 +47,8 @@ CARRIERS = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
 # Of these the place of the IPv4 address is up to whoever runs the translator: it is never farther than inside.
 LOCAL_CARRIER = IPv6Network("64:ff9b:1::/48")
 
+_connecting = RunVar[trio.CapacityLimiter]("threads of look-ups for connections")
+_registering = RunVar[trio.CapacityLimiter]("threads of look-ups for registrations")
 
 MACHINE_IDS = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))  # the first that says anything
 
@@ -102,7 +108,19 @@ def place_of(address: IP) -> AddressPolicy:
         or address in THIS_NETWORK
     ):
         return AddressPolicy.NEVER
-    return AddressPolicy.OUTSIDE if address.is_global else AddressPolicy.INSIDE
+    is_inside = not address.is_global or (isinstance(address, IPv6Address) and address.is_site_local)
+    return AddressPolicy.INSIDE if is_inside else AddressPolicy.OUTSIDE
+
+
+def is_own(address: IP) -> bool:
+    """Return whether an address is one of this machine's: what is sent there passes no firewall. Nothing is sent."""
+    family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as asking:
+            asking.connect((str(address), 9))
+            return ip_of(str(asking.getsockname()[0])) == address
+    except OSError:  # no way leads there
+        return False
 
 
 class SsrfGuard:
@@ -120,10 +138,13 @@ class SsrfGuard:
         if place is AddressPolicy.NEVER:
             return f"{address} is link-local, of a cloud's metadata, multicast or reserved: no worker is there"
         if standing is AddressPolicy.CALLBACK:
-            known = any((_inner(parsed) or parsed) in network for network in self._callback_networks)
-            if known or place is AddressPolicy.OUTSIDE:
+            inner = _inner(parsed) or parsed
+            known = any(inner in network for network in self._callback_networks)
+            is_ours = place is AddressPolicy.OUTSIDE and is_own(inner)
+            if known or (place is AddressPolicy.OUTSIDE and not is_ours):
                 return None
-            return f"{address} is not public; callbacks go there if its network is in runner.callback_networks"
+            where = "of this machine" if is_ours else "not public"
+            return f"{address} is {where}; callbacks go there if its network is in runner.callback_networks"
         if self._networks:
             inside = any((_inner(parsed) or parsed) in network for network in self._networks)
             return None if inside else f"{address} is in none of runner.worker_networks"
@@ -151,7 +172,7 @@ class SsrfGuard:
             return self.judge_host(host, standing)
         with trio.move_on_after(LOOK_UP_S):
             try:
-                found = await look_up(host, 0)
+                found = await look_up(host, 0, registers=True)
             except OSError:
                 return None  # the name may be there later, and is judged then
             refused = [self.why_not(address, standing) for address in found]
@@ -159,10 +180,26 @@ class SsrfGuard:
         return None
 
 
-async def look_up(host: str, port: int) -> list[str]:
-    """Return the addresses of a name, each once, in the order to try them. Raises OSError."""
-    rows = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+async def look_up(host: str, port: int, *, registers: bool = False) -> list[str]:
+    """Return the addresses of a name, each once, in the order to try them. `registers`: nobody connects yet. Raises
+    OSError."""
+    rows = await resolve(host, port, _registering if registers else _connecting)
     return list(dict.fromkeys(str(row[4][0]) for row in rows))[:ADDRESSES_MAX]
+
+
+async def resolve(host: str, port: int, threads: RunVar[trio.CapacityLimiter]) -> list[Any]:
+    """Return the rows that the resolver has for a name.
+
+    A look-up that was given up keeps its thread until the resolver gives up, too: names whose server never answers
+    take none of the threads of anything else, and those of registrations none of connections.
+    """
+    try:
+        limiter = threads.get()
+    except LookupError:
+        limiter = trio.CapacityLimiter(LOOK_UPS_MAX if threads is _connecting else REGISTERING_MAX)
+        threads.set(limiter)
+    ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    return await trio.to_thread.run_sync(ask, abandon_on_cancel=True, limiter=limiter)
 
 
 def _is_localhost(host: str) -> bool:

@@ -43,6 +43,7 @@ async def register(
             raise Denied(f"worker {quoted} takes jobs that this token is not for; register under another id and name")
         return worker
 
+    check()
     await services.workers.judge(spec.url, peer)
     worker = check()
     if not services.workers.is_registered(worker):

@@ -1,14 +1,17 @@
 """Nobody reaches through the daemon what he could not reach without it: when he registers, nor later."""
 
 import socket
+import threading
+from ipaddress import ip_address
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from jqd.domain.address import ip_of
 from jqd.domain.errors import Invalid
-from jqd.runner import SsrfGuard, WorkerRegistry, WorkerSpec
+from jqd.runner import SsrfGuard, WorkerRegistry, WorkerSpec, ssrf
 from jqd.runner.ssrf import LOOK_UP_S, AddressPolicy, standing_of
 from jqd.runner.transport import network, post
 from jqd.runner.transport.http1 import Origin
@@ -24,8 +27,8 @@ NEVER = [
     "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "::169.254.169.254", "[fe80::1]",
 ]  # fmt: skip
 LOOPBACK = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1"]
-PRIVATE = ["10.1.2.3", "172.16.0.1", "192.168.0.1", "100.64.0.1", "fd12::1", "::ffff:10.0.0.1", "2002:a00:1::",
-    "64:ff9b:1:a00:0:100:808:808",
+PRIVATE = ["10.1.2.3", "172.16.0.1", "192.168.0.1", "100.64.0.1", "fd12::1", "fec0::1",
+    "::ffff:10.0.0.1", "2002:a00:1::", "64:ff9b:1:a00:0:100:808:808",
 ]  # fmt: skip
 PUBLIC = ["93.184.216.34", "2606:2800:220:1::1", "::ffff:8.8.8.8"]
 PEERS = {
@@ -62,6 +65,18 @@ def test_networks_say_it_for_all_but_for_what_is_never_one() -> None:
         assert reach.why_not("169.254.169.254", standing) is not None
 
 
+def test_a_callback_goes_to_no_address_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would pass the firewall: to a store, for instance, that listens on all addresses."""
+    assert ssrf.is_own(ip_address("127.0.0.1"))
+    assert not ssrf.is_own(ip_address("192.0.2.1"))
+    monkeypatch.setattr(ssrf, "is_own", lambda address: str(address) == "93.184.216.34")
+    for address in ("93.184.216.34", "::ffff:93.184.216.34"):
+        assert "of this machine" in str(SsrfGuard().why_not(address, AddressPolicy.CALLBACK))
+        assert SsrfGuard(callback_networks=["93.184.216.0/24"]).why_not(address, AddressPolicy.CALLBACK) is None
+        assert SsrfGuard().why_not(address, AddressPolicy.OUTSIDE) is None, "a worker of this machine may be there"
+    assert SsrfGuard().why_not("8.8.8.8", AddressPolicy.CALLBACK) is None
+
+
 Names = dict[str, list[str]]
 NAMES: Names = {
     "inside.test": ["10.1.2.3"],
@@ -75,11 +90,11 @@ NAMES: Names = {
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> Names:
     """What the resolver says."""
-    known, real = dict(NAMES), trio.socket.getaddrinfo
+    known, real = dict(NAMES), ssrf.resolve
 
-    async def look_up(host: str, port: int, **fields: Any) -> list[Any]:
+    async def resolve(host: str, port: int, threads: Any) -> list[Any]:
         if ip_of(host) is not None:
-            return await real(host, port, **fields)
+            return await real(host, port, threads)
         await trio.lowlevel.checkpoint()
         if host == "slow.test":
             await trio.sleep_forever()
@@ -87,7 +102,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
             raise socket.gaierror(-2, "Name or service not known")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in known[host]]
 
-    monkeypatch.setattr(trio.socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(ssrf, "resolve", resolve)
     return known
 
 
@@ -131,6 +146,30 @@ async def test_a_registration_is_judged_by_where_it_comes_from(
             await register()
         assert refused.value.faults[0].pointer == "/url"
     assert trio.current_time() - began_s <= LOOK_UP_S
+
+
+async def test_names_that_nobody_answers_take_the_threads_of_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty of one tenant took all threads of the daemon: metrics, the journal's and all other look-ups stood."""
+    answered, real = threading.Event(), socket.getaddrinfo
+
+    def ask(host: str, *args: Any, **more: Any) -> Any:
+        if host.endswith(".slow.test"):
+            answered.wait()
+        return real("127.0.0.1", *args, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", ask)
+    guard = SsrfGuard()
+    try:
+        async with trio.open_nursery() as nursery:
+            for place in range(2 * ssrf.REGISTERING_MAX):
+                nursery.start_soon(guard.judge_name, f"n{place}.slow.test", AddressPolicy.OUTSIDE)
+            await trio.testing.wait_all_tasks_blocked()
+            with trio.fail_after(30):
+                assert await ssrf.look_up("worker.test", 80) == ["127.0.0.1"]
+            assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+            nursery.cancel_scope.cancel()
+    finally:
+        answered.set()
 
 
 async def test_a_name_that_leads_elsewhere_later_is_not_followed(names: Names, open_house: OpenHouse) -> None:
