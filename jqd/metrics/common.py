@@ -11,6 +11,7 @@ from prometheus_client import Metric
 from jqd.domain.array_split import Steps
 from jqd.domain.job import State
 from jqd.domain.lease import Peer
+from jqd.domain.tenant import tenant_of
 from jqd.metrics.config import MetricsConfig
 from jqd.metrics.families import gauge, gauges
 from jqd.metrics.work import OTHER, label_of
@@ -45,12 +46,17 @@ class Common:
 def by_label(
     views: Iterable[TypeView], config: MetricsConfig, now_ms: int, why: Mapping[str, str]
 ) -> Steps[Mapping[Key, TypeRow]]:
-    """Sum up jobtypes by label: the first `types_max` by name have their own, so all daemons agree on them.
+    """Sum up jobtypes by label: the first `types_max` have their own, the first of each tenant by name, then the second
+    of each: so all daemons agree on them, and no tenant pushes out another's.
 
     `why`: qualified jobtype → why none of its ready jobs is begun."""
     rows: dict[Key, TypeRow] = {}
-    for view in sorted(views, key=lambda view: label_of(view.jobtype, config)):
-        key = label_of(view.jobtype, config)
+    places, ranked = Counter[str](), list[tuple[int, Key, TypeView]]()
+    for view in sorted(views, key=lambda view: view.jobtype):
+        tenant = tenant_of(view.jobtype)
+        ranked.append((places[tenant], label_of(view.jobtype, config), view))
+        places[tenant] += 1
+    for _, key, view in sorted(ranked, key=lambda one: one[:2]):
         if key not in rows and len(rows) >= config.types_max:
             key = ("", OTHER)
         row = rows.setdefault(key, TypeRow())

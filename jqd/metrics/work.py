@@ -4,6 +4,7 @@ How many labels there are is bounded: after `types_max` of them what is new coun
 daemon stops, for a counter must not begin anew.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client import Metric
@@ -22,6 +23,8 @@ class Totals:
         self._config = config
         self.rows: dict[tuple[str, str], Counts] = {("", OTHER): Counts()}
         """(tenant, jobtype) → counts; without labels for tenants the tenant is ""."""
+        self._of: Counter[str] = Counter()
+        """Tenant → its labels: with a name at most half of what the others leave."""
 
     def add(self, row: Row) -> None:
         """Add what was counted since the last time."""
@@ -30,8 +33,14 @@ class Totals:
 
     def _counts(self, qualified: str) -> Counts:
         label = label_of(qualified, self._config)
-        if label not in self.rows and (qualified == EVERYBODY or len(self.rows) > self._config.types_max):
-            label = "", OTHER
+        if label not in self.rows:
+            tenant, most = tenant_of(qualified), self._config.types_max
+            left = most + 1 - len(self.rows)  # OTHER has none of them
+            is_much = bool(tenant) and self._of[tenant] >= left
+            if qualified == EVERYBODY or left <= 0 or is_much:
+                label = "", OTHER
+            else:
+                self._of[tenant] += 1
         return self.rows.setdefault(label, Counts())
 
 

@@ -7,6 +7,7 @@ Board    who acts for all, up to when failures were read
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -106,12 +107,20 @@ class Notice(Struct, omit_defaults=True):
     """Whether it was sent, while its arrival is not known."""
 
 
+def alone_in(keys: Iterable[Key]) -> str:
+    """Return the tenant whose groups all of these are; empty where they are of several, or of none with a name."""
+    tenants = {tenant_of(jobtype) for jobtype, _ in keys}
+    return tenants.pop() if len(tenants) == 1 else ""
+
+
 class Channel(Struct, omit_defaults=True):
     """The state of one way (mail, or the web hook): what was sent, and what is to be sent next."""
 
     groups: list[Group] = []
     sent_ms: list[int] = []
     """When the notices of the last hour were sent, in ms."""
+    sent_of: list[str] = []
+    """The tenant of each, where it told of no other's failures; else empty."""
     held_since_ms: int = 0
     """Since when (ms) notices are due that are held back."""
     rest_until_ms: int = 0

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from jqd.domain.tenant import tenant_of
-from jqd.notify.board import Channel, Failure, Group, Groups, Key, Notice, Row
+from jqd.notify.board import Channel, Failure, Group, Groups, Key, Notice, Row, alone_in
 from jqd.notify.config import NotifyConfig
 
 TENFOLD = 10  # a change that is told before the next repetition: a flood of a million is told seven times
@@ -78,10 +78,10 @@ def compose(channel: Channel, config: NotifyConfig, new_id: Callable[[], str], n
     each = [(group, due_ms(group, config, seen_ms)) for group in channel.groups]
     if not any(at_ms is not None and at_ms <= now_ms for _, at_ms in each):
         return
-    if (left := _left(channel, config, now_ms)) < 1:
+    due = [group for group, at_ms in each if at_ms is not None and (at_ms <= now_ms or not group.notified)]
+    if (left := _left(channel, config, now_ms, alone_in(group.key for group in due))) < 1:
         channel.held_since_ms = channel.held_since_ms or now_ms
         return
-    due = [group for group, at_ms in each if at_ms is not None and (at_ms <= now_ms or not group.notified)]
     rows = [_row(group, config, seen_ms) for group in due]
     free_ms = channel.sent_ms[0] + HOUR_MS if channel.sent_ms else now_ms + HOUR_MS
     channel.notice = Notice(
@@ -105,7 +105,7 @@ def begin(channel: Channel, config: NotifyConfig, now_ms: int) -> Notice | None:
     if notice.is_out:
         _note_sent(channel, now_ms)
         notice.is_out = False
-    if now_ms < notice.next_ms or _left(channel, config, now_ms) < 1:
+    if now_ms < notice.next_ms or _left(channel, config, now_ms, alone_in(row.key for row in notice.rows)) < 1:
         return None
     notice.is_out = True
     notice.tries += 1
@@ -137,14 +137,19 @@ def resume(channel: Channel) -> None:
         channel.notice.next_ms = 0
 
 
-def _left(channel: Channel, config: NotifyConfig, now_ms: int) -> int:
-    """How many more may be sent now."""
-    channel.sent_ms = [at_ms for at_ms in channel.sent_ms if at_ms > now_ms - HOUR_MS]
-    return config.hourly_max - len(channel.sent_ms)
+def _left(channel: Channel, config: NotifyConfig, now_ms: int, tenant: str) -> int:
+    """How many more may be sent now. `tenant`: whose failures alone the next one tells of: a tenant has half of them,
+    so that its failures keep back nobody else's."""
+    gone = sum(at_ms <= now_ms - HOUR_MS for at_ms in channel.sent_ms)
+    channel.sent_ms, channel.sent_of = channel.sent_ms[gone:], channel.sent_of[gone:]
+    left = config.hourly_max - len(channel.sent_ms)
+    return min(left, (config.hourly_max + 1) // 2 - channel.sent_of.count(tenant)) if tenant else left
 
 
 def _note_sent(channel: Channel, now_ms: int) -> None:
+    assert channel.notice is not None, "none was sent"
     channel.sent_ms = [*channel.sent_ms, now_ms]
+    channel.sent_of = [*channel.sent_of, alone_in(row.key for row in channel.notice.rows)]
 
 
 def _mark_notified(channel: Channel, notice: Notice, now_ms: int) -> None:

@@ -71,6 +71,16 @@ async def test_types_beyond_the_most_are_other_and_tenants_are_told_apart() -> N
     assert (told["jqd_jobs", "waiting", "acme", "b"], told["jqd_jobs", "waiting", "", "b"]) == (2, 1)
 
 
+async def test_the_types_of_one_tenant_push_out_no_others() -> None:
+    edge = Edge()
+    names = [*(f"acme\x1f!{place}" for place in range(9)), "mail", "scan"]
+    edge.store.types = [TypeView(name, Counts(waiting=1)) for name in names]
+    with_config(edge, MetricsConfig(types_max=4))
+    told = await scrape(edge)
+    waiting = {key[2]: value for key, value in told.items() if key[:2] == ("jqd_jobs", "waiting")}
+    assert waiting == {"!0": 1, "!1": 1, "mail": 1, "scan": 1, "other": 7}
+
+
 async def test_who_asks_for_openmetrics_gets_it() -> None:
     told = await Edge().call("GET", "/metrics", accept="application/openmetrics-text;version=1.0.0,*/*;q=0.1")
     assert told.headers["content-type"] == OPEN

@@ -44,6 +44,15 @@ def test_what_comes_after_the_most_types_is_other() -> None:
     assert {label: row.pushed for label, row in totals.rows.items()} == {OTHERS: 9, ("", "a"): 3, ("", "b"): 1}
 
 
+def test_a_tenant_with_many_types_leaves_labels_to_the_others() -> None:
+    """Two hundred types of one tenant made all others' one `other`, and alerts by type were silent."""
+    totals = Totals(MetricsConfig(types_max=20, tenants=True))
+    totals.add({f"acme\x1f!{place:03}": counted(x=1)["x"] for place in range(200)})
+    totals.add(counted(mail=1, other_mail=1))
+    assert totals.rows["", "mail"].pushed == 1
+    assert (len([1 for tenant, _ in totals.rows if tenant == "acme"]), totals.rows[OTHERS].pushed) == (10, 190)
+
+
 def test_the_journal_lags_since_what_the_store_lacks_was_written() -> None:
     lag = Lag()
     told = []

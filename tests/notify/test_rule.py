@@ -84,6 +84,24 @@ class Desk:
         return [[(row.count, row.new, row.is_over) for row in notice.rows] for _, notice in self.told]
 
 
+def test_a_tenant_that_fails_again_and_again_keeps_back_nobody_elses_notices() -> None:
+    """Twenty new kinds of failures of one tenant, and the first failure of any other was told an hour later."""
+    desk = Desk(hourly_max=4, first_s=30)
+    for turn in range(6):
+        desk.fail("acme\x1fmail", f"no {turn}")
+        desk.go(60)
+    assert len(desk.told) == 2, "half of them, though nobody else has any"
+    desk.fail("other\x1fmail", "down")
+    desk.go(60)
+    (_, last) = desk.told[-1]
+    assert (len(desk.told), {row.jobtype[:4] for row in last.rows}) == (3, {"acme", "othe"}), "and with it what waited"
+    desk.fail("mail", "down")
+    desk.go(60)
+    assert len(desk.told) == 4
+    desk.go(3_600)
+    assert desk.channel.held_since_ms == 0
+
+
 def test_the_first_is_told_after_half_a_minute_with_what_else_came() -> None:
     desk = Desk()
     desk.fail()
