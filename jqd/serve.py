@@ -152,9 +152,6 @@ async def _serve_once(
         except* JournalForked as group:
             log.error("daemon.journal_forked", error=str(_leaf(group)), journal=journal.journal_id)
             listener.close()  # whoever pushes tries elsewhere, instead of waiting here
-            rounds = count()  # a store may be waited for: that is no reason to be killed
-            notifier = SystemdNotifier(config.manager, lambda: next(rounds), lambda: "its journal gets a new id")
-            nursery.start_soon(notifier.run)
             forked = await _fork(daemon, stop)
         nursery.cancel_scope.cancel()
     return forked
@@ -172,6 +169,16 @@ async def _fork(daemon: Daemon, stop: trio.Event) -> bytes | None:
     Partitions that are away are waited for, and nothing is taken meanwhile: the next life could not tell what this one
     took apart from what the other copy had applied. None when it was told to stop.
     """
+    rounds = count()  # a partition may be away for long: that is no reason to be killed
+    notifier = SystemdNotifier(daemon.config.manager, lambda: next(rounds), lambda: "its journal gets a new id")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(notifier.run)
+        new = await _hand_down_all(daemon, stop)
+        nursery.cancel_scope.cancel()
+    return new
+
+
+async def _hand_down_all(daemon: Daemon, stop: trio.Event) -> bytes | None:
     journal, new = daemon.journal, os.urandom(16)
     for number, partition in enumerate(daemon.partitions):
         handed_down = False

@@ -221,6 +221,7 @@ def test_a_setting_that_one_process_alone_took_is_not_left_behind() -> None:
             assert one.stop() == 0
 
 
+@pytest.mark.long
 def test_a_token_that_is_revoked_while_the_store_is_away_holds_at_no_process() -> None:
     with several(2, env={**LEASE, "JQD_HTTP__TOKENS": "required"}) as (daemon, server, base):
         root = {"authorization": f"Bearer {json.loads((base / 'd' / 'root.json').read_text())['token']}"}

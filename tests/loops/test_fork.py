@@ -1,6 +1,7 @@
 """Copies of a journal: how they are told, and what the old id had applied is marked for the new one."""
 
 import copy
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,8 +15,10 @@ import trio.testing
 from jqd.domain.errors import JournalForked
 from jqd.domain.record import Lane
 from jqd.journal import JournalConfig, open_journal
+from jqd.loops.systemd import BEAT_S, Manager
 from jqd.serve import FORK_RETRY_S, _fork
 from jqd.testing.store import FakeStore
+from tests.directories import short_directory
 from tests.harness.files import MemoryFiles
 from tests.loops.barred import push
 from tests.loops.house import House, TrioClock, house
@@ -23,7 +26,8 @@ from tests.loops.house import House, TrioClock, house
 
 def daemon_of(here: House) -> Any:
     """As much of a daemon as is asked."""
-    return SimpleNamespace(journal=here.journal, partitions=[SimpleNamespace(store=here.store, lanes=here.lanes)])
+    partitions = [SimpleNamespace(store=here.store, lanes=here.lanes)]
+    return SimpleNamespace(journal=here.journal, partitions=partitions, config=SimpleNamespace(manager=Manager()))
 
 
 async def test_the_new_id_stands_where_the_old_one_did(autojump_clock: None) -> None:
@@ -78,6 +82,20 @@ async def test_a_partition_that_is_away_is_waited_for_under_one_new_id(autojump_
         for store in (here.store, other):
             assert await store.applied(new.hex()) == dict.fromkeys(Lane, marks)
         assert len(here.store.places.journals()) <= 2, "no other id was begun meanwhile"
+
+
+async def test_whoever_waits_for_a_partition_says_that_it_goes_on(autojump_clock: None) -> None:
+    with short_directory() as base, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(base / "notify"))
+        async with house() as here, trio.open_nursery() as nursery:
+            here.store.away = "cable"
+            daemon, stop = daemon_of(here), trio.Event()
+            daemon.config.manager = Manager(str(base / "notify"), watchdog_s=30.0)
+            nursery.start_soon(_fork, daemon, stop)
+            await trio.sleep(3 * BEAT_S)
+            stop.set()
+        for _ in range(3):
+            assert manager.recv(100) == b"STATUS=its journal gets a new id\nWATCHDOG=1"
 
 
 async def test_who_is_told_to_stop_does_not_wait_for_a_partition(autojump_clock: None) -> None:
