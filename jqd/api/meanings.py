@@ -23,7 +23,7 @@ WORDS = {
     "body": "the URL",
     "bytes": "of jobs as they are pushed",
     "concurrency": "attempts at once",
-    "consume": "drop the result once it is fetched; needs a token that may push",
+    "consume": "drop the result once it is answered, JSON before it is sent; needs a token that may push",
     "cost": "expression: what a start takes of the rate; 1",
     "counters": "send counters, too",
     "cron": "[five fields](SCHEDULING.md#fields-of-a-schedule)",

@@ -16,7 +16,9 @@ from jqd.domain.log import get_logger
 
 PROBE_S = 10.0  # for a sandbox that starts in some milliseconds
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
-KNOWN = ("ld.so.cache", "ssl", "pki", "ca-certificates", "alternatives", "localtime", "passwd", "group")
+KNOWN = ("ld.so.cache", "ca-certificates", "alternatives", "localtime", "passwd", "group")
+# Not the private keys beside them, which a worker of root could read.
+TRUSTED = ("ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "pki/ca-trust", "pki/tls/certs", "pki/tls/openssl.cnf")
 NETWORK = ("resolv.conf", "hosts", "nsswitch.conf", "services")
 
 
@@ -30,7 +32,7 @@ def sandboxed(command: Sequence[str], config: CodeConfig, home: Path) -> list[st
             rows += ["--symlink", str(Path(path).readlink()), path]
         elif Path(path).exists():
             rows += ["--ro-bind", path, path]
-    names = KNOWN + (NETWORK if config.network else ())
+    names = KNOWN + TRUSTED + (NETWORK if config.network else ())
     shims = Path(__file__).parent / "shims"
     for path in [f"/etc/{name}" for name in names] + [sys.base_prefix, sys.prefix, str(shims)]:
         if Path(path).exists() and not path.startswith(tuple(f"{root}/" for root in SYSTEM)):

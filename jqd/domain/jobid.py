@@ -151,6 +151,11 @@ class IdSource:
         index = self._batch(job_id)
         return index is not None and self._tenants[index] == tenant
 
+    def is_of_another(self, job_id: str, tenant: str) -> bool:
+        """Return whether the id was given to a job of another tenant. False: unknown."""
+        index = self._batch(job_id)
+        return index is not None and self._tenants[index] != tenant
+
     def _batch(self, job_id: str) -> int | None:
         index = bisect_left(self._lasts, job_id)
         return index if index < len(self._lasts) and self._firsts[index] <= job_id else None

@@ -64,8 +64,8 @@ class Capacity:
         self.crash_isolation = CrashIsolation()
         self.requests: dict[Request, None] = {}
         """All requests that are under way to workers, or wait to be sent."""
-        self.sites: dict[str, Site] = {}
-        """Host and port → its crash site."""
+        self.sites: dict[tuple[str, str], Site] = {}
+        """Tenant, and host and port → its crash site: whose workers break connections there slows down no other's."""
         self._remaining: dict[str, Mapping[str, Remaining]] = {}  # daemon → worker's id → its rest
         self.freed = trio.Event()
         self._entrusted: dict[Claim, tuple[CircuitBreaker, str]] = {}
@@ -82,7 +82,7 @@ class Capacity:
             self.breakers = {
                 name: breaker for name, breaker in self.breakers.items() if name in known or breaker.in_flight
             }
-            here = {breaker.endpoint for breaker in self.breakers.values()}
+            here = {breaker.place for breaker in self.breakers.values()}
             self.sites = {at: site for at, site in self.sites.items() if at in here or site.machine.at_work}
             urls = {breaker.url for breaker in self.breakers.values()}
             for site in self.sites.values():
@@ -155,23 +155,24 @@ class Capacity:
             self._begin(breaker, worker)
         if breaker.worker is not worker:
             breaker.worker, breaker.registered_at_ms = worker, worker.registered_at_ms
-            breaker.endpoint, breaker.url = worker.endpoint, worker.url or ""
+            breaker.endpoint, breaker.place, breaker.url = worker.endpoint, worker.place, worker.url or ""
             # As far as that is known without looking a name up.
             why_not = self._ssrf.judge_host(host_of(worker.url), worker.standing_here) if worker.url else None
             breaker.barred = why_not or ""
-            breaker.site = self.sites.get(breaker.endpoint)
+            breaker.site = self.sites.get(breaker.place)
         if self._remaining:
             self._apply(worker.id, breaker)
         return breaker
 
-    def isolate(self, endpoint: str) -> Site:
-        """Begin to watch a host and port for crash isolation: which of its requests run alone."""
-        if endpoint not in self.sites:
-            site = Site(request for request in self.requests if request.worker.endpoint == endpoint)
-            self.sites[endpoint] = site
-            for breaker in self.at(endpoint):
-                breaker.site = site
-        return self.sites[endpoint]
+    def isolate(self, place: tuple[str, str]) -> Site:
+        """Begin to watch a tenant's workers at a host and port for crash isolation: which of its requests run alone."""
+        if place not in self.sites:
+            site = Site(request for request in self.requests if request.worker.place == place)
+            self.sites[place] = site
+            for breaker in self.at(place[1]):
+                if breaker.place == place:
+                    breaker.site = site
+        return self.sites[place]
 
     def rests(self, daemon: str) -> Mapping[str, Remaining]:
         return self._remaining.get(daemon, NO_RESTS)

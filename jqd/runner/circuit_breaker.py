@@ -59,9 +59,10 @@ class CircuitBreaker:
         self.barred = ""
         """Why this daemon may not connect to the worker at all: it gives it nothing."""
         self.worker: object = None
-        """The registration that the numbers, `barred` and the three below are of."""
+        """The registration that the numbers, `barred` and the four below are of."""
         self.registered_at_ms = 0
         self.endpoint = ""
+        self.place = "", ""
         self.url = ""
         self.site: Site | None = None
         """What suspects have to themselves there, from the first of them on."""

@@ -134,9 +134,9 @@ class Delivery:
         shared.open[self] = shared.capacity.requests[self] = None
         self.stay: Stay | None = None
         # The gate may be of a later registration meanwhile, at another host and port.
-        is_watched = breaker.site is not None if breaker.worker is worker else worker.endpoint in shared.capacity.sites
+        is_watched = breaker.site is not None if breaker.worker is worker else worker.place in shared.capacity.sites
         if losses or is_watched:
-            self.stay = shared.capacity.isolate(worker.endpoint).stay(worker.url or worker.id)
+            self.stay = shared.capacity.isolate(worker.place).stay(worker.url or worker.id)
 
     async def send(self, post: Post) -> Ending | None:
         """Send the batch when its turn has come, and act on the answer.

@@ -133,7 +133,7 @@ def _lost(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> None:
         why=ending.brief,
     )
     capacity, now_s = shared.capacity, shared.clock.mono_s()
-    capacity.isolate(delivery.worker.endpoint)
+    capacity.isolate(delivery.worker.place)
     assert delivery.stay is not None
     capacity.crash_isolation.lost([*delivery.missing], delivery.stay.lost(now_s))
     # Who did it is not known, unless one job had the worker to itself. One that was lost often enough pays as well.

@@ -200,6 +200,11 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
         return self.url.split("/", 3)[2] if self.url else ""
 
     @property
+    def place(self) -> tuple[str, str]:
+        """Return its tenant, and the host and port of its URL."""
+        return self.tenant, self.endpoint
+
+    @property
     def takes_any(self) -> bool:
         """Return whether the worker takes all jobtypes of its tenant."""
         return self.jobs is None or self.jobs[0].endswith(SEPARATOR)

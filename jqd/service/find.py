@@ -110,6 +110,9 @@ async def find(
             return found
         if not services.principal.scopes and (named or services.journal.ids.is_of(job_id, services.principal.tenant)):
             return found
+        who = services.principal
+        if not who.sees_all and not named and services.journal.ids.is_of_another(job_id, who.tenant):
+            raise not_found(given or job_id)  # at once, as where there is none: else it tells when others push
         if trio.current_time() >= deadline_s:
             raise NotYet(f"whether there is a job {(given or job_id)[:64]!r} is not known yet; try again")
         await trio.sleep(COMING_POLL_S)

@@ -208,8 +208,9 @@ class Ui(Addresses):
 
     @property
     def cookie(self) -> str:
-        """Return the cookie's name: ports of one host share their cookies."""
-        return f"jqd_ui_{self.config.address.port}"
+        """Return the cookie's name: ports of one host share their cookies. With TLS no other host, nor anybody without
+        it, sets one of that name."""
+        return f"{'__Host-' if self.config.is_secret else ''}jqd_ui_{self.config.address.port}"
 
     # ------------------------------------------------------------ when something is wrong
 

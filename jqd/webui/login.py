@@ -73,7 +73,7 @@ def register(ui: "Ui") -> None:
             await _revoke(visit.session.api.client, visit.session.me.token_id)
             ui.sessions.end(visit.session)
         answer = visit.go("/login")
-        answer.delete_cookie(ui.cookie, path="/")
+        answer.delete_cookie(ui.cookie, path="/", secure=ui.config.is_secret)
         return answer
 
 

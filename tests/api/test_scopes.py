@@ -72,6 +72,8 @@ async def test_a_flow_is_not_followed_through_jobs_that_a_token_is_not_for(edge)
     for token, ids in ((scoped, ["a", "b"]), (ROOT, ["a", "b", "c", "d"])):
         told = await call(edge, token, "GET", "/v1/jobs/a/flow")
         assert [job["job_id"] for job in told.body["jobs"]] == ids
+        near = {each for job in told.body["jobs"] for each in (*job["children"], *job["parents"])}
+        assert near == set(ids), "and no ids of others"
     assert (await call(edge, scoped, "GET", "/v1/jobs/c/flow")).status == 404
 
 

@@ -38,6 +38,12 @@ return [len(pids), os.path.exists(argument[1]), os.path.exists("/etc/shadow"), n
 """
 
 
+def test_certificates_are_seen_and_no_private_keys_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "_bounds_memory", lambda: True)
+    command = sandbox.sandboxed(["true"], CodeConfig(daemons=[], sandbox="bwrap"), Path("/tmp"))
+    assert {"/etc/ssl", "/etc/pki", "/etc/pki/tls", "/etc/ssl/private"}.isdisjoint(command)
+
+
 @needs_bwrap
 async def test_what_it_sees_is_its_own(bench: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     secret = tmp_path_factory.mktemp("secret") / "key"

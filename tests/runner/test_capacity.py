@@ -2,6 +2,7 @@
 
 import random
 
+import msgspec
 import pytest
 
 from jqd.runner import Capacity, RunnerConfig, WorkerRegistry, WorkerSpec, WorkerViews
@@ -181,3 +182,14 @@ def test_a_tenant_that_registers_a_thousand_workers_leaves_the_others_their_conn
         connections.begin((other.tenant, other.endpoint))
     connections.end((other.tenant, other.endpoint))
     assert (connections.free_for(acme[-1], workers), connections.free_for(other, workers)) == (0, 1)
+
+
+def test_a_broken_connection_of_one_tenants_worker_isolates_no_other_tenants_at_the_same_host() -> None:
+    """Behind one gateway a worker waited a second in two for what another tenant's did."""
+    hall = Hall()
+    mine = hall.register()
+    theirs = msgspec.structs.replace(hall.workers.register(CARD), id="t", tenant="acme")
+    breaker = hall.capacity.breaker(theirs)
+    site = hall.capacity.isolate(theirs.place)
+    assert (breaker.site, mine.site) == (site, None)
+    assert hall.capacity.isolate(("", theirs.endpoint)) is mine.site is not site

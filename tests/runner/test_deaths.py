@@ -260,7 +260,7 @@ async def test_what_a_worker_keeps_for_itself_is_no_company(open_house: OpenHous
         house.runner._capacity.crash_isolation.lost(ids(suspect))
         (outcome,) = await house.run_out(suspect)
         assert outcome.fate is Fate.SUCCEEDED
-        assert house.runner._capacity.isolate(worker.url.split("/")[2]).machine.at_work == 0
+        assert house.runner._capacity.isolate(("", worker.url.split("/")[2])).machine.at_work == 0
 
 
 async def test_a_suspect_that_waits_is_let_go(open_house: OpenHouse) -> None:
@@ -304,7 +304,7 @@ async def test_a_site_is_not_made_by_a_worker_that_registers_meanwhile(
         house.register(worker.url, id="w")
         endpoint, capacity = worker.url.split("/")[2], house.runner._capacity
         if watched:
-            capacity.isolate(endpoint)
+            capacity.isolate(("", endpoint))
         entered, enter = list[Stay](), Stay.entered
 
         def note(stay: Stay, jobs: int, losses: int, now_s: float) -> None:
@@ -314,4 +314,4 @@ async def test_a_site_is_not_made_by_a_worker_that_registers_meanwhile(
         monkeypatch.setattr(Stay, "entered", note)
         outcomes = await house.run_to_end(hold(2))
         assert {outcome.fate for outcome in outcomes} == {Fate.SUCCEEDED}
-        assert ([*capacity.sites], len(entered)) == (([endpoint], 3) if watched else ([], 0))
+        assert ([*capacity.sites], len(entered)) == (([("", endpoint)], 3) if watched else ([], 0))

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import trio
 
 from jqd.cron import service as schedules
 from jqd.domain.job import Wanted
@@ -195,8 +196,10 @@ async def test_of_an_id_on_its_way_a_stranger_learns_nothing_and_does_nothing(ed
     job_id = told.body["job_id"]
     assert parse_id(job_id) is not None
     assert (await call(edge, "GET", f"/v1/jobs/{job_id}", headers=ACME)).body["state"] == "waiting"
+    asked_s = trio.current_time()
     for method in ("GET", "DELETE"):
-        assert (await call(edge, method, f"/v1/jobs/{job_id}", headers=OTHER)).status == 503
+        assert (await call(edge, method, f"/v1/jobs/{job_id}", headers=OTHER)).status == 404
+    assert trio.current_time() == asked_s, "nor by how long that takes, when others push"
     edge.cancels_first = False
     await edge.apply()
     assert (await call(edge, "GET", f"/v1/jobs/{job_id}", headers=ACME)).body["state"] == "waiting", "nobody cancelled"

@@ -12,6 +12,7 @@ from playwright.sync_api import Page
 from trio.testing import MockClock
 
 from jqd.domain.errors import ConfigError
+from jqd.webui.app import create_app
 from jqd.webui.config import UiConfig
 from jqd.webui.serve import KEEP_ALIVE_S, serve
 from tests.webui.chromium import Chromium
@@ -103,6 +104,7 @@ def test_a_public_name_is_one_of_the_ui() -> None:
         True,
     )
     assert not UiConfig(urls=[NOBODY]).is_secret
+    assert create_app(config).cookie == "__Host-jqd_ui_7422", "no other host sets one of that name"
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ async def get(parts: ApiContext, request: Request, job_id: str) -> FlowPage:
     found = await walk.shown(parts.services, job_id, _begin(query.cursor), query.limit, request.breathe)
     jobs = []
     for row in found.rows:
-        jobs.append(_row_of(found.flow, row))
+        jobs.append(_row_of(found.flow, row, is_scoped=bool(parts.services.principal.scopes)))
         await request.breathe()
     return FlowPage(jobs, found.flow.is_whole, cursor=cursor_of(found.end) if found.end else "")
 
@@ -110,8 +110,13 @@ def read_change(request: Request) -> Change:
     return read_body(request, Change) if request.body else Change()
 
 
-def _row_of(found: walk.Flow, row: Linked) -> FlowJob:
-    parents = found.parents(row)
+def _row_of(found: walk.Flow, row: Linked, *, is_scoped: bool) -> FlowJob:
+    """`is_scoped`: without ids of jobs that were not found: they may be none that the token is for."""
+
+    def known(job_ids: Sequence[str]) -> list[str]:
+        return [each for each in job_ids if each in found.jobs] if is_scoped else [*job_ids]
+
+    parents = known(found.parents(row))
     waits = [each for each in parents if each in found.jobs and not State(found.jobs[each].state).is_final]
     blocked = row.state == State.BLOCKED
     group = row.job.flow.group if row.job.flow is not None else ""
@@ -121,10 +126,10 @@ def _row_of(found: walk.Flow, row: Linked) -> FlowJob:
         State(row.state),
         row.attempts,
         [_called(found, each) for each in parents[:NEAR_MAX]],
-        [_called(found, each) for each in row.listed[:NEAR_MAX]],
+        [_called(found, each) for each in known(row.listed)[:NEAR_MAX]],
         [_called(found, each) for each in waits[:NEAR_MAX]] if blocked else [],
         bare(group) or UNSET,
-        _called(found, found.cancelled_for(row)) or UNSET,
+        next((_called(found, each) for each in known([found.cancelled_for(row)]) if each), UNSET),
     )
 
 
