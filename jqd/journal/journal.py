@@ -26,6 +26,7 @@ from jqd.journal.recover import Recovered, Retired, write_retired
 from jqd.journal.segment import Segment
 from jqd.journal.writer import FULL, Writer
 
+AHEAD_S = 600  # nobody gives ids so far ahead but who has a clock that is
 RANGE_RECORDS = 10_000  # of one piece of a range: some milliseconds of decoding
 
 
@@ -63,6 +64,9 @@ class Journal(Commits):
         self._opened_s, self._opened_ms = clock.boot_s(), clock.wall_ms()
         self.unsure_to = found.end
         """Up to here may stand changes that no store has confirmed."""
+        ahead_s = (found.last_at_ms - self._opened_ms) // 1000
+        if ahead_s > AHEAD_S:
+            self._log.warning("journal.ids_ahead", seconds=ahead_s)
         self.is_new = found.is_new
         """Begun by this life, so none before it can have been in any store."""
         self._retired = found.retired

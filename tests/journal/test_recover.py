@@ -252,6 +252,21 @@ async def test_a_directory_that_cannot_be_read_is_refused_by_name(call: str) -> 
         assert await read_lane(journal) == [b"a"]
 
 
+@pytest.mark.parametrize("ahead_s", [86_400, 60])
+async def test_ids_that_go_on_from_a_clock_that_was_ahead_are_told(
+    ahead_s: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files, clock = MemoryFiles(), ManualClock()
+    clock.set_wall_ms(clock.wall_ms() + ahead_s * 1000)
+    async with opened(files, clock) as journal:
+        await push(journal, b"a")
+    clock.set_wall_ms(clock.wall_ms() - ahead_s * 1000)
+    capsys.readouterr()
+    async with opened(files, clock):
+        pass
+    assert ("journal.ids_ahead" in capsys.readouterr().out) == (ahead_s > 600)
+
+
 async def test_a_directory_in_use_is_refused() -> None:
     files = MemoryFiles()
     async with opened(files) as journal:
