@@ -68,21 +68,27 @@ async def test_a_backlog_stays_where_it_is(autojump_clock: None) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_jobs_that_lie_between_settings_go_all_the_same(autojump_clock: None) -> None:
+async def test_jobs_that_lie_between_settings_go_all_the_same_and_these_are_not_copied_for_ever(
+    autojump_clock: None,
+) -> None:
     async with small() as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
         owner = await here.wait_claimable()
-        settings = [Setting("kind", f"name-{n}", n + 1, here.clock.wall_ms(), msgspec.Raw(b"\x01")) for n in range(60)]
+        settings = [Setting("kind", f"name-{n}", n + 1, here.clock.wall_ms(), msgspec.Raw(b"\x01")) for n in range(120)]
         retention._settings.take(settings)
-        for each in settings:
+        for place, each in enumerate(settings):
+            if place == 60:
+                await push(here, 3)
+                await finish(here, owner, set())
             await here.journal.wsync(here.journal.write(Lane.RULES, 1, encode_rules([each])))
-        await push(here, 3)
-        await finish(here, owner, set())
-        await push(here, 15)  # the segment of the first is closed, and these may not go
         await nursery.start(retention.run)
         await until(lambda: here.journal.start > 0)
         pieces = [piece async for some in here.journal.read_range(Lane.RULES, 0, here.journal.end) for piece in some]
         assert {each.name for piece in pieces for each in decode_rules(piece.body)} == {one.name for one in settings}
+        await trio.sleep(10 * EVERY_S)
+        written = here.journal.written
+        await trio.sleep(10 * EVERY_S)
+        assert here.journal.written == written
         nursery.cancel_scope.cancel()
 
 

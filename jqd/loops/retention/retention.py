@@ -36,6 +36,7 @@ from jqd.domain.record import (
 )
 from jqd.domain.settings import Setting, SettingTable
 from jqd.journal import Journal, Slice
+from jqd.journal.frame import FRAME_HEADER_BYTES
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.lane_records import unreadable
 from jqd.loops.retention.copies import JournalCopies
@@ -139,7 +140,7 @@ class Retention:
         if self._copied is not None and self._copied.start == start and self._copied.end <= applied:
             end = self._copied.end  # the rest of it first
         kept, copied_bytes = await self._find_kept(start, end)
-        if copied_bytes * COPY_PART > end - start:
+        if copied_bytes * COPY_PART >= end - start:
             self._look_at_bytes = copied_bytes * COPY_PART
             now_s = self._clock.mono_s()
             self._look_at_s = now_s + (now_s - began_s) * REST
@@ -264,10 +265,10 @@ class Retention:
 
     async def _find_kept(self, start: int, end: int) -> tuple[set[str], int]:
         """Return the ids of unfinished and dead jobs, and the bytes to copy. Gives up early when these are too many.
-
-        Settings do not count: they are few beside what a retention has, and jobs between them would stay for ever."""
-        found, total = set[str](), 0
-        sizes: dict[str, int] = {}  # of the jobs to be asked for next
+        Settings count half: jobs between them would stay for ever, and of settings alone there is nothing to free."""
+        found, sizes = set[str](), dict[str, int]()  # of the jobs to be asked for next
+        async with aclosing(self._rules_in(start, end)) as frames:
+            total = (1 + sum([len(encode_rules(some)) + FRAME_HEADER_BYTES async for some in frames])) // COPY_PART
         shelves = await has_shelves([partition.store for partition in self._partitions])
         async with aclosing(self._owed_in(start, end, shelves)) as owed:
             total += sum([len(encode_outcomes(some)) async for _, some in owed])
@@ -279,7 +280,7 @@ class Retention:
                     found.update(alive)
                     total += sum(sizes[job_id] for job_id in alive)
                     sizes = {}
-                if total * COPY_PART > end - start:
+                if total * COPY_PART >= end - start:
                     return found, total
         alive = await self._unfinished(list(sizes))
         found.update(alive)
