@@ -23,20 +23,16 @@ import enum
 import hashlib
 import socket
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import Any
 
 import trio
-from trio.lowlevel import RunVar
 
 from jqd.domain.address import IP, ip_of
+from jqd.runner.look_up import REGISTERING, look_up
 
 LOOK_UP_S = 2.0  # of a name, when it is registered: one that cannot be looked up then is judged when it is connected to
-LOOK_UPS_MAX = 64  # at once, for connections: each has a thread, for as long as the resolver tries
-REGISTERING_MAX = 8  # and of registrations; what waits longer than LOOK_UP_S for one is judged when it is connected to
-ADDRESSES_MAX = 16  # of one name; what more there are is not tried
 
 METADATA = frozenset(
     map(ip_address, ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "fd00:42::42"))
@@ -46,9 +42,6 @@ THIS_NETWORK = ip_network("0.0.0.0/8")  # Linux takes it for itself
 CARRIERS = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
 # Of these the place of the IPv4 address is up to whoever runs the translator: it is never farther than inside.
 LOCAL_CARRIER = IPv6Network("64:ff9b:1::/48")
-
-_connecting = RunVar[trio.CapacityLimiter]("threads of look-ups for connections")
-_registering = RunVar[trio.CapacityLimiter]("threads of look-ups for registrations")
 
 MACHINE_IDS = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))  # the first that says anything
 
@@ -172,34 +165,12 @@ class SsrfGuard:
             return self.judge_host(host, standing)
         with trio.move_on_after(LOOK_UP_S):
             try:
-                found = await look_up(host, 0, registers=True)
+                found = await look_up(host, 0, REGISTERING)
             except OSError:
                 return None  # the name may be there later, and is judged then
             refused = [self.why_not(address, standing) for address in found]
             return refused[0] if refused and all(refused) else None
         return None
-
-
-async def look_up(host: str, port: int, *, registers: bool = False) -> list[str]:
-    """Return the addresses of a name, each once, in the order to try them. `registers`: nobody connects yet. Raises
-    OSError."""
-    rows = await resolve(host, port, _registering if registers else _connecting)
-    return list(dict.fromkeys(str(row[4][0]) for row in rows))[:ADDRESSES_MAX]
-
-
-async def resolve(host: str, port: int, threads: RunVar[trio.CapacityLimiter]) -> list[Any]:
-    """Return the rows that the resolver has for a name.
-
-    A look-up that was given up keeps its thread until the resolver gives up, too: names whose server never answers
-    take none of the threads of anything else, and those of registrations none of connections.
-    """
-    try:
-        limiter = threads.get()
-    except LookupError:
-        limiter = trio.CapacityLimiter(LOOK_UPS_MAX if threads is _connecting else REGISTERING_MAX)
-        threads.set(limiter)
-    ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    return await trio.to_thread.run_sync(ask, abandon_on_cancel=True, limiter=limiter)
 
 
 def _is_localhost(host: str) -> bool:

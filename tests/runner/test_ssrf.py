@@ -12,6 +12,7 @@ import trio.testing
 from jqd.domain.address import ip_of
 from jqd.domain.errors import Invalid
 from jqd.runner import SsrfGuard, WorkerRegistry, WorkerSpec, ssrf
+from jqd.runner import look_up as looks
 from jqd.runner.ssrf import LOOK_UP_S, AddressPolicy, standing_of
 from jqd.runner.transport import network, post
 from jqd.runner.transport.http1 import Origin
@@ -90,11 +91,11 @@ NAMES: Names = {
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> Names:
     """What the resolver says."""
-    known, real = dict(NAMES), ssrf.resolve
+    known, real = dict(NAMES), looks.resolve
 
-    async def resolve(host: str, port: int, threads: Any) -> list[Any]:
+    async def resolve(host: str, port: int, owner: str) -> list[Any]:
         if ip_of(host) is not None:
-            return await real(host, port, threads)
+            return await real(host, port, owner)
         await trio.lowlevel.checkpoint()
         if host == "slow.test":
             await trio.sleep_forever()
@@ -102,7 +103,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
             raise socket.gaierror(-2, "Name or service not known")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in known[host]]
 
-    monkeypatch.setattr(ssrf, "resolve", resolve)
+    monkeypatch.setattr(looks, "resolve", resolve)
     return known
 
 
@@ -161,11 +162,13 @@ async def test_names_that_nobody_answers_take_the_threads_of_nothing_else(monkey
     guard = SsrfGuard()
     try:
         async with trio.open_nursery() as nursery:
-            for place in range(2 * ssrf.REGISTERING_MAX):
+            for place in range(2 * looks.SHARE_MAX):
                 nursery.start_soon(guard.judge_name, f"n{place}.slow.test", AddressPolicy.OUTSIDE)
+                nursery.start_soon(looks.look_up, f"n{place}.slow.test", 80, "acme")
             await trio.testing.wait_all_tasks_blocked()
             with trio.fail_after(30):
-                assert await ssrf.look_up("worker.test", 80) == ["127.0.0.1"]
+                for owner in ("other", ""):
+                    assert await looks.look_up("worker.test", 80, owner) == ["127.0.0.1"]
             assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
             nursery.cancel_scope.cancel()
     finally:

@@ -42,6 +42,7 @@ class Origin(NamedTuple):
     host: str
     port: int
     standing: AddressPolicy
+    tenant: str = ""
 
 
 class Line(Protocol):

@@ -13,7 +13,8 @@ import trio
 
 from jqd.domain.address import ip_of
 from jqd.domain.errors import JqdError
-from jqd.runner.ssrf import SsrfGuard, look_up
+from jqd.runner.look_up import look_up
+from jqd.runner.ssrf import SsrfGuard
 from jqd.runner.transport.http1 import Line, Origin, Plain, Secured
 
 NEXT_ADDRESS_S = 0.25  # for one address of several, until the next is tried beside it (RFC 8305)
@@ -58,7 +59,7 @@ class Network:
 
     async def _connect(self, origin: Origin) -> Line:
         host, port = origin.host, origin.port
-        found = [host] if ip_of(host) is not None else await _find(host, port)
+        found = [host] if ip_of(host) is not None else await _find(host, port, origin.tenant)
         refused = {address: self._ssrf.why_not(address, origin.standing) for address in found}
         allowed = [address for address, why in refused.items() if why is None]
         if not allowed:
@@ -79,10 +80,10 @@ class Network:
         return Secured(raw, stream)
 
 
-async def _find(host: str, port: int) -> list[str]:
+async def _find(host: str, port: int, tenant: str) -> list[str]:
     """See `look_up`. Raises OSError also when this process cannot open sockets, which a look-up does not report."""
     try:
-        return await look_up(host, port)
+        return await look_up(host, port, tenant)
     except OSError:
         socket.socket().close()
         raise

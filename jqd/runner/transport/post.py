@@ -116,7 +116,7 @@ class Post:
             request = await write(style.request, sending, abandon_on_cancel=True, limiter=self._writing)
         if worker.secrets:
             request = request.signed(worker, sending.sent_at_ms)
-        endpoint, origin = _place(worker.url, worker.standing, worker.machine)
+        endpoint, origin = _place(worker.url, worker.standing, worker.machine, worker.tenant)
         wire: Wire | None = None
         place = worker.tenant, endpoint
         self._connections.begin(place)
@@ -152,7 +152,8 @@ class Post:
         status = 0
         with trio.move_on_after(within_s):
             try:
-                wire = await self._pool.take(_place(worker.url, worker.standing, worker.machine)[1], within_s)
+                origin = _place(worker.url, worker.standing, worker.machine, worker.tenant)[1]
+                wire = await self._pool.take(origin, within_s)
             except (UnreachedError, CrowdedError) as error:
                 return PostAnswer(0, kind_of(error))
             try:
@@ -168,11 +169,11 @@ class Post:
 
 
 @lru_cache(maxsize=1_000)  # more workers than are spoken to at once; to split it each time would cost as much as TCP
-def _place(url: str | None, standing: AddressPolicy, where: str) -> tuple[str, Origin]:
+def _place(url: str | None, standing: AddressPolicy, where: str, tenant: str) -> tuple[str, Origin]:
     """Return host and port as the worker's URL has them, and the origin of its connections."""
     assert url is not None, "something is to be sent to a worker without a URL"
     scheme, host, port = server_of(url)
-    return url.split("/", 3)[2], Origin(scheme, host, port, standing_here(standing, where))
+    return url.split("/", 3)[2], Origin(scheme, host, port, standing_here(standing, where), tenant)
 
 
 def _unsent(error: JqdError) -> Ending:
