@@ -84,8 +84,6 @@ async def run_now(services: Services, given: str) -> JobView:
 
 async def edit(services: Services, given: str, wanted: Edit) -> JobView:
     """Change priority, date or argument of a job that waits. Raises Denied, Invalid, NotFound; as `change`."""
-    if (pressed := services.control.pressed()) is not None:
-        raise pressed  # it is journaled and stored as a push is
     return await _change_own(services, given, "change", Kind.EDIT, _fields(services, wanted))
 
 
