@@ -300,8 +300,14 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         values = {key: value for key, value in fields.items() if value not in (None, False)}
         while True:
             body = encode(values | ({"cursor": cursor} if cursor else {}))
+            is_once = what != "retry"  # what was tried anew may have failed again
             answer = self._http.call_for_map(
-                f"a wish to {what} many jobs", "POST", f"/v1/jobs/{what}", body=body, wait_s=BULK_S
+                f"a wish to {what} many jobs",
+                "POST",
+                f"/v1/jobs/{what}",
+                body=body,
+                wait_s=BULK_S,
+                repeatable=is_once,
             )
             matched, changed = matched + answer["matched"], changed + answer["changed"]
             refused += answer.get("refused") or ()

@@ -1,6 +1,7 @@
 """The client over many jobs: what it asks, and answers a real daemon gives rarely."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,7 +9,7 @@ import httpx2
 import msgspec
 import pytest
 
-from jqd.client import Changed, Client, Conflict, JqdClientError, NotFound, manage
+from jqd.client import Changed, Client, Conflict, JqdClientError, NotFound, Unreachable, manage
 
 JOB = {"job_id": "a", "name": "mail", "state": "waiting"}
 
@@ -87,6 +88,23 @@ def test_many_are_changed_until_the_daemon_says_that_was_all() -> None:
     )
     assert script.client().cancel_many(name="mail", job_ids=["a"]) == Changed(3, 2)
     assert script.asked[1][3] == {"name": "mail", "job_ids": ["a"], "cursor": "x"}
+
+
+@pytest.mark.parametrize(("call", "times"), [("cancel_many", 2), ("retry_many", 1)])
+def test_a_retry_of_many_whose_answer_is_lost_is_not_sent_again(call: str, times: int) -> None:
+    """What it had tried anew and had failed again ran once more, and the changes of the first were counted nowhere."""
+    asked = list[httpx2.Request]()
+
+    def lose(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request)
+        if len(asked) > 1:
+            return httpx2.Response(200, json={"matched": 0, "changed": 0})
+        raise httpx2.ReadError("reset")
+
+    client = Client("http://one, http://two", transport=httpx2.MockTransport(lose))
+    with suppress(Unreachable):
+        getattr(client, call)(name="mail")
+    assert len(asked) == times
 
 
 @pytest.mark.parametrize("call", ["jobs", "errors", "cancel_many", "retry_many", "delete_many"])
