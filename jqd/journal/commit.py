@@ -107,7 +107,6 @@ class Commits:
         self._due = found.end
         """All before it is to be written at once; behind it there are only patient frames, until `_due_s`."""
         self._due_s = math.inf
-        self._waiting = trio.CancelScope()
         self._moved = trio.Event()
         self._arrived = {int(lane): trio.Event() for lane in Lane}
         """Set by a commit that has frames of the lane: most of 2,000 a second have none."""
@@ -177,7 +176,7 @@ class Commits:
             self._due_s = trio.current_time() + min(
                 max(PATIENCE_S, PATIENCES * self.figures.ms_last / 1000), PATIENCE_S_MAX
             )
-            self._waiting.deadline = self._due_s
+            self._work.set()
         return end
 
     async def wsync(self, position: int | None = None, *, since: int | None = None, shielded: bool = False) -> None:
@@ -227,10 +226,7 @@ class Commits:
                 while True:
                     if self._refusal is not None:
                         await self._resume()
-                    with trio.CancelScope(deadline=self._due_s) as self._waiting:
-                        await self._work.wait()
-                    if self._waiting.cancelled_caught:
-                        self._due, self._due_s = self.written, math.inf
+                    await self._wait_due()
                     self._work = trio.Event()
                     if self._config.commit_linger_ms:
                         await self._linger()
@@ -244,6 +240,16 @@ class Commits:
                     if self.end < self.written:
                         self._voids.append(Void(self.end, self.written, self._refusal))
                     self._ring()  # waiters that are shielded must wake, also after an internal error
+
+    async def _wait_due(self) -> None:
+        """Wait for something to be written, or until patient frames have waited long enough."""
+        if self._due_s == math.inf:  # without a deadline, which costs as much as a turn of the loop
+            await self._work.wait()
+            return
+        with trio.move_on_at(self._due_s) as patience:
+            await self._work.wait()
+        if patience.cancelled_caught:
+            self._due, self._due_s = self.written, math.inf
 
     async def _linger(self) -> None:
         """Wait for more frames: as long as configured, and up to the bytes of one commit."""
