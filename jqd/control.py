@@ -231,12 +231,6 @@ class Control:
         """Whether all daemons have applied their journals to these partitions: their answers are final."""
         return all(self._partitions[number].membership.settled for number in where)
 
-    def heard(self, where: Collection[int]) -> bool:
-        """Whether all other daemons of these partitions know of this one, so that none goes on without it when a store
-        comes back that does not (docs/adr/0006)."""
-        memberships = [self._partitions[number].membership for number in where]
-        return all(each.owner is not None and each.is_heard for each in memberships)
-
     async def wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
         """Whether nothing of `lane` before `position` is left to apply in these partitions, within `timeout_s`."""
         with trio.move_on_after(timeout_s):

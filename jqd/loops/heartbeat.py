@@ -101,25 +101,24 @@ class Heartbeat:
 
     async def _renew(self, owner: Owner) -> None:
         membership = self._membership
-        sent_at_s, life, waited = self._clock.boot_s(), membership.life, membership.waited
+        sent_at_s, life = self._clock.boot_s(), membership.life
         answer = await self._store.renew_sysid(owner, through=membership.through, settle=membership.may_note_settled)
         self.backoff.succeeded()
         if answer.cancels:  # even if our membership has ended: the store reports each once
             self._log.info("heartbeat.cancels", count=len(answer.cancels))
             self._cancelled(answer.cancels)
-        membership.confirmed(owner, answer)
         if owner != membership.seated or life != membership.life:
             return  # the answer to a membership, or of a life, that is over
-        self._trust(sent_at_s, answer, waited=waited)
+        self._trust(sent_at_s, answer)
         self._note_members(answer.members)
         if membership.through:
             self._seen(answer.members)
 
-    def _trust(self, sent_at_s: float, answer: Renewed, *, waited: bool) -> None:
+    def _trust(self, sent_at_s: float, answer: Renewed) -> None:
         """Allow new jobs to start.
 
         Jobs in flight from before trust ended are stopped: the lease may have been lost since.
         """
         if self._membership.work_left_s <= 0:
             self._stop_work()  # `run_trust_check` is late when the machine was suspended
-        self._membership.renewed(sent_at_s, answer, waited=waited)
+        self._membership.renewed(sent_at_s, answer)

@@ -4,7 +4,6 @@ lease, the clock, and the waiters for a change.
 """
 
 import math
-from collections.abc import Set
 from dataclasses import replace
 
 import trio
@@ -30,15 +29,6 @@ class Membership:
         """`is_alone`: no other daemon was a member at the last renewal."""
         self._clock = clock
         self._trust = Trust(config)
-        self._whole_in: str | None = None
-        """The life which, as of our last confirmed renewal, showed all who did something in it."""
-        self._counter = 0
-        """Ours in the store, as of that renewal; 0: none under this epoch."""
-        self._unheard: dict[str, int] | None = None
-        """Members that may not have heard of us, with their counters then; None: we do not know yet who there is."""
-        self._sat_at_s = 0.0
-        self._epochs: Set[int] = frozenset()
-        """Of the others, as of the last answer."""
         self._changed = trio.Event()
         self._hurry = trio.Event()
         self._disturbed = trio.Event()
@@ -63,7 +53,7 @@ class Membership:
     @property
     def settled(self) -> bool:
         """Whether all daemons are through, so that nothing old can be applied any more."""
-        return store_standing.is_settled(self.state, waited=self.waited, heard=self.is_heard)
+        return store_standing.is_settled(self.state, waited=self._waited())
 
     def trusts(self) -> bool:
         """Whether jobs in flight may be started now."""
@@ -79,11 +69,7 @@ class Membership:
     def not_ready_reason(self) -> str | None:
         """Why no jobs may be claimed now, or None."""
         return store_standing.not_ready_reason(
-            self.state,
-            trusted=self.trusts(),
-            waited=self.waited,
-            heard=self.is_heard,
-            lease_s=self.config.lease_s,
+            self.state, trusted=self.trusts(), waited=self._waited(), lease_s=self.config.lease_s
         )
 
     async def wait_trusted(self) -> None:
@@ -111,10 +97,8 @@ class Membership:
                 raise AssertionError("whoever is through looks again only after a disturbance")
 
     def took_seat(self, owner: Owner) -> None:
-        """Note the epoch under which the store has us, a new one or our last."""
-        if owner != self.owner:
-            self.owner, self._sat_at_s = owner, self._clock.mono_s()
-            self._whole_in, self._counter, self._unheard = None, 0, None
+        """Note the new epoch that the store gave us."""
+        self.owner = owner
         match self.state:
             case Looked(back, known) | Seated(back, known):
                 self.state = Seated(back, known, owner)
@@ -131,32 +115,16 @@ class Membership:
                 raise AssertionError("one comes through once, and in a seat")
         self._notify(hurry=True)
 
-    def confirmed(self, owner: Owner, answer: Renewed) -> None:
-        """Note our counter, also when the membership that the answer is of has ended: others may know that we heard."""
-        if owner == self.owner and owner.sysid in answer.members:
-            self._counter = max(self._counter, answer.members[owner.sysid].counter)
-
-    def renewed(self, sent_at_s: float, answer: Renewed, *, waited: bool = False) -> None:
-        """Note a confirmed renewal; `sent_at_s`: when it was sent, since boot. `waited`: as it was then."""
+    def renewed(self, sent_at_s: float, answer: Renewed) -> None:
+        """Note a confirmed renewal; `sent_at_s`: when it was sent, since boot."""
         self._trust.renewed(sent_at_s)
-        if answer.settled or waited:
-            self._whole_in = self.life
-        elif self._whole_in != self.life:
-            self._whole_in = None
         others = [(sysid, m) for sysid, m in answer.members.items() if sysid != self.sysid and m.epoch]
         self.is_alone = not others
-        if self._unheard is None:
-            self._unheard = {sysid: member.counter for sysid, member in others}
-        heard = {sysid: member.heard for sysid, member in others}
-        self._unheard = {sysid: at for sysid, at in self._unheard.items() if sysid in heard and heard[sysid] <= at}
-        has_joined = not self._epochs >= (epochs := {member.epoch for _, member in others})
-        self._epochs = epochs
         waits_for = tuple(sorted(sysid for sysid, member in others if not member.through))
         if isinstance(self.state, Seated | Through):
             known = self.state.known._replace(waits_for=waits_for, settled=answer.settled)
             self.state = replace(self.state, known=known)
-        # Until it is noted, the store gives nobody a name; and who has joined waits until it sees that we know.
-        self._notify(hurry=self.may_note_settled or has_joined)
+        self._notify(hurry=self.may_note_settled)  # until it is noted, the store gives nobody a name
 
     def disturbed(self) -> None:
         """Note that another store answers, or that the store gave our epoch up: look at it, and join anew.
@@ -197,20 +165,6 @@ class Membership:
 
     # ------------------------------------------------------------ for recovery
 
-    def kept(self, answer: Renewed) -> None:
-        """Note that the store still knows our epoch. If it also has what it last confirmed to us, and no more of us,
-        then it shows all of whom we had heard, and others did nothing: they wait until we have, or for a lease, and
-        then we are not trusted any more (docs/adr/0006)."""
-        assert isinstance(self.state, Looked | Seated), "whoever asks for its epoch has looked at the store"
-        life, before = self.state.known.life, self._whole_in
-        if before == life:
-            return
-        is_other_run = before is not None and _run_of(before) != _run_of(
-            life
-        )  # else we may have renewed since the loss
-        is_whole = is_other_run and self.trusts() and answer.was == self._counter > 0
-        self._whole_in = life if is_whole else None
-
     @property
     def past(self) -> Past | str:
         """Return the life of the store that we came through last, or why there is none."""
@@ -241,7 +195,7 @@ class Membership:
     @property
     def waits_for_others(self) -> bool:
         """Whether other daemons are waited for, so that renewals should be frequent."""
-        return not (self._is_settled and self.is_heard)
+        return not self._is_settled
 
     def hurry(self) -> None:
         """Ask the store before the next renewal is due."""
@@ -256,29 +210,14 @@ class Membership:
         """Whether the store has noted that this life is settled."""
         return isinstance(self.state, Seated | Through) and self.state.known.settled
 
-    @property
-    def waited(self) -> bool:
-        """Whether all who did something are members, or had the time to be."""
+    def _waited(self) -> bool:
+        if self.sole:
+            return True
         state = self.state
-        if self.sole or not isinstance(state, Seated | Through):
-            return self.sole
-        return self._whole_in == state.known.life or self._is_past(state.known.looked_at_s)
-
-    @property
-    def is_heard(self) -> bool:
-        """Whether all others who could vouch for the store have heard of us."""
-        return self.sole or self._unheard == {} or self._is_past(self._sat_at_s)
-
-    def _is_past(self, since_s: float) -> bool:
-        return self._clock.mono_s() - since_s > self.config.lease_s
+        return isinstance(state, Through) and self._clock.mono_s() - state.known.looked_at_s > self.config.lease_s
 
     def _notify(self, *, hurry: bool = False) -> None:
         if hurry:
             self._hurry.set()
         self._changed.set()
         self._changed = trio.Event()
-
-
-def _run_of(life: str) -> str:
-    """Return the run of a server in the identity of a life of the store."""
-    return life.partition(".")[0]

@@ -2,8 +2,8 @@
 
     Out ────looked───▶ Looked ──took_seat──▶ Seated ──mark_through──▶ Through ──▶ claims, as soon as
     Suspect ─looked──▶   │  ▲                  │                         │         the lease is trusted,
-     ▲  ▲                │  └─ looked          │                         │         all others are through, it
-     │  └─ rolled_back ──┴─────────────────────┴─────────────────────────┤         is settled or kept, and they know us
+     ▲  ▲                │  └─ looked          │                         │         all others are through, and
+     │  └─ rolled_back ──┴─────────────────────┴─────────────────────────┤         it is settled, or a lease has passed
     Out ◀─ disturbed, resigned ── from any of them ◀─────────────────────┘    Left ◀── left ── from any, for good
 
     looked        recovery  it knows which life of the store answers. A settled store, met by a daemon that just
@@ -17,9 +17,8 @@
     left          shutdown
 
 A new life is settled only after a lease, for daemons that live and have not looked yet: what they hold they assert
-again meanwhile; or at once, if a daemon proves that the store knows all who did something (`Membership.kept`). For that
-proof whoever joins does nothing until all others know of it, or for a lease. `Membership` has a method for each event;
-a test walks all events in all states.
+again meanwhile. Once a life is noted as settled, a daemon that joins it waits for nobody. `Membership` has a method for
+each event; a test walks all events in all states.
 """
 
 from dataclasses import dataclass
@@ -110,14 +109,12 @@ def back(state: State) -> Out | Suspect | Left:
     return state
 
 
-def is_settled(state: State, *, waited: bool, heard: bool) -> bool:
-    """Whether all daemons are through, so that nothing old can be applied, and what is done now is not lost.
-
-    `waited`: for a lease since the look, or nobody need be waited for. `heard`: all others know of this daemon."""
-    return isinstance(state, Through) and state.known.waits_for == () and (state.known.settled or waited) and heard
+def is_settled(state: State, *, waited: bool) -> bool:
+    """Whether all daemons are through, so that nothing old can be applied. `waited`: for a lease since the look."""
+    return isinstance(state, Through) and state.known.waits_for == () and (state.known.settled or waited)
 
 
-def not_ready_reason(state: State, *, trusted: bool, waited: bool, heard: bool, lease_s: float) -> str | None:
+def not_ready_reason(state: State, *, trusted: bool, waited: bool, lease_s: float) -> str | None:
     """Why no jobs may be claimed, or None. `/readyz` and the log repeat this."""
     match state:
         case Out(Past.START):
@@ -150,9 +147,4 @@ def not_ready_reason(state: State, *, trusted: bool, waited: bool, heard: bool, 
         )
     if not (state.known.settled or waited):
         return f"the store is back: claims wait one lease ({lease_s:g} s) for daemons that have not noticed it yet"
-    if not heard:
-        return (
-            "this daemon has just joined: it claims when all others have seen that at a renewal of theirs, or after "
-            f"one lease ({lease_s:g} s), if one of them is silent"
-        )
     return None

@@ -204,8 +204,6 @@ class Recovery:
             answer = await self._store.renew_sysid(owner, through=False)
         except StaleOwner:
             return None
-        self._membership.kept(answer)
-        self._membership.confirmed(owner, answer)
         self._runner.cancel(answer.cancels)  # the store reports each once
         return owner
 

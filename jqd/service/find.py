@@ -24,7 +24,6 @@ from jqd.store import JobView, OnItsWay
 # Three renewals in motion: the store notes so soon that it was told all, which this daemon knows before.
 SETTLED_S = 1.0
 SETTLED_POLL_S = 0.02
-HEARD_S = 5.0  # the others look each `lease.renew_s`; one that died is waited for longer
 COMING_POLL_S = 0.05  # between looks for a job on its way: that takes some milliseconds
 JOBS_PER_CALL = 500  # looked at in one function of the store: it stays below a millisecond or two
 
@@ -54,42 +53,24 @@ async def resolve(services: Services, given: str) -> str:
         raise not_found(given)
     name = services.qualified_name(given)
     where = {partition_of_name(name, services.partitions)}
-    job_id = await once_settled(services, where, partial(services.store.resolve, name), reads=True)
+    job_id = await once_settled(services, where, partial(services.store.resolve, name))
     if job_id is None:
         raise not_found(given)
     return job_id
 
 
-async def once_settled(
-    services: Services, where: Collection[int], ask: Callable[[], Awaitable[T]], *, reads: bool = False
-) -> T:
+async def once_settled(services: Services, where: Collection[int], ask: Callable[[], Awaitable[T]]) -> T:
     """Ask the store, and ask again for a moment where it is not settled: it notes that it is, a moment after the last
-    daemon knows.
-
-    `reads`: nothing is acknowledged that counts on the answer. Else it is given once all other daemons know of this
-    one. Raises StoreUnsettled, and what `ask` raises.
+    daemon knows. Raises StoreUnsettled, and
+    what `ask` raises.
     """
     deadline_s = trio.current_time() + SETTLED_S
     while True:
         try:
-            answer = await ask()
-            break
+            return await ask()
         except StoreUnsettled:
             if not services.control.settled(where) or trio.current_time() >= deadline_s:
                 raise
-        await trio.sleep(SETTLED_POLL_S)
-    if not reads:
-        await wait_heard(services, where)
-    return answer
-
-
-async def wait_heard(services: Services, where: Collection[int]) -> None:
-    """Wait until all other daemons know of this one: if the store forgot it now, what it acknowledged of named jobs
-    would come too late. Raises StoreUnsettled."""
-    deadline_s = trio.current_time() + HEARD_S
-    while not services.control.heard(where):
-        if trio.current_time() >= deadline_s:
-            raise StoreUnsettled("this daemon has just joined the store, and not all others know it yet; try again")
         await trio.sleep(SETTLED_POLL_S)
 
 
@@ -175,7 +156,7 @@ async def expect_promised(services: Services, given: str) -> None:
     applied = min(services.journal.read_point(Lane.CHANGES, partition) for partition in where)
     if applied < services.journal.unsure_to:
         return
-    if await once_settled(services, where, partial(services.store.resolve, name, promised=True), reads=True) is None:
+    if await once_settled(services, where, partial(services.store.resolve, name, promised=True)) is None:
         raise NotFound(
             f"there is no job {given[:64]!r}: the id was reserved for a push that was not taken; if that was told to "
             "nobody because its daemon died, it may come with that daemon"

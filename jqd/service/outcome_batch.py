@@ -151,8 +151,6 @@ class OutcomeBatch:
         given = [runner.given.get(claim) for claim in claims]
         try:
             seen = await self.services.store.touch(claims, rows=not all(given))
-            if not self.services.control.heard(self.services.where(job_ids[0])):
-                raise StoreUnsettled("this daemon has just joined the store; send it again")  # see `wait_heard`
         except (StoreAway, StoreRefused) as error:
             if isinstance(error, StoreUnsettled) and len(reports) > 1:
                 # Of one of them a journal may know better: halves, until it is alone.

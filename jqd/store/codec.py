@@ -33,7 +33,7 @@ _PAIR = b"\x92"  # MessagePack: an array of two; put before a row it makes heade
 
 _GENERATION = re.compile(rb"(\d{1,16}):(\d{1,16})(!?)")
 _LARGE = re.compile(rb"\xc1([!-~]+) (\d{1,16}) (\d{1,6})")  # its first byte begins no MessagePack
-_MEMBER = re.compile(rb"(\d{1,16}):(\d{1,16}):(\d{1,16}):(.*)", re.DOTALL)
+_MEMBER = re.compile(rb"(\d{1,16}):(\d{1,16}):(.*)", re.DOTALL)
 _GENERATION_MARK = re.compile(rb"\AG\d{1,16}:")
 """Before an outcome: the generation of the content that ran, which functions read."""
 _LOG = re.compile(rb"\x01(\d{1,16}) (\d{1,16}) (.*)", re.DOTALL)
@@ -267,9 +267,9 @@ def decode_members(keys: Keys, flat: list[object], identity: str) -> dict[str, M
     for sysid, row in zip(flat[::2], flat[1::2], strict=True):
         found = _MEMBER.fullmatch(row) if isinstance(row, bytes) else None
         if found is None:
-            raise _unreadable(keys["members"], repr(sysid), "it is not counter:epoch:heard:identity")
-        through = found[4] == identity.encode()
-        members[text(keys, "members", sysid)] = Member(int(found[1]), int(found[2]), through, int(found[3]))
+            raise _unreadable(keys["members"], repr(sysid), "it is not counter:epoch:identity")
+        through = found[3] == identity.encode()
+        members[text(keys, "members", sysid)] = Member(int(found[1]), int(found[2]), through)
     return members
 
 

@@ -258,7 +258,7 @@ class RedisStore(Store):
         try:
             await self._beat.expect_in_place()
         except StoreChanged:
-            self._heard = None, 0  # its cancels are dropped here
+            self._is_renewed = False  # its cancels are dropped here
             raise
         return answer
 

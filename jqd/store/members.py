@@ -16,8 +16,9 @@ _SYSID = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # it ends a key and is part of log
 class MemberMethods(ScriptMethods):
     """Methods on members; heartbeats go over a connection of their own."""
 
-    _heard: tuple[object, int] = (None, 0)
-    """Our counter as of the last answer to a renewal, and the owner and life that it was of."""
+    _renewals = 0
+    _is_renewed = False
+    """Whether the latest renewal was answered, so that its cancels need not be repeated."""
 
     async def reserve_sysid(
         self,
@@ -75,17 +76,16 @@ class MemberMethods(ScriptMethods):
         """Raise our heartbeat counter and read all of them. Raises StaleOwner. Never waits behind other calls.
 
         `settle`: note that all are through, if they are. Raises StoreChanged when another life has begun."""
-        identity = self._heart.identity
-        of, heard = self._heard
-        heard = heard if of == (owner, identity) else 0
-        answer = await self._heart.call("renew_sysid", *owner, identity, int(through), int(settle), heard)
-        settled, was, asked, *flat = self._list("members", answer)
+        identity, is_renewed, self._is_renewed = self._heart.identity, self._is_renewed, False
+        self._renewals = number = self._renewals + 1
+        answer = await self._heart.call("renew_sysid", *owner, identity, int(through), int(settle), int(is_renewed))
+        settled, asked, *flat = self._list("members", answer)
         cancels = [
             (self._text("asked", job_id), self._whole("held", fence)) for job_id, fence in self._rows("asked", asked, 2)
         ]
-        members = codec.decode_members(self._keys, flat, identity)
-        self._heard = (owner, identity), members[owner.sysid].counter
-        return Renewed(members, settled == 1, cancels, self._whole("members", was))
+        renewed = Renewed(codec.decode_members(self._keys, flat, identity), settled == 1, cancels)
+        self._is_renewed = number == self._renewals
+        return renewed
 
     async def save_kept(self, journal_id: str, since: int, position: int = 0, last_id: str = "") -> KeptJob:
         """Save since when this journal keeps jobs, and read it of all: nobody needs endings before that.

@@ -27,8 +27,6 @@ class Member(NamedTuple):
     """The epoch; 0: revoked, so that the daemon can change nothing any more."""
     through: bool
     """Whether it completed recovery in this life of the store."""
-    heard: int = 0
-    """Its counter as it knew it at its last renewal: it had seen all who were members then."""
 
 
 class WaitingType(NamedTuple):
@@ -107,8 +105,6 @@ class Renewed(NamedTuple):
     """Our claims (id, fence) whose jobs were cancelled since the last renewal, or that lost their job to a later claim
     which was applied again. A hint: each is reported at most once.
     """
-    was: int = 0
-    """Our counter before this renewal."""
 
 
 class DurableReply(NamedTuple):

@@ -119,9 +119,6 @@ class FakeControl:
     def owed_text(self, tenant: str) -> str | None:
         return f"what follows {self.owed(tenant)} jobs of {tenant} waits" if self.owes(tenant) else None
 
-    def heard(self, where: Collection[int]) -> bool:
-        return True
-
     def settled(self, where: Collection[int]) -> bool:
         return self.calm
 

@@ -226,8 +226,6 @@ async def test_a_renewal_that_another_life_answered_says_nothing_of_this_one(aut
     async with house() as here, trio.open_nursery() as nursery:
         await here.join(nursery)
         owner = await here.wait_claimable()
-        image = here.store.image()
-        await trio.sleep(2 * here.membership.config.renew_s)
         renew, sent, answered = here.store.renew_sysid, trio.Event(), trio.Event()
 
         async def renews_late(owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
@@ -241,7 +239,7 @@ async def test_a_renewal_that_another_life_answered_says_nothing_of_this_one(aut
 
         here.store.renew_sysid = renews_late  # type: ignore[method-assign]
         await sent.wait()
-        here.store.restart(image)
+        here.store.restart()
         here.membership.disturbed()  # a claim met it
         await until(lambda: here.membership.through)
         assert here.membership.seated == owner, "the seat is known there"

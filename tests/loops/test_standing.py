@@ -78,8 +78,8 @@ START = Out(Past.START)
 WALK = reached(START)
 
 
-def said(state: State, *, trusted: bool, waited: bool, heard: bool = True) -> str | None:
-    return store_standing.not_ready_reason(state, trusted=trusted, waited=waited, heard=heard, lease_s=10.0)
+def said(state: State, *, trusted: bool, waited: bool) -> str | None:
+    return store_standing.not_ready_reason(state, trusted=trusted, waited=waited, lease_s=10.0)
 
 
 def claims(state: State, *, waited: bool = True) -> bool:
@@ -95,10 +95,9 @@ def test_who_may_not_claim_says_why_and_only_who_is_through_with_all_others_may(
                 ready = isinstance(state, Through) and state.known.waits_for == ()
                 assert (why is None) == (trusted and ready and (waited or state.known.settled))  # type: ignore[union-attr]
                 assert why is None or len(why.split()) > 6
-                for heard in SECOND:
-                    assert store_standing.is_settled(state, waited=waited, heard=heard) == (
-                        said(state, trusted=True, waited=waited, heard=heard) is None
-                    )
+                assert store_standing.is_settled(state, waited=waited) == (
+                    said(state, trusted=True, waited=waited) is None
+                )
 
 
 def test_each_state_says_something_else() -> None:

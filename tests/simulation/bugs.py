@@ -77,8 +77,11 @@ def _pass_by(real: Real) -> Real:
     return go_through
 
 
-def _never_wait(real: Any) -> Any:
-    return property(lambda self: True)
+def _never_wait(real: Real) -> Real:
+    def waited(self: Membership) -> bool:
+        return True
+
+    return waited
 
 
 def _do_not(real: Real) -> Real:
@@ -166,7 +169,7 @@ MISTAKES: dict[str, Mistake] = {
         "again",
         "a changed store is used as if it were the same",
         (Recovery, "_pass", _pass_by),
-        (Membership, "waited", _never_wait),
+        (Membership, "_waited", _never_wait),
     ),
     "no-reassert": mistake(
         "rollback",

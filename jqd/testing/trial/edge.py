@@ -293,9 +293,6 @@ class Control:
         """Return what `GET /v1/stats` has beside the store's numbers."""
         return {"daemon": NAME}
 
-    def heard(self, where: Collection[int]) -> bool:
-        return True
-
     def settled(self, where: Collection[int]) -> bool:
         """Nothing is ever lost here."""
         return True

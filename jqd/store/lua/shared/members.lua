@@ -1,13 +1,12 @@
 -- Daemons and what they hold.
--- A row is "counter:epoch:heard:identity": the counter that the daemon knew of itself when it renewed last; the life of the store in
--- which it came through the barrier, or nothing.
+-- A row is "counter:epoch:identity": the life of the store in which that daemon came through the barrier, or nothing.
 -- Gives member_of(row), member(sysid) → counter, epoch, identity or nil; own(sysid, epoch): JQD_STALE_OWNER unless that epoch is the
--- present one; set_member(sysid, counter, epoch, identity, heard or nil); all_through(identity): whether every unburnt member is;
+-- present one; set_member(sysid, counter, epoch, identity); all_through(identity): whether every unburnt member is;
 -- next_fence(now_us, count): the first of so many numbers (1): grows with every call, even after the store was emptied.
 local DIGITS_MAX = 16  -- microseconds since 1970 have sixteen until the year 2286, and stay exact
 
 function Members.member_of(row)
-  local counter, epoch, identity = row:match('^(%d+):(%d+):%d+:(.*)$')
+  local counter, epoch, identity = row:match('^(%d+):(%d+):(.*)$')
   if not counter or #counter > DIGITS_MAX or #epoch > DIGITS_MAX then
     fail('JQD_BAD_VALUE', 'members')
   end
@@ -39,8 +38,8 @@ function Members.own(sysid, epoch)
   end
 end
 
-function Members.set_member(sysid, counter, epoch, identity, heard)
-  redis.call('HSET', K.members, sysid, digits(counter) .. ':' .. digits(epoch) .. ':' .. digits(heard or 0) .. ':' .. identity)
+function Members.set_member(sysid, counter, epoch, identity)
+  redis.call('HSET', K.members, sysid, digits(counter) .. ':' .. digits(epoch) .. ':' .. identity)
 end
 
 function Members.next_fence(now_us, count)
