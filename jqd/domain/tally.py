@@ -19,6 +19,7 @@ _WAIT_MS, _RUN_MS = (tuple(round(bound * 1000) for bound in bounds) for bounds i
 _NO_WAITS, _NO_RUNS = [0] * (len(WAIT_S) + 1), [0] * (len(RUN_S) + 1)
 _SUCCEEDED, _FAILED, _DEAD, _RETRIED, _PUT_OFF, _INTERRUPTED, _CANCELLED = range(len(OUTCOMES))
 _BY_FATE = {Fate.SUCCEEDED: _SUCCEEDED, Fate.FAILED: _FAILED, Fate.DEAD: _DEAD, Fate.RETRY: _RETRIED}
+ENTRUSTED = Fate.ENTRUSTED  # reading it there costs as much as a call
 _BY_REASON = {SNOOZE: _PUT_OFF, INTERRUPTED: _INTERRUPTED}
 
 
@@ -97,12 +98,13 @@ class Tally:
         """Count attempts whose end is in the store. `void`: places of those that changed nothing; None: nobody
         knows, as the store's answer was lost, and all count."""
         for place, one in enumerate(outcomes):
-            if one.fate is Fate.ENTRUSTED or (void and place in void):
+            if one.fate is ENTRUSTED or (void and place in void):
                 continue
             counts = self._row.get(one.jobtype) or self._counts(one.jobtype)
-            retry = one.fate is Fate.RETRY
-            counts.ended[_BY_REASON.get(one.reason, _RETRIED) if retry else _BY_FATE[one.fate]] += 1
-            counts.ran(max(0, one.finished_at_ms - one.started_at_ms))
+            kind = _BY_FATE[one.fate]
+            counts.ended[kind if kind != _RETRIED else _BY_REASON.get(one.reason, _RETRIED)] += 1
+            ran_ms = one.finished_at_ms - one.started_at_ms
+            counts.ran(ran_ms if ran_ms > 0 else 0)
 
     def cancelled(self, jobtypes: Iterable[str]) -> None:
         """Count cancelled jobs. "": of a job whose type is not known here."""

@@ -126,7 +126,8 @@ def job_bytes(job: Job, *, is_known: bool = False) -> int:
 
 def outcome_bytes(outcome: Outcome) -> int:
     """Return what an outcome takes of a chunk, with the jobs that it brings."""
-    return outcome.content_bytes + RECORD_BYTES + count_followers(outcome) * (CHUNK_BYTES // FOLLOWERS)
+    size = outcome.content_bytes + RECORD_BYTES
+    return size + count_followers(outcome) * (CHUNK_BYTES // FOLLOWERS) if outcome.follows else size
 
 
 def unreadable(journal: Journal, position: int, error: JournalDamaged) -> JournalStuck:

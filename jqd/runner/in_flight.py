@@ -34,7 +34,7 @@ class Phase(enum.IntEnum):
 
 # To read a member of an enumeration costs as much as a call, and each job goes by.
 QUEUED, RUNNING, STOPPED = Phase
-SUCCEEDED = Fate.SUCCEEDED
+SUCCEEDED, ENTRUSTED = Fate.SUCCEEDED, Fate.ENTRUSTED
 
 
 @dataclass(slots=True, eq=False)
@@ -181,6 +181,8 @@ class InFlightJobs:
             entry.outcome = outcome if outcome.result == NIL else msgspec.structs.replace(outcome, result=NIL)
             if outcome.fate is SUCCEEDED:
                 self.counters.succeeded += 1
+            elif outcome.fate is ENTRUSTED:
+                self.counters.entrusted += 1
             else:
                 self._count(outcome)
             is_bare = outcome.fate is SUCCEEDED and not outcome.message and not outcome.log
@@ -196,8 +198,6 @@ class InFlightJobs:
     def _count(self, outcome: Outcome) -> None:
         counters = self.counters
         match outcome.fate:
-            case Fate.ENTRUSTED:
-                counters.entrusted += 1
             case Fate.FAILED:
                 counters.failed += 1
             case Fate.RETRY if outcome.reason == INTERRUPTED:

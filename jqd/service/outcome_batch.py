@@ -27,7 +27,7 @@ from jqd.domain.errors import (
     StoreUnsettled,
     TooLarge,
 )
-from jqd.domain.job import Exit, Fate, Held, Outcome, State
+from jqd.domain.job import Fate, Held, Outcome, State
 from jqd.domain.msgpack_depth import NESTING_MAX
 from jqd.domain.record import Lane, encode_outcomes
 from jqd.domain.tenant import bare
@@ -55,7 +55,7 @@ class OutcomeAnswer(NamedTuple):
 
     @property
     def is_success(self) -> bool:
-        return self.report is not None and Exit.of_status(self.report.status) is Exit.OK
+        return self.report is not None and 200 <= self.report.status < 300
 
 
 Reports = dict[int, OutcomeAnswer]
