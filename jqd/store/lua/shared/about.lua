@@ -6,7 +6,8 @@
 -- Each field begins with its letter; what is not there is not known. All jobs of a claim share one text. `o`: whose hand, `*` that of all workers, however many they
 -- are (leases.lua); `g`: of which content the attempt is, unless of the first, or of the one that is here; `?`: its job has not come yet; `q`, up to the end,
 -- for it may have any bytes: its queue, where a `busy:` counts it (limits.lua). A record of a queue alone: the job has ended, by an earlier attempt, and one goes on.
--- Field "?" of the hash: how many of that kind there are.
+-- Field "?" of the hash: how many of that kind there are, and blanks: for a value of more than 64 bytes the server keeps the hash as a table. As a list,
+-- which it is up to 512 fields, each look at a job goes through half of those in flight.
 -- Gives WORKERS; early: that number; hands() → sysids, with `*` when workers hold any; of(fence, sysid, generation, is_early, queue) → a hold: fence, sysid, generation (text or nil),
 -- is_early, queue, text; join(one, other) → which of both has the job; hold(id), look(ids) → id → hold of those that are held, and those that are met twice in `ids`;
 -- held_so(sysid, first, fields): of claims among the arguments; claim(sysid, fence, ids, ...), any number of lists; take(id, hold, before): `before` of them had it so far; leave(id, hold); come(id, hold, queue): so its job does;
@@ -90,22 +91,22 @@ function About.held_so(sysid, first, fields)
   return found
 end
 
+local function spelled_early() return string.format('%-65d', call.early) end
+
 local function count_early(more)
   if more ~= 0 then
     call.early = call.early + more
-    if redis.call('HINCRBY', K.about, '?', more) <= 0 then
-      redis.call('HDEL', K.about, '?')
-    end
+    redis.call('HSET', K.about, '?', spelled_early())
   end
 end
 
 function About.claim(sysid, fence, ...)
-  local claim, listed, told, filled = digits(fence), {}, {}, 0
+  local claim, listed, told, filled = digits(fence), {}, {'?', spelled_early()}, 0
   local text = 'f' .. claim .. ' o' .. sysid
   call.claimed = text
   for _, ids in ipairs({...}) do
     for _, id in ipairs(ids) do
-      listed[filled + 1], listed[filled + 2], told[filled + 1], told[filled + 2] = claim, id, id, text
+      listed[filled + 1], listed[filled + 2], told[filled + 3], told[filled + 4] = claim, id, id, text
       filled = filled + 2
     end
   end
