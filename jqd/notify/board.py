@@ -165,7 +165,9 @@ class Groups:
         tenant = tenant_of(failure.jobtype)
         of_tenant = annotate(tenant, OTHERS), OTHERS
         has_room = len(self._known) < GROUPS_MAX
-        for_tenant = has_room and self._of_tenant[tenant] < TENANT_GROUPS_MAX
+        has, left = self._of_tenant[tenant], GROUPS_MAX - len(self._known)
+        # Half of what the others leave: several tenants together leave groups to the next.
+        for_tenant = has_room and has < (min(TENANT_GROUPS_MAX, (left + has) // 2) if tenant else TENANT_GROUPS_MAX)
         if own in self._known or (for_tenant and self._lines[failure.jobtype] < LINES_MAX):
             return own
         if of_type in self._known or for_tenant:

@@ -84,6 +84,15 @@ class Desk:
         return [[(row.count, row.new, row.is_over) for row in notice.rows] for _, notice in self.told]
 
 
+def test_tenants_with_many_kinds_of_failures_leave_groups_to_the_next() -> None:
+    """Five of them had all 300, and any other's failures were only counted, with those of everybody."""
+    desk = Desk()
+    for place in range(6):
+        desk.fail_each((f"t{place}\x1ftype{at}", "no") for at in range(TENANT_GROUPS_MAX))
+    desk.fail_each([("late\x1fmail", "down"), ("mail", "down")])
+    assert {("late\x1fmail", "down"), ("mail", "down")} <= {group.key for group in desk.channel.groups}
+
+
 def test_a_tenant_that_fails_again_and_again_keeps_back_nobody_elses_notices() -> None:
     """Twenty new kinds of failures of one tenant, and the first failure of any other was told an hour later."""
     desk = Desk(hourly_max=4, first_s=30)
