@@ -31,12 +31,13 @@ register('get_waiting_jobs', {'allow-oom'}, function()
   end
   local EXPIRE = 100  -- at once; where more have expired, those that were chosen are looked at by name
   local many_expired = Expire.expire_due(now_ms, EXPIRE) == EXPIRE
+  Heads.write()
   local passed = call.has_deaths and Deaths.learn_suspects() or 0  -- so many may wait before the others: all that the daemons that died had in hand
-  local may = suspects == 'company' or suspects == 'alone' and redis.call('ZCARD', held) == 0
+  local may = call.has_deaths and (suspects == 'company' or suspects == 'alone' and redis.call('ZCARD', held) == 0)
   local function may_not(id) return call.has_deaths and Deaths.is_suspect(id) end
 
   local alone, ids, more, is_full = false, {}, '', false
-  local finish  -- takes those of `ids` that were given out of where they wait; whether the best priority of the jobtype is as it was
+  local finish  -- takes those of `ids` that were given out of where they wait
 
   local function choose_of_one(most, from, to)
     local where, heads, all
@@ -48,7 +49,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
         table.insert(ids, id)
       end
     end
-    finish = function(taken) return Pages.take(jobtype, taken, where, heads) end
+    finish = function(taken) Pages.take(jobtype, taken, where, heads) end
   end
 
   -- A suspect is taken alone; a daemon that may not take it takes the jobs behind it meanwhile.
@@ -76,7 +77,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
     end
   end
 
-  local answer, filled, fence, bytes, is_as_it_was = {}, 2, nil, nil, true
+  local answer, filled, fence, bytes = {}, 2, nil, nil
 
   -- Claims up to `most` jobs between two scores, only those before `until_id` if it is given. How many, and the first that may start.
   local function claim(most, from, to, until_id)
@@ -86,7 +87,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
       choose_of_one(most, from, to)
     end
     if many_expired and #ids > 0 and Expire.expire_of(ids, now_ms) > 0 then
-      more, is_as_it_was = 'again', false
+      more = 'again'
       return 0
     end
     local first_id, number = ids[1], #ids
@@ -100,16 +101,14 @@ register('get_waiting_jobs', {'allow-oom'}, function()
       is_full = #rows < number
     end
     if #rows == 0 then
-      is_as_it_was = false
+      Heads.mend(jobtype)
       if call.has_keyed then
         finish({}, 0)
       end
       return 0, first_id
     end
-    local function of(key)
-      return redis.call('EXISTS', key) == 1 and redis.call('HMGET', key, unpack(ids, 1, #rows)) or {}
-    end
-    local tries, generations = of(K.tries), of(K.generation)
+    local tries = redis.call('EXISTS', K.tries) == 1 and redis.call('HMGET', K.tries, unpack(ids, 1, #rows)) or {}
+    local generations = call.has_changes and redis.call('HMGET', K.generation, unpack(ids, 1, #rows)) or {}
     fence = fence or Members.next_fence(now_us)
     local taken = {}
     local first, again, changed = {}, {}, {}  -- that never failed, and that did; that may have begun anew while an attempt went on elsewhere
@@ -139,7 +138,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
         Deaths.alone_until(sysid, ids[1], now_ms + alone_ms)
       end
     end
-    is_as_it_was = finish(taken, fence) and is_as_it_was
+    finish(taken, fence)
     Counts.moved(jobtype, 'waiting', 'running', first)
     Counts.moved(jobtype, 'retrying', 'running', again)
     return #rows, first_id
@@ -186,9 +185,6 @@ register('get_waiting_jobs', {'allow-oom'}, function()
     claim_by_rank(number(bound, 'bound'), tonumber(wanted))
   end
   Parked.left(now_us)
-  if not is_as_it_was then
-    Pages.mend_type(jobtype)
-  end
   Counts.write_counts(now_ms)
   answer[1], answer[2] = fence and digits(fence) or '0', more
   return answer

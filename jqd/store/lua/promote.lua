@@ -40,12 +40,15 @@ register('promote', {'allow-oom'}, function()
   local ids = redis.call('ZRANGE', K.later, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit)
   local rows = Move.rows_within(ids, bytes_max)
   local tries = #ids > 0 and redis.call('HMGET', K.tries, unpack(ids)) or {}
+  local ready = {}
   for position, row in ipairs(rows) do
     -- A retry may be due before the date of a content that came while the job ran.
     if not Back.return_job(ids[position], row, now_ms, Counts.have_failed(tries[position]) and 'retrying' or 'scheduled') then
-      redis.call('ZREM', K.later, ids[position])
+      ready[#ready + 1] = ids[position]
     end
   end
+  Heads.write()
+  Heads.call_with(ready, 'ZREM', K.later)
   local expired = Expire.expire_due(now_ms, limit)
   local seen_ms = tonumber(redis.call('HGET', K.life, 'seen') or nil) or 0
   if seen_ms - now_ms > BACK_MS then
@@ -108,6 +111,7 @@ register('promote', {'allow-oom'}, function()
     gone = look_at_all(K.due, redis.call('ZRANGE', K.due, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, BUCKETS))
     waits = redis.call('ZRANGE', K.due, 0, 0, 'WITHSCORES')[2]
   end
+  Heads.write()
   if waits then
     next_due = math.min(next_due or math.huge, tonumber(waits))
   end

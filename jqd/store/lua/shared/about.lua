@@ -181,6 +181,7 @@ function About.write_taken()
 end
 
 function About.write()
+  Heads.write()
   About.write_taken()
   for sysid, ids in pairs(call.left) do
     redis.call('ZREM', held_key(sysid), unpack(ids))

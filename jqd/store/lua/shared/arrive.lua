@@ -46,7 +46,6 @@ function Arrive.arrive(groups, ids, fields, left_out, now_ms)
   -- than all the rest. Only jobs that were applied before have a row.
   local known = #ids > 0 and redis.call('HMGET', K.jobs, unpack(ids)) or {}
   local rows, filled, told, met = {}, 0, {}, 0
-  Heads.gather()
   for _, group in ipairs(groups) do
     local fresh, dates, is_due = {}, {}, group.eligible_at_ms <= now_ms
     local is_plain = call.early == 0 and not call.has_notes  -- as nearly always
@@ -84,11 +83,11 @@ function Arrive.arrive(groups, ids, fields, left_out, now_ms)
       Pages.add_waiting(group.jobtype, group.priority, fresh)
     end
   end
-  Heads.write()
   for _, one in ipairs(told) do
     Stands.watch(one.id, true)  -- it has no row yet
     Exchange.place_unseen(one, now_ms, 0)
   end
+  Heads.write()
   if filled > 0 then
     redis.call('HSET', K.jobs, unpack(rows))
   end

@@ -176,6 +176,7 @@ local function write_sums()
 end
 
 function Counts.write_counts(now_ms)
+  Heads.write()
   Stands.count_watched()
   if #call.ended > 0 and call.has_expiring then
     pcall(redis.call, 'ZREM', K.expiring, unpack(call.ended))

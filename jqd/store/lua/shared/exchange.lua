@@ -234,6 +234,7 @@ function Exchange.apply_change(one, now_ms, history_max)
   else
     Exchange.place_unseen(one, now_ms, history_max)
   end
+  Heads.write()
   redis.call('HSET', K.jobs, id, one.row)
   Expire.forget_expiry(id)
   Expire.note_expiry({id}, Move.has_ended(id) and 0 or one.expires_at_ms)

@@ -43,7 +43,6 @@ local function place_all(fresh)
     end
     table.insert(groups[key], one.id)
   end
-  Heads.gather()
   for _, group in ipairs(order) do
     Pages.add_waiting(group.jobtype, group.priority, group)
   end

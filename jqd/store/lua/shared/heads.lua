@@ -9,52 +9,90 @@
 --     aside:<bucket>   zset  "<id>:<queue>" → priority: of each queue that waits for it the first job
 --
 -- So the best jobs of any range of priorities are found, whatever waits outside it. pages.lua says where jobs wait.
--- Gives mend_head(jobtype, priority, known) → whether some wait under it: after jobs came or left that were not followed, `known` being what the row said;
--- add(queue, priority, leads, known, id): after that job came, which is the first of its priority or not; `known` was (Queues.may_lead).
--- refresh(queue) → whether it is parked: after its first job came or left; add_row(priority, id, queue): to be in the indexes; lead(jobtype, priority): its best row is;
--- best_keyed(jobtype, from, to: of all priorities if nil) → best row in `queues` and `loose`, priority; count_keyed(queue, number): so many more wait; note_paged(queue, number): of ids in its pages;
--- offer(queue, priority): a job of its jobtype may be offered. gather(its only jobtype, or nothing), write(): what is said in between of keyed queues is written at once,
--- for a call for each of hundreds of queues costs more than all else; call_with(words, command, key): with all these words.
--- In between: note_gone(priority, id, queue): of a job that waits no more, or not in the indexes; loosen(queue, priority, ids): these come loose, or to their queue if it is parked;
--- note_taken(priorities, rows), of the only jobtype: these are not loose any more, nor is any row of another priority than those, which are the keys of a table.
--- may_loosen(queue); is_loose(queue, id) → priority; drop_loose(queue, id) → whether it was.
-starts.paged_numbers = empty  -- queue → number of ids in its pages, to be written
+-- A *line* is what waits of a queue under one priority. While a call runs its lines change; what the indexes say of them, and of what is loose, is written by `write`, once: for
+-- a call for each of hundreds of queues costs more than all else. That is before jobs leave where they were (about.lua) and before their rows are written.
+-- Gives touch(queue, priority, known, head): that line changed, `known` had its row, and `head` is its first job now: nil: that is looked up, false: it is empty; came(queue, priority,
+-- leads, known, id); write(); mend(jobtype): jobs of it left otherwise; count_keyed(queue, number): so many more wait; note_paged(queue, number): of ids in its pages;
+-- loosen(queue, priority, ids): these come loose, or to their queue if it is parked; note_taken(queue, priorities, rows): these are not loose any more, of its jobtype, under these priorities: the keys of a table;
+-- note_gone(priority, id, queue): the row of a queue that is parked by this call. may_loosen(queue); is_loose(queue, id) → priority; drop_loose(queue, id) → whether it was;
+-- best_keyed(jobtype, from, to: of all priorities if nil) → best row in `queues` and `loose`, priority; call_with(words, command, key): with all these words.
+starts.lines, starts.lines_of, starts.gathered, starts.gathered_types = empty, empty, empty, empty
+local function none() return false end
+starts.mends, starts.paged_numbers = none, none  -- jobtype → true; queue → number of ids in its pages, to be written
 
+-- What is to be written of the keyed queues of a jobtype.
 local function gathered_of(queue)
-  if call.gathered_only then
-    return call.gathered_only
-  end
-  local jobtype = Queues.type_of(queue)
-  local its = call.gathered[jobtype]
+  local its = call.gathered[queue]
   if not its then
-    its = {gone = {}, rows = {}, queues = {}, priorities = {}, loose = {}, taken = {}, count = 0, best = math.huge}
-    call.gathered[jobtype] = its
+    local jobtype = Queues.type_of(queue)
+    its = call.gathered[jobtype]
+    if not its then
+      its = {jobtype = jobtype, gone = {}, lines = {}, priorities = {}, loose = {}, taken = {}, count = 0, best = math.huge}
+      call.gathered_types[#call.gathered_types + 1], call.gathered[jobtype], call.is_moved = its, its, true
+    end
+    call.gathered[queue] = its
   end
   return its
 end
 
-function Heads.count_keyed(queue, number)
-  if number == 0 or not Queues.is_keyed(queue) then
-    return
-  elseif call.gathered then
-    local its = gathered_of(queue)
-    its.count = its.count + number
-    return
+function Heads.touch(queue, priority, known, head)
+  local lines, number = call.lines_of[queue], tonumber(priority)
+  if not lines then
+    lines = {}
+    call.lines_of[queue] = lines
   end
-  Queues.begin_keyed()
-  local jobtype = Queues.type_of(queue)
-  if redis.call('HINCRBY', K.keyed, jobtype, number) <= 0 then
-    redis.call('HDEL', K.keyed, jobtype)
+  local line = lines[number]
+  if not line then
+    line = {queue = queue, priority = priority, known = known or false}
+    lines[number], call.lines[#call.lines + 1], call.is_moved = line, line, true
+  elseif known and known ~= line.known then
+    line.others = line.others or {}
+    line.others[#line.others + 1] = known
+  end
+  line.head = head
+end
+
+-- Looks up which job is first. Returns the rows that the line may have had of others.
+local function find_head(line)
+  if line.head == nil then
+    line.head = Queues.head_of(line.queue, line.priority)
+  end
+  local gone = line.known and line.known ~= line.head and {Queues.head_row(line.known, line.queue)} or Choose.NOWHERE
+  for _, id in ipairs(line.others or Choose.NOWHERE) do
+    gone = gone == Choose.NOWHERE and {} or gone
+    gone[#gone + 1] = id ~= line.head and Queues.head_row(id, line.queue) or nil
+  end
+  return gone
+end
+
+-- A job came, which is the first of its line or not; `known` was (Queues.may_lead). If it is not, one that stands before it was offered.
+function Heads.came(queue, priority, leads, known, id)
+  if leads then
+    Heads.touch(queue, priority, known, id)
+  end
+  if Queues.is_keyed(queue) then
+    local its = gathered_of(queue)
+    its.best = math.min(its.best, tonumber(priority))
+  elseif leads then
+    redis.call('ZADD', K.types, 'LT', priority, queue)
   end
 end
 
-function Heads.offer(queue, priority)
-  local its = call.gathered and Queues.is_keyed(queue) and gathered_of(queue)
-  if its then
-    its.best = math.min(its.best, tonumber(priority))
-  else
-    redis.call('ZADD', K.types, 'LT', priority, Queues.type_of(queue))
+function Heads.mend(jobtype)
+  call.mends, call.is_moved = call.mends or {}, true
+  call.mends[jobtype] = true
+end
+
+function Heads.count_keyed(queue, number)
+  if number ~= 0 and Queues.is_keyed(queue) then
+    local its = gathered_of(queue)
+    its.count = its.count + number
   end
+end
+
+function Heads.note_paged(queue, number)
+  call.paged_numbers, call.is_moved = call.paged_numbers or {}, true
+  call.paged_numbers[queue] = number
 end
 
 local function write_paged()
@@ -66,22 +104,8 @@ local function write_paged()
       gone[#gone + 1] = queue
     end
   end
-  call.paged_numbers = {}
   Heads.call_with(rows, 'HSET', K.paged)
   Heads.call_with(gone, 'HDEL', K.paged)
-end
-
-function Heads.note_paged(queue, number)
-  call.paged_numbers[queue] = number
-  if not call.gathered then
-    write_paged()
-  end
-end
-
-local function lead_of(jobtype, priority)
-  local row = redis.call('ZRANGE', K.queues .. jobtype, priority, priority, 'BYSCORE', 'LIMIT', 0, 1)[1]
-  local loose = redis.call('ZRANGE', K.loose .. jobtype, priority, priority, 'BYSCORE', 'LIMIT', 0, 1)[1]
-  return loose and not (row and Order.before(row, loose)) and loose or row
 end
 
 function Heads.best_keyed(jobtype, from, to)
@@ -96,35 +120,7 @@ function Heads.best_keyed(jobtype, from, to)
   return row, priority
 end
 
--- The best row of a jobtype's keyed queues under that priority is to be in the index of all.
-function Heads.lead(jobtype, priority)
-  local lead = lead_of(jobtype, priority)
-  if lead then
-    redis.call('ZADD', Queues.all_of(jobtype), priority, lead)
-  end
-end
-
-function Heads.add_row(priority, id, queue)
-  local row = Queues.head_row(id, queue)
-  if not Queues.is_keyed(queue) then
-    redis.call('ZADD', Queues.all_of(queue), priority, row)
-  elseif call.gathered then
-    local its = gathered_of(queue)
-    local at = #its.queues + 1
-    its.queues[at], its.rows[2 * at - 1], its.rows[2 * at] = queue, priority, row
-    its.priorities[tonumber(priority)] = true
-  else
-    local jobtype = Queues.type_of(queue)
-    local lead = lead_of(jobtype, priority)
-    redis.call('ZADD', K.queues .. jobtype, priority, row)
-    if not lead or Order.before(row, lead) then
-      if lead then
-        redis.call('ZREM', Queues.all_of(jobtype), lead)
-      end
-      redis.call('ZADD', Queues.all_of(jobtype), priority, row)
-    end
-  end
-end
+local function lead_of(jobtype, priority) return (Heads.best_keyed(jobtype, priority, priority)) end
 
 function Heads.is_loose(queue, id)
   return call.has_keyed and Queues.is_keyed(queue) and redis.call('ZSCORE', Queues.loose_key(queue), Queues.head_row(id, queue)) or nil
@@ -132,17 +128,14 @@ end
 
 function Heads.drop_loose(queue, id)
   local priority = Heads.is_loose(queue, id)
-  if not priority then
-    return false
+  if priority then
+    local row = Queues.head_row(id, queue)
+    Heads.count_keyed(queue, -redis.call('ZREM', Queues.loose_key(queue), row))
+    redis.call('ZREM', Queues.all_of(queue), row)
+    Heads.note_taken(queue, {[priority] = true}, {})
+    Heads.mend(Queues.type_of(queue))
   end
-  local row, all = Queues.head_row(id, queue), Queues.all_of(queue)
-  redis.call('ZREM', Queues.loose_key(queue), row)
-  Heads.count_keyed(queue, -1)
-  if redis.call('ZSCORE', all, row) == priority then
-    redis.call('ZREM', all, row)
-  end
-  Heads.lead(Queues.type_of(queue), priority)
-  return true
+  return priority ~= nil
 end
 
 -- Where jobs age each queue has its jobs together, for those that had dates go by what stands behind them (ageing.lua).
@@ -154,23 +147,18 @@ end
 function Heads.loosen(queue, priority, ids)
   local its = gathered_of(queue)
   its.loose[#its.loose + 1] = {queue = queue, priority = priority, ids = ids}
-  its.priorities[tonumber(priority)] = true
+  its.priorities[tonumber(priority)], its.best = true, math.min(its.best, tonumber(priority))
 end
 
-function Heads.note_taken(priorities, rows)
-  local taken, its = call.gathered_only.taken, call.gathered_only.priorities
-  local filled = #taken
+function Heads.note_taken(queue, priorities, rows)
+  local its = gathered_of(queue)
+  local taken, filled = its.taken, #its.taken
   for at = 1, #rows do
     taken[filled + at] = rows[at]
   end
   for priority in pairs(priorities) do
-    its[priority] = true
+    its.priorities[tonumber(priority)] = true
   end
-end
-
-function Heads.gather(jobtype)
-  call.gathered = {}
-  call.gathered_only = jobtype and gathered_of(jobtype)
 end
 
 function Heads.note_gone(priority, id, queue)
@@ -179,11 +167,9 @@ function Heads.note_gone(priority, id, queue)
   its.priorities[tonumber(priority)] = true
 end
 
-function Heads.refresh(queue)
+-- After jobs of a parked queue came or left.
+local function refresh(queue)
   local known, bucket = (redis.call('HGET', K.parked, queue) or ''):match('^(%S+) (.*)$')
-  if not known then
-    return false
-  end
   local id, priority = Queues.first_between(queue, '-inf', '+inf')
   if id ~= known then
     redis.call('ZREM', K.aside .. bucket, Queues.head_row(known, queue))
@@ -194,24 +180,6 @@ function Heads.refresh(queue)
   else
     redis.call('HDEL', K.parked, queue)
   end
-  return true
-end
-
--- Rows of parked queues come to no index.
-local function without_parked(its)
-  local queues, rows = its.queues, its.rows
-  if #queues == 0 or redis.call('EXISTS', K.parked) == 0 then
-    return rows
-  end
-  local left = {}
-  for at, parked in ipairs(redis.call('HMGET', K.parked, unpack(queues))) do
-    if parked then
-      Heads.refresh(queues[at])
-    else
-      left[#left + 1], left[#left + 2] = rows[2 * at - 1], rows[2 * at]
-    end
-  end
-  return left
 end
 
 -- What comes loose; what is of a parked queue comes there.
@@ -228,7 +196,7 @@ local function write_loose(jobtype, its)
     end
     if is_parked then
       its.count = its.count + redis.call('ZADD', ready_key(one.queue), unpack(words))
-      Heads.refresh(one.queue)
+      refresh(one.queue)
     end
   end
   its.count = its.count + Heads.call_with(rows, 'ZADD', K.loose .. jobtype)
@@ -243,15 +211,50 @@ function Heads.call_with(words, command, key)
   return sum
 end
 
-local function write_gathered(jobtype, its)
-  local index, all, leads, old, new = K.queues .. jobtype, Queues.all_of(jobtype), {}, {}, {}
+-- The rows of lines of queues that are not parked, by priority; those that they had are added to `gone`.
+local function rows_of(its)
+  local rows, parked, fresh = {}, {}, {}
+  if #its.lines > 0 and redis.call('EXISTS', K.parked) == 1 then
+    local queues = {}
+    for at, line in ipairs(its.lines) do
+      queues[at] = line.queue
+    end
+    parked = redis.call('HMGET', K.parked, unpack(queues))
+  end
+  for at, line in ipairs(its.lines) do
+    local queue, priority = line.queue, line.priority
+    its.priorities[tonumber(priority)] = true
+    if parked[at] and not fresh[queue] then
+      refresh(queue)
+      fresh[queue] = true
+    elseif not parked[at] then
+      for _, row in ipairs(find_head(line)) do
+        its.gone[#its.gone + 1] = row
+      end
+      local head = line.head
+      if not head then  -- the next one may have no row: a queue is let go with those of its first priorities
+        Heads.mend(its.jobtype)
+        head, priority = Queues.first_between(queue, '(' .. priority, '+inf')
+      end
+      if head then
+        its.priorities[tonumber(priority)] = true
+        rows[#rows + 1], rows[#rows + 2] = priority, Queues.head_row(head, queue)
+      end
+    end
+  end
+  return rows
+end
+
+local function write_gathered(its)
+  local jobtype, leads, old, new = its.jobtype, {}, {}, {}
+  local index, all, rows = K.queues .. jobtype, Queues.all_of(jobtype), rows_of(its)
   for priority in pairs(its.priorities) do
     leads[priority] = lead_of(jobtype, priority) or ''
   end
   write_loose(jobtype, its)
   its.count = its.count - Heads.call_with(its.taken, 'ZREM', K.loose .. jobtype)
   Heads.call_with(its.gone, 'ZREM', index)
-  Heads.call_with(without_parked(its), 'ZADD', index)
+  Heads.call_with(rows, 'ZADD', index)
   for priority, before in pairs(leads) do
     local lead = lead_of(jobtype, priority)
     if before ~= '' and before ~= lead then
@@ -263,73 +266,47 @@ local function write_gathered(jobtype, its)
   end
   Heads.call_with(old, 'ZREM', all)
   Heads.call_with(new, 'ZADD', all)
+  if its.count ~= 0 then
+    Queues.begin_keyed()
+    if redis.call('HINCRBY', K.keyed, jobtype, its.count) <= 0 then
+      redis.call('HDEL', K.keyed, jobtype)
+    end
+  end
+  if its.best < math.huge then
+    redis.call('ZADD', K.types, 'LT', its.best, jobtype)
+  end
 end
 
 function Heads.write()
-  local all = call.gathered
-  call.gathered, call.gathered_only = nil, nil
-  write_paged()
-  for jobtype, its in pairs(all) do
-    write_gathered(jobtype, its)
-    Heads.count_keyed(jobtype .. '\30', its.count)
-    if its.best < math.huge then
-      Heads.offer(jobtype, its.best)
-    end
-  end
-end
-
--- Under its own priority only: the job may wait under another priority by now, and be the first there.
-local function drop_head(queue, priority, id)
-  local row = Queues.head_row(id, queue)
-  local its = call.gathered and Queues.is_keyed(queue) and gathered_of(queue)
-  for at = its and #its.queues or 0, 1, -1 do
-    if its.rows[2 * at] == row then
-      table.remove(its.queues, at)
-      table.remove(its.rows, 2 * at)
-      table.remove(its.rows, 2 * at - 1)
-    end
-  end
-  local function drop(index)
-    if tonumber(redis.call('ZSCORE', index, row) or nil) == tonumber(priority) then
-      redis.call('ZREM', index, row)
-    end
-  end
-  drop(Queues.all_of(queue))
-  if Queues.is_keyed(queue) then
-    drop(K.queues .. Queues.type_of(queue))
-  end
-end
-
-function Heads.add(queue, priority, leads, known, id)
-  local is_keyed = Queues.is_keyed(queue)
-  if leads and not (is_keyed and not call.gathered and Heads.refresh(queue)) then
-    if known and known ~= id then
-      drop_head(queue, priority, known)
-    end
-    Heads.add_row(priority, id, queue)
-  end
-  if leads or is_keyed then  -- else one that stands before it was offered
-    Heads.offer(queue, priority)
-  end
-end
-
-function Heads.mend_head(jobtype, priority, known)
-  local is_keyed = Queues.is_keyed(jobtype)
-  if is_keyed and Heads.refresh(jobtype) then
+  if not call.is_moved then
     return
   end
-  local id, its = Queues.head_of(jobtype, priority), priority
-  if known and known ~= id then
-    drop_head(jobtype, priority, known)
+  if call.paged_numbers then
+    write_paged()
   end
-  if not id and is_keyed then  -- the next one may have no row: a queue is let go with those of its first priorities
-    id, its = Queues.first_between(jobtype, '(' .. priority, '+inf')
+  local lines = call.lines
+  for _, line in ipairs(lines) do
+    local queue = line.queue
+    if Queues.is_keyed(queue) then
+      local its = gathered_of(queue)
+      its.lines[#its.lines + 1] = line
+    else
+      Heads.call_with(find_head(line), 'ZREM', Queues.all_of(queue))
+      if not line.head then
+        Heads.mend(queue)
+      end
+    end
   end
-  if id then
-    Heads.add_row(its, id, jobtype)
+  for _, line in ipairs(lines) do  -- when none has the row of another any more: a job may have come from one of these to the other
+    if line.head and not Queues.is_keyed(line.queue) then
+      redis.call('ZADD', Queues.all_of(line.queue), line.priority, Queues.head_row(line.head, line.queue))
+    end
   end
-  if is_keyed then
-    Heads.lead(Queues.type_of(jobtype), priority)
+  for _, its in ipairs(call.gathered_types) do
+    write_gathered(its)
   end
-  return id ~= nil
+  for jobtype in pairs(call.mends or Choose.NOWHERE) do
+    Pages.mend_type(jobtype)
+  end
+  call.lines, call.lines_of, call.gathered, call.gathered_types, call.mends, call.paged_numbers, call.is_moved = nil, nil, nil, nil, nil, nil, false
 end

@@ -78,7 +78,7 @@ function Move.add_ready(jobtype, priority, id, date_ms, generation)
   local score = Ageing.score_of(priority, id, date_ms, generation)
   local leads, known = Queues.may_lead(jobtype, score, id)
   Heads.count_keyed(jobtype, redis.call('ZADD', ready_key(jobtype), score, id))
-  Heads.add(jobtype, score, leads, known, id)
+  Heads.came(jobtype, score, leads, known, id)
 end
 
 -- Takes a job that nobody holds out of where it waits. Returns its queue, and the date that it waited for. One whose row cannot be read stays where it waits, without a

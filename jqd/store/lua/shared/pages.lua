@@ -13,7 +13,7 @@
 -- back, or finds no good page, goes there.
 -- Gives add_waiting(jobtype, priority, ids): ascending and in no
 -- place yet; first_of(jobtype, limit, priority_min, priority_max) → ids, where they are, heads; remove(jobtype, ids, where): some of
--- those; take(jobtype, ids, where, heads) → whether some are left of each priority: and mends the rows of what is next; drop_waiting(jobtype, priority, id) and, if it is not in `ready`, or comes there now, drop_paged of the same: remove one;
+-- those; take(jobtype, ids, where, heads): and mends the rows of what is next; drop_waiting(jobtype, priority, id) and, if it is not in `ready`, or comes there now, drop_paged of the same: remove one;
 -- first_waiting(jobtype) → id, priority or nil: of those that are not loose; waiting_of(queue), all_waiting_of(jobtype) → number; place_of(jobtype, priority, id) → priority
 -- it waits under, or nil; mend_type(jobtype): after jobs left.
 -- `has_some`: it is known to have pages.
@@ -122,7 +122,6 @@ do
   function Pages.add_waiting(jobtype, priority, ids)
     if #ids <= LOOSE_MAX and Heads.may_loosen(jobtype) then
       Heads.loosen(jobtype, priority, ids)
-      Heads.offer(jobtype, priority)
       return
     end
     local number = tonumber(priority)
@@ -141,7 +140,7 @@ do
         add_paged(jobtype, paged, true)
       end
     end
-    Heads.add(jobtype, priority, leads, known, ids[1])
+    Heads.came(jobtype, priority, leads, known, ids[1])
   end
 end
 
@@ -235,16 +234,15 @@ end
 
 function Pages.take(jobtype, ids, where, heads)
   Pages.remove(jobtype, ids, where)
-  local gone, some_left = {}, true
+  local gone = {}
   for _, id in ipairs(ids) do
     gone[id] = true
   end
   for first = 1, #heads, 2 do
     if gone[heads[first + 1]] then
-      some_left = Heads.mend_head(jobtype, heads[first], heads[first + 1]) and some_left
+      Heads.touch(jobtype, heads[first], heads[first + 1])
     end
   end
-  return some_left
 end
 
 function Pages.drop_paged(jobtype, priority, id)
@@ -310,7 +308,6 @@ function Pages.drop_waiting(jobtype, priority, id)
     Heads.count_keyed(jobtype, -1)
   end
   if known == id then
-    Heads.mend_head(jobtype, score, known)
+    Heads.touch(jobtype, score, known)
   end
-  Pages.mend_type(jobtype)
 end

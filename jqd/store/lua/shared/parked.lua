@@ -1,5 +1,5 @@
 -- Queues whose jobs may not start: where they wait, and when they are looked at again.
--- Gives park(queue, bucket, heads, now_us): `heads` it has left, and between Heads.gather and Heads.write; look_at(bucket, version, now_us, recount) → number of queues that may run again;
+-- Gives park(queue, bucket, heads, now_us): `heads` it has left; look_at(bucket, version, now_us, recount) → number of queues that may run again;
 -- look_later(bucket, now_us, ...); let_go(queue); take_hold(queue, id, fence) → that queue where a limit counts it, or nil: of a job that is in a hand
 -- without a claim here; take_out(id): what an earlier hand counted of a job that comes into another now; left(now_us, goes_on): whoever is out of all hands (about.lua: freed) counts no more, but for the ids
 -- in goes_on, if given.
@@ -73,10 +73,7 @@ function Parked.let_go(queue)
   local heads = Queues.heads(queue, Limits.PRIORITIES)
   call.let_go_left = call.let_go_left - #heads / 2 - 1
   for at = 1, #heads, 2 do
-    Heads.add_row(heads[at], heads[at + 1], queue)
-  end
-  if #heads > 0 then
-    Heads.offer(queue, heads[1])
+    Heads.came(queue, heads[at], true, nil, heads[at + 1])
   end
 end
 

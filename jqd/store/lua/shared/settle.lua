@@ -23,39 +23,25 @@ local function heads_left(one, taken, most)
   return Queues.heads(one.queue, most)
 end
 
--- What comes next after a job that was taken: of its priority, or of the next one, which may have no row: a queue is let go with those of its
--- first priorities.
-local function next_of(one, taken, place)
-  for at = place + 2, #one.rows, 2 do
-    if not taken[one.rows[at]] then
-      return one.rows[at], one.rows[at + 1]
-    end
-  end
-  if is_read(one) then
-    return nil
-  end
-  return Queues.first_between(one.queue, one.rows[place + 1], '+inf')
-end
-
 -- Exchanges the rows of those of its jobs that were taken, and the one by which it was found, if that was wrong.
 local function mend_heads(one, taken)
-  local rows, is_right, last = one.rows, one.most < 1, nil
+  local rows, is_right, last, head = one.rows, one.most < 1, nil, nil
+  local none = not is_read(one) and nil  -- false: none is left; nil: nobody knows
   for at = 1, #rows, 2 do
     local id, priority = rows[at], rows[at + 1]
     if priority ~= last then
-      last = priority
+      last, head = priority, taken[id] and id
       is_right = is_right or id == one.id and tonumber(priority) == one.priority
-      if taken[id] then
-        Heads.note_gone(priority, id, one.queue)
-        local next_id, its = next_of(one, taken, at)
-        if next_id then
-          Heads.add_row(its, next_id, one.queue)
-        end
+      if head then
+        Heads.touch(one.queue, priority, head, none)
       end
+    elseif head and not taken[id] then
+      Heads.touch(one.queue, priority, head, id)
+      head = nil
     end
   end
-  if one.id and not is_right and Queues.head_of(one.queue, one.priority) ~= one.id then
-    Heads.note_gone(one.priority, one.id, one.queue)
+  if one.id and not is_right then
+    Heads.touch(one.queue, one.priority, one.id)
   end
 end
 
@@ -110,14 +96,14 @@ local function given_of(all, taken)
 end
 
 -- `are_all`: of those that were chosen none was left out.
-local function take_loose(loose, taken, are_all)
+local function take_loose(queue, loose, taken, are_all)
   local rows = are_all and loose.rows or {}
   for _, row in ipairs(are_all and Choose.NOWHERE or loose.rows) do
     if taken[row:match('^[^:]*')] then
       rows[#rows + 1] = row
     end
   end
-  Heads.note_taken(loose.priorities, rows)
+  Heads.note_taken(queue, loose.priorities, rows)
   for _, group in ipairs(loose.groups) do
     local ids = group.count == 0 and Choose.NOWHERE or are_all and group or given_of(group, taken)
     if #ids > 0 and group.allowed ~= Choose.NOWHERE then
@@ -128,20 +114,17 @@ end
 
 -- Those that were loose and may not start go to their queue, which then may be parked, or gets rows.
 local function tie(one)
-  local rows, heads, last = {}, {}, nil
+  local rows, last = {}, nil
   for at, job in ipairs(one.left) do
     rows[2 * at - 1], rows[2 * at] = job.priority, job.id
-    Heads.note_taken({[job.priority] = true}, {job.row})
+    Heads.note_taken(one.queue, {[job.priority] = true}, {job.row})
     if job.priority ~= last then
       last = job.priority
-      heads[#heads + 1] = last
+      Heads.touch(one.queue, last, Queues.head_of(one.queue, last))
     end
   end
   redis.call('ZADD', ready_key(one.queue), unpack(rows))
   Heads.count_keyed(one.queue, #one.left)
-  for _, priority in ipairs(heads) do
-    Heads.add_row(priority, Queues.head_of(one.queue, priority), one.queue)
-  end
 end
 
 -- `taken`: id → true of those that were given; `are_all`: of those that were chosen. What gave some, or nothing because of its limits, may have to wait.
@@ -150,7 +133,6 @@ function Settle.settle_queues(order, opened, taken, are_all, fence, now_us)
   if not first then
     return
   end
-  Heads.gather(Queues.type_of(first))
   for _, queue in ipairs(order) do
     local one = opened[queue]
     local ids = given_of(one.taken, taken)
@@ -163,7 +145,7 @@ function Settle.settle_queues(order, opened, taken, are_all, fence, now_us)
       end
     end
   end
-  take_loose(order.loose, taken, are_all)
+  take_loose(first, order.loose, taken, are_all)
   Spend.write_spent(fence, now_us)
   local fresh, asked = {}, Choose.ASKED
   for _, queue in ipairs(order) do
@@ -179,5 +161,6 @@ function Settle.settle_queues(order, opened, taken, are_all, fence, now_us)
       end
     end
   end
+  Heads.mend(Queues.type_of(first))
   Heads.write()
 end
