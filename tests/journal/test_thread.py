@@ -6,13 +6,23 @@ from functools import partial
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from jqd.domain.errors import JournalRefused
 from jqd.domain.record import Lane
 from jqd.journal import Journal
 from jqd.journal.thread import WriterThread
 from tests.harness.files import MemoryFiles
-from tests.journal.conftest import opened
+from tests.journal.conftest import opened, push
+
+
+class Steps(trio.abc.Instrument):
+    """How many steps all tasks took."""
+
+    taken = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.taken += 1
 
 
 def _threads() -> list[threading.Thread]:
@@ -61,6 +71,18 @@ async def test_a_call_under_way_is_waited_for_by_a_cancelled_caller() -> None:
             nursery.cancel_scope.cancel()
             goes_on.set()
     assert made == [1]
+
+
+async def test_a_commit_takes_two_steps_of_its_task_and_one_of_who_waits() -> None:
+    """Each is a turn of the loop for who pushes alone."""
+    steps = Steps()
+    async with opened(MemoryFiles()) as journal:
+        await push(journal, b"the first")
+        await wait_all_tasks_blocked()
+        trio.lowlevel.add_instrument(steps)
+        await journal.wsync(journal.write(Lane.JOBS, 1, b"alone"), shielded=True)
+        trio.lowlevel.remove_instrument(steps)
+    assert steps.taken == 3
 
 
 async def test_what_a_bug_took_out_of_a_commit_is_durable_for_nobody() -> None:
