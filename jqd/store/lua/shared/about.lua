@@ -116,22 +116,22 @@ end
 
 function About.counts(queue) return call.claimed .. ' q' .. queue end
 
-local function add(lists, sysid, ...)
+local function list_of(lists, sysid)
   local list = lists[sysid] or {}
-  for _, value in ipairs({...}) do
-    list[#list + 1] = value
-  end
   lists[sysid] = list
+  return list
 end
 
 function About.take(id, hold, before)
   if call.has_left[id] then
     About.write()
   end
-  add(call.taken, hold.sysid, digits(hold.fence), id)
-  call.told[#call.told + 1], call.told[#call.told + 2] = id, hold.text
+  local taken, told = list_of(call.taken, hold.sysid), call.told
+  taken[#taken + 1], taken[#taken + 2] = digits(hold.fence), id
+  told[#told + 1], told[#told + 2] = id, hold.text
   if before and before.sysid ~= hold.sysid then
-    add(call.moved, before.sysid, id)
+    local moved = list_of(call.moved, before.sysid)
+    moved[#moved + 1] = id
   end
   count_early((hold.is_early and 1 or 0) - (before and before.is_early and 1 or 0))
 end
@@ -142,11 +142,7 @@ function About.come(id, hold, queue)
 end
 
 function About.leave(id, hold)
-  local ids = call.left[hold.sysid]
-  if not ids then
-    ids = {}
-    call.left[hold.sysid] = ids
-  end
+  local ids = list_of(call.left, hold.sysid)
   ids[#ids + 1], call.has_left[id] = id, true
   if hold.is_early then
     count_early(-1)

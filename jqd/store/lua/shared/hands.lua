@@ -15,8 +15,14 @@ function Hands.may_entrust(one, hold, is_forgotten, is_earlier)
 end
 
 -- The attempt goes on in the hand of all workers. A job that has not come yet comes into that hand.
+starts.entrusted = empty  -- text of a record in a daemon's hand → what became of it: of all of a claim the same
 starts.beaten = empty  -- fence → what was written of that lease; all of one claim say the same
 function Hands.entrust(one, before, now_us, is_again)
+  local same = before and call.entrusted[before.text]
+  if same and same.hold.fence == one.fence and same.generation == one.generation and same.silence == one.silence and same.worker == one.worker then
+    About.take(one.id, same.hold, before)
+    return same.hold
+  end
   local id, fence, known = one.id, one.fence, call.beaten[one.fence]
   local is_early, queue = before and before.is_early, before and before.queue
   if not before then
@@ -36,5 +42,8 @@ function Hands.entrust(one, before, now_us, is_again)
     call.beaten[fence] = {silence = one.silence, worker = one.worker}
   end
   About.take(id, hold, before)
+  if before and before.sysid ~= About.WORKERS then
+    call.entrusted[before.text] = {generation = one.generation, silence = one.silence, worker = one.worker, hold = hold}
+  end
   return hold
 end
