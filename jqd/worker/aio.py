@@ -10,7 +10,7 @@ has started, would take all others along.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ from jqd.worker.threads import NOTE_S, Outbox
 from jqd.worker.watchdog import Watchdog
 
 CLEAN_UP_S = 1.0  # for tasks that were stopped with their batch: what takes longer goes on without anybody waiting
-GRACE_S = 0.25  # past its timeout a task has so long to be cancelled: what takes longer blocks the loop
+GRACE_S = 0.25  # past its timeout a task has so long to end: then nobody waits for it any more
 
 
 class AsyncioLoop:
@@ -52,20 +52,34 @@ class AsyncioLoop:
         self._loop.call_soon_threadsafe(self._add, list(items))
 
     async def end_with(self, batch: Batch) -> None:
-        """Stop the tasks of this batch when cancelled, and give them a while to clean up: so asyncio tasks end with
-        their batch, as those of trio do."""
+        """Stop the tasks of this batch when cancelled, and give them a while to clean up, as those that were handed
+        back: so asyncio tasks end with their batch, as those of trio do."""
         try:
-            await trio.sleep_forever()
+            await batch.wait_complete()
         finally:
             with trio.move_on_after(CLEAN_UP_S) as scope:
                 scope.shield = True
                 await self._stop_all(batch)
 
-    def blocking(self) -> list[Item]:
-        """Return items that were not even cancelled at their timeout: one of them blocks the loop."""
+    @property
+    def late(self) -> list[Item]:
+        """Return items that live on past their timeout: they tidy up, do not let themselves be cancelled, or cannot,
+        as one of them blocks the loop."""
         now_s = self._clock.mono_s()
         began = [(item, item.begun_s) for item in self.now]
         return [item for item, at_s in began if at_s is not None and now_s >= at_s + item.timeout_s + GRACE_S]
+
+    @property
+    def is_blocked(self) -> bool:
+        return self._watchdog.is_silent and bool(self.late)
+
+    @property
+    def orphans(self) -> int:
+        return sum(item.ended or item.batch.gone for item in self.now)
+
+    def come_round(self, call: Callable[[], None]) -> None:
+        """Have the trio thread call this once the loop has come round; never while a task blocks it."""
+        self._loop.call_soon_threadsafe(self._wake_trio, call)
 
     def close(self) -> None:
         self._is_closing = True
@@ -110,14 +124,22 @@ class AsyncioLoop:
             task.add_done_callback(self._done)
 
     async def _stop_all(self, batch: Batch) -> None:
+        """Stop the tasks of a batch, each once, and wait for their ends. Those that were given up are left alone: they
+        were cancelled at their timeout, and a second time would break off how they tidy up."""
+        left = [item for item in self.now if item.batch is batch and (item.is_stopped or not item.ended)]
+        for item in left:
+            if not item.is_stopped:
+                item.halt()
         self._watchers += 1
         try:
-            while left := [item for item in self.now if item.batch is batch]:
-                for item in left:
-                    item.halt()
+            while any(item in left for item in self.now):
                 await self._some_ended.wait()
         finally:
             self._watchers -= 1
+
+    def _wake_trio(self, call: Callable[[], None]) -> None:
+        with suppress(trio.RunFinishedError):
+            self._outbox.soon(call)
 
     def _wake(self) -> None:
         self._some_ended.set()
@@ -160,8 +182,7 @@ class AsyncioLoop:
         if task.cancelled():  # it was stopped before its first step
             self._post(item, self._attempts.stopped(item), True)
         if self._watchers:
-            with suppress(trio.RunFinishedError):
-                self._outbox.soon(self._wake)
+            self._wake_trio(self._wake)
         self._fill()
 
     def _post(self, item: Item, content: bytes, is_outcome: bool) -> None:

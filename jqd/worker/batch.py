@@ -125,6 +125,9 @@ class Batch:
             self._ready.append(content)
             self._some.set()
 
+    async def wait_complete(self) -> None:
+        await self._complete.wait()
+
     async def wait_some(self, timeout_s: float, linger_s: float) -> None:
         """Return when outcomes are ready and either all are or `linger_s` has passed, or after `timeout_s`."""
         with trio.move_on_after(timeout_s):

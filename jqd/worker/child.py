@@ -41,8 +41,19 @@ class Errand(Batch):
         super().__init__(codec, 1)
         self.key, self._ended = key, ended
 
+    def put(self, item: Item, outcome: bytes) -> None:
+        if item.ended:  # it was given up, and has ended now
+            self._ended(self.key, b"")
+        super().put(item, outcome)
+
     def put_bare(self, job_id: str, outcome: bytes) -> None:
         self._ended(self.key, outcome)
+        super().put_bare(job_id, b"")
+
+    def give_up(self, item: Item, outcome: bytes) -> None:
+        """Report the outcome of an item that lives on."""
+        item.ended = True
+        self._ended(self.key, outcome, lives_on=True)
 
 
 class Child:
@@ -78,6 +89,8 @@ class Child:
                         self._run(message, app, begin.tasks, nursery)
                     elif isinstance(message, frames.Stop):
                         self._stop(message)
+                    elif isinstance(message, frames.Late):
+                        self._give_up(message)
                     else:
                         self._where = message
             if self._items:
@@ -144,9 +157,24 @@ class Child:
         tasks = [item for item in list(self._items.values()) if item.function.loop is not None]
         return ", ".join(f"{item.job_id} ({item.job.name})" for item in tasks)
 
-    def _ended(self, key: int, outcome: bytes) -> None:
-        del self._items[key]
-        self._send(frames.Ended(key, outcome))
+    def _ended(self, key: int, outcome: bytes, *, lives_on: bool = False) -> None:
+        if not lives_on:
+            del self._items[key]
+        self._send(frames.Ended(key, outcome, lives_on))
+
+    def _give_up(self, request: frames.Late) -> None:
+        item = self._items.get(request.key)
+        if item is None:
+            return  # it has ended meanwhile
+        if item.begin():  # the loop has been blocked since it came
+            why = "its time was over before it began"
+            item.batch.put(item, self._attempts.refused(item.batch.codec, item.job_id, why))
+        else:
+            self._inside[True].come_round(item, lambda: self._time_out(item))
+
+    def _time_out(self, item: Item) -> None:
+        if not item.ended and isinstance(item.batch, Errand):
+            item.batch.give_up(item, self._attempts.timed_out(item))
 
     def _stop(self, request: frames.Stop) -> None:
         item = self._items.get(request.key)

@@ -4,7 +4,7 @@
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -21,6 +21,7 @@ SATURATED = (
     "no more jobs are taken until one of them returns; restart this worker, and bound the calls in its functions"
 )
 BLOCKED = "it, or another job beside it, holds up the asyncio loop: an async function must not block"
+LINGERS = "it was cancelled at its timeout and has not ended: it keeps its slot until it has tidied up"
 
 
 class Executor:
@@ -85,7 +86,7 @@ class InProcess(Executor):
 
     @property
     def orphans(self) -> int:
-        return self._pool.orphans if self._pool else 0
+        return sum(each.orphans for each in (self._pool, self._loop) if each)
 
     def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
         plain = [item for item in items if item.function.loop is None]
@@ -104,11 +105,18 @@ class InProcess(Executor):
         """See `Executor`: what a thread runs cannot be stopped: it is reported, and keeps its place to its end."""
         for item, _ in self._pool.stuck if self._pool else ():
             self._time_out(item, "a plain function cannot be stopped: bound the calls in it, or use --processes")
-        for item in self._loop.blocking() if self._loop else ():
-            self._time_out(item, BLOCKED)
+        for item in self._loop.late if self._loop else ():
+            self._time_out(item, BLOCKED if self._is_blocked else LINGERS)
         if self.is_helpless and not self._was_helpless:
             self._log.error("worker.saturated", stuck=self._stuck_threads, next=SATURATED)
         self._was_helpless = self.is_helpless
+
+    def come_round(self, item: Item, call: Callable[[], None]) -> None:
+        """Call this soon, unless the loop of an async item is blocked."""
+        if item.function.loop == "asyncio":
+            self._asyncio().come_round(call)
+        else:
+            call()
 
     def _time_out(self, item: Item, why: str) -> None:
         if not item.ended:
@@ -135,7 +143,7 @@ class InProcess(Executor):
     def stuck(self) -> list[tuple[Item, float]]:
         now_s = self._clock.mono_s()
         held = [(item, now_s - since_s) for item, since_s in (self._pool.stuck if self._pool else ())]
-        late = self._loop.blocking() if self._loop else ()
+        late = self._loop.late if self._loop else ()
         return held + [(item, now_s - (item.begun_s or now_s)) for item in late]
 
     def close(self) -> None:
@@ -156,7 +164,7 @@ class InProcess(Executor):
 
     @property
     def _is_blocked(self) -> bool:
-        return self._loop is not None and bool(self._loop.blocking())
+        return self._loop is not None and self._loop.is_blocked
 
     @property
     def _stuck_threads(self) -> int:

@@ -1,6 +1,6 @@
 """The messages between a worker and its processes, over one socket each: a length, then MessagePack.
 
-    front ──► process   Begin · Run · Stop · Where          end of the stream: leave
+    front ──► process   Begin · Run · Stop · Late · Where   end of the stream: leave
     front ◄── process   Ready or Broken · Spoke · Ended
 
 Arguments and outcomes go through as the bytes they are: only the process that runs a job decodes its argument.
@@ -44,6 +44,12 @@ class Stop(msgspec.Struct, tag=True, array_like=True):
     """Whether somebody cancelled the job; else it has been handed back, or nobody waits for it."""
 
 
+class Late(msgspec.Struct, tag=True, array_like=True):
+    """An async job is past its time: report it as timed out. A loop that is blocked does not answer."""
+
+    key: int
+
+
 class Where(msgspec.Struct, tag=True, array_like=True):
     """The daemon that jobs push to."""
 
@@ -79,9 +85,11 @@ class Spoke(msgspec.Struct, tag=True, array_like=True, gc=False):
 class Ended(msgspec.Struct, tag=True, array_like=True, gc=False):
     key: int
     outcome: bytes
+    lives_on: bool = False
+    """Whether the job was given up at its timeout: it keeps its slot until it has ended and that is said, too."""
 
 
-ToProcess = Begin | Run | Stop | Where
+ToProcess = Begin | Run | Stop | Late | Where
 ToFront = Ready | Broken | Spoke | Ended
 
 _encoder = msgspec.msgpack.Encoder()

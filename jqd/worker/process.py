@@ -25,7 +25,9 @@ from jqd.worker.wire import JSON
 READ_BYTES = 1 << 16
 NO_ARGUMENT = msgspec.Raw(NIL)  # it goes beside the job, encoded as its batch is
 LEAVE_S = 2.0  # for a process to end by itself: its jobs have ended, or were told to stop
-GRACE_S = 0.25  # past its timeout an async function has so long to be cancelled: what takes longer blocks its loop
+GRACE_S = 0.25  # past its timeout an async function has so long to end, then its loop is asked
+ANSWER_S = 2.0  # for a loop that turns to answer, on a busy machine too; one that does not is blocked
+LINGER_S = 10.0  # for jobs that were given up to end: when nothing else runs in their process, it is ended
 NAMES_SHOWN_MAX = 10  # jobs named in one line of a log
 
 Kind = Literal["plain", "async"]
@@ -38,11 +40,13 @@ class NotStarted(Exception):
 
 
 class Held:
-    __slots__ = ("due_s", "is_trial", "item", "key", "printed")
+    __slots__ = ("due_s", "is_asked", "is_trial", "item", "key", "printed")
 
     def __init__(self, key: int, item: Item, due_s: float, *, is_trial: bool) -> None:
         """`due_s`: when it must have ended, by trio's clock. `is_trial`: it runs alone in its process."""
         self.key, self.item, self.due_s, self.is_trial = key, item, due_s, is_trial
+        self.is_asked = False
+        """Whether its process was asked to give it up."""
         self.printed = bytearray()
         """The end of what programs have printed that it has started."""
 
@@ -130,6 +134,25 @@ class Process:
         self.send(frames.Run(held.key, item.batch.codec is JSON, job, bytes(item.job.argument)))
         return held
 
+    def overdue(self, now_s: float) -> list[Item]:
+        """Return the items past their time for which the process must be ended.
+
+        That is a plain function, an async one whose loop does not answer, and those that were given up long ago when
+        nothing else runs here.
+        """
+        overdue: list[Item] = []
+        for held in [held for held in self.held.values() if held.due_s <= now_s]:
+            if self.kind == "plain" or (held.is_asked and not held.item.ended):
+                overdue.append(held.item)
+            elif not held.is_asked:
+                held.is_asked, held.due_s = True, now_s + ANSWER_S
+                self.send(frames.Late(held.key))
+            elif all(each.item.ended for each in self.held.values()):
+                overdue.append(held.item)
+            else:
+                held.due_s = now_s + LINGER_S
+        return overdue
+
     def stop(self, held: Held) -> None:
         """Stop a job: the process of a plain function is killed, unless somebody cancelled the job."""
         if self.kind == "plain" and not held.item.cancelled:
@@ -195,13 +218,18 @@ class Process:
     def _take(self, message: frames.ToFront) -> None:
         if isinstance(message, frames.Ended):
             self.programs.take()
-            held = self.held.pop(message.key, None)
+            held = self.held.get(message.key) if message.lives_on else self.held.pop(message.key, None)
             if not self.held:
                 self._emptied.set()
                 self._emptied = trio.Event()
             if held is not None:
                 printed, codec = held.printed, held.item.batch.codec
-                self._received(self, held, with_output(message.outcome, printed, codec) if printed else message.outcome)
+                outcome = message.outcome
+                if printed and outcome:
+                    outcome = with_output(outcome, printed, codec)
+                if message.lives_on:
+                    held.due_s = trio.current_time() + LINGER_S
+                self._received(self, held, outcome)
         elif isinstance(message, frames.Spoke):
             held = self.held.get(message.key)
             if held is not None:

@@ -87,7 +87,8 @@ class ProcessPool(Executor):
 
     @property
     def orphans(self) -> int:
-        return sum(held.item.batch.gone for process in self._all for held in process.held.values())
+        held = [held for process in self._all for held in process.held.values()]
+        return sum(each.item.batch.gone or each.item.ended for each in held)
 
     def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
         for item in items:
@@ -309,7 +310,7 @@ class ProcessPool(Executor):
         while True:
             now_s, living = trio.current_time(), [process for process in self._all if not process.was_killed]
             for process in living:
-                if late := [held.item for held in process.held.values() if held.due_s <= now_s]:
+                if late := process.overdue(now_s):
                     self._isolation.end_late(process, late)
             due = [held.due_s for process in living if not process.was_killed for held in process.held.values()]
             self._next_s, self._sooner = min(due, default=math.inf), trio.Event()

@@ -53,6 +53,11 @@ class Watchdog:
         loop = threading.get_ident()
         threading.Thread(target=self._listen, args=(loop,), name="jqd-pulse", daemon=True).start()
 
+    @property
+    def is_silent(self) -> bool:
+        """Return whether the loop has not come round for too long."""
+        return self._clock.mono_s() - self._beaten_s >= self._silent_s
+
     def beaten(self) -> None:
         self._beaten_s = self._clock.mono_s()
 

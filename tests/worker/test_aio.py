@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from jqd import App, Failed, current
 from jqd.worker import aio
 from jqd.worker.batch import Item
+from jqd.worker.executors import LINGERS
 from jqd.worker.service import Service, ServiceConfig
 from jqd.worker.watchdog import Watchdog
 from tests.worker.exchange import Exchange, packed, run_batch
@@ -199,3 +200,35 @@ async def test_a_job_may_end_between_a_look_at_it_and_its_stop(monkeypatch: pyte
         assert answer.status == 204
     stage.service.close()
     assert stage.stopped == ["a", "b"]
+
+
+async def test_one_that_tidies_up_past_its_timeout_is_cancelled_once_and_keeps_no_other_away() -> None:
+    stage = Stage()
+    tidied: list[str] = []
+    go = asyncio.Event()
+
+    @stage.app.job("tidy up")
+    async def tidy_up(argument: Any, /) -> None:
+        try:
+            await asyncio.sleep(PATIENCE_S)
+        finally:
+            await go.wait()  # as to close a connection
+            tidied.append(argument)
+
+    @stage.app.job("let go")
+    async def let_go(argument: Any, /) -> None:
+        go.set()
+
+    service = Service(stage.app.jobs, ServiceConfig(concurrency=2))
+    with capture_logs() as lines:
+        told = await run_batch(service, {"job_id": "a", "name": "tidy up", "argument": "a", "timeout": 1})
+    assert told.by_id["a"]["reason"] == "timeout"
+    assert next(line["why"] for line in lines if line["event"] == "worker.overrun") == LINGERS
+    assert (service.refusing(), service.free, [item.job_id for item, _ in service.stuck()]) == (None, 1, ["a"])
+    after = await run_batch(service, {"job_id": "b", "name": "let go"})
+    assert after.by_id["b"]["type"] == "success"
+    with trio.fail_after(PATIENCE_S):
+        while service.free < 2:
+            await trio.sleep(0.001)  # a thread's loop goes on
+    assert tidied == ["a"]
+    service.close()

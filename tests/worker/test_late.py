@@ -1,0 +1,71 @@
+"""Async jobs in processes that live on past their timeout: only a loop that is blocked costs their neighbours."""
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from jqd.worker import process as processes
+from tests.worker.exchange import Exchange, packed
+from tests.worker.pooled import here, job, outcomes, served, wait_until
+
+__all__ = ["here"]
+
+MODULE = """
+import asyncio
+from pathlib import Path
+import trio
+from jqd import App
+
+app = App()
+
+@app.job(loop="asyncio")
+async def tidy_asyncio(argument, /):
+    try:
+        await asyncio.sleep(600)
+    finally:
+        while not Path(argument).exists():  # as to close a connection
+            await asyncio.sleep(0.005)
+
+@app.job()
+async def tidy_trio(argument, /):
+    try:
+        await trio.sleep_forever()
+    finally:
+        with trio.CancelScope(shield=True):
+            while not Path(argument).exists():
+                await trio.sleep(0.005)
+
+@app.job()
+async def beside(argument, /):
+    Path("beside").touch()
+    while not Path(argument).exists():
+        await trio.sleep(0.005)
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+async def test_one_that_tidies_up_past_its_timeout_is_given_up_and_its_neighbours_run_on(loop: str) -> None:
+    async with served(source=MODULE) as (service, process_pool), trio.open_nursery() as nursery:
+        neighbour = Exchange(service, packed(job("beside", "go", timeout=600)))
+        nursery.start_soon(neighbour.run)
+        await wait_until(Path("beside").exists)
+        pids = [process.pid for process in process_pool._process_pool]
+        late = f"tidy_{loop}"
+        told = outcomes(await Exchange(service, packed(job(late, "go", timeout=0.5))).run())
+        assert (told[late]["type"], told[late]["reason"]) == ("failure", "timeout")
+        assert service.free == 6, "it keeps its slot until it has tidied up"
+        Path("go").touch()
+        await wait_until(lambda: service.free == 8)
+    assert outcomes(neighbour)["beside"]["type"] == "success"
+    assert [process.pid for process in process_pool._process_pool] == pids
+    assert "beside" not in process_pool._suspects
+
+
+async def test_a_process_with_nothing_but_such_jobs_is_ended_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "LINGER_S", 0.01)
+    async with served(source=MODULE) as (service, process_pool):
+        (before,) = process_pool._process_pool
+        await Exchange(service, packed(job("tidy_trio", "never", timeout=0.5))).run()
+        await wait_until(lambda: service.free == 8 and before not in process_pool._process_pool)
+        assert before.was_killed
