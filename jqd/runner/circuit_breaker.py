@@ -15,7 +15,8 @@ A back-off by another daemon holds here, too (`worker_health.py`): nothing is se
 the `503` probes first; the others a moment later, with one job each, unless that one goes on with its back-off.
 
 A probe is a job in flight. It is over when its worker answers or fails, and at the latest when the job leaves it:
-a probe that is withdrawn, dropped or cut off on its way does not keep the breaker waiting.
+a probe that is withdrawn, dropped or cut off on its way does not keep the breaker waiting. Most frameworks answer when
+the work is done: while a probe is at work, another one follows after PROBED_S.
 
 None of this costs a job an attempt: what cannot be placed here waits in the store or goes to another worker.
 """
@@ -35,6 +36,7 @@ QUANTA = 4  # a window wider than max_jobs is refilled in quarters
 RETRY_AFTER_S_MIN = 0.1  # a shorter pause counts as none: the worker would get jobs again at once, for ever
 COMPLAINT_S = 60.0  # what has to be mended at a worker is logged again after this: thousands of jobs may meet it
 PROBE_S = 2.0  # longer than another daemon backed a worker off: it tries it, and says in half a second how that went
+PROBED_S = 10.0  # then a probe has been connected (5 s), and a worker that is overloaded has refused it
 NOT_TAKEN_S = 60.0  # a jobtype that a worker does not know is offered to it again after this: it may be newer by then
 _ROUNDING = 1e-9  # sixteen sixteenths are one
 
@@ -72,7 +74,8 @@ class CircuitBreaker:
         self._source = source
         self._disproved_s = float("-inf")  # what others said up to then counts no more
         self._grace_s = 0.0
-        self._probes: set[str] = set()  # ids of jobs in flight that were given while the breaker was open
+        # Ids of jobs in flight that were given while the breaker was open → until when they keep others away.
+        self._probes: dict[str, float] = {}
         self._share = 1.0  # of each window, by AIMD
         self._backed_off_at_s = float("-inf")
         self._speeds: dict[str, Speed] = {}  # by jobtype, the one used last at the end
@@ -113,7 +116,9 @@ class CircuitBreaker:
 
     def has_room(self, now_s: float) -> bool:
         """Return whether jobs of any type may be sent now. False while a probe or a suspect is under way."""
-        if self.is_open(now_s) or self._probes or (self.site is not None and self.site.is_kept(self.url, now_s)):
+        if self.is_open(now_s) or (self._probes and now_s < max(self._probes.values())):
+            return False
+        if self.site is not None and self.site.is_kept(self.url, now_s):
             return False
         used, wide = self._usage()
         if used + _ROUNDING >= self._share:
@@ -136,7 +141,7 @@ class CircuitBreaker:
         self.in_flight += len(job_ids)
         self._used = None
         if self.failures or self.others_until_s > float("-inf"):
-            self._probes.update(job_ids)
+            self._probes.update(dict.fromkeys(job_ids, now_s + PROBED_S))
 
     def give(self, jobtype: str, job_ids: Collection[str], now_s: float, *, ended: bool) -> None:
         """Take jobs that have left the worker out of the count.
@@ -150,7 +155,8 @@ class CircuitBreaker:
         speed.give(len(job_ids), now_s, ended=ended)
         self.in_flight -= len(job_ids)
         self._used = None
-        self._probes.difference_update(job_ids)
+        for job_id in job_ids:
+            self._probes.pop(job_id, None)
 
     def answered(self, sent_at_s: float) -> None:
         """A request sent at `sent_at_s` got a good answer. It counts only if it was sent after the last back-off, and

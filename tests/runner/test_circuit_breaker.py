@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jqd.domain.backoff import Backoff
-from jqd.runner.circuit_breaker import NOT_TAKEN_S, RECOVERY_STEPS, SPEEDS_MAX, CircuitBreaker
+from jqd.runner.circuit_breaker import NOT_TAKEN_S, PROBED_S, RECOVERY_STEPS, SPEEDS_MAX, CircuitBreaker
 
 
 class Hand(CircuitBreaker):
@@ -327,3 +327,18 @@ def test_a_worker_without_room_and_without_jobs_is_left_alone() -> None:
     asked.back(1, 1, ended=False)
     asked.crowded(0, 1, 3.0)
     assert (asked.is_open(3.9), asked.is_open(4.1)) == (True, False)
+
+
+def test_a_probe_that_is_answered_when_its_work_is_done_keeps_the_others_away_for_a_moment_only() -> None:
+    breaker = gate_of(8)
+    breaker.back_off(0, 0)
+    now_s = breaker.open_until_s
+    for sent in range(4):  # a halved window
+        assert breaker.free("mail", now_s) == 1
+        breaker.put(1, now_s)
+        assert (breaker.in_flight, breaker.free("mail", now_s + PROBED_S - 0.1)) == (sent + 1, 0)
+        now_s += PROBED_S
+    assert breaker.free("mail", now_s) == 0
+    breaker.answered(now_s - PROBED_S)
+    breaker.back(1, now_s, ended=True)
+    assert breaker.free("mail", now_s) == 2, "the answer closes it"
