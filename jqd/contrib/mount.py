@@ -157,9 +157,12 @@ class Mount:
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a job must not end the program it is mounted in
             _let_through(error)
             return self._attempts.raised(item, error)
+        else:
+            return self._attempts.timed_out(item) if scope.cancelled_caught else self._attempts.returned(item, body)
         finally:
             at_work.set(None)
-        return self._attempts.timed_out(item) if scope.cancelled_caught else self._attempts.returned(item, body)
+            if item.span is not None:
+                item.span.end()
 
 
 def _let_through(error: BaseException) -> None:

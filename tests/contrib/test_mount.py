@@ -15,6 +15,7 @@ from jqd.contrib.mount import BODY_BYTES_MAX, Answer, Mount, register
 from jqd.domain.errors import ConfigError
 from jqd.runner.signature import signature
 from jqd.testing.clock import ManualClock
+from jqd.worker import attempt
 
 OLD, NEW, OTHER = (f"whsec_{letter * 32}" for letter in "abc")
 JSON = {"content-type": "application/json"}
@@ -255,3 +256,31 @@ async def test_more_than_a_job_can_be_is_read_by_no_framework(length: str | None
         assert f"{BODY_BYTES_MAX} bytes" in told["detail"]
     for body in (thread, task):
         assert body.taken <= (0 if length else BODY_BYTES_MAX + (1 << 20))
+
+
+class Span:
+    """The span of an attempt."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def fail(self, why: str, error: BaseException | None = None) -> None:
+        self.said.append(why)
+
+    def end(self) -> None:
+        self.said.append("end")
+
+
+@pytest.mark.parametrize(
+    ("name", "timeout", "said"),
+    [("double", 30, ["end"]), ("triple", 30, ["end"]), ("odd", 30, ["Unsendable", "end"]), ("slow", 0.05, ["timeout", "end"])],
+)
+def test_the_span_of_an_attempt_ends_with_it(
+    name: str, timeout: float, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    span = Span()
+    monkeypatch.setattr(attempt, "SDK", "sys")
+    monkeypatch.setattr(attempt, "processing", lambda *_: span)
+    given = {"number": 4} if name in ("double", "triple") else None
+    Mount(app(), secret=None).answer(JSON, [batch((name, given), timeout=timeout)])
+    assert span.said == said
