@@ -3,12 +3,14 @@
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import django
 import pytest
 from django.conf import settings
 
+import jqd
 from examples.mysite import settings as mysite
 from jqd.client import Client, JobInfo
 from jqd.contrib.django.backend import JqdBackend
@@ -20,6 +22,7 @@ except ImportError:  # before Django 6
 
 settings.configure(**{name: getattr(mysite, name) for name in dir(mysite) if name.isupper()})
 django.setup()
+from jqd.contrib.django import worker  # noqa: E402 - it asks for the settings
 THANK = "examples.mysite.shop.tasks.thank"
 
 
@@ -66,3 +69,49 @@ def test_a_job_that_is_no_task_is_no_result(
 def test_a_task_is_found_whose_module_nobody_has_imported_yet() -> None:
     result = asked(f"slow:{THANK}", {"args": [1], "kwargs": {}})
     assert (result.task.module_path, result.task.queue_name, result.args) == (THANK, "slow", [1])
+
+
+class Backend:
+    """What a task's backend notes."""
+
+    def __init__(self) -> None:
+        self.ended: list[Any] = []
+
+    def running(self, *_: Any) -> Any:
+        return self
+
+    def end(self, result: Any, status: Any) -> None:
+        self.ended.append(status)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_last", "ends"),
+    [
+        (jqd.Snooze("5m"), True, False),
+        (jqd.Cancelled("not wanted"), False, True),
+        (jqd.Failed("no such order"), False, True),
+        (ValueError("odd"), True, True),
+        (ValueError("odd"), False, False),
+    ],
+)
+def test_a_task_is_finished_with_its_last_attempt_which_a_snooze_is_not(
+    error: Exception, is_last: bool, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def call() -> None:
+        raise error
+
+    backend = Backend()
+    task = SimpleNamespace(get_backend=lambda: backend, takes_context=False, call=call, func=call)
+    monkeypatch.setattr(jqd, "current", lambda: SimpleNamespace(job_id="1", attempt=1, is_last=is_last))
+    finished: list[Any] = []
+
+    def note(sender: Any, **_: Any) -> None:
+        finished.append(sender)
+
+    worker.task_finished.connect(note)
+    try:
+        with pytest.raises(type(error)):
+            worker._function(task, "x")({"args": [], "kwargs": {}})
+    finally:
+        worker.task_finished.disconnect(note)
+    assert (len(backend.ended), len(finished)) == (ends, ends)

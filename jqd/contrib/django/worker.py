@@ -40,7 +40,8 @@ def _function(task: Any, name: str) -> Callable[[dict[str, Any]], Any]:
         try:
             returned = task.call(*before, *given["args"], **given["kwargs"])
         except Exception as error:
-            if job.is_last or isinstance(error, jqd.Failed):
+            is_over = job.is_last and not isinstance(error, jqd.Snooze)  # which is no attempt: it begins again
+            if is_over or isinstance(error, jqd.Failed | jqd.Cancelled):
                 backend.end(result, TaskResultStatus.FAILED)
                 task_finished.send(type(backend), task_result=result)
             raise
