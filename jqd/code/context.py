@@ -252,8 +252,7 @@ async def start(
 
     `live`: reads from its process and looks after it. Raises Broken, launch.NotStarted.
     """
-    jobs, to = os.pipe()
-    answers, answered = os.pipe()
+    jobs, to, answers, answered = launch.open_pipes(2)
     ends = (to, answers)
     try:
         command = COMMANDS[definition.lang](config, jobs, answered)

@@ -53,6 +53,19 @@ def node_command(config: CodeConfig, jobs: int, answers: int) -> list[str]:
     return ["node", memory, str(SHIMS / "context.js"), str(jobs), str(answers)]
 
 
+def open_pipes(count: int) -> list[int]:
+    """Return the ends of so many pipes: the one to read, the one to write, and so on. Raises NotStarted."""
+    ends: list[int] = []
+    try:
+        for _ in range(count):
+            ends += os.pipe()
+    except OSError as error:
+        for fd in ends:
+            os.close(fd)
+        raise NotStarted(f"no pipe can be made: {error}") from error
+    return ends
+
+
 def start(
     command: Sequence[str],
     config: CodeConfig,
@@ -67,12 +80,16 @@ def start(
     NotStarted."""
     owner = owner_of(config.user)
     uid = os.getuid() if owner is None else owner.uid
-    home = _new_home(base, owner)
+    prints, printed, complains, complained = open_pipes(2)
+    try:
+        home = _new_home(base, owner)
+    except NotStarted:
+        for fd in (prints, printed, complains, complained):
+            os.close(fd)
+        raise
     if owner is not None:
         for fd in fds:
             os.fchown(fd, owner.uid, owner.gid)  # a shell opens them by their names
-    prints, printed = os.pipe()
-    complains, complained = os.pipe()
     given = {"HOME": str(home), "TMPDIR": str(home), "JQD_CODE": "1"}
     try:
         child = subprocess.Popen(

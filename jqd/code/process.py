@@ -10,7 +10,7 @@ from jqd.code.descendants import kill_with_descendants
 from jqd.code.folders import remove
 from jqd.code.launch import Launched
 from jqd.code.output import JobOutput
-from jqd.worker.programs import ending, wait_ended
+from jqd.worker.programs import LOOK_S, ending, wait_ended
 
 READ_BYTES = 1 << 16
 READS_MAX = 64  # in one go: a program that prints without end must not hold up other jobs
@@ -100,11 +100,13 @@ class Process:
         return True
 
     async def _wait_dead(self) -> None:
-        if self._child.returncode is not None:
-            return
-        try:
-            await wait_ended(self.pid)
-            # Not by Popen: of what somebody else has reaped that says 0, a success that was none.
-            self._child.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])  # noqa: ASYNC222 - it is dead
-        except (ProcessLookupError, ChildProcessError):
-            self._child.returncode = -signal.SIGKILL  # whoever reaped it had killed it
+        while self._child.returncode is None:
+            try:
+                await wait_ended(self.pid)
+                # Not by Popen: of what somebody else has reaped that says 0, a success that was none.
+                status = os.waitpid(self.pid, 0)[1]  # noqa: ASYNC222 - it is dead
+                self._child.returncode = os.waitstatus_to_exitcode(status)
+            except (ProcessLookupError, ChildProcessError):
+                self._child.returncode = -signal.SIGKILL  # whoever reaped it had killed it
+            except OSError:  # no descriptor is left for it, perhaps for a moment
+                await trio.sleep(LOOK_S)

@@ -40,7 +40,7 @@ async def run(
     texts = [definition.before, definition.before_each, definition.body, definition.after_each]
     lines = b"".join(line_of(bytes(job.argument)) for job in jobs)
     with _files(lines, *((text or "").encode() for text in texts)) as (stdin, *files):
-        ready, reporting = os.pipe()
+        ready, reporting = launch.open_pipes(1)
         try:
             names = [f"/dev/fd/{fd}" for fd in (reporting, *files)]
             about = {"JQD_JOB_TYPE": jobs[0].name}
@@ -124,7 +124,10 @@ def _files(*contents: bytes) -> Iterator[list[int]]:
     fds: list[int] = []
     try:
         for content in contents:
-            fds.append(os.memfd_create("jqd"))
+            try:
+                fds.append(os.memfd_create("jqd"))
+            except OSError as error:
+                raise launch.NotStarted(f"no file can be made: {error}") from error
             with open(fds[-1], "wb", closefd=False) as file:
                 file.write(content)
             os.lseek(fds[-1], 0, os.SEEK_SET)

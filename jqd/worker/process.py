@@ -183,8 +183,7 @@ class Process:
                     await self._received_all.wait()
                 nursery.cancel_scope.cancel()
         finally:
-            if not self.is_retiring or self._child.returncode is None:
-                self._kill_group()  # what it has left behind, and itself if we are cancelled
+            self._kill_group()  # what its jobs have left behind, and itself if we are cancelled
             with trio.CancelScope(shield=True):
                 await wait_dead(self._child)
                 await self._stream.aclose()
@@ -261,8 +260,16 @@ def start_process(
     begin: frames.Begin, received: Received, spoke: Callable[[Item], None], nursery: trio.Nursery
 ) -> Process:
     """Start a process, and read from it in `nursery`. Raises NotStarted."""
-    ours, theirs = socket.socketpair()
-    prints, printed = os.pipe()
+    try:
+        ours, theirs = socket.socketpair()
+        try:
+            prints, printed = os.pipe()
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
+    except OSError as error:
+        raise NotStarted(f"no process can be started: {error}") from error
     with theirs, open(printed, "wb"):
         fds = theirs.fileno(), printed
         command = [sys.executable, "-m", "jqd.worker.child", str(fds[0]), str(os.getpid()), str(printed)]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from jqd.worker.process import Held
 
+LOOK_S = 0.5  # between two looks at a process where nobody can be told of its end
 COMMAND_CHARS_MAX = 100  # of a command line in a log
 
 
@@ -96,9 +97,11 @@ def ending(code: int | None) -> str:
 
 
 async def wait_dead(child: "subprocess.Popen[bytes]") -> None:
-    if child.poll() is None:
-        await wait_ended(child.pid)
-        child.wait()
+    while child.poll() is None:
+        try:
+            await wait_ended(child.pid)
+        except OSError:  # no descriptor is left for it, perhaps for a moment
+            await trio.sleep(LOOK_S)
 
 
 async def wait_ended(pid: int) -> None:
