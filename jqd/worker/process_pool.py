@@ -12,6 +12,7 @@ started for that, and is blamed if that happens again.
 """
 
 import math
+import os
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -35,6 +36,7 @@ from jqd.worker.threads import NOTE_S
 
 CANCEL_S = 5.0  # for a plain function that was cancelled to notice; then its process is ended
 START_S = 60.0  # for a process to import its app: a minute for large ones on a loaded machine
+CORES = len(os.sched_getaffinity(0))  # so many import their app at once: more would only take longer each
 CALM_S = 60.0  # a process that lived so long before it died has not died in a row
 BACKOFF = Backoff(
     first_s=0.5, factor=2.0, cap_s=30.0
@@ -142,10 +144,14 @@ class ProcessPool(Executor):
                 fresh.append(self._start())
                 jobs = (await fresh[0].wait_ready()).jobs
                 kinds = sorted({kind_of(job) for job in jobs})
-                fresh += [self._start() for _ in range(len(kinds) * self._processes - 1)]
-                for number, process in enumerate(fresh):
-                    process.kind = kinds[number % len(kinds)]
-                    await process.wait_ready(jobs)
+            while (first := len(fresh)) < len(kinds) * self._processes:
+                for _ in range(min(CORES, len(kinds) * self._processes - first)):
+                    fresh.append(self._start())
+                with trio.fail_after(START_S):
+                    for process in fresh[first:]:
+                        await process.wait_ready(jobs)
+            for number, process in enumerate(fresh):
+                process.kind = kinds[number % len(kinds)]
         except trio.TooSlowError:
             _kill(fresh)
             raise NotStarted(f"the app was not loaded after {START_S:g} s") from None

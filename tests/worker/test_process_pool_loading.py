@@ -1,6 +1,9 @@
 """Processes of a worker load the app of its jobs, and load it anew."""
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -9,6 +12,7 @@ from structlog.testing import capture_logs
 from jqd import App
 from jqd.domain.backoff import Backoff
 from jqd.domain.errors import ConfigError
+from jqd.worker import process as processes
 from jqd.worker import process_pool as crews
 from jqd.worker.serve import serve
 from tests.worker.exchange import Exchange, packed
@@ -74,3 +78,57 @@ async def test_an_app_that_cannot_be_loaded_is_a_mistake_of_the_command(source: 
 async def test_processes_load_the_app_themselves_and_need_its_name() -> None:
     with pytest.raises(ConfigError, match="the app is then told as MODULE:APP"):
         await serve(App(), processes=2, signals=False)
+
+
+async def test_programs_of_a_process_that_leaves_in_good_order_are_killed_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processes, "LEAVE_S", PATIENCE_S)  # it is not killed for being slow
+    source = MODULE + (
+        "@app.job()\ndef leave_behind(argument, /):\n"
+        "    import subprocess\n    return subprocess.Popen(['sleep', '600']).pid\n"
+    )
+    async with served(source=source) as (service, process_pool):
+        (told,) = outcomes(await Exchange(service, packed(job("leave_behind"))).run()).values()
+        assert await process_pool.reload()
+        await wait_until(lambda: not process_pool._leaving)
+        await wait_until(lambda: not is_alive(told["result"]))
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether it runs; a zombie does not."""
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.parametrize("what", ["socketpair", "pipe"])
+async def test_without_descriptors_no_process_is_started_and_nothing_else_ends(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async with served() as (service, process_pool):
+        before = len(os.listdir("/proc/self/fd"))
+        with monkeypatch.context() as patch:
+            patch.setattr(processes.socket if what == "socketpair" else processes.os, what, full)
+            assert not await process_pool.reload()
+        assert len(os.listdir("/proc/self/fd")) == before
+        told = outcomes(await Exchange(service, packed(job("plain", 1))).run())
+        assert told["plain"]["type"] == "success"
+
+
+async def test_no_more_processes_import_the_app_at_once_than_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    starting: list[processes.Process] = []
+    start, at_once = crews.start_process, []
+
+    def note(*args: Any) -> processes.Process:
+        starting.append(start(*args))
+        at_once.append(sum(each.ready is None for each in starting))
+        return starting[-1]
+
+    monkeypatch.setattr(crews, "CORES", 2)
+    monkeypatch.setattr(crews, "start_process", note)
+    async with served(processes=3) as (_, process_pool):
+        assert len(process_pool._process_pool) == 6
+    assert (len(at_once), max(at_once)) == (6, 2)
