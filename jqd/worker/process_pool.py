@@ -145,8 +145,8 @@ class ProcessPool(Executor):
                 jobs = (await fresh[0].wait_ready()).jobs
                 kinds = sorted({kind_of(job) for job in jobs})
             while (first := len(fresh)) < len(kinds) * self._processes:
-                for _ in range(min(CORES, len(kinds) * self._processes - first)):
-                    fresh.append(self._start())
+                more = min(CORES, len(kinds) * self._processes - first)
+                fresh.extend(self._start() for _ in range(more))  # one by one: those before a failure are known
                 with trio.fail_after(START_S):
                     for process in fresh[first:]:
                         await process.wait_ready(jobs)

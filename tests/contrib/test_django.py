@@ -17,12 +17,15 @@ from jqd.contrib.django.backend import JqdBackend
 
 try:
     from django.tasks.exceptions import TaskResultDoesNotExist
+    from django.tasks.signals import task_finished
 except ImportError:  # before Django 6
     from django_tasks.exceptions import TaskResultDoesNotExist
+    from django_tasks.signals import task_finished
 
 settings.configure(**{name: getattr(mysite, name) for name in dir(mysite) if name.isupper()})
 django.setup()
 from jqd.contrib.django import worker  # noqa: E402 - it asks for the settings
+
 THANK = "examples.mysite.shop.tasks.thank"
 
 
@@ -78,7 +81,7 @@ class Backend:
         self.ended: list[Any] = []
 
     def running(self, *_: Any) -> Any:
-        return self
+        return SimpleNamespace(id="1", status="", task=SimpleNamespace(module_path="x"))
 
     def end(self, result: Any, status: Any) -> None:
         self.ended.append(status)
@@ -108,10 +111,10 @@ def test_a_task_is_finished_with_its_last_attempt_which_a_snooze_is_not(
     def note(sender: Any, **_: Any) -> None:
         finished.append(sender)
 
-    worker.task_finished.connect(note)
+    task_finished.connect(note)
     try:
         with pytest.raises(type(error)):
             worker._function(task, "x")({"args": [], "kwargs": {}})
     finally:
-        worker.task_finished.disconnect(note)
+        task_finished.disconnect(note)
     assert (len(backend.ended), len(finished)) == (ends, ends)

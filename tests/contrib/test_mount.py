@@ -273,7 +273,12 @@ class Span:
 
 @pytest.mark.parametrize(
     ("name", "timeout", "said"),
-    [("double", 30, ["end"]), ("triple", 30, ["end"]), ("odd", 30, ["Unsendable", "end"]), ("slow", 0.05, ["timeout", "end"])],
+    [
+        ("double", 30, ["end"]),
+        ("triple", 30, ["end"]),
+        ("odd", 30, ["Unsendable", "end"]),
+        ("slow", 0.05, ["timeout", "end"]),
+    ],
 )
 def test_the_span_of_an_attempt_ends_with_it(
     name: str, timeout: float, said: list[str], monkeypatch: pytest.MonkeyPatch

@@ -101,7 +101,7 @@ def is_alive(pid: int) -> bool:
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-@pytest.mark.parametrize("what", ["socketpair", "pipe"])
+@pytest.mark.parametrize("what", ["socket.socketpair", "os.pipe"])
 async def test_without_descriptors_no_process_is_started_and_nothing_else_ends(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +111,7 @@ async def test_without_descriptors_no_process_is_started_and_nothing_else_ends(
     async with served() as (service, process_pool):
         before = len(os.listdir("/proc/self/fd"))
         with monkeypatch.context() as patch:
-            patch.setattr(processes.socket if what == "socketpair" else processes.os, what, full)
+            patch.setattr(what, full)
             assert not await process_pool.reload()
         assert len(os.listdir("/proc/self/fd")) == before
         told = outcomes(await Exchange(service, packed(job("plain", 1))).run())
@@ -120,7 +120,7 @@ async def test_without_descriptors_no_process_is_started_and_nothing_else_ends(
 
 async def test_no_more_processes_import_the_app_at_once_than_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     starting: list[processes.Process] = []
-    start, at_once = crews.start_process, []
+    start, at_once = processes.start_process, list[int]()
 
     def note(*args: Any) -> processes.Process:
         starting.append(start(*args))
