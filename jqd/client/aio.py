@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 import anyio
 import anyio.to_thread
 
+from jqd.client.abandoned import look
 from jqd.client.buffer import Buffer, Limits
 from jqd.client.client import TIMEOUT_S_DEFAULT, Client
 from jqd.client.events import JobEvent
@@ -51,7 +52,7 @@ def _each(
 
 
 class AsyncClient:
-    """As `Client`, call by call, for one event loop. At most 32 calls are under way at once; others wait their turn.
+    """As `Client`, call by call, for one event loop. At most 32 calls that look and 32 others are under way at once.
 
     async with AsyncClient("http://127.0.0.1:7420") as client:
         job_id = await client.push("resize", {"path": "a.png"}, keep_result=True)
@@ -63,7 +64,7 @@ class AsyncClient:
     ) -> None:
         self.client = Client(url, timeout_s=timeout_s, token=token)
         """The blocking one, which can be used beside it."""
-        self._limiter = anyio.CapacityLimiter(CONNECTIONS_MAX)
+        self._limiter, self._lookers = (anyio.CapacityLimiter(CONNECTIONS_MAX) for _ in range(2))
 
     def speaking_for(self, tenant: str) -> Self:
         """As `Client.speaking_for`."""
@@ -81,7 +82,9 @@ class AsyncClient:
 
     async def in_thread(self, call: Callable[[], R], *, abandon: bool = False) -> R:
         """Return what `call` returns in a thread. `abandon`: a cancelled task leaves the thread alone."""
-        return await anyio.to_thread.run_sync(call, abandon_on_cancel=abandon, limiter=self._limiter)
+        if abandon:
+            return await look(call, limiter=self._lookers)
+        return await anyio.to_thread.run_sync(call, limiter=self._limiter)
 
     def buffer(self, **limits: Unpack[Limits]) -> Buffer:
         """`async with client.buffer() as buffer:` and `await buffer.apush(…)`: see `Buffer`."""

@@ -9,6 +9,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -17,6 +18,7 @@ from uuid import uuid4
 import httpx2
 import msgspec
 
+from jqd.client.abandoned import is_abandoned
 from jqd.client.buffer import Buffer, Limits
 from jqd.client.environ import daemon_token, daemon_urls
 from jqd.client.errors import (
@@ -224,7 +226,7 @@ class Client(Manage):
             except ValueError as error:
                 raise JqdClientError(f"job {job_id}: {error}", status=answer.status) from error
             now_s = self._clock.mono_s()
-            if info.ended or now_s >= until_s:
+            if info.ended or now_s >= until_s or is_abandoned():
                 return info, not answer.body.keys().isdisjoint(("result", "result_bytes"))
             if now_s - asked_s < POLL_S_MIN:
                 # The daemon should have waited. If it does not, this keeps us from asking in a tight loop.
@@ -276,7 +278,7 @@ class Client(Manage):
             while True:
                 left_s = WAIT_S_MAX if until_s is None else max(until_s - self._clock.mono_s(), 0.0)
                 info = self.get(job_id, left_s)
-                if info.ended or until_s is not None:
+                if info.ended or until_s is not None or is_abandoned():
                     return info
 
         infos = _side_by_side(wait_one, listed, WAITERS_MAX)
@@ -341,7 +343,7 @@ def _side_by_side(ask: Callable[[str], JobInfo], job_ids: Sequence[str], threads
         todo.put(index)
 
     def work() -> None:
-        while not stop.is_set():
+        while not stop.is_set() and not is_abandoned():
             try:
                 index = todo.get_nowait()
             except queue.Empty:
@@ -353,7 +355,8 @@ def _side_by_side(ask: Callable[[str], JobInfo], job_ids: Sequence[str], threads
                 return
 
     for number in range(min(threads, len(job_ids))):
-        threading.Thread(target=work, name=f"jqd-wait-{number}", daemon=True).start()
+        run = copy_context().run
+        threading.Thread(target=run, args=(work,), name=f"jqd-wait-{number}", daemon=True).start()
     found: dict[int, JobInfo] = {}
     try:
         while len(found) < len(job_ids):
@@ -361,6 +364,8 @@ def _side_by_side(ask: Callable[[str], JobInfo], job_ids: Sequence[str], threads
             if isinstance(answer, BaseException):
                 raise answer
             found[index] = answer
+            if is_abandoned():
+                raise TimedOut("nobody waits for it any more", pending=job_ids)
     finally:
         stop.set()
     return [found[index] for index in range(len(job_ids))]

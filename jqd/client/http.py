@@ -39,7 +39,7 @@ from jqd.domain.media import MSGPACK, language_of
 TRIES_MAX = 4  # of a request that may be repeated: with the back-off below, a daemon's restart of about a second
 UNKNOWN = 401  # to this daemon the token lets nobody in
 BACKOFF = Backoff(first_s=0.1, factor=3.0, cap_s=2.0)
-CONNECTIONS_MAX = 32  # of one client: above the threads `wait` uses
+CONNECTIONS_MAX = 32  # of one client, but for waits: they have one each, and keep no push from being sent
 ERRORS_SHOWN_MAX = 5  # in a message; all of them stand in `errors`
 DETAIL_CHARS_MAX = 300  # of an answer quoted in a message
 PATH_CHARS_MAX = 64  # of a path quoted in one
@@ -89,14 +89,17 @@ class Http:
         self._transport = transport
         # By process: a child of a fork must not write to its parent's connections, nor close them. So it leaves them
         # alone, and makes its own. Nothing is locked here: another thread may hold any lock at the moment of a fork.
-        self._by_process: dict[int, httpx2.Client] = {}
+        self._by_process: dict[tuple[int, bool], httpx2.Client] = {}
         self._connections()
 
     def close(self) -> None:
+        (self._by_process.get((os.getpid(), True)) or self._connections()).close()
         self._connections().close()
 
-    def _connections(self) -> httpx2.Client:
-        process = os.getpid()
+    def _connections(self, *, waits: bool = False) -> httpx2.Client:
+        if waits and (others := self._connections()).is_closed:
+            return others  # which says so
+        process, most = (os.getpid(), waits), None if waits else CONNECTIONS_MAX
         mine = self._by_process.get(process)
         if mine is None:
             made = httpx2.Client(
@@ -104,16 +107,16 @@ class Http:
                 trust_env=False,  # a proxy for the web is not meant for a queue next door
                 transport=self._transport,
                 verify=trusted_at(self.urls),
-                limits=httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX),
+                limits=httpx2.Limits(max_connections=most, max_keepalive_connections=CONNECTIONS_MAX),
             )
             mine = self._by_process.setdefault(process, made)  # another thread may have been sooner
         return mine
 
     @contextmanager
-    def _open(self, path: str) -> Iterator[httpx2.Client]:
+    def _open(self, path: str, *, waits: bool = False) -> Iterator[httpx2.Client]:
         """Give the connections, for a request of that path. Raises Invalid for names and ids that no URL carries;
         ClientClosed where another thread closed them, before or meanwhile."""
-        connections = self._connections()
+        connections = self._connections(waits=waits)
         try:
             yield connections
         except (httpx2.InvalidURL, UnicodeEncodeError) as error:
@@ -178,7 +181,7 @@ class Http:
             at, others = self._at, tried < daemons  # whether there are daemons that were not asked yet
             url = self.urls[at]
             try:
-                with self._open(path) as connections:
+                with self._open(path, waits=wait_s > 0) as connections:
                     response = connections.request(
                         method,
                         url + path,
@@ -223,13 +226,10 @@ class Http:
     def lines(self, path: str, headers: Mapping[str, str], quiet_s: float) -> Iterator[str]:
         """The lines of a stream, as they come, of the daemon that is asked first. Raises as `call`; TimedOut where it
         is silent for `quiet_s`."""
-        url, headers = self.url, {**self._tenant, **headers}
-        timeout = httpx2.Timeout(self._timeout_s, read=quiet_s)
+        url = self.url
+        how: Any = {"headers": {**self._tenant, **headers}, "timeout": httpx2.Timeout(self._timeout_s, read=quiet_s)}
         try:
-            with (
-                self._open(path) as connections,
-                connections.stream("GET", url + path, headers=headers, timeout=timeout) as response,
-            ):
+            with self._open(path, waits=True) as opened, opened.stream("GET", url + path, **how) as response:
                 if response.status_code == 200:
                     yield from response.iter_lines()
                     return

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
-import anyio.to_thread
-
 from jqd.client import Changed, Client, FlowInfo, JobInfo
+from jqd.client.abandoned import look
 from jqd.domain.units import Duration, duration_s
 from jqd.worker.ref import Ref
 
@@ -69,7 +68,7 @@ class FlowRef(Generic[R]):
 
     async def aresult(self, wait: Duration | None = None) -> R:
         """As `result`. Cancelled, it waits no longer."""
-        return await anyio.to_thread.run_sync(self.result, wait, abandon_on_cancel=True)
+        return await look(self.result, wait)
 
     def __await__(self) -> Generator[Any, Any, R]:
         return self._whole().__await__()

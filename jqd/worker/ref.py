@@ -21,6 +21,7 @@ from jqd.client import (
     PartlyPushed,
     Pending,
 )
+from jqd.client.abandoned import look
 from jqd.domain.units import Duration, duration_s
 
 T = TypeVar("T")
@@ -132,21 +133,21 @@ class Ref(Generic[T]):
 
     async def aconfirm(self, wait: Duration | None = None) -> None:
         """As `confirm`. Cancelled, it waits no longer."""
-        await anyio.to_thread.run_sync(self.confirm, wait, abandon_on_cancel=True)
+        await look(self.confirm, wait)
 
     async def astatus(self, wait: Duration | None = None) -> JobInfo:
         """As `status`. Cancelled, it waits no longer."""
-        return await anyio.to_thread.run_sync(self.status, wait, abandon_on_cancel=True)
+        return await look(self.status, wait)
 
     async def aresult(self, wait: Duration | None = None) -> T:
         """As `result`. Cancelled, it waits no longer."""
-        return await anyio.to_thread.run_sync(self.result, wait, abandon_on_cancel=True)
+        return await look(self.result, wait)
 
     async def aevents(self) -> AsyncIterator[JobEvent]:
         """As `events`. Cancelled, it waits no longer."""
-        found = await anyio.to_thread.run_sync(self.events, abandon_on_cancel=True)
+        found = await look(self.events)
         try:
-            while (event := await anyio.to_thread.run_sync(next, found, None, abandon_on_cancel=True)) is not None:
+            while (event := await look(next, found, None)) is not None:
                 yield event
         finally:
             found.close()
