@@ -40,9 +40,11 @@ class Errand(Batch):
     def __init__(self, codec: Codec, key: int, ended: Any) -> None:
         super().__init__(codec, 1)
         self.key, self._ended = key, ended
+        self._lives_on = False  # given up, and not ended yet
 
     def put(self, item: Item, outcome: bytes) -> None:
-        if item.ended:  # it was given up, and has ended now
+        if self._lives_on:
+            self._lives_on = False
             self._ended(self.key, b"")
         super().put(item, outcome)
 
@@ -52,7 +54,7 @@ class Errand(Batch):
 
     def give_up(self, item: Item, outcome: bytes) -> None:
         """Report the outcome of an item that lives on."""
-        item.ended = True
+        item.ended = self._lives_on = True
         self._ended(self.key, outcome, lives_on=True)
 
 

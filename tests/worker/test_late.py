@@ -27,6 +27,10 @@ async def tidy_asyncio(argument, /):
         while not Path(argument).exists():  # as to close a connection
             await asyncio.sleep(0.005)
 
+@app.job(loop="asyncio")
+async def cancel_itself(argument, /):
+    asyncio.current_task().cancel()  # which is too late: it returns before it waits again
+
 @app.job()
 async def tidy_trio(argument, /):
     try:
@@ -69,3 +73,12 @@ async def test_a_process_with_nothing_but_such_jobs_is_ended_after_a_while(monke
         await Exchange(service, packed(job("tidy_trio", "never", timeout=0.5))).run()
         await wait_until(lambda: service.free == 8 and before not in process_pool._process_pool)
         assert before.was_killed
+
+
+async def test_an_outcome_that_comes_twice_counts_once() -> None:
+    async with served(source=MODULE) as (service, process_pool):
+        pids = [process.pid for process in process_pool._process_pool]
+        for _ in range(2):
+            (told,) = outcomes(await Exchange(service, packed(job("cancel_itself"))).run()).values()
+            assert told["type"] == "success"
+        assert [process.pid for process in process_pool._process_pool] == pids
