@@ -50,6 +50,7 @@ BODY_TIMEOUT_S = 30.0  # for a whole request body; a daemon sends it at once
 LINGER_S = 0.005  # outcomes that end this close together share a chunk; a batch's last outcome never waits
 WATCH_SHARE, WATCH_MIN_S, WATCH_MAX_S = 0.05, 0.02, 1.0  # how late a plain function's timeout may be noticed
 PATIENCE_S = 2.0  # a job waits here at most so long: behind slow jobs another worker may be sooner
+SUSPECT_PATIENCE_S = 60.0  # one that is to run alone waits longer: another worker would run it beside others
 PATIENCE_SHARE = 0.5  # of its timeout: the daemon counts from when it sent the job
 QUEUE_JOBS_DEFAULT = 500  # as large as the batches that `serve` asks for: a daemon sends no more than one ahead
 RUNS_ON = "a thread cannot be stopped; it runs until this process has ended, and its job runs again elsewhere"
@@ -315,14 +316,12 @@ class Service:
         if not batch.waiting or (waited_s < patience_s and self._executor.trouble() is None):
             return
         for item in list(batch.waiting):
-            too_long, stuck = (
-                waited_s >= min(PATIENCE_S, item.timeout_s * PATIENCE_SHARE),
-                self._executor.stranded(item),
-            )
+            is_suspect, stuck = self._executor.is_suspect(item), self._executor.stranded(item)
+            most_s = SUSPECT_PATIENCE_S if is_suspect else PATIENCE_S
+            too_long = waited_s >= min(most_s, item.timeout_s * PATIENCE_SHARE)
             if (too_long or stuck) and item.begin():
                 why = self.refusing() or f"it waited for {waited_s:.1f} s behind other jobs"
                 # Others need not stay away because a suspect found no place of its own.
-                is_suspect = self._executor.is_suspect(item)
                 after_s = RETRY_AFTER_S if stuck else None if is_suspect else FULL_RETRY_AFTER_S
                 batch.put(item, self.attempts.refused(batch.codec, item.job_id, why, retry_after=after_s))
 

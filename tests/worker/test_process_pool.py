@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 from jqd import App
 from jqd.domain.backoff import Backoff
 from jqd.worker import process_pool as crews
+from jqd.worker import service as services
 from jqd.worker.attempt_output import OUTPUT_BYTES_MAX, SUCCESS_LOG_BYTES_MAX
 from jqd.worker.batch import Item
 from jqd.worker.serve import serve
@@ -145,6 +146,18 @@ async def test_a_suspect_gets_a_process_of_its_own_beside_long_jobs_and_another_
         extra.is_retiring = True  # as if it was at work
         told = outcomes(await Exchange(service, packed(job("doze", "a", job_id="late", timeout=0.2))).run())
         assert (told["late"]["type"], "retry_after" in told["late"]) == ("refused", False)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_suspect_waits_for_its_turn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "PATIENCE_S", 0.01)  # of others: it would go back and forth until then
+    async with served() as (service, process_pool), trio.open_nursery() as nursery:
+        nursery.start_soon(Exchange(service, packed(job("task", "at work", timeout=600))).run)
+        await wait_until(lambda: Path("at work").exists())
+        process_pool._suspects.add(["tried", "again"])
+        several = [job("doze", each, job_id=each, timeout=600) for each in ("tried", "again")]
+        told = outcomes(await Exchange(service, packed(*several)).run())
+        assert [told[each].get("result") for each in ("tried", "again")] == [["tried"], ["again"]]
         nursery.cancel_scope.cancel()
 
 
