@@ -174,9 +174,10 @@ async def test_one_that_ends_the_loop_ends_neither_its_neighbours_nor_those_who_
         await stage.wait_begun()
         with capture_logs() as lines:
             (told,) = (await run_batch(stage.service, {"job_id": "a", "name": "end", "argument": argument})).body
+            # It ends behind the outcome, and before another job begins.
+            (after,) = (await run_batch(stage.service, {"job_id": "c", "name": "end", "argument": 1})).body
         assert told["type"] == kind
         assert [line["event"] for line in lines if line["log_level"] == "error"] == ["worker.loop_stopped"]
-        (after,) = (await run_batch(stage.service, {"job_id": "c", "name": "end", "argument": 1})).body
         assert (after["type"], stage.stopped) == ("success", [])
         await Exchange(stage.service, b"", method="DELETE", query="job_id=beside").run()
     assert exchange.by_id["beside"]["status"] == 499
