@@ -22,7 +22,6 @@ from jqd.domain.joblog import Row, named
 from jqd.domain.lease import Peer
 from jqd.domain.log import get_logger
 from jqd.domain.lossy_stream import dropped_lines
-from jqd.domain.pauses import DRAIN, Pauses
 from jqd.domain.record import Lane
 from jqd.domain.tally import NAMES_MAX
 from jqd.domain.tenant import annotate, bare
@@ -66,7 +65,7 @@ class Control:
         """The certificate of the listener, once it is open."""
         self._disk = watch_nothing()
         self._shared = shared
-        self._surplus, self._drains = shared.config.process.surplus, Pauses(shared.workers.settings, DRAIN)
+        self._surplus = shared.config.process.surplus
         self._journal = shared.journal
         self._partitions, self._runners, self._retention = partitions, runners, retention
         self._log = get_logger("push").bind()  # at once: a push is too short for a logger to be made for it
@@ -298,8 +297,7 @@ class Control:
     def place(self, machine: str | None = None) -> tuple[int, int]:
         """The index of this daemon among those that take pushes, by name; and their number. `machine`: among those
         that send jobs to workers there, or empty: to any."""
-        begins, drained = self._shared.worker_views.begins, () if machine is None else self._drains.since_ms
-        others = [name for name in self.sharers()[1:] if begins(name, machine or "") and name not in drained]
+        others = [name for name in self.sharers()[1:] if self._shared.worker_views.begins(name, machine)]
         if self._surplus:
             return len(others), max(1, len(others))  # behind all: no share is left
         return sum(name < self.sysid for name in others), len(others) + 1

@@ -180,6 +180,11 @@ class Partition:
         reasons = (self.watch.reason, *always, *standing, *pausing)
         return next((reason for reason in reasons if reason is not None), None)
 
+    @property
+    def rests(self) -> bool:
+        """Return whether no job is begun here, as the daemon is drained, and none is in flight."""
+        return self._drained() is not None and self.claims.is_idle
+
     def _drained(self) -> str | None:
         sysid = self.membership.sysid
         if (surplus := self._shared.config.process.surplus) is not None:

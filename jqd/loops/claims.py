@@ -97,7 +97,7 @@ class Claims:
         self.rest_s = 0.0
         """How long the last look took before its call to the store, in s: it grows with the number of workers."""
         self._found_none = False  # nothing waits of what workers take, as far as we know
-        self._is_guessed = False  # the rows are of jobs that came: nobody has looked
+        self._is_guessed = False  # the rows are not as a look found them: of jobs that came, or without claimed ones
         self._wanted: Sequence[Wanted] = ()  # at the last look
         self._hold_until_s = float("-inf")  # so long its rows may be chosen from again
         self._hinted = True  # since dates were looked at: there may be a nearer one
@@ -147,8 +147,7 @@ class Claims:
 
     def freed(self) -> None:
         """Note that a worker has room again. What waits is as it was."""
-        is_looking = self.since_s is not None and not self.is_claiming
-        if is_looking or not self._holds:
+        if self._is_looking or not self._holds:
             self.wake()
         elif not self.is_claiming:  # else its end sees that, too
             self._choose_again()
@@ -164,8 +163,8 @@ class Claims:
             self.rows, self.is_fresh = self._scheduler.ranked(rows_of(jobs, self)), True
             # The best of a type may be for a worker that is busy, and another takes those behind it.
             self._is_guessed, self.is_stale = True, not all(map(self.may_run, self.rows))
-        elif self._holds and (rows := with_jobs(self.rows, jobs)):
-            self.rows, self.is_fresh = rows, self.since_s is None
+        elif not self._is_looking and self._holds and (rows := with_jobs(self.rows, jobs)):
+            self.rows, self.is_fresh, self._is_guessed = rows, self.since_s is None, True
         else:
             self.is_stale = True
         self._found_none = False
@@ -206,7 +205,7 @@ class Claims:
             if taken is not None:
                 taken(claimed.jobs)
             if claimed.is_full and self._holds and (rows := without_jobs(self.rows, row.jobtype, claimed.jobs)):
-                self.rows = self._scheduler.ranked(rows)  # of equal ones another type may be next
+                self.rows, self._is_guessed = self._scheduler.ranked(rows), True  # of equal ones another may be next
                 self._choose_again()
             elif claimed.moved or self._is_guessed or self.runner.offer(row.jobtype, row.priority) is None:
                 self.is_stale = True  # priorities may have changed meanwhile. Without room the row waits as before
@@ -215,6 +214,11 @@ class Claims:
                 self.is_fresh = True
 
         self._start(nursery, claim)
+
+    @property
+    def _is_looking(self) -> bool:
+        """Whether a look is under way, which may not see what comes now."""
+        return self.since_s is not None and not self.is_claiming
 
     @property
     def _holds(self) -> bool:

@@ -1,7 +1,7 @@
 """Rows of what waits, as a look finds them, and as they become by what is claimed and what comes.
 
-The best jobs of a row may have been claimed since: then it seems better than it is, a claim finds too few, and another
-look follows. Nothing overtakes a better job by that: each claim is bounded by the other rows.
+The best jobs of a row may have been claimed since: then it seems better than it is, a claim finds too few or none, and
+another look follows. Nothing overtakes a better job by that: each claim is bounded by the other rows.
 """
 
 from collections import Counter

@@ -19,6 +19,8 @@ class Given(NamedTuple):
 
     held: Held
     worker_id: str
+    until_s: float
+    """So long its lease lasts at least, by the clock since boot: before that nobody else can have ended it."""
 
 
 class LeaseHandover:
@@ -64,7 +66,7 @@ class LeaseHandover:
             elif not pull.arrived(claim[0]):
                 self._shared.in_flight.release_undelivered([claim])
             elif _size(held := pull.given[-1]) <= JOB_BYTES_MAX:
-                self.given[claim] = Given(held, pull.worker.id)
+                self.given[claim] = Given(held, pull.worker.id, pull.handed_s + pull.silence_s)
                 if len(self.given) > GIVEN_MAX:
                     del self.given[next(iter(self.given))]
 

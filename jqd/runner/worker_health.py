@@ -7,7 +7,7 @@ a row in it.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -60,6 +60,8 @@ class WorkerView(msgspec.Struct, frozen=True):
     """Daemons and workers that this daemon saw leave or die within the last day."""
     begins: bool = True
     """Whether it begins jobs, and has a share of what workers take."""
+    rests: bool = False
+    """It is drained, and has no job in flight any more: its share is for others."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -83,6 +85,8 @@ class WorkerViews:
         """Where this daemon is reached, from when it listens."""
         self.idle = False
         """Whether this daemon begins no jobs in all its life."""
+        self.rests: Callable[[], bool] = lambda: False
+        """Whether it is drained, and has no job in flight."""
         self._gone: tuple[Departure, ...] = ()
         self._gone_at_s = -math.inf
         self._made = 0  # the revision of ours, of this life
@@ -100,7 +104,7 @@ class WorkerViews:
             gone = tuple(self._workers.departures.rows())
             if gone != self._gone:
                 self._gone, self._gone_at_s = gone, self._clock.mono_s()
-        body = _encoder.encode(WorkerView(self._rows(), self.url, machine(), self._gone, not self.idle))
+        body = _encoder.encode(WorkerView(self._rows(), self.url, machine(), self._gone, not self.idle, self.rests()))
         setting = self._settings.get(VIEW, self._daemon)
         if setting is None or bytes(setting.body) != body or now_ms - setting.at_ms > AGAIN_S * 1000:
             (setting,) = self._settings.make({(VIEW, self._daemon): body}, now_ms=now_ms, origin=0)
@@ -120,10 +124,13 @@ class WorkerViews:
         here = [not address.is_loopback(host_of(view.url)) or (near and view.machine == machine()) for view in views]
         return [view.url for view, is_reached in zip(views, here, strict=True) if is_reached]
 
-    def begins(self, daemon: str, machine: str = "") -> bool:
-        """Return whether a daemon begins jobs, and lies on that machine, where one is given, as far as is known."""
+    def begins(self, daemon: str, machine: str | None = None) -> bool:
+        """Return whether a daemon begins jobs in its life, as far as is known. `machine`: and now, at workers there, or
+        with an empty one at any."""
         view = self._known.get(daemon)
-        return view is None or (view.begins and machine in ("", view.machine))
+        if view is None or not view.begins:
+            return view is None
+        return machine is None or (not view.rests and machine in ("", view.machine))
 
     def gone(self, kind: Kind) -> list[Gone]:
         """Return which daemons, or workers, went within the last day, as all daemons saw it: the newest first."""

@@ -3,7 +3,7 @@
 A report names the job and its lease, or, as in LightJQ, the worker.
 
 the job is in that lease, or held by that worker      it counts
-a success in a lease that was given here              counts, and the store is not asked: it did run, whoever holds it
+a success in a lease that was given here and lasts    counts, and the store is not asked
 the same outcome as the first one                     taken: the answer to it was lost, perhaps
 a success, and the job has not ended                  counts, as it does wherever it comes from: it did run
 a failure, or a return, after the lease was over      refused: the job is tried again already
@@ -95,7 +95,7 @@ class OutcomeBatch:
     async def sort(self, reports: Reports) -> None:
         """Query the store for who holds the jobs; repeatedly, up to HANDED_S, for jobs on their way to a worker.
 
-        Not of a success in a lease that was given here: it counts, whoever holds the job by now, for the job did run.
+        Not of a success in a lease that was given here and lasts.
         """
         reports = await self._take_given(reports)
         deadline_s = trio.current_time() + HANDED_S
@@ -117,15 +117,14 @@ class OutcomeBatch:
                 await trio.sleep(HANDED_POLL_S)
 
     async def _take_given(self, reports: Reports) -> Reports:
-        """Take successes in leases that were given here, unless something was reported of one before. Returns the
-        others."""
+        """Take successes in leases that were given here, if nothing was reported of one before. Returns the others."""
         others: Reports = {}
+        now_s, find = self.services.clock.boot_s(), self.services.recent_outcomes.find
         met: set[tuple[str, int]] = set()
         for place, each in reports.items():
-            claim, runner = (each.job_id, each.fence), self.services.runner.of(each.job_id)
+            claim, runner, outcome = (each.job_id, each.fence), self.services.runner.of(each.job_id), None
             given = runner.given.get(claim) if each.is_success and not each.worker else None
-            outcome = None
-            if given and each.report and claim not in met and self.services.recent_outcomes.find(*claim) is None:
+            if given and given.until_s > now_s and each.report and claim not in met and find(*claim) is None:
                 outcome = runner.end(given.held, each.report, given.worker_id)
             met.add(claim)
             if given is None or outcome is None or outcome.fate is not SUCCEEDED:  # its result may be too large, say
@@ -353,6 +352,7 @@ class OutcomeBatch:
                 continue
             for place, each in part.items():
                 is_back = each.job_id in given
+                self.services.runner.of(each.job_id).given.pop(self.returned[place], None)
                 self.answers[place] = None if is_back else _stale(each, "it is not in that lease any more")
 
 

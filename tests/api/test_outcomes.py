@@ -30,7 +30,7 @@ async def test_the_store_is_not_asked_of_successes_in_leases_that_were_given_her
     known = [(one["job_id"], int(one["lease_id"])) for one in claims[:4]]
     for claim, seen in zip(known, await touch(known), strict=True):
         assert seen.held is not None
-        edge.runner.given[claim] = Given(seen.held, seen.worker)
+        edge.runner.given[claim] = Given(seen.held, seen.worker, edge.clock.boot_s() + 60)
 
     async def noting(named: Any, *, rows: bool) -> Any:
         asked.append((len(named), rows))
@@ -50,13 +50,35 @@ async def test_the_store_is_not_asked_of_successes_in_leases_that_were_given_her
     assert {(one.result, one.worker) for one in journaled(edge) if one.fate is Fate.SUCCEEDED} == {(b"\x01", "puller")}
 
 
+async def test_a_success_after_its_lease_was_over_is_asked_about(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another daemon may have ended the job meanwhile, and told so."""
+    claim = await handed(edge)
+    known = claim["job_id"], int(claim["lease_id"])
+    (seen,) = await edge.store.touch([known])
+    assert seen.held is not None
+    edge.runner.given[known] = Given(seen.held, seen.worker, edge.clock.boot_s())
+    monkeypatch.setattr(edge.store, "touch", _gone)
+    assert (await edge.call("POST", "/v1/outcomes", [{**claim, "type": "success"}])).status == 503
+    assert not journaled(edge)
+
+
+async def test_what_was_given_back_here_is_asked_about(edge: Whole) -> None:
+    claim = await handed(edge)
+    known = claim["job_id"], int(claim["lease_id"])
+    (seen,) = await edge.store.touch([known])
+    assert seen.held is not None
+    edge.runner.given[known] = Given(seen.held, seen.worker, edge.clock.boot_s() + 60)
+    assert [status for status, _ in await report(edge, {**claim, "type": "refused"})] == [200]
+    assert known not in edge.runner.given
+
+
 async def test_a_success_that_cannot_be_kept_is_asked_about(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no success then, and whether a failure counts the store alone knows."""
     claim = await handed(edge, keep_result="required")
     known = claim["job_id"], int(claim["lease_id"])
     (seen,) = await edge.store.touch([known])
     assert seen.held is not None
-    edge.runner.given[known] = Given(seen.held, seen.worker)
+    edge.runner.given[known] = Given(seen.held, seen.worker, edge.clock.boot_s() + 60)
     monkeypatch.setattr(edge.store, "touch", _gone)
     told = await edge.call("POST", "/v1/outcomes", [{**claim, "type": "success", "result": "x" * 2_000_000}])
     assert told.status == 503

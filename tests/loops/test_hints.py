@@ -119,6 +119,34 @@ async def test_a_claim_that_finds_nothing_while_jobs_come_drops_its_row(
         await until(lambda: sides.started == ["1", "2"])
 
 
+async def test_a_row_whose_best_jobs_are_gone_lets_no_worse_ones_overtake(autojump_clock: None) -> None:
+    async with running() as sides:
+        side = sides.sides[0]
+        await trio.sleep(1)
+        jobs = [Job(f"a{n}", "a", priority=7 if n else 1) for n in range(9)]
+        jobs += [Job(f"b{n}", "b", priority=20 if n > 2 else 5) for n in range(6)]
+        await side.store.apply_jobs("cd" * 16, 0, len(jobs), jobs)
+        side.runner.offers = {"a": offer(jobs_max=1), "b": offer(jobs_max=1)}
+        side.claims.wake()
+        await until(lambda: len(sides.started) == len(jobs))
+        of = {job.id: job.priority for job in jobs}
+        assert [of[one] for one in sides.started] == sorted(of.values())
+
+
+async def test_what_comes_while_a_look_is_under_way_is_looked_for_once_more(autojump_clock: None) -> None:
+    async with running() as sides:
+        claims = sides.sides[0].claims
+        await trio.sleep(1)
+        for is_claiming in True, False:
+            claims.rows = [Row("a", 0, "x", 1, suspect=False, rank=0, claims=claims)]
+            claims.is_stale, claims._found_none = False, False
+            claims._hold_until_s, claims.since_s = trio.current_time() + 1e6, trio.current_time()
+            claims.is_claiming = is_claiming
+            claims.arrived([Job("1", "a", priority=1)])
+            assert claims.is_stale is not is_claiming
+        claims.since_s = None
+
+
 async def test_after_a_quiet_time_a_date_begins_on_time_and_a_lost_hint_costs_half_of_the_quiet_time(
     autojump_clock: None,
 ) -> None:

@@ -68,6 +68,16 @@ def test_slots_are_shared_among_daemons_that_reach_the_worker(hall: Hall) -> Non
     assert (asked, bool(near.machine)) == (["", near.machine], True)
 
 
+def test_a_drained_daemon_has_its_share_until_its_jobs_have_ended(hall: Hall) -> None:
+    other = WorkerViews("d2", hall.workers, hall.capacity, hall.clock, 3_600.0)
+    machine = hall.workers.register(CARD).machine
+    for rests in False, True, False:
+        other.rests = lambda rests=rests: rests  # type: ignore[misc]
+        other.look()
+        assert hall.views.begins("d2"), "it takes pushes"
+        assert [hall.views.begins("d2", at) for at in ("", machine, "another")] == [not rests, not rests, False]
+
+
 def test_who_could_not_be_reached_a_moment_ago_is_tried_with_one_job_first(hall: Hall) -> None:
     breaker = hall.register()
     breaker.unreachable(hall.clock.mono_s(), hall.clock.mono_s())
