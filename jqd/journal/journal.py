@@ -248,6 +248,12 @@ class Journal(Commits):
             return now_s - segment.begun_s
         return now_s - self._opened_s + max(0, self._opened_ms - segment.header.created_at_ms) / 1000
 
+    def opened_by(self, now_ms: int) -> None:
+        """Note what another clock says, or ours by now: one that was ahead at the start would make all of earlier lives
+        old."""
+        since_ms = round((self._clock.boot_s() - self._opened_s) * 1000)
+        self._opened_ms = min(self._opened_ms, now_ms - since_ms)
+
     def closed(self, position: int) -> int:
         """The end of the last closed segment that ends at or before `position`; the journal's start when none does."""
         return max((one.end for one in self.segments[:-1] if one.end <= position), default=self.start)

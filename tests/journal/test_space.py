@@ -56,6 +56,22 @@ async def test_a_clock_that_is_set_neither_hurries_nor_holds_up_retention(leap_s
         assert journal.retirable(300) == 300, "it is older than this life"
 
 
+async def test_a_clock_that_is_ahead_at_the_start_hurries_retention_no_longer_than_nobody_knows_better() -> None:
+    files, clock = MemoryFiles(), ManualClock()
+    async with opened(files, clock, segment_bytes=50, retention_s=100.0) as journal:
+        await push(journal, *[b"x" * 56] * 3)
+    right_ms = clock.wall_ms()
+    clock.set_wall_ms(right_ms + 86_400_000)
+    async with opened(files, clock, segment_bytes=50, retention_s=100.0) as journal:
+        assert journal.retirable(200) == 200
+        clock.suspend(50)
+        journal.opened_by(right_ms + 50_000)
+        assert (journal.retirable(200), journal.overdue(200)) == (0, 0)
+        journal.opened_by(clock.wall_ms() + 86_400_000)
+        clock.suspend(51)
+        assert journal.retirable(200) == 200, "by then it is as old as that"
+
+
 async def test_another_retention_holds_from_when_it_is_said() -> None:
     clock = ManualClock()
     async with opened(MemoryFiles(), clock, segment_bytes=50, retention_s=1_000.0) as journal:

@@ -11,8 +11,9 @@ from jqd.domain.errors import JournalRefused, StoreAway
 from jqd.domain.followers import named
 from jqd.domain.job import Fate, Job, Outcome, State
 from jqd.domain.record import Lane, decode_outcomes, decode_rules, encode_outcomes, encode_rules
-from jqd.domain.settings import Setting
+from jqd.domain.settings import Setting, SettingTable
 from jqd.domain.tenant import annotate
+from jqd.journal import Journal
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.retention.retention import EVERY_S
 from jqd.store import JobView, OnItsWay, Owner
@@ -51,6 +52,19 @@ async def test_nothing_goes_on_the_word_of_a_store_that_would_lose_jobs(autojump
         assert here.journal.start == 0
         unsafe.clear()
         await until(lambda: here.journal.stats().segments == 1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_clock_of_the_store_says_when_this_life_began(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = set[int]()
+    monkeypatch.setattr(SettingTable, "now_ms", lambda *_: 5)
+    monkeypatch.setattr(Journal, "opened_by", lambda _, now_ms: told.add(now_ms))
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        await nursery.start(retention.run)
+        await until(lambda: told == {5})
         nursery.cancel_scope.cancel()
 
 

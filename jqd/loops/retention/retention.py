@@ -97,6 +97,7 @@ class Retention:
         await self._exchange_kept()
         if len(states) < len(self._partitions) or not self._settings.loaded.is_set():
             return  # a life of the store is being entered, or may be soon: it may lack what these segments have
+        self._journal.opened_by(min(self._clock.wall_ms(), self._settings.now_ms(self._clock)))
         applied = min(self._read_points(Lane))
         if self._copied is None or self._copied.done_at is None:
             await self._copy(applied, states)
