@@ -114,16 +114,18 @@ class SegmentView:
 def snapshot(files: Files, directory: Path) -> list[SegmentView]:
     """Return all segments, oldest first. Raises JournalRefused when the directory or a file in it cannot be read."""
     try:
-        while (listed := _listed(files, directory)) is None:
-            pass
+        missed = ""
+        while isinstance(listed := _listed(files, directory, missed), str):
+            missed = listed
     except OSError as error:
         raise _unreadable(directory, error) from error
     _judge_headers(files, listed)
     return listed
 
 
-def _listed(files: Files, directory: Path) -> list[SegmentView] | None:
-    """Return None when a segment was deleted meanwhile: what stood in it may stand in one that was begun meanwhile."""
+def _listed(files: Files, directory: Path, missed: str) -> list[SegmentView] | str:
+    """Return the name of a segment that was deleted meanwhile: what stood in it may stand in one that was begun
+    meanwhile. Raises OSError if it is `missed`, the one before: its name stays."""
     names = sorted(files.names(directory))
     listed: list[SegmentView] = []
     for name in names:
@@ -133,7 +135,9 @@ def _listed(files: Files, directory: Path) -> list[SegmentView] | None:
         try:
             listed.append(_see(files, directory / name, first))
         except FileNotFoundError:
-            return None
+            if name == missed:
+                raise
+            return name
     return listed
 
 

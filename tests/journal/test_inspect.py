@@ -281,6 +281,14 @@ async def test_what_is_deleted_meanwhile_is_left_out() -> None:
     assert left.places == []
 
 
+async def test_a_name_that_is_listed_and_does_not_open_is_said() -> None:
+    files = await filled(1, 1, 1)
+    files.fail = always(errno.ENOENT, "open")  # a link to a disk that is not mounted
+    with pytest.raises(JournalRefused, match="cannot be read"):
+        snapshot(files, DIRECTORY)
+    files.fail = no_failure
+
+
 async def test_a_directory_in_use_can_be_looked_at_all_the_time() -> None:
     files = MemoryFiles()
     async with opened(files, segment_bytes=500) as journal:
