@@ -80,8 +80,7 @@ class Retention:
         self._given = 0, ""  # where the journal ended after the last look, and the last id it had given a job by then
         self._warn_at_s = 0.0
         self._given_up = 0  # bytes since the last log line
-        self._look_at_bytes = 0  # of expired segments; or
-        self._look_at_s = 0.0  # by time: before either it does not pay to look again
+        self._look_at_bytes, self._look_at_s = 0, 0.0  # of expired segments, or by time: before it pays no look
         self._log = get_logger("retention")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
