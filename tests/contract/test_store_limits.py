@@ -61,6 +61,22 @@ async def test_a_queue_waits_apart_and_costs_the_others_nothing(store_bench: Sto
     assert await taken(bench, owner) == []
 
 
+async def test_a_jobtype_whose_last_limited_job_was_cancelled_waits_no_more(store_bench: StoreBench) -> None:
+    """Every look of an idle daemon would go on asking for it."""
+    bench, owner = store_bench, await store_bench.join()
+    await setting(bench, "one", concurrency=1)
+    first, second = [await bench.push(queue=KEYED + item("one")) for _ in range(2)]
+    (held,) = await taken(bench, owner)
+    assert await taken(bench, owner) == []
+    await bench.settle(outcome(held, Fate.SUCCEEDED))
+    assert (await bench.store.promote(10)).is_any
+    other = await bench.push(queue=KEYED + item("one"))
+    assert ids(await taken(bench, owner)) == [second.id]
+    assert (held.job.id, await taken(bench, owner)) == (first.id, [])
+    await bench.cancel(other.id)
+    assert not (await bench.store.promote(10)).is_any
+
+
 @pytest.mark.parametrize("how", ["retried", "released", "reaped", "cancelled"])
 async def test_whoever_leaves_a_hand_makes_room(store_bench: StoreBench, how: str) -> None:
     bench, owner, other = store_bench, await store_bench.join(), await store_bench.join("two")

@@ -226,6 +226,7 @@ local function rows_of(its)
     its.priorities[tonumber(priority)] = true
     if parked[at] and not fresh[queue] then
       refresh(queue)
+      Heads.mend(its.jobtype)  -- this may have been its last one
       fresh[queue] = true
     elseif not parked[at] then
       for _, row in ipairs(find_head(line)) do
