@@ -71,10 +71,8 @@ class OutcomeBatch:
     """Place in the request → its error; None: the outcome was taken."""
     fresh: dict[int, Outcome] = field(default_factory=dict)
     """They count, and are to be journaled."""
-    written: dict[int, Outcome] = field(default_factory=dict)
-    """They are journaled, in frames from `since` to `position`."""
-    since: int = 0
-    position: int = 0
+    frames: list[tuple[int, dict[int, Outcome]]] = field(default_factory=list)
+    """They are journaled: the position behind each frame, and what is in it."""
     claims: dict[tuple[str, int], Outcome] = field(default_factory=dict)
     """(job id, fence) → its outcome."""
     refused: dict[tuple[str, int], JournalRefused] = field(default_factory=dict)
@@ -304,7 +302,7 @@ class OutcomeBatch:
     def _journal(self) -> None:
         """Journal the reports that count, and remember each as the first outcome of its claim."""
         for some in frames(self.fresh):
-            outcomes, start = [*some.values()], self.services.journal.written
+            outcomes = [*some.values()]
             try:
                 position = self.services.journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
             except JournalRefused as error:
@@ -314,30 +312,27 @@ class OutcomeBatch:
                     self.refused[one.job_id, one.fence] = error
             else:
                 self.services.recent_outcomes.note(outcomes, position)
-                self.since = self.since if self.written else start
-                self.written |= some
-                self.position = position
+                self.frames.append((position, some))
         self.fresh.clear()
 
     async def sync(self) -> None:
         """Wait until the reports that count, and the earlier ones they repeat, are on disk."""
-        try:
-            if self.written:
-                await self.services.journal.wsync(self.position, since=self.since, shielded=True)
-            self.answers |= dict.fromkeys(self.written)
-        except JournalRefused as error:
-            self.services.recent_outcomes.forget(self.written.values())
-            self.answers |= dict.fromkeys(self.written, error)
+        for position, some in self.frames:  # the journal goes on after a refusal: each for itself
+            try:
+                await self.services.journal.wsync(position, shielded=True)
+                self.answers |= dict.fromkeys(some)
+            except JournalRefused as error:
+                self.services.recent_outcomes.forget(some.values())
+                self.answers |= dict.fromkeys(some, error)
         for place, before in self.awaited.items():
             try:
                 if before.position is None:
                     await self.services.runner.of(before.outcome.job_id).wait_durable(
                         before.outcome.job_id, before.outcome.fence
                     )
-                elif before.position:
-                    await self.services.journal.wsync(before.position, shielded=True)
                 else:
-                    await self.services.journal.wsync(self.position, since=self.since, shielded=True)
+                    ours = (at for at, some in self.frames if any(one is before.outcome for one in some.values()))
+                    await self.services.journal.wsync(before.position or next(ours), shielded=True)
             except JournalRefused as error:
                 self.answers[place] = error
             else:

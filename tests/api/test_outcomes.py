@@ -151,19 +151,20 @@ async def test_a_frame_that_the_disk_refused_is_not_taken_for_the_last_one(
 ) -> None:
     """A report that is late takes a look at the store, and a frame of its own: a journal goes on after a refusal."""
     monkeypatch.setattr("jqd.service.recent_outcomes.FRAME_BYTES", 1)
-    held = [await handed(edge) for _ in range(3)]
-    before, wsync = edge.journal.written, edge.journal.wsync
+    held = [await handed(edge, keep_result=True) for _ in range(3)]
+    seen, wsync = list[int | None](), edge.journal.wsync
 
-    async def first_is_void(position: int | None = None, *, since: int | None = None, shielded: bool = False) -> None:
-        if since is not None and since <= before:
+    async def first_is_void(position: int | None = None, **how: Any) -> None:
+        seen.append(position)
+        if position == seen[0]:
             raise JournalRefused("no space left", full=True)
-        await wsync(position, since=since, shielded=shielded)
+        await wsync(position, **how)
 
     with monkeypatch.context() as patched:
         patched.setattr(edge.journal, "wsync", first_is_void)
-        rows = [{**each, "type": "success"} for each in held]
+        rows = [{**each, "type": "success", "result": 1} for each in held]
         told = await report(edge, *rows, rows[0], {"job_id": "nobody", "type": "success"})
-        assert [status for status, _ in told] == [507] * 4 + [422]
+        assert [status for status, _ in told] == [507, 200, 200, 507, 422]
     assert [status for status, _ in await report(edge, *rows)] == [200] * 3
 
 
