@@ -98,7 +98,7 @@ class Flows:
     def retry_flow(self, job_id: str, *, dry_run: bool = False) -> Changed:
         """Have all jobs of its flow tried anew that failed, or were cancelled for a parent, or only count them. Raises
         NotFound."""
-        return self._changed(f"{job_path(job_id)}/flow/retry", dry_run=dry_run)
+        return self._changed(f"{job_path(job_id)}/flow/retry", dry_run=dry_run, repeatable=False)
 
     def group(self, group: str) -> GroupInfo:
         """Return how the jobs of a group stand. Raises NotFound."""
@@ -128,15 +128,17 @@ class Flows:
     def retry_group(self, group: str, *, dry_run: bool = False) -> Changed:
         """Have all jobs of a group tried anew that failed, and the one that waits for them, if it failed; or only count
         them. Raises NotFound."""
-        return self._changed(f"{group_path(group)}/retry", dry_run=dry_run)
+        return self._changed(f"{group_path(group)}/retry", dry_run=dry_run, repeatable=False)
 
-    def _changed(self, path: str, *, dry_run: bool) -> Changed:
+    def _changed(self, path: str, *, dry_run: bool, repeatable: bool = True) -> Changed:
         fields: dict[str, Any] = {"dry_run": True} if dry_run else {}
         matched = changed = 0
         while True:  # a call for each 10,000 jobs
             body = encode(fields) if fields else None
             try:
-                answer = self._http.call_for_map("a call about jobs", "POST", path, body=body, wait_s=LOOK_S)
+                answer = self._http.call_for_map(
+                    "a call about jobs", "POST", path, body=body, wait_s=LOOK_S, repeatable=repeatable or dry_run
+                )
             except JqdClientError as error:
                 if matched:
                     error.args = (f"{error} (before that {matched} jobs matched, {changed} were changed)",)

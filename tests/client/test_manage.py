@@ -90,8 +90,20 @@ def test_many_are_changed_until_the_daemon_says_that_was_all() -> None:
     assert script.asked[1][3] == {"name": "mail", "job_ids": ["a"], "cursor": "x"}
 
 
-@pytest.mark.parametrize(("call", "times"), [("cancel_many", 2), ("retry_many", 1)])
-def test_a_retry_of_many_whose_answer_is_lost_is_not_sent_again(call: str, times: int) -> None:
+@pytest.mark.parametrize(
+    ("act", "times"),
+    [
+        (lambda client: client.cancel_many(name="mail"), 2),
+        (lambda client: client.retry_many(name="mail"), 1),
+        (lambda client: client.cancel_flow("a"), 2),
+        (lambda client: client.retry_flow("a"), 1),
+        (lambda client: client.retry_flow("a", dry_run=True), 2),
+        (lambda client: client.cancel_group("play"), 2),
+        (lambda client: client.retry_group("play"), 1),
+        (lambda client: client.retry_group("play", dry_run=True), 2),
+    ],
+)
+def test_a_retry_of_many_whose_answer_is_lost_is_not_sent_again(act: Callable[[Client], Changed], times: int) -> None:
     """What it had tried anew and had failed again ran once more, and the changes of the first were counted nowhere."""
     asked = list[httpx2.Request]()
 
@@ -103,7 +115,7 @@ def test_a_retry_of_many_whose_answer_is_lost_is_not_sent_again(call: str, times
 
     client = Client("http://one, http://two", transport=httpx2.MockTransport(lose))
     with suppress(Unreachable):
-        getattr(client, call)(name="mail")
+        act(client)
     assert len(asked) == times
 
 
