@@ -18,7 +18,10 @@ PROBE_S = 10.0  # for a sandbox that starts in some milliseconds
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 KNOWN = ("ld.so.cache", "ca-certificates", "alternatives", "localtime", "passwd", "group")
 # Not the private keys beside them, which a worker of root could read.
-TRUSTED = ("ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "pki/ca-trust", "pki/tls/certs", "pki/tls/openssl.cnf")
+TRUSTED = (
+    *("ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf"),
+    *("pki/ca-trust", "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf"),  # of Red Hat and its kin
+)
 NETWORK = ("resolv.conf", "hosts", "nsswitch.conf", "services")
 
 
