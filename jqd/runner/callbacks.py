@@ -26,7 +26,10 @@ from jqd.runner.worker import Worker
 CALLBACKS = "callback"  # of rules: tenants that have callbacks
 SLOTS = 32  # callbacks of one tenant on their way at once, from all daemons together
 REST_FIRST_S, REST_MAX_S = 1.0, 60.0  # nothing is sent to a host that did not answer
-RECEIVERS_MAX = 10_000  # hosts that are remembered for it; of more those that failed last
+RECEIVERS_MAX = 10_000  # places that are remembered for it; of more those that failed last
+
+Place = tuple[str, str]
+"""A tenant, and host and port: what fails for one tenant, as its look-ups do, may answer another."""
 
 
 def callback_worker(tenant: str, secret: str) -> Worker:
@@ -65,26 +68,26 @@ def message_id(url: str, argument: bytes) -> str:
 
 
 class Receivers:
-    """Hosts and ports that did not answer, and until when nothing is sent there."""
+    """Hosts and ports that did not answer a tenant, and until when nothing of it is sent there."""
 
     def __init__(self, source: random.Random) -> None:
         self._backoff = Backoff(first_s=REST_FIRST_S, cap_s=REST_MAX_S)
         self._source = source
-        self._failed: dict[str, tuple[int, float]] = {}  # failures in a row, until when it rests
+        self._failed: dict[Place, tuple[int, float]] = {}  # failures in a row, until when it rests
 
-    def wait_s(self, endpoint: str, now_s: float) -> float:
-        """Return for how many seconds nothing is to be sent to an endpoint."""
-        return self._failed[endpoint][1] - now_s if endpoint in self._failed else 0.0
+    def wait_s(self, place: Place, now_s: float) -> float:
+        """Return for how many seconds nothing is to be sent to a place."""
+        return self._failed[place][1] - now_s if place in self._failed else 0.0
 
-    def failed(self, endpoint: str, now_s: float) -> None:
+    def failed(self, place: Place, now_s: float) -> None:
         """Note that a request was not answered. Those that were under way together count once."""
-        failures, until_s = self._failed.pop(endpoint, (0, now_s))
+        failures, until_s = self._failed.pop(place, (0, now_s))
         if until_s <= now_s:
             failures, until_s = failures + 1, now_s + self._backoff.delay_s(failures + 1, self._source)
-        self._failed[endpoint] = failures, until_s
+        self._failed[place] = failures, until_s
         if len(self._failed) > RECEIVERS_MAX:
             del self._failed[next(iter(self._failed))]
 
-    def answered(self, endpoint: str) -> None:
+    def answered(self, place: Place) -> None:
         """Note that a receiver answered: requests may go there at once again."""
-        self._failed.pop(endpoint, None)
+        self._failed.pop(place, None)

@@ -193,7 +193,7 @@ class Delivery:
         if self.stay is not None:
             self.stay.answered()
         if self.is_callback and judgement is Judgement.READ:
-            self._shared.capacity.receivers.answered(self.worker.endpoint)
+            self._shared.capacity.receivers.answered(self.worker.place)
             self.report_all(Report())  # whatever else the answer has
         if judgement in (Judgement.READ, Judgement.LATER, Judgement.NOT_TAKEN, Judgement.FAILED):
             assert self.sent_at_s is not None
@@ -292,7 +292,7 @@ class Delivery:
             return
         self.scope.cancel()
         if self.is_callback:
-            self._shared.capacity.receivers.failed(self.worker.endpoint, now_s)
+            self._shared.capacity.receivers.failed(self.worker.place, now_s)
         elif not self.has_status:
             # Not a word in all that time: perhaps the worker is gone. Single jobs find out.
             self.breaker.back_off(self.sent_at_s, now_s, why="it did not answer in the time of its jobs")

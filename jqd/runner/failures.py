@@ -95,7 +95,7 @@ def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[
 def put_off(shared: DeliveryContext, delivery: Delivery) -> bool:
     """Put a callback off, with no attempt counted, while its receiver does not answer. False: it may be sent."""
     endpoint = delivery.worker.endpoint
-    wait_s = shared.capacity.receivers.wait_s(endpoint, shared.clock.mono_s())
+    wait_s = shared.capacity.receivers.wait_s(delivery.worker.place, shared.clock.mono_s())
     if wait_s <= 0 or not delivery.missing or not shared.trusts():
         return False
     why = f"{endpoint} did not answer other callbacks; nothing is sent there for {wait_s:.1f} s"
@@ -106,11 +106,11 @@ def put_off(shared: DeliveryContext, delivery: Delivery) -> bool:
 
 def _finish_callback(shared: DeliveryContext, delivery: Delivery, ending: Ending, now_s: float) -> None:
     """A receiver is nobody's worker: whatever it does costs an attempt, and only 410 ends the callback."""
-    receivers, endpoint = shared.capacity.receivers, delivery.worker.endpoint
+    receivers, place = shared.capacity.receivers, delivery.worker.place
     if ending.end is End.STATUS and ending.status not in AWAY:
-        receivers.answered(endpoint)
+        receivers.answered(place)
     else:
-        receivers.failed(endpoint, now_s)
+        receivers.failed(place, now_s)
     if delivery.sent_at_s is None:
         shared.in_flight.sent(delivery.missing.values(), shared.clock.wall_ms())
     what = ending.message if ending.end is End.STATUS else f"{ending.end.name}: {ending.message}"

@@ -16,27 +16,28 @@ SECRET = f"whsec_{base64.b64encode(b'k' * 32).decode()}"
 
 def test_a_host_that_does_not_answer_rests_longer_each_time_until_it_answers() -> None:
     receivers = Receivers(random.Random(1))
-    assert receivers.wait_s("a:1", 0.0) <= 0
-    receivers.failed("a:1", 0.0)
-    first_s = receivers.wait_s("a:1", 0.0)
-    receivers.failed("a:1", 0.1)  # one that was under way with the first
-    assert receivers.wait_s("a:1", 0.0) == first_s
-    assert receivers.wait_s("b:1", 0.0) <= 0
+    assert receivers.wait_s(("", "a:1"), 0.0) <= 0
+    receivers.failed(("", "a:1"), 0.0)
+    first_s = receivers.wait_s(("", "a:1"), 0.0)
+    receivers.failed(("", "a:1"), 0.1)  # one that was under way with the first
+    assert receivers.wait_s(("", "a:1"), 0.0) == first_s
+    assert receivers.wait_s(("", "b:1"), 0.0) <= 0
+    assert receivers.wait_s(("acme", "a:1"), 0.0) <= 0, "what kept one tenant from it may be its own"
     now_s = 0.0
     for _ in range(20):
-        now_s += receivers.wait_s("a:1", now_s)
-        receivers.failed("a:1", now_s)
-    assert REST_MAX_S / 2 < receivers.wait_s("a:1", now_s) < REST_MAX_S * 1.5
-    receivers.answered("a:1")
-    assert receivers.wait_s("a:1", now_s) <= 0
+        now_s += receivers.wait_s(("", "a:1"), now_s)
+        receivers.failed(("", "a:1"), now_s)
+    assert REST_MAX_S / 2 < receivers.wait_s(("", "a:1"), now_s) < REST_MAX_S * 1.5
+    receivers.answered(("", "a:1"))
+    assert receivers.wait_s(("", "a:1"), now_s) <= 0
 
 
 def test_only_so_many_hosts_are_remembered() -> None:
     receivers = Receivers(random.Random(1))
     for number in range(RECEIVERS_MAX + 1):
-        receivers.failed(f"{number}:1", 0.0)
-    assert receivers.wait_s("0:1", 0.0) <= 0
-    assert receivers.wait_s(f"{RECEIVERS_MAX}:1", 0.0) > 0
+        receivers.failed(("", f"{number}:1"), 0.0)
+    assert receivers.wait_s(("", "0:1"), 0.0) <= 0
+    assert receivers.wait_s(("", f"{RECEIVERS_MAX}:1"), 0.0) > 0
 
 
 def test_a_tenants_secret_is_made_of_the_daemons_and_tells_nothing_of_it() -> None:

@@ -235,6 +235,23 @@ async def test_of_several_addresses_the_one_that_answers_is_taken(
     line.close()
 
 
+@pytest.mark.parametrize(("host", "is_shared"), [("slow.test", False), ("gone.test", False), ("many.test", True)])
+async def test_a_look_up_that_fails_speaks_for_no_other_tenant(
+    names: Names, autojump_clock: None, monkeypatch: pytest.MonkeyPatch, host: str, is_shared: bool
+) -> None:
+    """A tenant whose share of look-ups was full had the workers of all others at that host and port backed off."""
+
+    async def dial(address: str, port: int) -> socket.socket:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    names["many.test"] = ["10.0.0.1", "10.0.0.3"]
+    monkeypatch.setattr(network, "dial", dial)
+    with pytest.raises(network.UnreachedError) as raised:
+        await network.Network(SsrfGuard()).connect(Origin("http", host, 80, AddressPolicy.INSIDE), 5.0)
+    assert raised.value.is_shared is is_shared
+
+
 async def test_no_more_than_two_of_many_addresses_are_tried_at_once_and_the_last_two_have_all_the_time(
     names: Names, autojump_clock: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,16 +50,19 @@ class Network:
 
     async def connect(self, origin: Origin, within_s: float) -> Line:
         """Return a connection. Raises UnreachedError, also for an address that may not be reached."""
+        host, port = origin.host, origin.port
+        found = [host] if ip_of(host) is not None else []
         with trio.move_on_after(within_s):
             try:
-                return await self._connect(origin)
+                found = found or await _find(host, port, origin.tenant)
+                return await self._connect(origin, found)
             except (OSError, trio.BrokenResourceError) as error:
-                raise UnreachedError(str(error.__cause__ or error)) from error
-        raise UnreachedError(f"{origin.host} port {origin.port} was not reached within {within_s:g} s")
+                raise UnreachedError(str(error.__cause__ or error), is_shared=bool(found)) from error
+        # Without an address only its tenant's look-ups are known to take long: it has a share of the threads.
+        raise UnreachedError(f"{host} port {port} was not reached within {within_s:g} s", is_shared=bool(found))
 
-    async def _connect(self, origin: Origin) -> Line:
+    async def _connect(self, origin: Origin, found: Sequence[str]) -> Line:
         host, port = origin.host, origin.port
-        found = [host] if ip_of(host) is not None else await _find(host, port, origin.tenant)
         refused = {address: self._ssrf.why_not(address, origin.standing) for address in found}
         allowed = [address for address, why in refused.items() if why is None]
         if not allowed:
