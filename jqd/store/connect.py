@@ -49,8 +49,8 @@ T = TypeVar("T")
 class Accepted:
     """The server and life of it that were looked at; shared by all connections of a store."""
 
-    def __init__(self, run_id: str = "", life: str = "") -> None:
-        self.run_id = run_id
+    def __init__(self, run_id: str = "", life: str = "", seal: str = "") -> None:
+        self.run_id, self.seal = run_id, seal
         self.identity = f"{run_id}.{life}"
         self.changed = ""
         """Why no call is sent before the next look; empty: calls are sent."""
@@ -73,6 +73,10 @@ class Connection:
     @property
     def identity(self) -> str:
         return self._accepted.identity
+
+    @property
+    def seal(self) -> str:
+        return self._accepted.seal
 
     def accept(self, accepted: Accepted) -> None:
         """From now on use this server only: every new connection checks who answers before anything is sent.
@@ -230,8 +234,8 @@ class RedisStore(Store):
             raise
         finally:
             probe.close()
-        life, settled, fence = codec.list_of(self._keys, "life", answer)
-        accepted = Accepted(run_id, codec.text(self._keys, "life", life))
+        life, settled, fence, seal = codec.list_of(self._keys, "life", answer)
+        accepted = Accepted(run_id, *(codec.text(self._keys, "life", each) for each in (life, seal)))
         if run_id != self._bulk.identity.partition(".")[0]:
             self._durability.forget()
         for connection in (self._bulk, self._beat, self._waiting):

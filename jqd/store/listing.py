@@ -86,6 +86,11 @@ class _Looking:
 
 
 class ListingMethods(QueryMethods):
+    @property
+    def seal(self) -> str:
+        """What cursors are sealed with; empty before the first look."""
+        return self._caller.seal
+
     async def list_jobs(
         self,
         state: State | None,
@@ -106,10 +111,9 @@ class ListingMethods(QueryMethods):
         `tenant`: None: of all tenants, with each one's jobtype of that name. `row_bytes`: jobs with larger rows come
         without their argument. `tried`: jobs of which no attempt ended may be left out. A page may be short or empty
         and have a cursor: then many jobs were looked at that did not match, or it took long.
-        Raises ValueError for a cursor that this store did not give.
+        Raises ValueError for a cursor that this store did not give; StoreAway for any before the first look.
         """
-        life = self._caller.identity.partition(".")[2]
-        walked = decode_cursor(cursor, life)
+        walked = decode_cursor(cursor, self.seal)
         found: dict[str, JobView] = {}  # by id: a job that moves during the walk is seen in both places
         how = state.value if state and PLACES[state] == ("ended",) else ""
         is_tried = int(tried or state is State.RETRYING)
@@ -136,7 +140,7 @@ class ListingMethods(QueryMethods):
                 break
         else:
             walked = {}
-        cursor = encode_cursor(walked, life) if walked else ""
+        cursor = encode_cursor(walked, self.seal) if walked else ""
         in_parts = len(sources) > LIST_SOURCES
         return Page([found[job_id] for job_id in sorted(found, reverse=True)], cursor, looking.looked, in_parts)
 

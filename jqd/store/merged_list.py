@@ -1,11 +1,11 @@
 """The jobs of several partitions as one list, newest first: how far each was read, and the cursor that holds this."""
 
-import base64
 from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 
+from jqd.store.cursor import sealed, unsealed
 from jqd.store.types import JobView, Page
 
 PIECE_JOBS = 50  # fetched of one partition at a time for a list; what a page leaves out is fetched again
@@ -67,20 +67,18 @@ class PartitionWalk:
             self.start, self.given, self.done = self._end, self._behind, self._end == ""
 
 
-def encode_cursor(walks: Sequence[PartitionWalk]) -> str:
+def encode_cursor(walks: Sequence[PartitionWalk], key: str) -> str:
+    """Return the cursor of all, sealed as those of the partitions are: ids in `given` may be of anybody's jobs."""
     if all(walk.done for walk in walks):
         return ""
     rows = [None if walk.done else (walk.start, walk.given, walk.size if walk.given else 1) for walk in walks]
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode(rows)).decode()
+    return sealed(msgspec.msgpack.encode(rows), key)
 
 
-def decode_cursor(cursor: str, partitions: int) -> list[PartitionWalk]:
+def decode_cursor(cursor: str, partitions: int, key: str) -> list[PartitionWalk]:
     if not cursor:
         return [PartitionWalk() for _ in range(partitions)]
-    try:
-        rows = _cursors.decode(base64.b64decode(cursor, altchars=b"-_", validate=True))
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise ValueError(f"the cursor {cursor[:32]!r} is none that was given here") from error
+    rows = unsealed(cursor, key, _cursors)
     if len(rows) != partitions:
         raise ValueError(f"the cursor {cursor[:32]!r} is of {len(rows)} partitions, not of {partitions}")
     return [PartitionWalk(done=True) if row is None else PartitionWalk(*row) for row in rows]

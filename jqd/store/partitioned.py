@@ -226,7 +226,7 @@ class PartitionedStore:
     ) -> Page:
         which = state, jobtype, tag
         more: dict[str, Any] = {"row_bytes": row_bytes, "tried": tried}
-        walks, until_s = decode_cursor(cursor, len(self._stores)), trio.current_time() + LIST_S
+        walks, until_s = decode_cursor(cursor, len(self._stores), self.seal), trio.current_time() + LIST_S
         looked, in_parts = 0, False
         found: dict[str, JobView] = {}  # by id: a job may move between the pieces of its partition
         piece = max(1, min(limit, PIECE_JOBS, CURSOR_IDS // len(walks)))
@@ -253,7 +253,11 @@ class PartitionedStore:
             view = max(ready, key=lambda walk: walk.rows[-1].id).pop_newest()
             found[view.id] = view
         jobs = sorted(found.values(), key=lambda view: view.id, reverse=True)
-        return Page(jobs, encode_cursor(walks), looked, in_parts)
+        return Page(jobs, encode_cursor(walks, self.seal), looked, in_parts)
+
+    @property
+    def seal(self) -> str:
+        return self._stores[0].seal
 
     # ------------------------------------------------------------ asking
 

@@ -30,6 +30,10 @@ class ScriptCaller(Protocol):
     def identity(self) -> str:
         """Return the identity of the store's life at the last look."""
 
+    @property
+    def seal(self) -> str:
+        """Return what the store's cursors are sealed with; empty before the first look."""
+
     async def call(self, name: str, *arguments: Any) -> object:
         """Call a function of the library; `now_ms` is put before the arguments."""
 

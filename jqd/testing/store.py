@@ -46,7 +46,7 @@ class Client:
 
     def __init__(self, server: Server, keys: Keys, clock: Clock) -> None:
         self.away: str | None = None
-        self.identity = "."
+        self.identity, self.seal = ".", ""
         self.server = server
         self.accepted_run = 0
         """The run of the server that is accepted; 0: any."""
@@ -159,10 +159,11 @@ class FakeStore(Store):
         await self.client.expect_there()
         run = self.server.runs
         answer = self.client.call_now("look", self._name_life(), run, "history", int(fresh), self.config.place)
-        life, settled, fence = codec.list_of(self.keys, "life", answer)
+        life, settled, fence, seal = codec.list_of(self.keys, "life", answer)
         client = self.client
         client.accepted_run, client.changed = run, ""
         client.identity = f"{run}.{codec.text(self.keys, 'life', life)}"
+        client.seal = codec.text(self.keys, "life", seal)
         return StoreLook(
             client.identity, settled == client.identity.encode(), codec.whole(self.keys, "fence", fence or 0)
         )

@@ -107,6 +107,8 @@ class FakeStore:
     Known are the journals JOURNAL, ours, and the next one.
     """
 
+    seal = "known to the daemons"
+
     def __init__(self) -> None:
         self.views: dict[str, JobView] = {}
         self.away = False

@@ -129,6 +129,16 @@ async def test_a_job_due_in_a_year_hides_no_scheduled_job_that_was_pushed_after_
     assert sum(page.looked for page in told) == len(newest)
 
 
+async def test_a_cursor_is_good_in_the_next_life_of_the_store(store_bench: StoreBench) -> None:
+    """Each restart of the store ended the pages that people had open, and acts of many requests."""
+    store, jobs = store_bench.store, [(await store_bench.push()).id for _ in range(5)]
+    page = await store.list_jobs(None, None, None, 2, "")
+    await store.new_life((await store.look(fresh=False)).identity)
+    await store.look(fresh=False)
+    rest = await store.list_jobs(None, None, None, 9, page.cursor)
+    assert [view.id for view in (*page.jobs, *rest.jobs)] == jobs[::-1]
+
+
 async def test_scheduled_jobs_are_told_once_where_they_become_many_meanwhile(
     store_bench: StoreBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,7 @@ from tests.store.furnished import KEYS, LATE_AT, Furnished, at, dump, handed
 from tests.store.places import short_pages
 from tests.valkey import Valkey
 
-NO_KEYS = {"wait_durable", "durability_rule", "at", "identity"}  # they ask the server, not the data, or nobody
+NO_KEYS = {"wait_durable", "durability_rule", "at", "identity", "seal"}  # they ask the server, not the data, or nobody
 
 
 BUCKETS = {

@@ -4,7 +4,8 @@
 -- ARGV     now_ms, id for a new life, run id of the server, whose history it went on from when it ceased to be a copy ('':
 --          it is none, or was long ago), 1 when the caller never saw this store nor any other, which partition of how many
 --          this is to be ("0/1")
--- Returns  id of this life, identity under which all came through the barrier, or nil; the last fence or epoch given, or nil
+-- Returns  id of this life, identity under which all came through the barrier, or nil; the last fence or epoch given, or nil; what cursors
+--          are sealed with
 -- Errors   JQD_PARTITION with the one it is, JQD_BAD_VALUE; none after the first write
 -- Cost     O(1)
 register('look', {'allow-oom'}, function()
@@ -23,10 +24,11 @@ register('look', {'allow-oom'}, function()
     Version.note_version()
   end
   redis.call('HSET', K.life, 'run', run_id, 'history', history, 'partition', place)
+  redis.call('HSETNX', K.life, 'seal', new_id)  -- outlives lives, as what was sealed with it does
   -- The note that all are through names an identity: under another identity it is void.
   if fresh and not id and redis.call('EXISTS', K.members) == 0 then
     redis.call('HSET', K.life, 'settled', run_id .. '.' .. new_id)
   end
-  local life, settled = unpack(redis.call('HMGET', K.life, 'id', 'settled'))
-  return {life, settled, redis.call('GET', K.fence)}
+  local life, settled, seal = unpack(redis.call('HMGET', K.life, 'id', 'settled', 'seal'))
+  return {life, settled, redis.call('GET', K.fence), seal}
 end)
