@@ -127,6 +127,8 @@ async def _serve_once(
     clock, source, config = SystemClock(), random.Random(), reload.config
     forked: bytes | None = None
     async with AsyncExitStack() as stack:
+        if journal_id is not None:  # it was ready in the life before, so it is watched
+            loading = await stack.enter_async_context(_going_on(config, "it opens its journal under a new id"))
         journal = await stack.enter_async_context(open_journal(config.journal, clock=clock, journal_id=journal_id))
         settings, watches = await stack.enter_async_context(_store_settings(config, watches))
         parts = settings.parts()
@@ -147,6 +149,8 @@ async def _serve_once(
             interrupted(daemon.runners.in_flight)
 
         await nursery.start(watch_signals, stop, lambda: daemon.config.drain_s, on_interrupt, reload.on_signal)
+        if journal_id is not None:
+            loading.cancel()
         try:
             await daemon.run(stop=stop, listener=listener, ready=ready)
         except* JournalForked as group:
@@ -169,13 +173,25 @@ async def _fork(daemon: Daemon, stop: trio.Event) -> bytes | None:
     Partitions that are away are waited for, and nothing is taken meanwhile: the next life could not tell what this one
     took apart from what the other copy had applied. None when it was told to stop.
     """
-    rounds = count()  # a partition may be away for long: that is no reason to be killed
-    notifier = SystemdNotifier(daemon.config.manager, lambda: next(rounds), lambda: "its journal gets a new id")
+    async with _going_on(daemon.config, "its journal gets a new id"):
+        return await _hand_down_all(daemon, stop)
+
+
+@asynccontextmanager
+async def _going_on(config: Config, state: str) -> AsyncIterator[trio.CancelScope]:
+    """Say that we go on, until the scope is cancelled: a partition that is away for long, or a journal that is long, is
+    no reason to be killed."""
+    rounds, scope = count(), trio.CancelScope()
+    notifier = SystemdNotifier(config.manager, lambda: next(rounds), lambda: state)
+
+    async def say() -> None:
+        with scope:
+            await notifier.run()
+
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(notifier.run)
-        new = await _hand_down_all(daemon, stop)
-        nursery.cancel_scope.cancel()
-    return new
+        nursery.start_soon(say)
+        yield scope
+        scope.cancel()
 
 
 async def _hand_down_all(daemon: Daemon, stop: trio.Event) -> bytes | None:
