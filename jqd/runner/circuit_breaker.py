@@ -16,11 +16,13 @@ the `503` probes first; the others a moment later, with one job each, unless tha
 
 A probe is a job in flight. It is over when its worker answers or fails, and at the latest when the job leaves it:
 a probe that is withdrawn, dropped or cut off on its way does not keep the breaker waiting. Most frameworks answer when
-the work is done: while a probe is at work, another one follows after PROBED_S.
+the work is done: while a probe is at work, another one follows after PROBED_S; not where the worker had hung, for there
+each would wait in vain.
 
 None of this costs a job an attempt: what cannot be placed here waits in the store or goes to another worker.
 """
 
+import math
 import random
 from collections.abc import Collection
 
@@ -76,6 +78,7 @@ class CircuitBreaker:
         self._grace_s = 0.0
         # Ids of jobs in flight that were given while the breaker was open → until when they keep others away.
         self._probes: dict[str, float] = {}
+        self._hung = False  # it was backed off as it took jobs and did not answer
         self._share = 1.0  # of each window, by AIMD
         self._backed_off_at_s = float("-inf")
         self._speeds: dict[str, Speed] = {}  # by jobtype, the one used last at the end
@@ -141,7 +144,7 @@ class CircuitBreaker:
         self.in_flight += len(job_ids)
         self._used = None
         if self.failures or self.others_until_s > float("-inf"):
-            self._probes.update(dict.fromkeys(job_ids, now_s + PROBED_S))
+            self._probes.update(dict.fromkeys(job_ids, math.inf if self._hung else now_s + PROBED_S))
 
     def give(self, jobtype: str, job_ids: Collection[str], now_s: float, *, ended: bool) -> None:
         """Take jobs that have left the worker out of the count.
@@ -165,18 +168,20 @@ class CircuitBreaker:
             return
         self.complaint = ""
         self.failures = 0
-        self.unreached = False
+        self.unreached = self._hung = False
         if sent_at_s >= self.others_until_s > float("-inf"):
             self._forget_others()
         self._probes.clear()
         self._share = min(1.0, self._share + max(1 / self._max_jobs, 1 / RECOVERY_STEPS))
 
-    def back_off(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None, *, why: str = "") -> bool:
+    def back_off(
+        self, sent_at_s: float, now_s: float, retry_after_s: float | None = None, *, why: str = "", hung: bool = False
+    ) -> bool:
         """Stop sending to a worker that is overloaded or away. False when the request was sent before the last
         back-off: merged into it.
 
         `retry_after_s`: what the worker asked for, seconds; bounded. None, or no time: exponential, by failures. `why`:
-        for people.
+        for people. `hung`: it had taken jobs, and did not answer.
         """
         self.why = why
         asked_s = self._asked(retry_after_s)
@@ -188,7 +193,7 @@ class CircuitBreaker:
             return False
         self._share = max(SHARE_MIN, self._share / 2)
         self.failures += 1
-        self.unreached = False
+        self.unreached, self._hung = False, hung
         self._backed_off_at_s = now_s
         if asked_s is None:
             self.open_until_s = max(self.open_until_s, now_s + self._backoff.delay_s(self.failures, self._source))
@@ -213,7 +218,7 @@ class CircuitBreaker:
         """Forget failures of before: the worker registered afresh, or elsewhere."""
         self.complaint = ""
         self.failures = 0
-        self.unreached = False
+        self.unreached = self._hung = False
         self.open_until_s = float("-inf")
         self._forget_others()
         self._backed_off_at_s = now_s  # requests that were sent before say nothing of it, either

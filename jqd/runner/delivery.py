@@ -295,7 +295,7 @@ class Delivery:
             self._shared.capacity.receivers.failed(self.worker.place, now_s)
         elif not self.has_status:
             # Not a word in all that time: perhaps the worker is gone. Single jobs find out.
-            self.breaker.back_off(self.sent_at_s, now_s, why="it did not answer in the time of its jobs")
+            self.breaker.back_off(self.sent_at_s, now_s, why="it did not answer in the time of its jobs", hung=True)
 
     # ------------------------------------------------
 

@@ -167,7 +167,7 @@ def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) 
         case _:
             if ending.status in (502, 504):
                 # A gateway speaks for a worker that is away: what it got counts, but no more is sent for a while.
-                breaker.back_off(delivery.sent_at_s or now_s, now_s, why=ending.brief)
+                breaker.back_off(delivery.sent_at_s or now_s, now_s, why=ending.brief, hung=ending.status == 504)
             status = ending.status if 400 <= ending.status <= 599 else 502
             retry = ending.judgement is not Judgement.FAILED  # a protocol may try a 4xx again
             misplaced = ending.judgement is Judgement.MISPLACED

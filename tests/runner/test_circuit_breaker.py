@@ -329,6 +329,20 @@ def test_a_worker_without_room_and_without_jobs_is_left_alone() -> None:
     assert (asked.is_open(3.9), asked.is_open(4.1)) == (True, False)
 
 
+def test_a_worker_that_hung_gets_no_further_probe_while_one_waits() -> None:
+    breaker = gate_of(8)
+    breaker.back_off(0, 0, hung=True)
+    now_s = breaker.open_until_s
+    breaker.put(1, now_s)
+    assert breaker.free("mail", now_s + 100 * PROBED_S) == 0, "each would cost a job an attempt"
+    breaker.back(1, now_s, ended=False)
+    assert breaker.free("mail", now_s) == 1
+    breaker.back_off(now_s, now_s)
+    now_s = breaker.open_until_s
+    breaker.put(1, now_s)
+    assert breaker.free("mail", now_s + PROBED_S) == 1, "it refuses, so it answers"
+
+
 def test_a_probe_that_is_answered_when_its_work_is_done_keeps_the_others_away_for_a_moment_only() -> None:
     breaker = gate_of(8)
     breaker.back_off(0, 0)
