@@ -78,7 +78,7 @@ def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[
             for breaker in shared.capacity.at(delivery.worker.endpoint) if ending.is_shared else [delivery.breaker]:
                 breaker.unreachable(delivery.set_out_at_s, now_s, ending.broke or "no connection")
             delivery.release()
-            shared.workers.unreachable(delivery.worker.id)
+            shared.workers.unreachable(delivery.worker.id, max(0.0, delivery.breaker.open_until_s - now_s))
         case End.GARBLED:
             shared.counters.garbled += 1
             return _charge(

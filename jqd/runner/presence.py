@@ -23,7 +23,7 @@ SIGN_S = 30.0  # between two signs of life told to others of a worker without tt
 SIGNS_PER_TTL = 4  # and of one with a ttl, which repeats itself three times in it
 PROPAGATION_S = 2.0  # so long a sign may take from another daemon to us
 BLIND_S = 2.0  # looks at the store come twice a second; while there are none, nobody's silence counts
-UNTRIED_S = UNREACHABLE_S / 2  # several times the longest pause between two tries of a worker that jobs wait for
+UNTRIED_S = UNREACHABLE_S / 2  # behind the pause after a failed try: a worker that jobs wait for is tried again sooner
 PLACE_S = 0.25  # between two counts of the daemons: each look for work asks for every worker
 
 Server = tuple[str, str | None, str, str]
@@ -136,7 +136,7 @@ class Presence(ABC):
         self._seen_at_s: dict[str, float] = {}
         """The last sign, later by the time in which none could come; behind the ttl of who was silent for that long."""
         self._unreachable_s: dict[str, tuple[float, float]] = {}
-        """Since when a worker could not be reached, and when that was tried last."""
+        """Since when a worker could not be reached, and when the pause after the last try ends."""
         self._signed_at_s: dict[str, float] = {}  # the last sign, as it was
         self._shared_at_s: dict[str, float] = {}  # when the others were last told
         self._looked_at_s: float | None = None  # when signs of other daemons came last; None: there are none
@@ -216,8 +216,8 @@ class Presence(ABC):
             else:
                 self._back(worker_id)
 
-    def unreachable(self, worker_id: str) -> None:
-        """Note one more failure to reach the worker.
+    def unreachable(self, worker_id: str, pause_s: float = 0.0) -> None:
+        """Note one more failure to reach the worker, and for how long it is not tried now.
 
         After UNREACHABLE_S it is forgotten, unless it gave another daemon a sign of life: then only the way from here
         is at fault.
@@ -227,7 +227,7 @@ class Presence(ABC):
             since_s, last_s = self._unreachable_s.get(worker_id, (now_s, now_s))
             if now_s - last_s > UNTRIED_S:
                 since_s = now_s  # nobody tried in between: it may have been there all the time
-            self._unreachable_s[worker_id] = since_s, now_s
+            self._unreachable_s[worker_id] = since_s, now_s + pause_s
             if now_s - max(since_s, self._seen_at_s[worker_id]) >= UNREACHABLE_S:
                 self.unregister(worker_id, "unreachable")
 

@@ -176,6 +176,16 @@ def test_a_server_that_starts_again_is_the_same_worker() -> None:
     assert register(workers, name="w").id != register(workers, name="w").id, "those that pull cannot be told apart"
 
 
+def test_a_long_pause_between_two_tries_does_not_count_as_if_nobody_had_tried() -> None:
+    clock = ManualClock()
+    workers = WorkerRegistry(None, clock=clock)
+    worker = register(workers, name="w", url="http://h/")
+    for _ in range(2):
+        workers.unreachable(worker.id, UNREACHABLE_S)
+        clock.advance(UNREACHABLE_S + 1)
+    assert workers.get(worker.id) is None
+
+
 def test_unreachable_for_long_is_forgotten() -> None:
     clock = ManualClock()
     workers = WorkerRegistry(None, clock=clock)
