@@ -46,6 +46,7 @@ class Errand(Batch):
         if self._lives_on:
             self._lives_on = False
             self._ended(self.key, b"")
+            self._finish()  # nobody waits for it any more
         super().put(item, outcome)
 
     def put_bare(self, job_id: str, outcome: bytes) -> None:

@@ -1,11 +1,15 @@
 """Async jobs in processes that live on past their timeout: only a loop that is blocked costs their neighbours."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trio
 
 from jqd.worker import process as processes
+from jqd.worker.batch import Item
+from jqd.worker.child import Errand
+from jqd.worker.wire import JSON, JobIn
 from tests.worker.exchange import Exchange, packed
 from tests.worker.pooled import here, job, outcomes, served, wait_until
 
@@ -46,6 +50,15 @@ async def beside(argument, /):
     while not Path(argument).exists():
         await trio.sleep(0.005)
 """
+
+
+async def test_nobody_waits_for_a_job_that_was_given_up_once_it_ends() -> None:
+    batch = Errand(JSON, 1, lambda *_, **__: None)
+    item = Item(batch, JobIn(id="1", name="a"), SimpleNamespace())
+    batch.give_up(item, b"")
+    batch.put(item, b"")
+    with trio.fail_after(1):
+        await batch.wait_complete()
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
