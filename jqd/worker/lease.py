@@ -33,6 +33,7 @@ GONE = (404, 409)  # the job is not ours any more: it ended, or was given to som
 REFUSED = (400, 413, 422)  # a report as a whole: it is too large, or an outcome in it that nobody can read
 INVALID_RESPONSE = "INVALID_RESPONSE"
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # MessagePack that nobody here can read
+UNANSWERED = (httpx2.TransportError, trio.TooSlowError)  # a daemon that answers, if only 503, is there
 HEADERS = {"content-type": MSGPACK, "accept": MSGPACK}
 _encode = msgspec.msgpack.Encoder().encode
 T = TypeVar("T")
@@ -215,7 +216,8 @@ class Lease:
             self._log.warning(
                 f"{self._room}.not_reported", jobs=len(outcomes), daemon=self._daemon(), error=repr(error)
             )
-            self._away()
+            if isinstance(error, UNANSWERED):
+                self._away()
             return False
         taken = [self._taken(outcome, row) for outcome, row in zip(outcomes, rows, strict=False)]
         return all(taken)
@@ -254,7 +256,8 @@ class Lease:
             answered = _decode_beat(answer.content) if answer.status_code == 200 else _Beat()
         except (httpx2.HTTPError, *UNREADABLE, trio.TooSlowError) as error:
             self._log.debug(f"{self._room}.not_heard", job_id=job_id, daemon=self._daemon(), error=repr(error))
-            self._away()
+            if isinstance(error, UNANSWERED):
+                self._away()
             return
         if answered.log_end is None:
             self._followed.pop(job_id, None)

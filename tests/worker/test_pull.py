@@ -12,6 +12,7 @@ import trio
 from jqd import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.executors import InProcess
+from jqd.worker.lease import Lease, Outcome
 from jqd.worker.process_pool import ProcessPool
 from jqd.worker.pull import Puller
 from jqd.worker.register import Registration, Slots
@@ -301,3 +302,25 @@ async def test_after_an_answer_without_a_lease_it_registers_anew_and_asks_again(
             await daemon.seen.wait()
             daemon.seen = trio.Event()
     assert list(daemon.taken) == ["a"]
+
+
+async def test_only_a_daemon_that_does_not_answer_counts_as_away(autojump_clock: None) -> None:
+    asked, away = list[str](), list[int]()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.url.path)
+        match len(asked):
+            case 1:
+                return httpx2.Response(503)  # it has much to do: one more call would not help
+            case 2:
+                raise httpx2.ConnectError("refused")
+            case _:
+                return httpx2.Response(200, content=msgspec.msgpack.encode({"outcomes": [{"status": 200}]}))
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http, trio.open_nursery() as nursery:
+        lease = Lease("1", ["a"], http, lambda: URL, 30.0, lambda: away.append(len(asked)))
+        nursery.start_soon(lease.report)
+        lease.put(Outcome(job_id="a", status=200))
+        await lease.wait_taken()
+        nursery.cancel_scope.cancel()
+    assert (len(asked), away) == (3, [2])
