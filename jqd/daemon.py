@@ -146,7 +146,7 @@ class Daemon:
                     await partition.start(working, partition.loops())
                     await working.start(self.api.watch, partition.number)
                 async with trio.open_nursery() as dispatching:
-                    with trio.move_on_after(SETTINGS_S):  # connections are accepted by the kernel meanwhile
+                    with trio.move_on_after(SETTINGS_S):  # of a single process the kernel takes connections
                         await self.workers.settings.synced.wait()
                     await dispatching.start(self.dispatch.run)
                     if not self.config.process.surplus:  # its journal is to become empty
