@@ -40,7 +40,7 @@ ENTRIES = 100  # taken at once
 HOLD_S = 0.1  # a round waits for releases; one that waits for a lock, a disk or a partition holds up no others longer
 WALKS = 1_000  # entries of which it is remembered how far their children were gone through: 60 kB of one call
 RELEASES = 64  # at once: each is a sync that they share, and some calls of the store. Of more all others wait for one
-OLD_MS = 600_000  # a job whose journal has told a new store of nothing for so long does not come any more
+OLD_MS = 600_000  # a job whose journal has not come to a new store in so long does not come any more
 FORGET_S = 60.0  # a child that was not asked for again in so long waits no more, or other daemons ask for it
 COMPLAIN_S = 60.0  # a parent may be on its way for some seconds
 
@@ -274,9 +274,9 @@ class Flows:
             return None
         if ids is None or pair.parent.startswith("="):
             return GONE
-        if one.last_id:
+        if one.last_id is not None:  # also where nothing of its journal came so far: its daemon may stand still since
             return GONE if one.id <= one.last_id else None
-        # Of a journal with nothing to apply, if it could: while the partition was away no journal was applied to it.
+        # Of a journal that has not come, if it could: while the partition was away no journal was applied to it.
         waited_s = self._clock.mono_s() - self._since_s[home] if self._lives.get(home) == whole[home] else 0.0
         is_old = min(1000 * waited_s, self._clock.wall_ms() - ids.at_ms) > OLD_MS
         return GONE if is_old else None

@@ -95,8 +95,8 @@ class Watched(NamedTuple):
     """The parent's id; empty: no job has that own id."""
     how: str | None
     """As it ended; "" while it has not; None: no such job of that tenant is here, or how it ended is not certain."""
-    last_id: str
-    """The last job id applied from the journal that made the parent."""
+    last_id: str | None
+    """The last job id applied from the journal that made the parent; None: the partition does not know that journal."""
     is_coming: bool = False
     """A journal may have it, or a content that begins it anew; or what the store forgot."""
     stage: int = 0
@@ -223,7 +223,7 @@ class LinkMethods(ScriptMethods):
             flat = [one for pair in some for one in pair]
             answer = await self._caller.call("watch_parents", self._caller.identity, *flat)
             for given, how, last, stage in self._rows("children", answer, 4):
-                text, last_id = self._text("outcome", how), self._text("applied", last)
+                text, last_id = self._text("outcome", how), None if last is None else self._text("applied", last)
                 known = None if text in ("?", "~") else text
                 number = self._whole("children", stage)
                 found.append(Watched(self._text("names", given), known, last_id, text == "~", number))

@@ -15,7 +15,7 @@ from jqd.domain.job import ChangeKind, Fate
 from jqd.domain.record import cancel_of
 from jqd.store.links import WatchPair
 from tests.chaining.flow_room import Faulty, Room, one_round, room, running
-from tests.contract.bench import OTHER_JOURNAL, changed
+from tests.contract.bench import JOURNAL, OTHER_JOURNAL, changed
 
 __all__ = ["room", "running"]
 
@@ -115,6 +115,25 @@ async def test_a_journal_that_tells_nothing_is_waited_for_no_longer_than_that(
     assert running.released == []
     await trio.sleep(3 * REST_S)
     assert running.released == [child.id]
+
+
+async def test_a_journal_that_its_partition_knows_is_waited_for_however_long_it_tells_nothing(
+    autojump_clock: None, running: Room
+) -> None:
+    """Its daemon may stand still with jobs that it took while the partition was away."""
+    parents = running.stores[1]
+    await parents.applied(JOURNAL)
+    late, gone = running.make(1), running.make(1)
+    children = [await running.child(late), await running.child(gone)]
+    await trio.sleep(3 * OLD_MS / 1000)
+    assert running.released == []
+    await running.benches[1].add(late)
+    await running.end()
+    await one_round(running.loop(1))
+    assert running.released == [children[0].id]
+    await parents.save_kept(JOURNAL, 0, 0, gone.id)  # it tells that nothing is left of it up to here
+    await trio.sleep(2 * REST_S)
+    assert running.released == [child.id for child in children]
 
 
 async def test_how_long_a_journal_tells_nothing_counts_from_when_its_partition_was_there(

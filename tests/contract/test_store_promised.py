@@ -7,7 +7,7 @@ from jqd.domain.jobid import journal_number
 from jqd.store import NameJournaled, NameStanding, NameState, NameWanted, OnItsWay
 from jqd.store.keys import last_field
 from jqd.store.links import Watched, WatchPair
-from tests.contract.bench import JOURNAL, StoreBench
+from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench
 
 KEEP_S = 172_800.0
 
@@ -26,6 +26,13 @@ async def watched(bench: StoreBench, job: Job) -> Watched:
     return one
 
 
+async def test_a_journal_that_told_nothing_yet_is_told_from_one_that_is_not_known(store_bench: StoreBench) -> None:
+    """What the first still has is on its way; the other may never come."""
+    job = store_bench.make()
+    pairs = [WatchPair("child", "", job.id, last_field(journal_number(name))) for name in (JOURNAL, OTHER_JOURNAL)]
+    assert [one.last_id for one in await store_bench.store.watch_parents(pairs)] == ["", None]
+
+
 async def test_a_named_job_is_on_its_way_by_its_id_from_the_promise_to_its_coming(store_bench: StoreBench) -> None:
     job = store_bench.make(name="mine")
     await store_bench.push()  # with a later id
@@ -36,7 +43,7 @@ async def test_a_named_job_is_on_its_way_by_its_id_from_the_promise_to_its_comin
     await store.confirm_names([NameJournaled("mine", job.id, "d", given.revision)])
     asked = await watched(store_bench, job)
     assert (asked.id, asked.how, asked.is_coming) == (job.id, None, True)
-    assert asked.last_id > job.id, "by the ids alone it would be gone"
+    assert (asked.last_id or "") > job.id, "by the ids alone it would be gone"
     assert isinstance(await store.get_job(job.id), OnItsWay)
     change = Change(given.revision, given.revision, ChangeKind.NEW, "d")
     await store_bench.add(Job(job.id, "mail", name="mine", change=change))

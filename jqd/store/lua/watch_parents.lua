@@ -3,7 +3,8 @@
 -- ARGV     now_ms, identity of the store as the caller knows it, then per pair: child, its tenant, "=" and the parent's own id, or its id; last field
 --          of the journal that made it, or nothing
 -- Returns  per pair, flat: id of the parent, nothing for an own id that nobody has; how it ended: '' for not yet, '?' where no such job of that tenant is here,
---          '~' where it, or what it ended as, is on its way; the last id applied of its journal, or nothing; its stage (links)
+--          '~' where it, or what it ended as, is on its way; the last id applied of its journal, '' for none so far, nil where that journal is not known here;
+--          its stage (links)
 -- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT
 -- Cost     O(pairs · log children)
 register('watch_parents', {'allow-oom'}, function()
@@ -52,7 +53,7 @@ register('watch_parents', {'allow-oom'}, function()
       how = '?'
     end
     answer[#answer + 1], answer[#answer + 2] = one.id, how
-    answer[#answer + 1], answer[#answer + 2] = redis.call('HGET', K.applied, one.last_field) or '', digits(stage)
+    answer[#answer + 1], answer[#answer + 2] = redis.call('HGET', K.applied, one.last_field), digits(stage)
   end
   return answer
 end)
