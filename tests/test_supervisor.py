@@ -23,7 +23,9 @@ from msgspec import Raw
 from jqd.api.siblings import Siblings, labelled
 from jqd.api.v1.responses import Half, Ready
 from jqd.api.v1.status import together
+from jqd.cli.exits import Usage
 from jqd.cli.process import follow
+from jqd.cli.server import dev
 from jqd.config import Config, HttpConfig
 from jqd.domain.clock import SystemClock
 from jqd.domain.errors import ConfigError
@@ -307,3 +309,10 @@ async def test_of_a_process_that_is_busy_only_what_it_says_of_itself_counts(path
     request = Request(RequestHead("GET", path, path, b"", {}))
     found = await siblings.ask(request, path, "text/plain", 1.0)
     assert found == {1: b"no" if counts else "it answers 503"}
+
+
+async def test_a_question_for_other_journals_puts_none_aside(tmp_path: Path) -> None:
+    (other := tmp_path / "journal" / "process-1").mkdir(parents=True)
+    with pytest.raises(Usage, match="there are, or were, several"):
+        await dev(data_dir=tmp_path)
+    assert other.is_dir()
