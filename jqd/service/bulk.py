@@ -34,7 +34,7 @@ from jqd.service.listing import (
 )
 from jqd.service.server_only import any_reserved, may_change
 from jqd.service.services import Services
-from jqd.service.settings import describe, record
+from jqd.service.settings import Note, describe, noting
 from jqd.store import JobView
 
 IDS_MAX = 1_000  # named in one request
@@ -144,12 +144,12 @@ async def _change_many(
     if wanted.state is not None and wanted.state not in states:  # a 0 would read as if there were no such jobs
         why = f"state must be one of {', '.join(states)}, not '{wanted.state.value}': no other jobs can be {done}"
         raise Invalid.at("/state", why)
-    write_note = partial(record, services, f"jobs {what}", describe(wanted))
+    note = noting(services, f"jobs {what}", describe(wanted))
     if State.FAILED in states and wanted.state is None and wanted.job_ids is None:
         wanted = msgspec.structs.replace(wanted, state=State.FAILED)
     tally = Tally()
     may = partial(_may_act_on, services, states)
-    await _each_piece(services, wanted, tally, may, _recorded(write_note, act))
+    await _each_piece(services, wanted, tally, may, _recorded(note, act))
     return tally
 
 
@@ -157,15 +157,11 @@ def _may_act_on(services: Services, states: Sequence[State], view: Found) -> boo
     return view.state in states and may_change(services, view)
 
 
-def _recorded(write_note: Callable[[], Awaitable[None]], act: Act) -> Act:
+def _recorded(note: Note, act: Act) -> Act:
     """Return `act`, which writes the audit's note of the request before it first changes something."""
-    is_written = False
 
     async def recorded(found: Sequence[Found], tally: Tally) -> None:
-        nonlocal is_written
-        if not is_written:
-            await write_note()
-            is_written = True
+        await note()
         await act(found, tally)
 
     return recorded
@@ -178,7 +174,7 @@ async def clean(services: Services, wanted: Clean) -> Tally:
         before_ms = instant_ms(wanted.before)
     except ValueError as error:
         raise Invalid.at("/before", str(error)) from error
-    write_note = partial(record, services, "jobs clean", describe(wanted))
+    note = noting(services, "jobs clean", describe(wanted))
     if wanted.dry_run or services.principal.is_bound or any_reserved(services):
         # The store's own way goes by nothing but the date.
         async def act(found: Sequence[Found], tally: Tally) -> None:
@@ -188,10 +184,10 @@ async def clean(services: Services, wanted: Clean) -> Tally:
             return _ended_before(view, before_ms) and may_change(services, view)
 
         await _each_piece(
-            services, Filter(cursor=wanted.cursor, dry_run=wanted.dry_run), tally, may, _recorded(write_note, act)
+            services, Filter(cursor=wanted.cursor, dry_run=wanted.dry_run), tally, may, _recorded(note, act)
         )
         return tally
-    await write_note()
+    await note()
     tally.cursor, until_s = MORE, trio.current_time() + WALK_S
     with counting_changes(tally):
         for _ in range(STEPS_MAX):

@@ -14,7 +14,7 @@ from jqd.service.find import Coming
 from jqd.service.listing import WALK_S
 from jqd.service.server_only import is_reserved
 from jqd.service.services import Services
-from jqd.service.settings import record
+from jqd.service.settings import Note, noting
 from jqd.service.walk import Breathe, Flow, cursor_of, part, with_parents
 from jqd.store import JobView
 from jqd.store.links import Linked
@@ -29,12 +29,11 @@ async def cancel_flow(services: Services, given: str, begin: int, breathe: Breat
     `begin` nearest. What comes into a flow of several parts meanwhile is left. Raises NotFound."""
     flow, end = await part(services, "cancel", given, begin, breathe)
     if dry_run:
-        return _with_cursor(await cancel_all(services, flow.jobs, [], dry_run=True), flow, end)
-    await record(services, "flow cancel", given)
-    tally, seen, new = Tally(), set[str](), flow.jobs
+        return _with_cursor(await cancel_all(services, flow.jobs, [], None), flow, end)
+    note, tally, seen, new = noting(services, "flow cancel", given), Tally(), set[str](), flow.jobs
     with counting_changes(tally):
         for _ in range(PASSES):
-            some = await cancel_all(services, new, [])
+            some = await cancel_all(services, new, [], note)
             tally.matched, tally.changed = tally.matched + some.matched, tally.changed + some.changed
             seen.update(new)
             if begin or end:
@@ -55,8 +54,7 @@ async def retry_flow(services: Services, given: str, begin: int, breathe: Breath
         flow = await with_parents(services, flow, breathe)
     if dry_run:  # parents that lie in another part are counted there
         return _with_cursor(Tally(matched=len(_due(services, flow).keys() & its)), flow, end)
-    await record(services, "flow retry", given)
-    return _with_cursor(await retry_all(services, flow), flow, end)
+    return _with_cursor(await retry_all(services, flow, noting(services, "flow retry", given)), flow, end)
 
 
 def _with_cursor(tally: Tally, flow: Flow, end: int) -> Tally:
@@ -68,29 +66,32 @@ def _with_cursor(tally: Tally, flow: Flow, end: int) -> Tally:
     return tally
 
 
-async def cancel_all(
-    services: Services, jobs: Mapping[str, Linked], coming: Sequence[str], *, dry_run: bool = False
-) -> Tally:
-    """Cancel those that have not ended, children before their parents. `coming`: ids that are not in the store."""
+async def cancel_all(services: Services, jobs: Mapping[str, Linked], coming: Sequence[str], note: Note | None) -> Tally:
+    """Cancel those that have not ended, children before their parents. `coming`: ids that are not in the
+    store. `note`: awaited before one is cancelled; None: they are only counted."""
     due = [job_id for job_id, row in jobs.items() if not State(row.state).is_final and _may_change(services, row)]
     due += coming
     tally = Tally(matched=len(due))
-    for at in range(0, 0 if dry_run else len(due), CANCELS):
+    if not due or note is None:
+        return tally
+    await note()
+    for at in range(0, len(due), CANCELS):
         piece = [Coming(job_id, 0) for job_id in sorted(due, reverse=True)[at : at + CANCELS]]
         await record_cancels(services, piece)
         tally.changed += len(piece)
     return tally
 
 
-async def retry_all(services: Services, flow: Flow, *, dry_run: bool = False) -> Tally:
+async def retry_all(services: Services, flow: Flow, note: Note | None) -> Tally:
     """Try anew what failed, parents before what waits for them. Jobs that cannot be retried for the moment, and those
-    that wait for them, are reported as refused (503): the same call goes on with them. Raises Interrupted, and the
-    first error if all failed.
+    that wait for them, are reported as refused (503): the same call goes on with them. `note` as of
+    `cancel_all`. Raises Interrupted, and the first error if all failed.
     """
     left = _due(services, flow)
     tally = Tally(matched=len(left))
-    if dry_run:
+    if not left or note is None:
         return tally
+    await note()
     await services.hooks.count_usage(services)
     late: dict[str, JqdError] = {}
     until_s = trio.current_time() + WALK_S

@@ -23,7 +23,7 @@ from jqd.service.job_limits import CALLBACK_TAIL, GROUP_STEM, faults
 from jqd.service.push import Pushed, expect_open, push
 from jqd.service.push_trace import with_trace
 from jqd.service.services import Services
-from jqd.service.settings import record
+from jqd.service.settings import noting, record
 from jqd.service.walk import Breathe, Flow, look, wait_ingested
 from jqd.store import JobView
 from jqd.store.links import Closing, Group, Linked
@@ -148,25 +148,23 @@ def _expect_callable(services: Services, name: str, url: str) -> None:
 async def cancel(services: Services, name: str, breathe: Breathe, *, dry_run: bool = False) -> Tally:
     """Cancel the job that waits for a group, and all members that have not ended. Raises NotFound."""
     group = await _expect(services, name)
-    if not dry_run:
-        await record(services, "group cancel", name)
+    note = None if dry_run else noting(services, "group cancel", name)
     then, found = await _members(services, name, group, breathe)
     waits = {job_id: row for job_id, row in found.items() if job_id == then}
-    before = await cancel_all(services, waits, [], dry_run=dry_run)
+    before = await cancel_all(services, waits, [], note)
     missing = [] if services.principal.scopes else [job_id for job_id in group.job_ids if job_id not in found]
     members = {job_id: row for job_id, row in found.items() if job_id != then}
-    tally = await cancel_all(services, members, missing, dry_run=dry_run)
+    tally = await cancel_all(services, members, missing, note)
     return Tally(before.matched + tally.matched, before.changed + tally.changed)
 
 
 async def retry(services: Services, name: str, breathe: Breathe, *, dry_run: bool = False) -> Tally:
     """Try anew all members that failed, and then the job that waits for them, if it failed. Raises NotFound."""
     group = await _expect(services, name)
-    if not dry_run:
-        await record(services, "group retry", name)
+    note = None if dry_run else noting(services, "group retry", name)
     _, found = await _members(services, name, group, breathe)
     names = {row.job.name: job_id for job_id, row in found.items() if row.job.name}
-    return await retry_all(services, Flow(found, names, is_whole=True), dry_run=dry_run)
+    return await retry_all(services, Flow(found, names, is_whole=True), note)
 
 
 async def _expect_all_seen(services: Services, name: str, job_ids: Sequence[str] | None = None) -> None:

@@ -5,7 +5,7 @@ Acts with a token are noted in the audit before they are done: what cannot be no
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -35,6 +35,7 @@ TENANT_BYTES_MAX = 8 * MIB  # of one tenant but "", without its tokens: 1,000 wo
 TENANTS_BYTES_MAX = 40 * MIB  # of all but "", which has 8 MiB for itself beside these and their tokens
 
 T = TypeVar("T")
+Note = Callable[[], Awaitable[None]]
 Make = Callable[[], Mapping[tuple[str, str], bytes]]
 """(kind, name) → body of what is to be saved, nil to delete; called when nobody else is saving anything."""
 
@@ -164,6 +165,19 @@ async def _wait_for(event: trio.Event, why: str) -> None:
         await event.wait()
     if not event.is_set():  # a process that stood still is late, also where nothing is waited for
         raise NotYet(why)
+
+
+def noting(services: Services, act: str, what: str) -> Note:
+    """Return what writes the note of `record` the first time: to be awaited before the act first changes something."""
+    is_written = False
+
+    async def note() -> None:
+        nonlocal is_written
+        if not is_written:
+            await record(services, act, what)
+            is_written = True
+
+    return note
 
 
 async def record(services: Services, act: str, what: str) -> None:

@@ -83,7 +83,7 @@ async def test_what_is_done_with_a_token_is_noted_and_what_pushers_do_is_not(edg
 async def test_what_changes_nothing_leaves_no_note(edge):
     """Thousands of such acts would push out the note of one that did."""
     boss = (await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator"})).body["token"]
-    job_id = (await call(edge, boss, "POST", "/v1/jobs", {"name": "mail"})).body["job_id"]
+    job_id = (await call(edge, boss, "POST", "/v1/jobs", {"name": "mail", "group": "play"})).body["job_id"]
     await edge.apply()
     (held,) = await edge.claim()
     await edge.end(held, Fate.SUCCEEDED)
@@ -94,11 +94,20 @@ async def test_what_changes_nothing_leaves_no_note(edge):
         ("DELETE", f"/v1/jobs/{job_id}", None, 409),
         ("POST", "/v1/jobs/delete", {"search": "zz"}, 200),
         ("POST", "/v1/jobs/cancel", {"name": "mail"}, 200),
+        ("POST", f"/v1/jobs/{job_id}/flow/cancel", None, 200),
+        ("POST", f"/v1/jobs/{job_id}/flow/retry", None, 200),
+        ("POST", "/v1/groups/play/cancel", None, 200),
+        ("POST", "/v1/groups/play/retry", None, 200),
     ):
         assert (await call(edge, boss, method, path, body)).status == status, path
     assert await acts(edge) == before
     assert (await call(edge, boss, "POST", "/v1/jobs/delete", {"name": "mail", "state": "succeeded"})).status == 200
     assert [what for what, _ in await acts(edge)] == ["jobs delete", *(what for what, _ in before)]
+    await call(edge, boss, "POST", "/v1/jobs", {"name": "mail", "group": "play", "job_id": "new"})
+    await edge.apply()
+    assert (await call(edge, boss, "POST", "/v1/groups/play/cancel")).status == 200
+    assert (await call(edge, boss, "POST", "/v1/groups/play/retry")).status == 200, "the cancelled one did not fail"
+    assert (await acts(edge))[:2] == [("group cancel", "play"), ("jobs delete", (await acts(edge))[1][1])]
 
 
 async def test_notes_of_acts_on_jobs_share_a_sync_and_nobody_who_saves_waits_for_them(edge):
