@@ -5,8 +5,8 @@ ill      it ran, and a parent of it had failed for which it is to be cancelled, 
 stuck, lost   as of any job (`check.py`): once all its parents have ended it does not wait for ever
 
 A parent that no store and no journal knows any more has ended. The store forgets one with its data, until its daemon is
-back; journals that keep nothing, and a store that deletes what ended, forget it for good. Who says that a child is to
-run now does not ask for its parents.
+back; a new one, of which that daemon knows nothing yet, has not heard of it; journals that keep nothing, and a store
+that deletes what ended, forget it for good. Who says that a child is to run now does not ask for its parents.
 """
 
 from collections.abc import Iterable, Iterator
@@ -122,7 +122,8 @@ class Awaiting:
         history, home = self._history, self._home(parent)
         at_s, now_s = parent.acked_at_s, trio.current_time()
         is_untold = history.is_untold(home, history.plan.kinds, [at_s])
-        return bool(is_untold or history.forgotten(home, at_s, parent.taker, now_s))
+        taken = home, at_s, parent.taker, now_s
+        return bool(is_untold or history.forgotten(*taken) or history.came_late(*taken))
 
     def excuses(self, number: int, state: State) -> bool:
         """Whether it may have ended so for a parent."""

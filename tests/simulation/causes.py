@@ -13,7 +13,7 @@ from typing import NamedTuple
 import trio
 
 from jqd.domain.job import Fate
-from tests.simulation.plan import LEASE, TRIM
+from tests.simulation.plan import LEASE, OLD_S, TRIM
 
 RECOVERS_S = 4.0  # a loop waits 3 s at most until it asks the store again
 
@@ -104,6 +104,8 @@ class Causes:
     jumps: list[tuple[float, float]] = field(default_factory=list)
     """When clocks were set wrong, and by how many seconds, either way."""
     _renewals: dict[tuple[str, int], float] = field(default_factory=dict)
+    _came_s: dict[tuple[str, int], float] = field(default_factory=dict)
+    """When a node first came to a partition."""
 
     @property
     def clock_jumps(self) -> bool:
@@ -126,6 +128,7 @@ class Causes:
         if now_s - before_s >= LEASE.lease_s:
             self.lapses.append(Away(node, "lapsed", before_s, now_s, partition))
         self._renewals[node, partition] = now_s
+        self._came_s.setdefault((node, partition), now_s)
 
     def gone(self, node: str, why: str, partition: int | None = None) -> Away:
         """A node is away from now on, for all or for one partition; the caller sets `to_s` when it is back."""
@@ -195,6 +198,13 @@ class Causes:
             for loss in self.losses_of(home)
             if at_s <= loss.at_s <= now_s
         )
+
+    def came_late(self, home: int, at_s: float, node: str, now_s: float) -> bool:
+        """Whether nobody waits any more for what that node took at `at_s`: it had never come to the partition, and did
+        not within OLD_S after others."""
+        came_s = self._came_s.get((node, home), math.inf)
+        others_s = min((first_s for (_, its), first_s in self._came_s.items() if its == home), default=math.inf)
+        return at_s < came_s and min(came_s, now_s) >= others_s + OLD_S
 
     def unheard(self, home: int, node: str) -> bool:
         """Whether the store may not know of that node's journal: it lost data, and the node noticed nothing yet."""

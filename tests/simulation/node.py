@@ -36,7 +36,7 @@ from tests.harness.files import MemoryFiles
 from tests.simulation.aged import PERIOD_S
 from tests.simulation.link import Link
 from tests.simulation.loop import EPOCH_MS, PROCESS, SLOW
-from tests.simulation.plan import LEASE, PULLED, PULLERS, STORE, TRIM, UNREADABLE
+from tests.simulation.plan import LEASE, OLD_S, PULLED, PULLERS, STORE, TRIM, UNREADABLE
 from tests.simulation.spent import spend
 from tests.simulation.worker import HOSTS, SLOTS
 
@@ -46,7 +46,6 @@ CHUNKS = (chunks_module.CHUNK_RECORDS, 2)  # jobs are few here: with every other
 REAPS = (reap_module.REAP_JOBS, 2, 1)  # so are hands: with two seeds of three a dead daemon's is emptied in steps
 RESIGN_S = 6.0  # three leases of the world's, as 60 s are six of the real ones: time is what runs cost
 GIVEN_S, TAKEN_S, CURRENT_S, LATE_S = 2.0, 18.0, 1.0, 6.0  # what firing dates waits for, shorter as leases are
-OLD_MS = 20_000  # as a parent must be of which nobody told a new store, for what waits for it to go on
 TIDY_S = 4.0  # so often it is looked what nobody needs any more
 AGAIN_S = 1.0  # what ended by itself is started again after that, as a service manager does
 
@@ -133,7 +132,7 @@ def without_edge(seed: int, kinds: Collection[str] = ()) -> Iterator[None]:
         (firing_module, "TAKEN_S", TAKEN_S),
         (dates_module, "CURRENT_S", CURRENT_S),
         (rules_module, "TIDY_S", TIDY_S),
-        (flows_module, "OLD_MS", OLD_MS),
+        (flows_module, "OLD_MS", round(OLD_S * 1000)),
         (decide_module, "LATE_MS", round(LATE_S * 1000)),
         (reap_module, "REAP_JOBS", REAPS[seed % len(REAPS)]),
         (barrier_module, "RESIGN_S", RESIGN_S),

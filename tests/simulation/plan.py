@@ -27,6 +27,7 @@ from tests.simulation.work import Push, Work, draw_work, expiring, let_follow, l
 
 LEASE = LeaseConfig(lease_s=2.0, renew_s=0.6, margin_s=0.4)  # a fifth of the real one: time is what runs cost
 STORE = StoreConfig(url="redis://simulated", name_reserve_s=3 * LEASE.lease_s)  # as many leases as in service
+OLD_S = 20.0  # as a parent must be whose journal never came to a new store, for what waits for it to go on
 FAULTY_S = 20.0  # of the world's time in which faults come
 SPENT_S = 14.0  # of that, in which a quota has no room
 PAUSES = (0.5, 1.1, 3.0, 8.0, 20.0)  # leases a daemon stands still

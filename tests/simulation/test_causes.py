@@ -10,7 +10,7 @@ from tests.simulation.awaiting import TELL_S
 from tests.simulation.causes import Attempt, Causes, Loss
 from tests.simulation.check import History
 from tests.simulation.loop import EPOCH_MS
-from tests.simulation.plan import LEASE
+from tests.simulation.plan import LEASE, OLD_S
 
 
 async def _seen(causes: Causes, *, back_s: float | None, until_s: float) -> tuple[bool, bool]:
@@ -45,6 +45,23 @@ async def test_of_who_has_not_noticed_yet_the_store_may_not_have_heard(autojump_
     assert causes.unheard(0, "d0")
     causes.renewed("d0", 0)
     assert not causes.unheard(0, "d0")
+
+
+async def test_who_never_came_to_a_partition_is_waited_for_as_long_as_a_new_store_is_asked(
+    autojump_clock: MockClock,
+) -> None:
+    """Seed 920056 over two partitions, with flows: one was there for the first time while a daemon stood still."""
+    causes = Causes(2)
+    causes.renewed("d0", 0)
+    await trio.sleep(5.0)
+    causes.renewed("d1", 1)
+    assert not causes.came_late(1, 1.0, "d0", 4.0 + OLD_S)
+    assert causes.came_late(1, 1.0, "d0", 5.0 + OLD_S)
+    assert not causes.came_late(0, 1.0, "d0", 5.0 + OLD_S), "it came to the other"
+    await trio.sleep(OLD_S + 1.0)
+    causes.renewed("d0", 1)
+    assert causes.came_late(1, 1.0, "d0", 90.0)
+    assert not causes.came_late(1, trio.current_time(), "d0", 90.0), "it took that after it had come"
 
 
 @pytest.mark.parametrize("away_s", [None, LEASE.lease_s * 0.9, LEASE.lease_s * 1.1])
