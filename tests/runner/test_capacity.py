@@ -194,6 +194,14 @@ def test_a_tenant_that_registers_a_thousand_workers_leaves_the_others_their_conn
     assert (connections.free_for(acme[-1], workers), connections.free_for(other, workers)) == (0, 1)
 
 
+def test_of_fewer_connections_than_tenants_each_may_have_one() -> None:
+    connections = Connections(1, lambda: 0.0, lambda: None)
+    url = "http://hook:80/"
+    fleet = [Worker(name="w", id=t, url=url, max_jobs=5, registered_at_ms=0, tenant=t) for t in ("a", "b", "c")]
+    counts = {worker.tenant: 1 for worker in fleet}
+    assert [connections.free_for(worker, counts) for worker in fleet] == [1, 1, 1]
+
+
 def test_a_broken_connection_of_one_tenants_worker_isolates_no_other_tenants_at_the_same_host() -> None:
     """Behind one gateway a worker waited a second in two for what another tenant's did."""
     hall = Hall()

@@ -56,7 +56,7 @@ class Connections:
         more where it answers: one that hangs keeps no more than its share from the others.
         """
         tenant, place = worker.tenant, (worker.tenant, worker.endpoint)
-        part = max(self.most // len(workers), (self.free + self._taken_by[tenant]) // 2)
+        part = max(1, self.most // len(workers), (self.free + self._taken_by[tenant]) // 2)
         free = min(self.free, part - self._taken_by[tenant])
         share = max(1, part // workers[tenant], (free + self._taken_at[place]) // LEFT)
         beyond = min(free - part // KEPT, share - self.unanswered[place])
