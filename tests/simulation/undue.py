@@ -42,7 +42,7 @@ _pending: dict[int, tuple[Any, ...]] = {}
 def _write_later(real: Real) -> Real:
     def write(services: Any, *args: Any, **named: Any) -> Any:
         _pending[id(services)] = args, named
-        return SimpleNamespace(job_ids=[], position=services.journal.end)
+        return SimpleNamespace(job_ids=[], position=services.journal.end, callbacks={})
 
     return write
 
@@ -59,7 +59,7 @@ def _note_first(real: Real) -> Real:
 
 def _no_job(real: Real) -> Real:
     def write(services: Any, *args: Any, **named: Any) -> Any:
-        return SimpleNamespace(job_ids=[], position=services.journal.end)
+        return SimpleNamespace(job_ids=[], position=services.journal.end, callbacks={})
 
     return write
 

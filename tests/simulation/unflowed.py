@@ -96,7 +96,7 @@ def _anew_each_time(real: Real) -> Real:
 UNFLOWED: dict[str, Mistake] = {
     "promise-unseen": mistake(
         "backlog",
-        76,
+        139,
         "parent,group early",
         "a parent under an own id that lags behind later jobs counts as one that is gone",
         in_scripts("redis.call('ZSCORE', K.tomb, 'p' .. one.id)", "false"),
@@ -114,7 +114,7 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "retry-untold": mistake(
         "",
-        4,
+        11,
         "void",
         "nobody is told that a parent begins anew, nor looks",
         in_scripts("    Counts.note_ends({id}, now_ms)  -- it has not ended", "    -- it has not ended"),
@@ -134,7 +134,7 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "reap-unnoted": mistake(
         "kill,cut",
-        106,
+        138,
         "stuck,group never",
         "nobody is told of what ends as a dead hand is emptied",
         unnoted_in("reap"),

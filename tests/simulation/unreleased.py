@@ -168,7 +168,7 @@ UNRELEASED: dict[str, Mistake] = {
     ),
     "deleted-untold": mistake(
         "purge,away",
-        18,
+        30,
         "stuck",
         "a job that ended is deleted before its children were told",
         in_scripts("(owes[id] or Change.awaits_newer(", "(Change.awaits_newer("),
