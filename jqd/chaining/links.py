@@ -1,4 +1,4 @@
-"""Confirms group and unique key of each job to the store before the job is applied: the store may have lost them."""
+"""Confirms the group of each job to the store before the job is applied: the store may have lost it."""
 
 from collections.abc import Sequence
 
@@ -7,19 +7,18 @@ from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.domain.tenant import annotate, bare, tenant_of
 from jqd.service.job_limits import CALLBACK_TAIL, GROUP_STEM
 from jqd.store import Store
-from jqd.store.links import CLOSED, UniqueWanted
+from jqd.store.links import CLOSED
 
 
 class Links:
-    """Groups and unique keys that lie in one partition. Members of a group may lie in any."""
+    """Groups that lie in one partition. Their members may lie in any."""
 
     def __init__(self, number: int, store: Store, partitions: int) -> None:
         self._number, self._store, self._partitions = number, store, partitions
 
     def concern(self, job: Job) -> bool:
-        """Return whether a record has a group or unique key, which may lie in another partition than its job."""
-        flow = job.flow
-        if flow is not None and (self._is_here(flow.group) or self._is_here(flow.unique)):
+        """Return whether a record has a group that lies here: its job may live in another partition."""
+        if job.flow is not None and self._is_here(job.flow.group):
             return True
         return GROUP_STEM in job.name and self._is_here(closed_by(job))  # nearly none: it is asked of every job
 
@@ -30,23 +29,19 @@ class Links:
         return [job for job in jobs if partition_of(job.id, self._partitions) == self._number]
 
     async def confirm(self, jobs: Sequence[Job]) -> None:
-        """Confirm groups and keys before the jobs are applied. Raises StoreError."""
+        """Confirm groups before the jobs are applied. Raises StoreError."""
         members: dict[str, list[tuple[str, str]]] = {}
-        keys: list[UniqueWanted] = []
         for job in jobs:
             flow = job.flow
             if flow is None and GROUP_STEM not in job.name:
                 continue  # nearly all
             if flow is not None and flow.group and self._is_here(flow.group):
                 members.setdefault(flow.group, []).append(("", job.id))
-            if flow is not None and flow.unique and self._is_here(flow.unique):
-                keys.append(UniqueWanted(flow.unique, "", flow.until, job.id))
             if (group := closed_by(job)) and self._is_here(group):  # whatever became of its members: it waits for these
                 its = flow.after if flow is not None else ()
                 members.setdefault(group, []).extend([*(("", member) for member in its), ("", CLOSED)])
         for group, pairs in members.items():
             await self._store.confirm_members(group, pairs)
-        await self._store.confirm_unique(keys, learn=True)
 
     def _is_here(self, name: str) -> bool:
         return bool(name) and partition_of_name(name, self._partitions) == self._number

@@ -3,8 +3,8 @@
     reserve_keys, join ──▶ store: kept for a push, under tokens ──▶ journal ──▶ confirm: under the ids that it gave
 
 So no answer names a job that is never taken: a push that finds a key of a push that is under way waits for its
-confirmation, and so does a call that closes its group. A push that fails gives both back; one that dies keeps them for
-PLACE_S. Ingest confirms to the store once more what the journal has (`learn`).
+confirmation, and so does a call that closes its group. A push that fails gives both back; one that dies keeps places
+for PLACE_S, and keys for UNIQUE_S. The lanes tell the store once more what the journal has.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -29,12 +29,14 @@ class JobMethods(ScriptMethods):
         """Add jobs and move this lane's position from `start` to `end`, in one step.
 
         At most CALL_JOBS_MAX jobs, best below 1 MiB. A job the store has seen before is left as it is. A copy
-        (`job.copied`) is only new where its original was gone before the store came to it (`skip`). Nothing happens
+        (`job.copied`) is only new where its original was gone before the store came to it (`skip`). Those that are here
+        have their unique keys, unless a later job has. Nothing happens
         when the position is `end` already (an answer was lost). Raises PositionMismatch for any other."""
         bound(jobs)
         assert all(job.change is None for job in jobs), "a change has a lane of its own"
         groups: dict[tuple[str, int, int, int], list[object]] = {}
         copies: list[object] = []
+        keys = _keys(jobs)
         before = ""
         for job in sorted(jobs, key=_id):  # as the function requires; they nearly always are
             if job.id == before:
@@ -43,7 +45,7 @@ class JobMethods(ScriptMethods):
             if job.copied is not None:
                 copies += (job.id, *job.copied)
             groups.setdefault(common_of(job), []).extend((job.id, codec.encode_job(job)))
-        flat: list[object] = [len(copies) // 3, *copies]
+        flat: list[object] = [len(keys) // 3, len(copies) // 3, *keys, *copies]
         for common, fields in groups.items():
             flat += (*common, len(fields) // 2, *fields)
         place = self._lane(journal_id, Lane.JOBS, start, end)
@@ -54,7 +56,8 @@ class JobMethods(ScriptMethods):
         """As `apply_jobs`, of jobs whose content (`job.change`) is exchanged where it has a later revision, as
         `ChangeKind` says. The newest id applied of that journal stays."""
         bound(jobs)
-        flat: list[object] = [*self._lane(journal_id, Lane.CHANGES, start, end), self._config.history_max]
+        keys, lane = _keys(jobs), self._lane(journal_id, Lane.CHANGES, start, end)
+        flat: list[object] = [*lane, self._config.history_max, len(keys) // 3, *keys]
         common: tuple[object, ...] = ()
         count_at, count = 0, 0
         for job in sorted(jobs, key=_id):
@@ -211,6 +214,12 @@ class JobMethods(ScriptMethods):
 
     def _note_journal(self, journal_id: str) -> None:
         self.journals.add(journal_number(journal_id))
+
+
+def _keys(jobs: Sequence[Job]) -> list[str]:
+    """Return unique keys, the ids of their jobs, and how long these have them."""
+    with_keys = [(job.id, job.flow) for job in jobs if job.flow is not None and job.flow.unique]
+    return [word for job_id, flow in with_keys for word in (flow.unique, job_id, flow.until)]
 
 
 def _common(job: Job, change: Change) -> tuple[object, ...]:

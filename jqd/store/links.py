@@ -20,8 +20,10 @@ CLOSED = "!"  # as the id of a member: the group is closed
 LOOKED = 100  # jobs of which one call tells what they have to do with others: 2 ms of the server
 MEMBERS = 2_000  # of a group told in one call
 GROUP_MAX = 10_000  # members: one job may wait for all of them
-PLACE_S = 30.0  # a place or key of a push that was not confirmed: far longer than a push takes, else it failed
-UNIQUE_S = 600.0  # a job that has a key and is not in the store: on its way there, or lost with its daemon's disk
+PLACE_S = 30.0  # a place of a push that was not confirmed: far longer than a push takes, else it failed
+UNIQUE_S = (
+    600.0  # a push or job that has a key and is not in the store: on its way there, or lost with its daemon's disk
+)
 
 
 class Blocked(NamedTuple):
@@ -352,16 +354,16 @@ class LinkMethods(ScriptMethods):
         given: list[str] = []
         for some in in_steps(wanted, STEP_JOBS):
             flat = [one for each in some for one in (each.key, each.token, each.until)]
-            times = self._caller.identity, round(PLACE_S * 1000), round(UNIQUE_S * 1000)
-            given += self._texts("unique", await self._caller.call("reserve_unique", *times, *flat))
+            ttl_ms = round(UNIQUE_S * 1000)
+            given += self._texts(
+                "unique", await self._caller.call("reserve_unique", self._caller.identity, ttl_ms, *flat)
+            )
         return given
 
-    async def confirm_unique(self, wanted: Sequence[UniqueWanted], *, learn: bool = False) -> list[str]:
-        """Note that jobs with unique keys are journaled, or, without an id, never will be. Returns each key's owner.
-
-        `learn`: the jobs come from a journal, and this store may have forgotten them: the later one has the key."""
+    async def confirm_unique(self, wanted: Sequence[UniqueWanted]) -> list[str]:
+        """Note that jobs with unique keys are journaled, or, without an id, never will be. Returns each key's owner."""
         given: list[str] = []
         for some in in_steps(wanted, STEP_JOBS):
             flat = [one for each in some for one in (each.key, each.token, each.job_id, each.until)]
-            given += self._texts("unique", await self._caller.call("confirm_unique", "learn" if learn else "", *flat))
+            given += self._texts("unique", await self._caller.call("confirm_unique", *flat))
         return given

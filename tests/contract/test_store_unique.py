@@ -3,11 +3,12 @@
 import random
 
 import pytest
+from msgspec.structs import replace
 
-from jqd.domain.flow import Flow
-from jqd.domain.job import Fate, Held, Job
-from jqd.store.links import PLACE_S, UNIQUE_S, UniqueWanted
-from tests.contract.bench import StoreBench, outcome
+from jqd.domain.flow import Flow, Until
+from jqd.domain.job import ChangeKind, Fate, Held, Job
+from jqd.store.links import UNIQUE_S, UniqueWanted
+from tests.contract.bench import StoreBench, changed, outcome
 
 STEPS = 300
 
@@ -16,9 +17,9 @@ def wanted(token: str, job_id: str = "", until: str = "ended", key: str = "k") -
     return UniqueWanted(key, token, until, job_id)
 
 
-async def pushed(bench: StoreBench, token: str, until: str = "ended") -> Job:
+async def pushed(bench: StoreBench, token: str, until: Until = "ended") -> Job:
     """A job with the key."""
-    job = bench.make(flow=Flow(unique="k"))
+    job = bench.make(flow=Flow(unique="k", until=until))
     assert await bench.store.reserve_unique([wanted(token, until=until)]) == [token]
     assert await bench.store.confirm_unique([wanted(token, job.id, until)]) == [job.id]
     await bench.add(job)
@@ -50,7 +51,7 @@ async def test_a_push_that_fails_gives_the_key_back(store_bench: StoreBench) -> 
     await store.reserve_unique([wanted("t1")])
     assert await store.confirm_unique([wanted("t1")]) == [""]
     assert await store.reserve_unique([wanted("t2")]) == ["t2"]
-    store_bench.clock.advance(PLACE_S + 1)
+    store_bench.clock.advance(UNIQUE_S)
     assert await store.reserve_unique([wanted("t3")]) == ["t3"], "its daemon died"
     assert await store.confirm_unique([wanted("t2", "two")]) == ["t3"], "it is too late"
     assert await store.confirm_unique([wanted("t2")]) == ["t3"]
@@ -60,9 +61,9 @@ async def test_a_job_on_its_way_has_its_key(store_bench: StoreBench) -> None:
     store, job = store_bench.store, store_bench.make()
     await store.reserve_unique([wanted("t1")])
     await store.confirm_unique([wanted("t1", job.id)])
-    store_bench.clock.advance(PLACE_S + 1)
+    store_bench.clock.advance(UNIQUE_S - 1)
     assert await store.reserve_unique([wanted("t2")]) == [job.id]
-    store_bench.clock.advance(UNIQUE_S)
+    store_bench.clock.advance(1)
     assert await store.reserve_unique([wanted("t2")]) == ["t2"], "its daemon's disk is lost"
 
 
@@ -84,11 +85,38 @@ async def test_a_key_that_was_given_while_the_clock_was_ahead_is_free_again(
 
 
 async def test_a_store_that_forgot_learns_who_has_the_key(store_bench: StoreBench) -> None:
-    store, one, two = store_bench.store, store_bench.make(), store_bench.make()
-    assert await store.confirm_unique([wanted("", one.id), wanted("", two.id)], learn=True) == [one.id, two.id]
-    assert await store.confirm_unique([wanted("", one.id)], learn=True) == [two.id], "the later one has it"
+    store = store_bench.store
+    one, two = (store_bench.make(flow=Flow(unique="k")) for _ in range(2))
+    await store_bench.add(two)
+    await store_bench.add(one)
+    assert await store.reserve_unique([wanted("t")]) == [two.id], "the later one has it"
     await store.reserve_unique([wanted(one.id, key="other")])
-    assert await store.confirm_unique([wanted("", two.id, key="other")], learn=True) == [two.id], "its daemon died"
+    three = await store_bench.push(flow=Flow(unique="other"))
+    assert await store.reserve_unique([wanted("t", key="other")]) == [three.id], "its daemon died"
+
+
+async def test_a_copy_of_a_deleted_job_gives_it_no_key(store_bench: StoreBench) -> None:
+    """The next push was its duplicate for ten minutes: acknowledged, and run by nobody."""
+    store, owner = store_bench.store, await store_bench.join("one")
+    job, edited = (store_bench.make(flow=Flow(unique=key)) for key in ("k", "e"))
+    await store_bench.add(job, changed(edited, 7, ChangeKind.NEW))
+    for held in await store_bench.claim(owner):
+        await store_bench.settle(outcome(held, Fate.DEAD))
+    assert set(await store.delete_dead([job.id, edited.id])) == {job.id, edited.id}
+    copies = [replace(one, copied=(0, 0)) for one in (job, changed(edited, 7, ChangeKind.NEW))]
+    await store_bench.add(*copies)
+    assert await store.reserve_unique([wanted("t"), wanted("t", key="e")]) == ["t", "t"]
+
+
+async def test_a_journal_that_comes_late_has_the_key_of_its_push(store_bench: StoreBench) -> None:
+    """The store was away when the key was to be confirmed, and the push was told that a repetition counts once."""
+    store, token = store_bench.store, store_bench.ids.take(1).first
+    job = store_bench.make(flow=Flow(unique="k"))
+    await store.reserve_unique([wanted(token)])
+    store_bench.clock.advance(UNIQUE_S - 1)
+    assert await store.reserve_unique([wanted("again")]) == [f"~{token}"]
+    await store_bench.add(job)
+    assert await store.reserve_unique([wanted("again")]) == [job.id]
 
 
 async def test_a_deleted_job_frees_its_key(store_bench: StoreBench) -> None:
@@ -128,7 +156,7 @@ async def test_no_two_jobs_of_one_key_ever_live(store_bench: StoreBench, seed: i
         elif what == "cancel" and jobs and jobs[-1].id not in {each.job.id for each in held}:
             await bench.cancel(jobs[-1].id)
         elif what == "late":
-            bench.clock.advance(source.choice((1, PLACE_S + 1)))
+            bench.clock.advance(source.choice((1, UNIQUE_S)))
             await store.promote(10)
         views = [await bench.view(job) for job in jobs]
         living = [view.id for view in views if not view.state.is_final]

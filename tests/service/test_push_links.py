@@ -173,6 +173,7 @@ async def test_what_a_daemon_journaled_before_it_died_is_told_by_its_next_start(
     await here.store.reserve_unique([UniqueWanted(unique_key("mail", "k"), "0", "ended")])
     here.clock.advance(PLACE_S + 1)
     await Links(0, here.store, 1).confirm([job])
+    await here.store.apply_jobs("f" * 32, 0, 1, [job])
     assert await here.store.close_group("g") == Closing(0, [job.id])
     assert await here.store.reserve_unique([UniqueWanted(unique_key("mail", "k"), "t", "ended")]) == [job.id]
 

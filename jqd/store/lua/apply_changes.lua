@@ -1,6 +1,6 @@
 -- Brings changes from a journal and moves the position of their lane, in one step. A full store takes them, too: no daemon may
 -- claim while an acknowledged change is missing (docs/adr/0010), so no job would end and make room. It gives no new revisions.
--- ARGV     now_ms, position field, from, to, history_max, then per group of changes that have them in common: 1 when they follow other contents, life of the
+-- ARGV     now_ms, position field, from, to, history_max, number of unique keys, per key as in apply_jobs, then per group of changes that have them in common: 1 when they follow other contents, life of the
 --          store that an edit was made in or nothing, jobtype, priority, eligible_at_ms, expires_at_ms, count and count times (revision or "revision:generation"
 --          where that is another, "first second" position as of a copy or nothing, name, digest, id, row), ids ascending
 -- Returns  number of jobs that were new
@@ -9,13 +9,13 @@
 register('apply_changes', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local field, from, to = ARGV[2], ARGV[3], ARGV[4]
-  local history_max = number(ARGV[5], 'history_max')
-  local FIRST, GROUP, FIELDS = 6, 7, 6
+  local history_max, key_count = number(ARGV[5], 'history_max'), number(ARGV[6], 'keys')
+  local FIRST, KEY, GROUP, FIELDS = 7, 3, 7, 6
 
   if not Position.at_position(field, from, to) then
     return 0
   end
-  local changes, queues, met, at = {}, {}, {}, FIRST
+  local changes, queues, met, at = {}, {}, {}, FIRST + key_count * KEY
   while at <= #ARGV do
     local follows, life, jobtype, priority = ARGV[at] == '1', ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
     local eligible_at_ms, expires_at_ms = number(ARGV[at + 4], 'eligible_at_ms'), number(ARGV[at + 5], 'expires_at_ms')
@@ -48,6 +48,7 @@ register('apply_changes', {'allow-oom'}, function()
   for _, one in ipairs(left) do
     added = added + Exchange.apply_change(one, now_ms, history_max)
   end
+  Links.learn_keys(FIRST, key_count, now_ms)
   About.write()
   Counts.write_counts(now_ms)
   redis.call('HSET', K.applied, field, to)

@@ -1,5 +1,5 @@
 -- Adds jobs from a journal and moves the position of their lane, in one step.
--- ARGV     now_ms, position field, from, to, last field, last id (nothing: it stays), number of copies; per copy: id, position where it
+-- ARGV     now_ms, position field, from, to, last field, last id (nothing: it stays), number of unique keys, and of copies; per key: it, id, how long its job has it; per copy: id, position where it
 --          stood first, position it was copied from; then per group of jobs that have them in common:
 --          jobtype, priority, eligible_at_ms or 0, expires_at_ms or 0, count and count times (id, row), ids ascending
 -- Returns  number of jobs that were new
@@ -9,13 +9,13 @@ register('apply_jobs', {}, function()
   local now_ms = clock(ARGV[1])
   local field, from, to = ARGV[2], ARGV[3], ARGV[4]
   local last_field, last_id = ARGV[5], ARGV[6]
-  local COPIES, FIRST, COPY, FIELDS = 7, 8, 3, 2
+  local COUNTS, FIRST, KEY, COPY, FIELDS = 7, 9, 3, 3, 2
 
-  local copy_count = number(ARGV[COPIES], 'copies')
+  local key_count, copy_count = number(ARGV[COUNTS], 'keys'), number(ARGV[COUNTS + 1], 'copies')
   if not Position.at_position(field, from, to) then
     return 0
   end
-  local known_copies, left_out, at = {}, {}, FIRST
+  local known_copies, left_out, at = {}, {}, FIRST + key_count * KEY
   for _ = 1, copy_count do
     known_copies[ARGV[at]] = Gone.was_here(field, ARGV[at + 1], ARGV[at + 2])
     at = at + COPY
@@ -25,6 +25,7 @@ register('apply_jobs', {}, function()
     left_out[place] = known_copies[id]
   end
   local added = Arrive.arrive(groups, ids, FIELDS, left_out, now_ms)
+  Links.learn_keys(FIRST, key_count, now_ms)
   if last_id ~= '' and last_id > (redis.call('HGET', K.applied, last_field) or '') then
     redis.call('HSET', K.applied, last_field, last_id)
   end

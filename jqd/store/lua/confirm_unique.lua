@@ -1,12 +1,11 @@
 -- What became of unique keys: the jobs that have them are journaled, or will never be.
--- ARGV     now_ms, "learn": they come from a journal, whatever was known here; or nothing; then per job: key, token or nothing, its id or nothing: it was
---          not pushed; "waiting" or "ended"
+-- ARGV     now_ms, then per job: key, token, its id or nothing: it was not pushed; "waiting" or "ended"
 -- Returns  per job: who has the key now; nothing: nobody
 -- Errors   none
 -- Cost     O(jobs)
 register('confirm_unique', {'allow-oom'}, function()
-  local now_ms, is_learning = clock(ARGV[1]), ARGV[2] == 'learn'
-  local FIRST, FIELDS = 3, 4
+  local now_ms = clock(ARGV[1])
+  local FIRST, FIELDS = 2, 4
 
   local answer = {}
   for at = FIRST, #ARGV, FIELDS do
@@ -19,14 +18,8 @@ register('confirm_unique', {'allow-oom'}, function()
         redis.call('ZREM', K.groups, '\0' .. key)
         known = nil
       end
-    -- Of two jobs in journals the later one has it: it was taken when the earlier had ended.
-    elseif not known or is_own or is_learning and known < id then
-      if known and redis.call('HEXISTS', K.jobs, known) == 0 then
-        redis.call('ZREM', K.linked, known)
-      end
-      redis.call('HSET', K.unique, key, id .. ' ' .. digits(now_ms) .. ' ' .. holds)
-      redis.call('ZADD', K.linked, 0, id)
-      redis.call('ZREM', K.groups, '\0' .. key)
+    elseif not known or is_own then
+      Links.give_key(key, known, id, holds, now_ms)
       known = id
     end
     answer[#answer + 1] = known or ''

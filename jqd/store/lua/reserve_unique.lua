@@ -1,5 +1,5 @@
 -- Gives unique keys to jobs that are about to be pushed, unless a job that lives has them: confirm_unique tells which they became.
--- ARGV     now_ms, identity of the store as the caller knows it, ms a key is kept for a push, and for a job that is journaled and not here; then per job: key, token, "waiting": once it has begun it has
+-- ARGV     now_ms, identity of the store as the caller knows it, ms a key is kept for a push, or a job, that is not here: a journal may have it; then per job: key, token, "waiting": once it has begun it has
 --          the key no more, or "ended"
 -- Returns  per job: its token; else the id of the job that has the key; "~" before the token of a push that is under way
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: who has a key may be in a journal only, JQD_ARGUMENT
@@ -7,21 +7,17 @@
 register('reserve_unique', {}, function()
   local now_ms = clock(ARGV[1])
   local identity = ARGV[2]
-  local push_ms, ttl_ms = number(ARGV[3], 'push_ms'), number(ARGV[4], 'ttl_ms')
-  local FIRST, FIELDS = 5, 3
+  local ttl_ms = number(ARGV[3], 'ttl_ms')
+  local FIRST, FIELDS = 4, 3
 
   Life.expect_life(identity)
   Settled.expect_settled(identity)
 
   -- Whether who was given the key has it still. What was given so long from now was so while the clock was ahead.
   local function lives(mark, id, given_ms, holds)
-    local since_ms = math.abs(now_ms - given_ms)
-    if mark ~= '' then
-      return since_ms < push_ms
-    end
-    local _, how = Stands.how_stands(id)
+    local _, how = Stands.how_stands(mark == '' and id or '')
     if not how then
-      return since_ms < ttl_ms
+      return math.abs(now_ms - given_ms) < ttl_ms
     end
     return not Counts.ENDED[how] and (holds == 'ended' or how ~= 'running')
   end
@@ -33,9 +29,7 @@ register('reserve_unique', {}, function()
     if known and known ~= token and lives(mark, known, tonumber(given_ms), its_holds) then
       answer[#answer + 1] = mark .. known
     else
-      if known and redis.call('HEXISTS', K.jobs, known) == 0 then
-        redis.call('ZREM', K.linked, known)
-      end
+      Links.leave_key(known)
       redis.call('HSET', K.unique, key, '~' .. token .. ' ' .. digits(now_ms) .. ' ' .. holds)
       redis.call('ZADD', K.groups, now_ms, '\0' .. key)
       answer[#answer + 1] = token

@@ -12,6 +12,7 @@
 --
 -- Gives note_made(parents, children); stage_of(generation, has_ended), STAGE_GONE; has_parents_ended(child) → whether all of them have, the first that did not succeed, or '', and '=';
 -- note_parent(child, parent, how, stage, is_told: by the parent, which it may have ceased to wait for); given_id(given) → the id of "=" and an own id, nil where nobody has that.
+-- give_key(key, known, id, holds, now_ms): a unique key goes from whom it was to another; leave_key(id): who has it no more; learn_keys(at, count, now_ms): of jobs from a journal that came just now, from the argument `at` on (key, id, holds).
 local NOT_TOLD = '9007199254740991'  -- the last stage there is: they wait for nothing, so the parent owes them nothing
 
 function Links.given_id(given)
@@ -101,4 +102,29 @@ end
 function Links.has_parents_ended(child)
   local ended, all, failed, mark = unpack(redis.call('HMGET', K.parents .. child, '#', '@', '!', '='))
   return all and (ended or '0') == all and 1 or 0, failed or '', mark or ''
+end
+
+function Links.leave_key(id)
+  if id and redis.call('HEXISTS', K.jobs, id) == 0 then
+    redis.call('ZREM', K.linked, id)
+  end
+end
+
+function Links.give_key(key, known, id, holds, now_ms)
+  Links.leave_key(known)
+  redis.call('HSET', K.unique, key, id .. ' ' .. digits(now_ms) .. ' ' .. holds)
+  redis.call('ZADD', K.linked, 0, id)
+  redis.call('ZREM', K.groups, '\0' .. key)
+end
+
+-- Of two the later one has it: it was taken when the earlier had ended. A copy of a job that was deleted is nowhere.
+function Links.learn_keys(at, count, now_ms)
+  local FIELDS = 3
+  for place = at, at + (count - 1) * FIELDS, FIELDS do
+    local key, id = ARGV[place], ARGV[place + 1]
+    local known = (redis.call('HGET', K.unique, key) or ''):match('^~?(%S+) ')
+    if (not known or known <= id) and redis.call('HEXISTS', K.jobs, id) == 1 then
+      Links.give_key(key, known, id, ARGV[place + 2], now_ms)
+    end
+  end
 end
