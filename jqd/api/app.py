@@ -1,7 +1,5 @@
 """The API: guard, body, route, one handler; errors become responses here alone."""
 
-import difflib
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -40,12 +38,9 @@ from jqd.http import (
 )
 from jqd.service import find, job_events
 
-# Paths that there are not, of which it is looked up what was meant: a millisecond each. People get theirs.
-SUGGESTED_PER_S = 10
 ELSEWHERE = "jobs are pushed with POST /v1/jobs, and docs/use/HTTP.md has all"
 NATIVE = "/v1/"
 PATH_CHARS_MAX = 100  # characters of a path that is told: enough to know it by
-_NAME, _ID = re.compile(r"<\w+>"), re.compile(r"^(/v1/jobs/|/v1/workers/|/job/)[^/]+(?=/)")
 TOKEN_S = 1.0  # between looks whether the token of who waits still holds: revoked, it ends within 5 s
 
 
@@ -76,7 +71,6 @@ class Api:
 
     def __init__(self, parts: ApiContext, routes: Sequence[Route]) -> None:
         self.table = RouteTable(routes)
-        self.paths = list(dict.fromkeys(_NAME.sub("{id}", route.path) for route in routes))
         self._surfaces: dict[str, Refuse] = {_root(route.path): route.refuse for route in reversed(routes)}
         self._surfaces["/"] = refuse
         self._parts = parts
@@ -85,7 +79,6 @@ class Api:
         self._bodies = BodyBudget(parts.config.bodies_bytes_max, self._whose_body, self._large.others.ask)
         parts.bodies = self._bodies
         self._log = get_logger("api")
-        self._second = self._looked = 0
         self._take_keys(parts.config)
 
     async def __call__(self, request: Request) -> Response | None:
@@ -202,7 +195,9 @@ class Api:
         """Return the error for a path that does not exist, or a method that it does not take."""
         found = admission.found
         if not found:
-            return self._render(request, admission, Problem(404, self._no_path(request.path)))
+            path = _short(request.path)
+            hint = f"did you mean '/v1{path}'?" if self.table.match(f"/v1{request.path}") else ELSEWHERE
+            return self._render(request, admission, Problem(404, f"there is no path '{path}'; {hint}"))
         allowed = {"allow": ", ".join(sorted({*found, *(("HEAD",) if "GET" in found else ()), "OPTIONS"}))}
         if request.method == "OPTIONS":
             return Response(200, headers=allowed)
@@ -214,16 +209,6 @@ class Api:
         response.headers.update(allowed)
         return response
 
-    def _no_path(self, path: str) -> str:
-        """Return what to say of an unknown path, with the path that was probably meant."""
-        look = self._may_look()
-        if self.table.match(f"/v1{path}"):
-            return f"there is no path '{_short(path)}'; did you mean '/v1{_short(path)}'?"
-        named = _ID.sub(r"\1{id}", path[:PATH_CHARS_MAX])
-        close = difflib.get_close_matches(named, self.paths, n=1, cutoff=0.7) if look else []
-        suggestion_text = f"did you mean '{close[0]}'?" if close else ELSEWHERE
-        return f"there is no path '{_short(path)}'; {suggestion_text}"
-
     def _render(self, request: Request, admission: Admission, error: JqdError) -> Response:
         """Return an error as the surface of the request words it; what the guard says is the same on all."""
         if isinstance(error, Foreign):
@@ -231,14 +216,6 @@ class Api:
         if admission.route is not None:
             return admission.route.refuse(request, error)
         return self._surfaces.get(_root(request.path), refuse)(request, error)
-
-    def _may_look(self) -> bool:
-        """Return whether a suggestion is worth its time: a client with a thousand requests a second gets none."""
-        second = int(trio.current_time())
-        if second != self._second:
-            self._second, self._looked = second, 0
-        self._looked += 1
-        return self._looked <= SUGGESTED_PER_S
 
     async def _serve(self, call: Call) -> Response:
         """Answer a call as its route says; in a turn of its own where its body is much work."""
