@@ -139,13 +139,13 @@ def _then_faults(job: JobSpec, bytes_max: int, faults: Faults) -> Iterator[Fault
 
 def names_of(jobs: Sequence[JobSpec]) -> set[str]:
     """The jobtypes of checked jobs, and of all that is to follow them."""
-    names = {job.name for job in jobs}
-    left = [array for job in jobs if (array := then_of(job))]
-    while left:
-        following = _jobs_decoder.decode(left.pop())
-        names |= {job.name for job in following}
-        left += (array for job in following if (array := then_of(job)))
-    return names
+    return {one.name for job in jobs for one in following_of(job)}
+
+
+def uncalled(job: JobSpec, why_no_callback: Callable[[str], str | None]) -> str:
+    """Return why a callback of a checked job, or of what is to follow it, could go nowhere; empty: none is so."""
+    urls = (one.callback for one in following_of(job) if one.callback is not None)
+    return next((f"the URL {url[:200]!r} {why}" for url in urls if (why := why_no_callback(url))), "")
 
 
 def following_of(job: JobSpec) -> Iterator[JobSpec]:

@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 
 from jqd.domain.errors import TooLarge, Unreadable
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
-from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import is_of_date
 from jqd.domain.scopes import in_scope
 from jqd.service.batch import read_array
 from jqd.service.config import ServiceConfig
-from jqd.service.flow_checks import OWN_ID, following_of, names_of
+from jqd.service.flow_checks import OWN_ID, following_of, names_of, uncalled
 
 NO_REPLACE = (
     "a job that follows another cannot replace one: it may be pushed again after a loss, and would take the place of"
@@ -51,7 +50,7 @@ def wrong(
             return f"jobs/{place}/after: a token for some jobtypes cannot let jobs wait for others; push it by itself"
         if scopes and any(one.group is not None for one in following_of(job)):
             return f"jobs/{place}/group: a token for some jobtypes cannot let jobs join a group; push it by itself"
-        if why := _uncalled(job, why_no_callback):
+        if why := uncalled(job, why_no_callback):
             return f"jobs/{place}/callback: {why}"
         if job.replace:
             return f"jobs/{place}/replace: {NO_REPLACE}"
@@ -59,9 +58,3 @@ def wrong(
             return f"jobs/{place}/unique: {OWN_ID}"
     chosen = [job.job_id for job in batch.jobs if job.job_id is not None]
     return "" if len(set(chosen)) == len(chosen) else "two of them have the same job_id"
-
-
-def _uncalled(job: JobSpec, why_no_callback: Callable[[str], str | None]) -> str:
-    """Return why a callback of the job, or of what is to follow it, could go nowhere."""
-    urls = [one.callback for one in following_of(job) if one.callback is not None]
-    return next((f"the URL {url[:200]!r} {why}" for url in urls if (why := why_no_callback(url))), "")

@@ -1,6 +1,7 @@
 """Refuses jobs that the pusher's token is not for, and jobs for versions of handlers (`name@3`) that were never set."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Literal
 
 from jqd.domain.errors import Denied, Fault, NotFound, NotYet
@@ -10,7 +11,7 @@ from jqd.runner.handler import Handler, is_version
 from jqd.service.act_on_each import act_on_each
 from jqd.service.batch import Batch
 from jqd.service.find import find, resolve
-from jqd.service.flow_checks import following_of, names_of, stray_faults
+from jqd.service.flow_checks import names_of, stray_faults, uncalled
 from jqd.service.parents import own_circles, replaced_circles, unknown_parents
 from jqd.service.principal import EVERYBODY
 from jqd.service.server_only import any_reserved, may_change
@@ -46,16 +47,9 @@ def refuse_uncalled(services: Services, batch: Batch) -> Batch:
     """Return the batch without jobs whose callback could go nowhere."""
     if b"callback" not in batch.array:  # nearly none: what is to follow jobs is not read for it
         return batch
-    callbacks = [[one.callback for one in following_of(job) if one.callback is not None] for job in batch.jobs]
-    urls = {url for its in callbacks for url in its}
-    why = {url: why for url in urls if (why := services.workers.why_no_callback(url))}
-    faults = {
-        place: Fault("/callback", f"the URL {url[:200]!r} {why[url]}")
-        for place, its in enumerate(callbacks)
-        for url in its
-        if url in why
-    }
-    return batch.without(faults)
+    judge = cache(services.workers.why_no_callback)  # many jobs have the same
+    why = [uncalled(job, judge) for job in batch.jobs]
+    return batch.without({place: Fault("/callback", each) for place, each in enumerate(why) if each})
 
 
 async def refuse_orphans(services: Services, batch: Batch) -> Batch:
