@@ -9,8 +9,9 @@ from rich.text import Text
 from jqd.cli.common import Common, Flag
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.printing import print_line, print_note
-from jqd.cli.render import lasting, show, table, tenants_of, whose
+from jqd.cli.render import show, table, tenants_of, whose
 from jqd.cli.show import deleted, rows_of
+from jqd.domain.dates import lasting
 from jqd.domain.units import seconds
 
 Name = Annotated[str, Parameter(help="Of the constraint.")]

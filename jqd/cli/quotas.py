@@ -7,8 +7,9 @@ from rich.text import Text
 
 from jqd.cli.common import Common
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import ago, instant, show, table
+from jqd.cli.render import show, table
 from jqd.cli.show import STATES, deleted, rows_of
+from jqd.domain.dates import ago
 
 
 def tenants(*, common: Common = Common()) -> int:
@@ -22,7 +23,7 @@ def _tenants(rows: Sequence[dict[str, Any]]) -> Text:
             row["tenant"] or "(none)",
             row["types"],
             *(row[state] for state in STATES),
-            ago(instant(row["oldest_at"])),
+            ago(row["oldest_at"]),
             _quota(row["quota"]),
             "; ".join(_of_tenant(row)),
         )

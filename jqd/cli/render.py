@@ -6,7 +6,7 @@ What JSON cannot say is written as the daemon's own JSON has it (jqd/domain/json
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -53,26 +53,6 @@ def whose(headings: Sequence[str], rows: Sequence[Sequence[Any]], tenants: Seque
 
 def tenants_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [row.get("tenant") or "" for row in rows]
-
-
-def instant(date: str | None) -> datetime | None:
-    return None if date is None else datetime.fromisoformat(date).astimezone(UTC)
-
-
-def ago(at: datetime | None, now: datetime | None = None) -> str:
-    """Return how long ago, or in what time, in words."""
-    if at is None:
-        return ""
-    seconds = ((now or datetime.now(UTC)) - at).total_seconds()
-    return f"{lasting(seconds)} ago" if seconds >= 0 else f"in {lasting(-seconds)}"
-
-
-def lasting(seconds: float) -> str:
-    """Return a duration as one number with its unit."""
-    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def _cell(value: Any) -> str:

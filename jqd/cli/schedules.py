@@ -9,8 +9,9 @@ from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, Options, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.printing import print_line, print_note
-from jqd.cli.render import ago, instant, lasting, show, show_as, table, tenants_of, whose
+from jqd.cli.render import show, show_as, table, tenants_of, whose
 from jqd.cli.show import deleted, rows_of
+from jqd.domain.dates import ago, lasting
 
 Name = Annotated[str, Parameter(help="Of the schedule.")]
 
@@ -116,7 +117,7 @@ def _dates(answer: dict[str, Any], common: Common) -> int:
         show(answer, common.output)
         return Exit.DONE
     for date in answer["next"]:
-        print_line(f"{date}  {ago(instant(date))}")
+        print_line(f"{date}  {ago(date)}")
     if answer.get("paused_at"):
         print_note(f"{answer['name']} is paused since {answer['paused_at']}; `jqd schedules resume` goes on")
     elif answer.get("waits"):
@@ -132,9 +133,9 @@ def _table(rows: list[dict[str, Any]]) -> Text:
         when = row["cron"] or f"every {lasting(row['every'])}"
         zone = row["tz"] if row["cron"] else ""
         date = row["next"][0] if row["next"] else None
-        upcoming = "paused" if row.get("paused_at") else ago(instant(date)) if date else "never"
+        upcoming = "paused" if row.get("paused_at") else ago(date) or "never"
         last = (row.get("last") or {}).get("date")
-        cells.append((row["name"], when, zone, row["job"]["name"], upcoming, ago(instant(last)), row.get("waits")))
+        cells.append((row["name"], when, zone, row["job"]["name"], upcoming, ago(last), row.get("waits")))
     styles = {n: "red" for n, row in enumerate(rows) if row.get("waits")}
     headings = ("NAME", "WHEN", "ZONE", "JOB", "NEXT", "LAST", "WAITS")
     return table(*whose(headings, cells, tenants_of(rows), 1), styles)

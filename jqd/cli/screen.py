@@ -9,10 +9,11 @@ from jqd.cli.common import Common, Flag
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.history import TOP_LINES, lines_of
 from jqd.cli.printing import print_note
-from jqd.cli.render import COLOURS, ago, console, lasting, show, table
+from jqd.cli.render import COLOURS, console, show, table
 from jqd.cli.show import STATES, type_table, watch_screen
 from jqd.client import Client, JobInfo
 from jqd.client.errors import Forbidden, Unavailable
+from jqd.domain.dates import ago, lasting
 from jqd.domain.visible import CONTROLS
 
 TOP_TYPES = 15  # those that wait longest, where there are more

@@ -4,7 +4,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Literal
 
 from cyclopts import Parameter
@@ -13,9 +13,10 @@ from rich.text import Text
 from jqd.cli.common import Common, Flag, age
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.printing import print_line, print_note
-from jqd.cli.render import COLOURS, ago, console, instant, lasting, plain, show, table, tenants_of, whose
+from jqd.cli.render import COLOURS, console, plain, show, table, tenants_of, whose
 from jqd.client import Client, JobInfo, Unreachable
 from jqd.client.send import AGAIN
+from jqd.domain.dates import ago, lasting
 from jqd.domain.job_spec import KEPT
 from jqd.domain.visible import CONTROLS, operand, quoted
 
@@ -329,7 +330,7 @@ def _workers(rows: Sequence[dict[str, Any]]) -> Text:
             row.get("state"),
             _names(row["jobs"]),
             f"up to {row['max_jobs']}" if row.get("in_flight") is None else f"{row['in_flight']}/{row['max_jobs']}",
-            ago(datetime.fromisoformat(row["last_seen_at"])) if row.get("last_seen_at") else "",
+            ago(row.get("last_seen_at")),
             row.get("url") or "pulls",
             row.get("why"),
         )
@@ -346,8 +347,8 @@ def _gone(rows: Sequence[dict[str, Any]]) -> Text:
             row.get("daemon") or row["worker_id"],
             row.get("name"),
             row["how"],
-            ago(instant(row["at"])),
-            ago(instant(row["last_seen_at"])) if row.get("last_seen_at") else "",
+            ago(row["at"]),
+            ago(row.get("last_seen_at")),
             row["jobs"],
             ",".join(row["by"]),
             row["times"],

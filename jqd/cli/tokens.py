@@ -12,11 +12,12 @@ from rich.text import Text
 from jqd.cli.common import Common, age
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.printing import print_note
-from jqd.cli.render import ago, instant, show, show_as, table
+from jqd.cli.render import show, show_as, table
 from jqd.cli.show import rows_of
 from jqd.client import Client
 from jqd.client.environ import is_from_environment
 from jqd.domain import root_token
+from jqd.domain.dates import ago
 
 DataDir = Annotated[
     Path | None,
@@ -181,9 +182,8 @@ def _asking(common: Common, data_dir: Path | None) -> Common:
 def _table(rows: list[dict[str, Any]]) -> Text:
     cells = []
     for row in rows:
-        made, ends = (instant(row.get(field)) for field in ("made_at", "expires_at"))
         scopes = " ".join(row["scopes"]) or "all"
-        ending = ago(ends) if ends else "never"
+        ending = ago(row.get("expires_at")) or "never"
         note = f"{row['note']} (derived from {row['derived_from']})" if row.get("derived_from") else row["note"]
-        cells.append((row["token_id"], row["role"], row["tenant"], scopes, ago(made), ending, note))
+        cells.append((row["token_id"], row["role"], row["tenant"], scopes, ago(row.get("made_at")), ending, note))
     return table(("ID", "ROLE", "TENANT", "JOBTYPES", "MADE", "ENDS", "NOTE"), cells)

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from typing import Any
 
 INSTANT_MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999 in UTC, where calendars end
 QUOTE_LENGTH_MAX = 64  # of what a client sent, when it is repeated to him
@@ -58,3 +59,35 @@ def instant_ms(instant: str | float) -> int:
         seconds = "; Unix seconds are meant, not milliseconds" if not isinstance(instant, str) and instant > 0 else ""
         raise ValueError(f"{quoted} is no date of the years 1970 to 9999 in UTC{seconds}")
     return at_ms
+
+
+def date_in(value: Any) -> datetime | None:
+    """Return a date as the API tells it; None for anything else."""
+    if isinstance(value, datetime):
+        return value
+    try:
+        return datetime.fromisoformat(value) if value else None
+    except (TypeError, ValueError):
+        return None
+
+
+def lasting(seconds: float) -> str:
+    """Return a duration in its two largest units: 4.5 s, 3 min 20 s, 2 d 4 h."""
+    left = max(0.0, seconds)
+    if left < 10:
+        return f"{round(left, 1):g} s"
+    parts = list[str]()
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
+        count, left = divmod(left, size)
+        if count and len(parts) < 2:
+            parts.append(f"{count:.0f} {unit}")
+    return " ".join(parts)
+
+
+def ago(value: Any, now: datetime | None = None) -> str:
+    """Return how long ago, or in how long, a date is; empty for none."""
+    at = date_in(value)
+    if at is None:
+        return ""
+    seconds = ((now or datetime.now(UTC)) - at).total_seconds()
+    return f"{lasting(seconds)} ago" if seconds >= 0 else f"in {lasting(-seconds)}"

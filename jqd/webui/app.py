@@ -19,6 +19,7 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, Unprocessa
 
 from jqd.client import AsyncClient, Forbidden, JqdClientError, TimedOut, Unavailable, Unreachable
 from jqd.domain.clock import Clock, SystemClock
+from jqd.domain.dates import ago, lasting
 from jqd.domain.log import get_logger
 from jqd.webui import live, login, pages, values
 from jqd.webui.api import UNAUTHORIZED, Answers, Api, has_ended, note_call
@@ -269,7 +270,7 @@ def _templates() -> jinja2.Environment:
         auto_reload=False,
     )
     found.globals.update(asset=lambda name: live.load_assets()[name].url, log_chars_max=values.LOG_CHARS_MAX)
-    shown = (values.ago, values.lasting, values.number, values.value, values.word, values.cut, values.last_line)
+    shown = (ago, lasting, values.number, values.value, values.word, values.cut, values.last_line)
     found.filters.update({each.__name__: each for each in shown}, exact=values.exact)
     for name in found.list_templates():
         found.get_template(name)

@@ -9,7 +9,8 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from jqd.client import FlowJob
-from jqd.webui.values import instant, lasting, number
+from jqd.domain.dates import date_in, lasting
+from jqd.webui.values import number
 
 JOBS_MAX = 200  # more would be a wall, not a picture
 EDGES_MAX = 2_000
@@ -104,7 +105,7 @@ def hour_rows(history: Mapping[str, Any]) -> list[list[Cell]]:
 
 
 def _hour_row(step: Mapping[str, Any], history: Mapping[str, Any]) -> list[Cell]:
-    at = instant(step["at"])
+    at = date_in(step["at"])
     counts = (step["pushed"], step["started"], step["succeeded"], step["failed"] + step["dead"])
     return [
         Cell(f"{at:%H:%M}", f"{at.timestamp():.0f}") if at else Cell("", ""),

@@ -6,7 +6,6 @@ What a pusher or a worker made is text here, always: templates escape it, and no
 import re
 import shlex
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -87,38 +86,6 @@ def count_of(text: str) -> int:
     if not _COUNT.fullmatch(text):
         raise ValueError(f"{text[:32]!r} is no number of jobs")
     return int(text)
-
-
-def instant(value: Any) -> datetime | None:
-    """Return a date as the API tells it; None for anything else."""
-    if isinstance(value, datetime):
-        return value
-    try:
-        return datetime.fromisoformat(value) if value else None
-    except (TypeError, ValueError):
-        return None
-
-
-def lasting(seconds: float) -> str:
-    """Return a duration in its two largest units: 45 s, 3 min 20 s, 2 d 4 h."""
-    left = max(0.0, seconds)
-    if left < 10:
-        return f"{left:.1f} s"
-    parts = list[str]()
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
-        count, left = divmod(left, size)
-        if count and len(parts) < 2:
-            parts.append(f"{count:.0f} {unit}")
-    return " ".join(parts)
-
-
-def ago(value: Any, now: datetime) -> str:
-    """Return how long ago, or in how long, a date is; empty for none."""
-    at = instant(value)
-    if at is None:
-        return ""
-    seconds = (now - at).total_seconds()
-    return f"{lasting(seconds)} ago" if seconds >= 0 else f"in {lasting(-seconds)}"
 
 
 def number(given: Any) -> str:

@@ -9,12 +9,13 @@ from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from jqd.client import ClientClosed, Forbidden, JobEvent, JqdClientError, NotFound, Unavailable
+from jqd.domain.dates import ago, lasting
 from jqd.testing.clock import ManualClock
 from jqd.webui.api import SHARED_S, Answers, Api, together
 from jqd.webui.config import SESSION_S, SESSIONS_MAX
 from jqd.webui.feed import QUIET_S, Feeds
 from jqd.webui.sessions import Me, Session, Sessions
-from jqd.webui.values import ago, lasting, link, read_value, value
+from jqd.webui.values import link, read_value, value
 
 
 class Asked:

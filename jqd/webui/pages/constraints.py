@@ -8,9 +8,9 @@ from quart import Response
 
 from jqd.client import AsyncClient, Invalid, NotFound
 from jqd.client.path import job_path, path_of
+from jqd.domain.dates import lasting
 from jqd.webui.api import Api, together
 from jqd.webui.forms import Fault, Wrong, name_fault, number_of, seconds_of, set_named, typed
-from jqd.webui.values import lasting
 from jqd.webui.visit import Addresses, Visit
 
 PAGE_CONSTRAINTS = 100

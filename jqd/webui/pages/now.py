@@ -6,10 +6,11 @@ from typing import Any
 from quart import Response
 
 from jqd.client import Unavailable
+from jqd.domain.dates import lasting
 from jqd.webui.api import SHARED_S, Api, together
 from jqd.webui.picture import COLUMNS, hour_rows
 from jqd.webui.rights import ANYBODY, LOOK, remedy
-from jqd.webui.values import lasting, number
+from jqd.webui.values import number
 from jqd.webui.visit import Addresses, Visit
 
 TYPES_MAX = 1_000  # jobtypes that are looked at; of more the page says so

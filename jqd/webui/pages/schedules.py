@@ -6,8 +6,9 @@ from quart import Response
 
 from jqd.client import AsyncClient
 from jqd.client.path import path_of
+from jqd.domain.dates import lasting
 from jqd.webui.forms import Fault, Wrong, name_fault, number_of, row_of, seconds_of, set_named, typed
-from jqd.webui.values import lasting, read_value, value
+from jqd.webui.values import read_value, value
 from jqd.webui.visit import Addresses, Visit
 
 PAGE_SCHEDULES = 50
