@@ -22,10 +22,10 @@ from jqd.cli.config import daemon_settings
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.printing import print_note
 from jqd.cli.records import line, records
-from jqd.cli.render import show
+from jqd.cli.render import console, show, table
 from jqd.cli.replay import Progressed, Tally, count, patiently
 from jqd.cli.replay import replay as replay_into
-from jqd.cli.segments import Checked, bar, columns, complain, living, row
+from jqd.cli.segments import Checked, bar, complain, living, row
 from jqd.config import Config
 from jqd.domain import log
 from jqd.domain.clock import SystemClock
@@ -43,6 +43,7 @@ LaneName = Literal["jobs", "outcomes", "cancels", "changes", "rules"]
 
 SOCKET = "valkey.sock"  # of an embedded store, in its directory
 FAR_MS = 1 << 62
+NUMBERS = ("first", "end", "bytes", "frames")  # columns
 DATA_DIR = ".jqd"  # where a daemon keeps its data by default
 JOBS = frozenset({Lane.JOBS, Lane.CHANGES})
 
@@ -86,7 +87,8 @@ def ls(*, where: Where = Where(), output: OutputFlag = "table") -> int:
     rows = [row(files, seen, holder) for seen in snapshot(files, directory)]
     size, frames = sum(each["bytes"] for each in rows), sum(each["frames"] or 0 for each in rows)
     if output == "table":
-        columns(rows)
+        cells = [["-" if cell is None else cell for cell in each.values()] for each in rows]
+        console().print(table([*rows[0]], cells, right=NUMBERS) if rows else "", end="")
         lives = f"process {holder} lives here" if holder is not None else "nobody lives here"
         show(f"{len(rows)} segments, {size} bytes, {frames} frames; {lives}", output)
     elif output == "json":

@@ -29,14 +29,21 @@ def console() -> Console:
     return Console(highlight=False, soft_wrap=True)
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[Any]], styles: Mapping[int, str] | None = None) -> Text:
-    """Return a table: one line for each row. `styles`: of rows, by their number."""
+def table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    styles: Mapping[int, str] | None = None,
+    *,
+    right: Sequence[str] = (),
+) -> Text:
+    """Return a table: one line for each row. `styles`: of rows, by their number. `right`: columns of numbers."""
     cells = [[_cell(value) for value in row] for row in rows]
     lines = [[_cell(heading) for heading in headings], *cells]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    aligned = [str.rjust if heading in right else str.ljust for heading in headings]
     text = Text(style="")
     for number, line in enumerate(lines):
-        words = GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        words = GAP.join(align(cell, width) for align, cell, width in zip(aligned, line, widths, strict=True)).rstrip()
         style = "bold" if number == 0 else (styles or {}).get(number - 1, "")
         text.append(words, style=style)
         text.append("\n")

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,14 @@ from rich.console import Console
 from rich.progress import Progress
 
 from jqd.cli.exits import Exit
-from jqd.cli.printing import print_line, print_note
+from jqd.cli.printing import print_note
 from jqd.cli.render import Output, show
-from jqd.domain.dates import date_of
+from jqd.domain.dates import iso
 from jqd.journal import Files
 from jqd.journal.inspect import Good, Kind, Place, SegmentView, frames_of, walk
 from jqd.journal.segment import DAMAGED
 
 LOCKS = Path("/proc/locks")  # who holds which file, where the system tells
-NUMBERS = ("first", "end", "bytes", "frames")
 STATES = {Kind.KEPT: "kept", Kind.VERSION: "unknown version", Kind.FOREIGN: "foreign"}
 
 
@@ -50,7 +48,7 @@ def row(files: Files, seen: SegmentView, holder: int | None) -> dict[str, Any]:
         "end": seen.end,
         "bytes": seen.size,
         "frames": frames_of(files, seen),
-        "created": date_of(header.created_at_ms) if header is not None else None,
+        "created": iso(header.created_at_ms) if header is not None else None,
         "journal": header.journal_id.hex() if header is not None else None,
         "state": _state(files, seen, holder),
     }
@@ -69,26 +67,6 @@ def _state(files: Files, seen: SegmentView, holder: int | None) -> str:
     if any(kind.is_damage for kind in kinds):
         return "damaged"
     return "torn" if kinds and holder is None else "open"
-
-
-def columns(rows: list[dict[str, Any]]) -> None:
-    """Print rows under their names."""
-    if not rows:
-        return
-    table = [list(rows[0]), *([_cell(value) for value in each.values()] for each in rows)]
-    widths = [max(len(cells[number]) for cells in table) for number in range(len(table[0]))]
-    for cells in table:
-        aligned = [
-            cell.rjust(width) if name in NUMBERS else cell.ljust(width)
-            for name, cell, width in zip(table[0], cells, widths, strict=True)
-        ]
-        print_line("  ".join(aligned).rstrip())
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return value.isoformat(timespec="seconds") if isinstance(value, datetime) else str(value)
 
 
 def complain(place: Place) -> bool:
