@@ -20,6 +20,7 @@ ALL_MAX = 100_000  # of all tenants but "", some 30 MB in each daemon, and 60 MB
 # that have most of them keep fewer
 FULL_PART = 2  # so many times what is kept of a tenant there may be of it, until the oldest are dropped, once a minute:
 # then no more is done for it
+OTHERS_PART = 1.5  # of acts of who may not operate: a token that derives others keeps no operator from a pause
 IN_A_ROW = 1_000  # notes looked at once a minute, until others have their turn: a millisecond
 WHAT_BYTES_MAX = 300  # of what was meant
 PASSED = frozenset({AUDIT, "worker", "options", "fired", "view"})  # kinds that programs say again and again
@@ -68,9 +69,10 @@ def note_of(doer: Doer, act: str, what: str, now_ms: int, place: int) -> tuple[t
     return (AUDIT, annotate(doer.counts_for, f"{now_ms:016d}.{place:x}")), _encoder.encode(note)
 
 
-def is_full(settings: SettingTable, tenant: str) -> bool:
-    """Return whether a tenant has so many notes that the oldest must go first."""
-    return settings.notes[tenant] >= FULL_PART * (kept_of_each(settings.notes) if tenant else KEPT_MAX)
+def is_full(settings: SettingTable, tenant: str, *, operates: bool) -> bool:
+    """Return whether a tenant has so many notes that the oldest must go before one more of who may operate, or not."""
+    part = FULL_PART if operates else OTHERS_PART
+    return settings.notes[tenant] >= part * (kept_of_each(settings.notes) if tenant else KEPT_MAX)
 
 
 def kept_of_each(there: Mapping[str, int]) -> int:

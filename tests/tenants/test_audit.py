@@ -200,6 +200,28 @@ async def test_however_full_the_notes_are_a_token_can_be_revoked(edge, monkeypat
     assert (await acts(edge))[0] == ("token revoke", made["token_id"])
 
 
+async def test_no_token_that_may_not_operate_keeps_those_that_may_from_it(edge, monkeypatch):
+    """Each role below, until it is refused: what it may have noted is never all that can be."""
+    monkeypatch.setattr(audit, "KEPT_MAX", 20)
+    tokens = {}
+    for role in ("push", "worker", "viewer", "operator", "master"):
+        made = await call(edge, ROOT, "POST", "/v1/tokens", {"role": role, "tenant": "acme"})
+        tokens[role] = made.body["token"]
+    for role in ("push", "worker", "viewer"):
+        wish, statuses = {"note": "x", "replace_oldest": True}, []
+        while 429 not in statuses and len(statuses) < 10 * audit.KEPT_MAX:
+            statuses.append((await call(edge, tokens[role], "POST", "/v1/tokens/derive", wish)).status)
+        assert statuses[-1] == 429, "it is bounded"
+    for role in ("operator", "master"):
+        for path in ("/v1/types/mail/pause", "/v1/types/pause"):
+            assert (await call(edge, tokens[role], "POST", path)).status == 200, role
+    gone = await stale(edge.workers.settings, edge.clock.wall_ms())
+    for setting in gone:
+        edge.workers.settings.forget(setting)
+    wish = {"note": "x"}
+    assert (await call(edge, tokens["viewer"], "POST", "/v1/tokens/derive", wish)).status == 201, "after the sweep"
+
+
 def inject(edge: Whole, tenant: str, count: int, what: str = "1") -> None:
     """Notes, as acts of an operator of that tenant leave them."""
     settings, now_ms = edge.workers.settings, edge.clock.wall_ms()
