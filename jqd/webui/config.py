@@ -49,8 +49,9 @@ class UiConfig:
             raise ConfigError("TLS needs both, --certificate FILE and --key FILE")
         if self.token and not self.may_be_open:
             raise ConfigError(
-                f"whoever reaches {self.bind} would have the rights of the token that the UI was given: leave --token "
-                "out, and people log in with their own; or bind to loopback; or say --insecure"
+                f"whoever reaches {self.public_url or self.bind} would have the rights of the token that the UI was "
+                "given: leave --token (JQD_TOKEN) out, and people log in with their own; or bind to loopback, without "
+                "--public-url; or say --insecure"
             )
 
     @property
@@ -64,7 +65,7 @@ class UiConfig:
     @property
     def may_be_open(self) -> bool:
         """Whether people may come in without a login, where the daemon asks for none or there is a token for all."""
-        return self.insecure or is_loopback(self.address.host)
+        return self.insecure or (is_loopback(self.address.host) and not self.public_url)
 
     @property
     def has_tls(self) -> bool:

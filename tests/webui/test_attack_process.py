@@ -16,7 +16,7 @@ from jqd.webui.app import create_app
 from jqd.webui.config import UiConfig
 from jqd.webui.serve import KEEP_ALIVE_S, serve
 from tests.webui.chromium import Chromium
-from tests.webui.conftest import NOBODY, Guarded, Poisoned, UiProcess
+from tests.webui.conftest import NOBODY, Guarded, Poisoned, Site, UiProcess
 
 PUBLIC = "https://queue.example"
 
@@ -88,6 +88,19 @@ def test_behind_a_proxy_that_ends_tls_the_cookie_is_secure_and_its_forms_are_tak
         ):
             assert httpx2.post(f"{ui.url}/login", data=form, headers={"origin": origin}, timeout=20).status_code == 403
         assert ui.stop() == 0
+
+
+async def test_a_public_url_says_that_the_network_comes_in_so_nobody_does_without_a_login(site: Site) -> None:
+    with pytest.raises(ConfigError, match="--token"):
+        UiConfig(urls=[NOBODY], public_url=PUBLIC, token="t")
+    ui = create_app(UiConfig(urls=[site.daemon], public_url=PUBLIC))
+    answer = await ui.app.test_client().get("/types", headers={"host": "queue.example"})
+    assert (answer.status_code, answer.headers["location"][:6]) == (303, "/login"), "its daemon asks for no token"
+    made_up = {"token": "jqd_0000000000000000_" + "x" * 43}
+    headers = {"origin": PUBLIC, "content-length": str(len(made_up["token"]) + 6)}
+    answer = await ui.app.test_client().post("/login", form=made_up, headers=headers)
+    assert answer.status_code == 403
+    await ui._end()
 
 
 @pytest.mark.parametrize("url", ["queue.example", "ftp://queue.example", "https://", "https://queue.example/ui"])
