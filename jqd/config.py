@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+from urllib.parse import urlsplit
 
 from msgspec import Meta
 
@@ -67,7 +68,8 @@ class HttpConfig:
     """The URL by which workers elsewhere reach this daemon when theirs is away. Without it what `http.bind` says.
     Allowed: an http(s) URL"""
     hosts: Hosts = ()
-    """Names that `Host` may have besides loopback's; set it behind a proxy that passes its own on.
+    """Names that `Host` may have besides loopback's; set it behind a proxy that passes its own on, and with
+    `insecure`, which knows addresses, `http.advertise` and names without a dot, in `.local` or `.internal`.
     Allowed: names without scheme and port"""
     tokens: Literal["auto", "required"] = "auto"
     """`auto`: tokens are needed beyond loopback (unless `insecure`); `required`: on loopback, too, as behind a proxy on
@@ -116,11 +118,6 @@ class HttpConfig:
     def certificate(self) -> tuple[Path, Path] | None:
         """Return certificate and key; None: no TLS."""
         return (self.tls_cert, self.tls_key) if self.tls_cert and self.tls_key else None
-
-    @property
-    def guard(self) -> Guard:
-        """Return the guard, which refuses requests that foreign web pages may have sent."""
-        return Guard(self.is_loopback, tuple(name.lower() for name in self.hosts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +171,13 @@ class Config:
     def needs_tokens(self) -> bool:
         """Return whether callers need a token."""
         return self.http.tokens == "required" or not (self.http.is_loopback or self.insecure)
+
+    @property
+    def guard(self) -> Guard:
+        """Return the guard, which refuses requests that foreign web pages may have sent."""
+        http, is_open = self.http, not self.needs_tokens
+        own = urlsplit(http.advertise).hostname if is_open and not http.is_loopback else None
+        return Guard(http.is_loopback, tuple(name.lower() for name in (*http.hosts, *filter(None, [own]))), is_open)
 
     def __post_init__(self) -> None:
         if self.insecure and self.http.tokens == "required":

@@ -208,7 +208,7 @@ class Daemon:
     def _parts(self, services: Services) -> ApiContext:
         config = self.config
         auth = Authenticator(services.tokens, config.needs_tokens, root_token.draw())
-        return ApiContext(config.api, services, auth, config.http.guard)
+        return ApiContext(config.api, services, auth, config.guard)
 
     def _services(self, stores: Sequence[Store]) -> Services:
         services = Services(
@@ -240,7 +240,7 @@ class Daemon:
         except ConfigError:
             self.config = before
             raise
-        self.api.change(config.api, config.http.guard)
+        self.api.change(config.api, config.guard)
         self.journal.keep(config.journal)
         self.control.pressure.config = config.pressure
         configure(level=config.log.level, form=config.log.form)

@@ -19,6 +19,7 @@ from jqd.domain.errors import Foreign
 FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
 OWN_SITES = frozenset({"same-origin", "none"})  # of Sec-Fetch-Site; `none` is what a person typed
 SENT_BY_PAGES = {"origin", "sec-fetch-site"}  # one of them with whatever is sent unasked
+UNREGISTERED = (".local", ".internal")  # of networks' own names, like those of containers; so is one without a dot
 QUOTE_LENGTH_MAX = 64
 _AUTHORITY = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/?#@\s]+)(?::(\d{0,5}))?")
 _ORIGIN = re.compile(r"(https?)://(.+)")
@@ -32,7 +33,10 @@ class Guard:
     loopback: bool = True
     """Only this machine can reach it: then it has no other name than those of loopback."""
     hosts: tuple[str, ...] = ()
-    """Further names it is reached by. On other addresses than loopback: none named means any."""
+    """Further names it is reached by. On other addresses than loopback: none named means any, unless it is open."""
+    is_open: bool = False
+    """Nobody needs a token, so a page that has its own name lead here would get in: beside `hosts` only names are
+    ours that nobody registers."""
 
     def check(self, path: str, headers: Mapping[str, str], *, plain: Container[str] = ()) -> None:
         """Judge a head (names in lower case), before its body is read. `plain`: see `check_type`. Raises Foreign."""
@@ -61,7 +65,7 @@ class Guard:
     def _check_host(self, host: str | None) -> None:
         if host is None:
             return  # no browser leaves it out; health checks in HTTP/1.0 do
-        if _is_ours(host, self.loopback, self.hosts):
+        if _is_ours(host, self.loopback, self.hosts, self.is_open):
             return
         known = "localhost, 127.0.0.1 and [::1]" if self.loopback else "its address"
         raise Foreign(
@@ -73,13 +77,16 @@ class Guard:
 
 
 @lru_cache(maxsize=128)  # clients say few; a header has at most 16 KB
-def _is_ours(host: str, loopback: bool, hosts: tuple[str, ...]) -> bool:
+def _is_ours(host: str, loopback: bool, hosts: tuple[str, ...], is_open: bool) -> bool:
     match = _AUTHORITY.fullmatch(host)
     if match is None:
         return False
     name = match.group(1).lower()
     # An address was not looked up, so nobody can have been sent here under a false name.
-    return name in hosts or is_loopback(name) or (not loopback and (not hosts or ip_of(name) is not None))
+    if loopback or name in hosts:
+        return name in hosts or is_loopback(name)
+    unnamed = ("." not in name or name.endswith(UNREGISTERED)) if is_open else not hosts
+    return unnamed or is_loopback(name) or ip_of(name) is not None
 
 
 def _check_site(headers: Mapping[str, str]) -> None:

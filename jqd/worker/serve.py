@@ -109,7 +109,7 @@ async def serve(
         if process_pool is not None:
             process_pool.spoke = reporter.spoke
         limits = ServiceConfig(concurrency=max(concurrency, processes), queue_jobs=batch)
-        more: dict[str, Any] = {"clock": clock, "secrets": secrets or (), "guard": _guard(at, advertise)}
+        more: dict[str, Any] = {"clock": clock, "secrets": secrets or (), "guard": _guard(at, advertise, secrets)}
         service = Service(jobs, limits, executor=process_pool, spoke=reporter.spoke, **more)
         async with trio.open_nursery() as nursery:
             own_url: str = await nursery.start(_serve_http, service, listener, signalled.close.wait)
@@ -182,14 +182,13 @@ def _places(daemons: Sequence[str], spec: Spec, slots: Slots, **more: Any) -> li
     return [Registration(daemon, spec, slots, worker_id=worker_id, **more) for daemon in daemons]
 
 
-def _guard(bind: Address | None, advertise: str | None) -> Guard:
+def _guard(bind: Address | None, advertise: str | None, secrets: Sequence[str] | None) -> Guard:
     """Return the guard for requests of daemons, which use the bound address or the name in the worker's URL."""
     if bind is None:
         return Guard(loopback=False)
-    name = urlsplit(advertise).hostname if advertise else None
-    if name is None or not address.is_loopback(bind.host):
-        return Guard(address.is_loopback(bind.host))
-    return Guard(hosts=(f"[{name}]" if ":" in name else name,))
+    name, is_loopback = urlsplit(advertise).hostname if advertise else None, address.is_loopback(bind.host)
+    hosts = (f"[{name}]" if ":" in name else name,) if name and (is_loopback or not secrets) else ()
+    return Guard(is_loopback, hosts, is_open=not secrets)
 
 
 async def _serve_http(

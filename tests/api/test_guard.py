@@ -129,6 +129,11 @@ def status_of(guard: Guard, host: str | None) -> int:
         (Guard(hosts=("jqd.lan",)), ["jqd.lan", "JQD.lan:443", "localhost"], ["other.lan", "10.0.0.7"]),
         (Guard(loopback=False), [None, "jqd", "jqd.ns.svc:7420", "10.0.0.7:7420", "[fd00::1]"], ["a/b", "@", ""]),
         (Guard(loopback=False, hosts=("jqd",)), ["jqd:7420", "10.0.0.7:7420", "localhost"], ["evil.example"]),
+        (
+            Guard(loopback=False, hosts=("a.lan",), is_open=True),
+            ["jqd:7420", "10.0.0.7", "localhost", "a.lan", "jqd.ns.svc.cluster.local", "host.docker.internal:1", None],
+            ["evil.example:7420", "evil.example.", "local.evil.example", ".evil", "b.lan"],
+        ),
     ],
 )
 def test_by_which_names_it_is_reached(guard, fine, wrong):
@@ -143,7 +148,16 @@ def test_by_which_names_it_is_reached(guard, fine, wrong):
 )
 def test_what_an_address_means(bind, loopback):
     config = load(environ={"JQD_HTTP__HOSTS": "JQD.lan b"}, flags={"http.bind": bind, "insecure": True})
-    assert config.http.guard == Guard(loopback, ("jqd.lan", "b"))
+    assert config.guard == Guard(loopback, ("jqd.lan", "b"), is_open=True)
+
+
+def test_a_name_that_a_page_chose_opens_no_daemon_that_asks_nobody():
+    """A page of that name finds it by DNS, once its name leads here: to browsers that is its own site."""
+    pods = {"JQD_HTTP__BIND": "0.0.0.0:7420", "JQD_HTTP__ADVERTISE": "http://jqd-0.jqd-daemons:7420"}
+    known = load(environ=pods | {"JQD_INSECURE": "true"}).guard
+    asked = ["evil.example:7420", "jqd-0.jqd-daemons:7420", "jqd:7420"]
+    assert [status_of(known, host) for host in asked] == [421, 200, 200]
+    assert [status_of(load(environ=pods).guard, host) for host in asked] == [200, 200, 200], "it has no token"
 
 
 def test_a_name_is_no_url():

@@ -208,7 +208,7 @@ async def test_no_token_that_may_not_operate_keeps_those_that_may_from_it(edge, 
         made = await call(edge, ROOT, "POST", "/v1/tokens", {"role": role, "tenant": "acme"})
         tokens[role] = made.body["token"]
     for role in ("push", "worker", "viewer"):
-        wish, statuses = {"note": "x", "replace_oldest": True}, []
+        wish, statuses = {"note": "x", "replace_oldest": True}, list[int]()
         while 429 not in statuses and len(statuses) < 10 * audit.KEPT_MAX:
             statuses.append((await call(edge, tokens[role], "POST", "/v1/tokens/derive", wish)).status)
         assert statuses[-1] == 429, "it is bounded"

@@ -329,16 +329,19 @@ async def test_an_address_in_use_is_an_os_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bind", "advertise", "guard"),
+    ("bind", "advertise", "secrets", "guard"),
     [
-        ("127.0.0.1:0", None, Guard()),
-        ("127.0.0.1:0", "https://Worker.lan:9/run", Guard(hosts=("worker.lan",))),
-        ("[::1]:0", "http://[fd00::1]/", Guard(hosts=("[fd00::1]",))),
-        ("0.0.0.0:0", "http://worker:9", Guard(loopback=False)),
+        ("127.0.0.1:0", None, (), Guard(is_open=True)),
+        ("127.0.0.1:0", "https://Worker.lan:9/run", (), Guard(hosts=("worker.lan",), is_open=True)),
+        ("[::1]:0", "http://[fd00::1]/", ("whsec_x",), Guard(hosts=("[fd00::1]",))),
+        ("0.0.0.0:0", "http://worker:9", ("whsec_x",), Guard(loopback=False)),
+        ("0.0.0.0:0", "http://worker.lan:9", None, Guard(loopback=False, hosts=("worker.lan",), is_open=True)),
     ],
 )
-def test_by_which_names_daemons_ask_for_it(bind: str, advertise: str | None, guard: Guard) -> None:
-    assert _guard(parse(bind), advertise) == guard
+def test_by_which_names_daemons_ask_for_it(
+    bind: str, advertise: str | None, secrets: tuple[str, ...] | None, guard: Guard
+) -> None:
+    assert _guard(parse(bind), advertise, secrets) == guard
 
 
 def test_nothing_of_this_process_was_left_running() -> None:
