@@ -1,11 +1,11 @@
 """Who is logged in: in this process's memory, so that the browser's cookie names a session and holds no token.
 
 A session has its own token of the API, of at most twelve hours. Sessions are bounded: when there are too many, the one
-unused for longest ends.
+unused for longest ends, of the role and tenant that have most: so nobody's logins end all of those who may more.
 """
 
 import hmac
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
 from functools import partial
 from secrets import token_urlsafe
@@ -102,10 +102,14 @@ class Sessions:
         now_s = self._clock.mono_s()
         session = Session(api, me, ends_at_s=now_s + SESSION_S, checked_at_s=now_s)
         self._by_id[session.session_id] = session
-        surplus = []
-        while len(self._by_id) > SESSIONS_MAX:
-            surplus.append(self._by_id.popitem(last=False)[1])
+        surplus = [self._pop_surplus()] if len(self._by_id) > SESSIONS_MAX else []
         return session, surplus
+
+    def _pop_surplus(self) -> Session:
+        """Take out the session unused for longest of the role and tenant that have most."""
+        kinds = Counter(each.me[:2] for each in self._by_id.values())
+        most = max(kinds, key=kinds.__getitem__)
+        return self._by_id.pop(next(name for name, each in self._by_id.items() if each.me[:2] == most))
 
     def find(self, session_id: str) -> Session | None:
         """Return a session that has not ended."""

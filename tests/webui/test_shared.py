@@ -247,6 +247,17 @@ def test_sessions_end_by_time_and_by_number() -> None:
     assert not first.owns_form("ü")
 
 
+def test_whoever_logs_in_most_ends_logins_of_his_own_kind() -> None:
+    """Tokens of the lowest roles of a tenant, with whatever scopes, end none of an operator, nor of another tenant."""
+    sessions, api = Sessions(ManualClock()), cast("Api", Closing())
+    others = [Me("operator"), Me("operator", "acme"), Me("viewer", "other"), Me("push", "other", ("mail",))]
+    kept = [sessions.begin(api, me)[0] for me in others for _ in range(2)]
+    flood = (Me(role, "acme", (f"{number}",)) for number in range(SESSIONS_MAX) for role in ("push", "viewer"))
+    ended = {session.session_id for me in flood for session in sessions.begin(api, me)[1]}
+    assert len(sessions) == SESSIONS_MAX
+    assert ended.isdisjoint(session.session_id for session in kept)
+
+
 def test_values_are_text_that_can_be_read_again() -> None:
     for given in (None, 2**63, [1.5, "ü"], {"a": b"\x00"}, {"$bytes": "x"}):
         shown = value(given)
