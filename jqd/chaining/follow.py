@@ -1,6 +1,6 @@
 """Pushes jobs that follow others: each counts once, by whichever daemon and however often."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 import trio
 from msgspec import Raw
+from msgspec.structs import replace
 
 from jqd.chaining.outbox import UNREADABLE, OutboxDone, OutboxLeft
 from jqd.domain.brought import Options, need_push
@@ -32,6 +33,7 @@ from jqd.tenants.quotas import Quotas
 ALL_HERE = frozenset({0})  # of a store that is one partition
 
 _jobs_decoder = msgspec.msgpack.Decoder(list[JobSpec])
+_fields_decoder = msgspec.msgpack.Decoder(list[dict[str, Raw]])
 _items_decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
 
@@ -176,7 +178,7 @@ async def _push(
     if agreed.jobs:
         async with PushLinks(services, follows=True) as links:
             if has_links(agreed.jobs):
-                await links.join(agreed.jobs)
+                agreed = _outside(agreed, await links.join(agreed.jobs))
             written()  # when others run next: `take` writes the frame before it waits
             taken = await take(services, agreed.array, agreed.jobs, changes=agreed.changes, links=links)
         for place, (owner, item) in enumerate(zip(owners, items, strict=True)):
@@ -197,6 +199,16 @@ async def _push(
             # Its parent chose the id. As with any push, the job that has the id stays.
             get_logger("outbox").error("outbox.refused", parent=owner.parent, job_id=job_id, why=why)
     return waits
+
+
+def _outside(agreed: ReservedIds, groups: Container[str | None]) -> ReservedIds:
+    """Return what is to be journaled, with none of its jobs in one of these groups: whoever reads it makes members."""
+    fields, jobs = _fields_decoder.decode(agreed.array), list(agreed.jobs)
+    for place, job in enumerate(agreed.jobs):
+        if job.group in groups:
+            del fields[place]["group"]
+            jobs[place] = replace(job, group=None)
+    return agreed._replace(array=_encoder.encode(fields), jobs=jobs)
 
 
 def options_of(services: Services, tenant: str, items: Sequence[Item]) -> Options | None:

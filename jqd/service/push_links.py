@@ -102,9 +102,11 @@ class PushLinks:
                 )
             await trio.sleep(POLL_S)
 
-    async def join(self, jobs: Sequence[JobSpec]) -> None:
-        """Reserve places in the groups of these jobs. Raises Conflict, TooLarge; StoreAway, StoreRefused."""
+    async def join(self, jobs: Sequence[JobSpec]) -> set[str]:
+        """Reserve places in the groups of these jobs. Returns groups that have none, where jobs cannot be refused.
+        Raises Conflict, TooLarge; StoreAway, StoreRefused."""
         sizes: dict[str, int] = {}
+        left: set[str] = set()
         for job in jobs:
             if job.group is not None:
                 group = self._services.qualified_name(job.group)
@@ -120,10 +122,12 @@ class PushLinks:
             why = "is closed" if joined is Joined.CLOSED else f"would have more than {GROUP_MAX} members"
             if self._follows:
                 del self._places[group]
+                left.add(bare(group))
                 get_logger("links").warning("links.not_joined", group=bare(group), count=size, why=why)
                 continue
             detail = f"group {bare(group)!r} {why}; nothing of this push was taken"
             raise Conflict(detail) if joined is Joined.CLOSED else TooLarge(detail)
+        return left
 
     async def confirm_known(self, jobs: Sequence[JobSpec], ids: Mapping[str, str]) -> None:
         """Confirm the group places of jobs that an earlier push took under these ids, in case it could not. Raises

@@ -21,9 +21,7 @@ LOOKED = 100  # jobs of which one call tells what they have to do with others: 2
 MEMBERS = 2_000  # of a group told in one call
 GROUP_MAX = 10_000  # members: one job may wait for all of them
 PLACE_S = 30.0  # a place of a push that was not confirmed: far longer than a push takes, else it failed
-UNIQUE_S = (
-    600.0  # a push or job that has a key and is not in the store: on its way there, or lost with its daemon's disk
-)
+UNIQUE_S = 600.0  # what has a key and is not in the store: on its way there, or lost with its daemon's disk
 
 
 class Blocked(NamedTuple):
@@ -309,11 +307,12 @@ class LinkMethods(ScriptMethods):
 
     async def join_group(self, group: str, tokens: Sequence[str]) -> Joined:
         """Reserve places in a group for jobs that are about to be pushed, each under a token of its own. A place that
-        is not confirmed in PLACE_S is void once the group is closed. Raises StoreUnsettled: members may be in a journal
-        only.
+        is not confirmed in PLACE_S is void once others join, or the group is closed. Raises StoreUnsettled: members may
+        be in a journal only.
         """
+        numbers = round(PLACE_S * 1000), GROUP_MAX
         for some in in_steps(tokens, STEP_JOBS):
-            answer = await self._caller.call("join_group", self._caller.identity, group, GROUP_MAX, *some)
+            answer = await self._caller.call("join_group", self._caller.identity, group, *numbers, *some)
             joined = Joined(self._whole("grouped", answer))
             if joined is not Joined.MEMBERS:
                 return joined
@@ -354,10 +353,8 @@ class LinkMethods(ScriptMethods):
         given: list[str] = []
         for some in in_steps(wanted, STEP_JOBS):
             flat = [one for each in some for one in (each.key, each.token, each.until)]
-            ttl_ms = round(UNIQUE_S * 1000)
-            given += self._texts(
-                "unique", await self._caller.call("reserve_unique", self._caller.identity, ttl_ms, *flat)
-            )
+            life = self._caller.identity, round(UNIQUE_S * 1000)
+            given += self._texts("unique", await self._caller.call("reserve_unique", *life, *flat))
         return given
 
     async def confirm_unique(self, wanted: Sequence[UniqueWanted]) -> list[str]:

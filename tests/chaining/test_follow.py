@@ -308,3 +308,22 @@ async def test_nobody_takes_an_id_that_is_to_be_given_to_another_job(edge: Whole
 @pytest.mark.parametrize("own", ["order-7.0", f"{PARENT}.0.0.0", f"{PARENT}.x", f"{PARENT}x.0", "idempotency-key"])
 async def test_ids_that_only_look_alike_may_be_chosen(edge: Whole, own: str) -> None:
     assert (await edge.call("POST", "/v1/jobs", {"name": "a", "job_id": own})).status == 201
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_what_finds_no_place_in_its_group_is_no_member_in_its_journal_either(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch, is_closed: bool
+) -> None:
+    """It was ingested as one: a group with 10,001 could not be closed with a job that waits for it, ever."""
+    monkeypatch.setattr("jqd.store.links.GROUP_MAX", 1)
+    member = await edge.push(group="g")
+    if is_closed:
+        assert (await edge.call("POST", "/v1/groups/g/close", {})).status == 200
+    first = entry({"name": "a", "group": "g", "argument": 1}, {"name": "b"})
+    for _ in range(2):
+        assert await push(edge, first) == {}
+    found = await jobs(edge)
+    assert [found[f"{PARENT}.{place}"].get("group") for place in range(2)] == [None, None]
+    group = await edge.whole.get_group("g")
+    assert group is not None
+    assert group.job_ids == [member]

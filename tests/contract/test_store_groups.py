@@ -76,6 +76,9 @@ async def test_a_group_has_so_many_members(store_bench: StoreBench) -> None:
     assert await store.join_group("g", ["more"]) is Joined.FULL
     await store.confirm_members("g", [("t0", "")])
     assert await store.join_group("g", ["more"]) is Joined.MEMBERS
+    assert await store.join_group("g", ["still"]) is Joined.FULL
+    store_bench.clock.advance(PLACE_S + 1)
+    assert await store.join_group("g", ["still"]) is Joined.MEMBERS, "pushes that died fill it no longer"
 
 
 async def test_an_empty_group_is_closed(store_bench: StoreBench) -> None:

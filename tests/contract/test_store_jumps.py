@@ -4,9 +4,11 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from jqd.domain.flow import BLOCKED_MS, Flow
 from jqd.domain.job import Fate, Held, State
 from jqd.domain.settings import Setting
 from jqd.store import NameWanted, Release, StoreConfig
+from jqd.store.links import PLACE_S, Closing
 from jqd.testing import store as fakes
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
@@ -161,3 +163,23 @@ async def test_nothing_is_begun_late_though_numbers_of_claims_are_ahead(store_be
     await bench.store.release_jobs(owner, {job.id: held.fence}, Release.UNSENT)
     await pass_time(bench, 1)
     assert await bench.state(job) is State.FAILED
+
+
+@pytest.mark.parametrize("jump_s", JUMPS_S)
+async def test_what_a_dead_daemon_took_of_flows_and_changes_is_others_after_its_own_time(
+    store_bench: StoreBench, jump_s: int
+) -> None:
+    """Children stayed blocked, edits and closes of groups were refused, until the clock was where it had been."""
+    bench, store = store_bench, store_bench.store
+    await bench.join()
+    parent = await bench.push()
+    child = await bench.push(eligible_at_ms=BLOCKED_MS, flow=Flow(after=(parent.id,)))
+    assert [each.job.id for each in (await store.take_links(9, 5.0)).blocked] == [child.id]
+    assert await store.reserve_edit(parent.id, 0) is not None
+    await store.join_group("g", ["t"])
+    assert await store.reserve_edit(parent.id, 0) is None
+    jump(bench, jump_s)
+    await pass_time(bench, round(PLACE_S) + 2)
+    assert [each.job.id for each in (await store.take_links(9, 5.0)).blocked] == [child.id]
+    assert await store.reserve_edit(parent.id, 0) is not None
+    assert await store.close_group("g") == Closing(0, [])

@@ -13,9 +13,7 @@ register('close_group', {'allow-oom'}, function()
   Settled.expect_settled(identity)
   redis.call('ZADD', key, 'LT', now_ms, CLOSED)
   redis.call('ZADD', K.groups, now_ms, group)
-  for _, token in ipairs(redis.call('ZRANGE', key, keep_ms - now_ms, '(0', 'BYSCORE')) do
-    redis.call('ZREM', key, token)
-  end
+  Links.give_up_places(key, keep_ms, now_ms)
   local answer = {redis.call('ZCOUNT', key, '-inf', '(0')}
   for _, id in ipairs(redis.call('ZRANGE', key, 0, '+inf', 'BYSCORE')) do
     if id ~= CLOSED then

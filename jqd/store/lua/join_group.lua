@@ -1,16 +1,17 @@
--- Places in a group that is open, for jobs that are about to be pushed: confirm_members tells which they became.
--- ARGV     now_ms, identity of the store as the caller knows it, group, most members, then a token per job
--- Returns  1; 0 when it is closed, 2 when it would have too many members: nothing was done then
+-- Places in a group that is open, for jobs that are about to be pushed: confirm_members tells which they became. Those that nobody took for long are given up.
+-- ARGV     now_ms, identity of the store as the caller knows it, group, ms a place is kept, most members, then a token per job
+-- Returns  1; 0 when it is closed, 2 when it would have too many members: nobody joined then
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: who its members are may be in a journal only, JQD_ARGUMENT
 -- Cost     O(jobs · log members)
 register('join_group', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
-  local identity, group, most = ARGV[2], ARGV[3], number(ARGV[4], 'most')
-  local FIRST, CLOSED = 5, '!'
+  local identity, group, keep_ms, most = ARGV[2], ARGV[3], number(ARGV[4], 'keep_ms'), number(ARGV[5], 'most')
+  local FIRST, CLOSED = 6, '!'
   local key = K.grouped .. group
 
   Life.expect_life(identity)
   Settled.expect_settled(identity)
+  Links.give_up_places(key, keep_ms, now_ms)
   if redis.call('ZSCORE', key, CLOSED) then
     return 0
   elseif redis.call('ZCARD', key) + #ARGV - FIRST + 1 > most then

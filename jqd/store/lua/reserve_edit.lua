@@ -22,7 +22,7 @@ register('reserve_edit', {}, function()
   if named and named ~= id then
     return {'0', life}
   end
-  local revision = Members.next_fence(now_us)
-  Change.await_change(id, revision, now_ms + ttl_ms)
-  return {digits(revision), life}
+  local revision = digits(Members.next_fence(now_us))
+  Change.await_change(id, revision, ttl_ms, now_ms)
+  return {revision, life}
 end)

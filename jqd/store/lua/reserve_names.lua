@@ -96,7 +96,7 @@ register('reserve_names', {}, function()
         end
       else
         -- An edit of the content that stands there would bring it back.
-        redis.call('HSET', K.generation, 'e' .. one.id, revision .. ':' .. until_ms)
+        Change.await_change(one.id, revision, ttl_ms, now_ms)
       end
     end
     local told = 3 * place

@@ -60,6 +60,9 @@ register('take_links', {'allow-oom'}, function()
   local BYTES = 512000  -- of rows in one answer, but for the first: a job with 10,000 parents has a row of 300 kB
   local found, bytes = {}, 0
   local due = redis.call('ZRANGE', K.links, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit)
+  for _, entry in ipairs(redis.call('ZRANGE', K.links, '(' .. digits(rest_until_ms), '+inf', 'BYSCORE', 'LIMIT', 0, limit - #due)) do
+    due[#due + 1] = entry  -- the clock was set back
+  end
   for _, entry in ipairs(due) do
     if bytes > BYTES then
       break

@@ -1,7 +1,7 @@
 -- Contents of jobs that the store agreed to, so that any order of arrival ends with the same one.
 -- A row of `generation` is "revision:generation": the number of the latest change,
 -- and of the latest that was no mere edit; "!" behind them: the latest found the job in a hand or ended, and left it there.
--- Field "c<id>": up to which generation it was cancelled; "e<id>": "revision:until_ms" of a change that is about to come. It stays when the
+-- Field "c<id>": up to which generation it was cancelled; "e<id>": "revision:until_ms:ttl_ms" of a change that is about to come. It stays when the
 -- change is there, or is 0:0, for it says that journals may hold several contents of the job. When such a job is deleted its row stays as
 -- long as the note `o`: a content of no greater revision that comes after that begins nothing anew.
 -- Revisions of a store that is gone may be ahead of this one's, if its clock was set back. The sequence goes on above all revisions it meets.
@@ -9,7 +9,7 @@
 -- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
 -- fence_of(kept); gives_way(kept, generation): an ending to a success; begin_anew(id, history_max); note_late_end(id, kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation): a cancel beats a failure;
 -- awaits_newer(id, row);
--- await_change(id, revision, until_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids, now_ms). exchange.lua brings changes.
+-- await_change(id, revision, ttl_ms, now_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids, now_ms). exchange.lua brings changes.
 function starts.has_changes() return is_here('generation') end
 
 function Change.changed(id)
@@ -59,14 +59,15 @@ function Change.awaits_newer(id, row)
   return named == id and until_ms == '0' and tonumber(given) > Change.changed(id)
 end
 
-function Change.await_change(id, revision, until_ms)
-  redis.call('HSET', K.generation, 'e' .. id, digits(revision) .. ':' .. digits(until_ms))
+function Change.await_change(id, revision, ttl_ms, now_ms)
+  redis.call('HSET', K.generation, 'e' .. id, revision .. ':' .. digits(now_ms + ttl_ms) .. ':' .. digits(ttl_ms))
 end
 
 function Change.is_awaited(id, now_ms)
   local row = call.has_changes and redis.call('HGET', K.generation, 'e' .. id) or ''
-  local revision, until_ms = row:match('^(%d+):(%d+)$')
-  return revision and tonumber(revision) > Change.changed(id) and tonumber(until_ms) > now_ms
+  local revision, until_ms, ttl_ms = row:match('^(%d+):(%d+):(%d+)$')
+  local left_ms = revision and tonumber(revision) > Change.changed(id) and tonumber(until_ms) - now_ms or 0
+  return left_ms > 0 and left_ms <= tonumber(ttl_ms)  -- more than was ever promised: the clock was set back
 end
 
 -- Frees the names of jobs that are deleted.

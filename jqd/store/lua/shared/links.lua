@@ -12,6 +12,7 @@
 --
 -- Gives note_made(parents, children); stage_of(generation, has_ended), STAGE_GONE; has_parents_ended(child) → whether all of them have, the first that did not succeed, or '', and '=';
 -- note_parent(child, parent, how, stage, is_told: by the parent, which it may have ceased to wait for); given_id(given) → the id of "=" and an own id, nil where nobody has that.
+-- give_up_places(key of a group, keep_ms, now_ms): those of pushes that died, also while the clock was ahead;
 -- give_key(key, known, id, holds, now_ms): a unique key goes from whom it was to another; leave_key(id): who has it no more; learn_keys(at, count, now_ms): of jobs from a journal that came just now, from the argument `at` on (key, id, holds).
 local NOT_TOLD = '9007199254740991'  -- the last stage there is: they wait for nothing, so the parent owes them nothing
 
@@ -127,4 +128,14 @@ function Links.learn_keys(at, count, now_ms)
       Links.give_key(key, known, id, ARGV[place + 2], now_ms)
     end
   end
+end
+
+function Links.give_up_places(key, keep_ms, now_ms)
+  local function give_up(first, last)
+    for _, token in ipairs(redis.call('ZRANGE', key, first, last, 'BYSCORE')) do
+      redis.call('ZREM', key, token)
+    end
+  end
+  give_up(digits(keep_ms - now_ms), '(0')
+  give_up('-inf', digits(-keep_ms - now_ms))
 end
