@@ -27,7 +27,7 @@ class Step(NamedTuple):
     skipped: int = 0
     """How many dates are skipped: those before it, and itself if it is not fired."""
     replaces: bool = False
-    """Whether the last job is cancelled first."""
+    """Whether the last job is cancelled with that."""
 
 
 class Firing(NamedTuple):

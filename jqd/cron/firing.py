@@ -22,7 +22,7 @@ from jqd.domain.record import Lane, encode_rules
 from jqd.domain.settings import Setting
 from jqd.domain.tenant import bare, tenant_of
 from jqd.service.batch import Batch
-from jqd.service.cancel import cancel
+from jqd.service.cancel import cancelled_to, write_cancels
 from jqd.service.find import Coming, exists, find, resolve
 from jqd.service.frames import write
 from jqd.service.id_reservations import confirm_ids, reserve_ids
@@ -112,11 +112,9 @@ async def _within(
 async def _fire_all(
     services: Services, firings: Sequence[Firing], charge: Mapping[str, Charge], is_current: Callable[[str], bool]
 ) -> dict[str, str]:
-    for each in firings:
-        if each.step.replaces:
-            await _stop(services, each.one)
-    asked_at_s = services.clock.boot_s()
     jobs = [each for each in firings if each.step.fires]
+    stops = {each.job_id: await _stop(services, each.one) for each in jobs if each.step.replaces}
+    asked_at_s = services.clock.boot_s()
     agreed = await reserve_ids(services, _batch(jobs), dated=True) if jobs else None
     refused = [jobs[place] for place in (agreed.refused if agreed else ())]
     unsure = {each.one.name: TAKEN.format(bare(each.job_id)) for each in refused if not await _stands(services, each)}
@@ -135,6 +133,10 @@ async def _fire_all(
                 charge[each.one.name].taken([home], len(each.one.schedule.packed_job))
     if not done:
         return unsure
+    # The last job is cancelled where its successor is written, or nowhere.
+    taken = (each.job_id for place, each in enumerate(jobs) if agreed is not None and place not in agreed.refused)
+    if up_to := {job_id: number for each in taken for job_id, number in stops.get(each, {}).items()}:
+        write_cancels(services, up_to)
     now_ms, given = services.clock.wall_ms(), agreed.ids if agreed else {}
     # The job stands before its `fired` setting and one sync covers both: a torn tail loses the setting first.
     fired = [(each.one, _fired(each, now_ms, given)) for each in done]
@@ -195,11 +197,14 @@ async def _stands(services: Services, each: Firing) -> bool:
     return now_s - one.taken_at_s > TAKEN_S
 
 
-async def _stop(services: Services, one: KnownSchedule) -> None:
+async def _stop(services: Services, one: KnownSchedule) -> Mapping[str, int]:
+    """Return up to which generation the last job of a schedule is to be cancelled, if it has not ended."""
     try:
-        await cancel(services, bare(one.fired.job_id))
+        view = await find(services, await resolve(services, bare(one.fired.job_id)), named=True)
     except NotFound:
         get_logger("schedules").debug("schedules.gone", job_id=one.fired.job_id)  # it has ended, and is deleted
+        return {}
+    return {} if view.state.is_final else (await cancelled_to(services, [view]))[0]
 
 
 def _log_fired(each: Firing) -> None:

@@ -1,6 +1,6 @@
 """Cancels and deletes jobs: the journal records it, and the store decides what becomes of the job."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jqd.domain.errors import Conflict, Denied, NotYet, StoreAway
 from jqd.domain.job import State
@@ -47,8 +47,8 @@ async def cancel(services: Services, given: str) -> State:
         if not number:
             await record(services, "job cancel", given)
         unsure = State.WAITING if before.state is State.CANCELLED else before.state
-        cancelled_to = await record_cancels(services, [before])
-        if cancelled_to is None:
+        its = await record_cancels(services, [before])
+        if its is None:
             return unsure
         try:
             after = await services.store.get_job(job_id)
@@ -60,7 +60,7 @@ async def cancel(services: Services, given: str) -> State:
             return State.RUNNING  # its daemon came sooner than the job's journal
         if not isinstance(after, JobView):
             return State.CANCELLED  # not there yet: the store keeps the cancel, and the job will meet it
-        if after.state.is_final or after.generation <= cancelled_to[job_id]:
+        if after.state.is_final or after.generation <= its[job_id]:
             return after.state
         expect_allowed(services, [after.jobtype])
         before = after  # replaced meanwhile: the cancel was meant for what stood there before
@@ -70,8 +70,28 @@ async def cancel(services: Services, given: str) -> State:
 async def record_cancels(
     services: Services, found: Sequence[JobView | Coming], *, as_seen: bool = False
 ) -> dict[str, int] | None:
-    """Journal cancels. Returns up to which generation of each job they count, once the store has them: then none of
-    these jobs starts any more. None: it is not known to have them.
+    """Journal cancels, as `cancelled_to` says. Returns up to which generation of each job they count, once the store
+    has them: then none of these jobs starts any more. None: it is not known to have them."""
+    up_to, sure = await cancelled_to(services, found, as_seen=as_seen)
+    position = write_cancels(services, up_to)
+    await services.journal.wsync(position, shielded=True)
+    where = services.where(*(job.id for job in found))
+    applied = await services.control.wait_caught_up(Lane.CANCELS, position, services.config.cancel_s, where)
+    # While daemons still tell the store what it forgot, one of them may bring such a job running.
+    return up_to if applied and services.control.settled(where) and sure else None
+
+
+def write_cancels(services: Services, up_to: Mapping[str, int]) -> int:
+    """Write cancels of jobs up to these generations. Returns the position behind them."""
+    records = [cancel_of(job_id, generation) for job_id, generation in up_to.items()]
+    return services.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
+
+
+async def cancelled_to(
+    services: Services, found: Sequence[JobView | Coming], *, as_seen: bool = False
+) -> tuple[dict[str, int], bool]:
+    """Return up to which generation of each job a cancel that comes now counts, and whether the store gave all these
+    numbers.
 
     A job under its pusher's id may have a replacement that is acknowledged and not in the store: all that was
     acknowledged before now is meant. `as_seen`: only the contents that were found are, for their replacements may say
@@ -82,14 +102,7 @@ async def record_cancels(
         job.id for job in found if isinstance(job, Coming) or job.name or job.generation or job.state is State.CANCELLED
     ]
     up_to, sure = await _up_to_now(services, [] if as_seen else moving)
-    up_to = {job_id: seen_to(generation) for job_id, generation in seen.items()} if as_seen else seen | up_to
-    records = [cancel_of(job_id, generation) for job_id, generation in up_to.items()]
-    position = services.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
-    await services.journal.wsync(position, shielded=True)
-    where = services.where(*(job.id for job in found))
-    applied = await services.control.wait_caught_up(Lane.CANCELS, position, services.config.cancel_s, where)
-    # While daemons still tell the store what it forgot, one of them may bring such a job running.
-    return up_to if applied and services.control.settled(where) and sure else None
+    return {job_id: seen_to(generation) for job_id, generation in seen.items()} if as_seen else seen | up_to, sure
 
 
 async def _up_to_now(services: Services, job_ids: Sequence[str]) -> tuple[dict[str, int], bool]:

@@ -124,6 +124,29 @@ async def test_what_is_out_of_date_is_left(edge: Whole) -> None:
     assert [lane for lane, *_ in edge.journal.frames[frames:]] == [Lane.RULES], "the pause, and nothing else"
 
 
+@pytest.mark.parametrize("meanwhile", ["paused", "taken", "nothing"])
+async def test_the_last_job_is_cancelled_where_the_next_one_is_written_or_nowhere(edge: Whole, meanwhile: str) -> None:
+    """A pause in that moment took a run along: the last job was cancelled, and none came."""
+    last = await go(edge)
+    edge.clock.advance(60)
+    due, store = firing(edge, replaces=True), services(edge).store
+    real = store.reserve_names
+
+    async def reserve_names(wanted: Any) -> Any:
+        if meanwhile == "paused":
+            await schedules.pause(services(edge), "s")
+        return await real(wanted)
+
+    if meanwhile == "taken":
+        await edge.push(name="mine", job_id=due.job_id)
+    store.reserve_names = reserve_names
+    await fire(services(edge), [due], lambda life: True)
+    store.reserve_names = real
+    await edge.apply()
+    state = (await edge.call("GET", f"/v1/jobs/{last}")).body["state"]
+    assert (state == "cancelled") is (meanwhile == "nothing")
+
+
 async def test_a_job_that_stands_there_already_is_the_one_of_that_date(edge: Whole) -> None:
     due = firing(edge)
     await edge.push(name="mine", job_id=due.job_id)
