@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from jqd.worker.context import Retry as Retry
     from jqd.worker.context import Snooze as Snooze
     from jqd.worker.context import current as current
-    from jqd.worker.flow_ref import FlowRef as FlowRef
     from jqd.worker.job import Job as Job
+    from jqd.worker.ref import FlowRef as FlowRef
     from jqd.worker.ref import Ref as Ref
     from jqd.worker.steps import after as after
     from jqd.worker.steps import chain as chain
@@ -52,8 +52,7 @@ _HOMES = {
     "jqd.worker.app": ("App",),
     "jqd.worker.context": ("Cancelled", "Context", "Failed", "Retry", "Snooze", "current"),
     "jqd.worker.job": ("Job",),
-    "jqd.worker.flow_ref": ("FlowRef",),
-    "jqd.worker.ref": ("Ref",),
+    "jqd.worker.ref": ("FlowRef", "Ref"),
     "jqd.worker.steps": ("after", "chain", "group"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -15,10 +15,9 @@ import trio
 from msgspec import Raw
 
 from jqd.code import launch
-from jqd.code.batch import CANCELLED, LATE, STOPPING, Batch
+from jqd.code.batch import CANCELLED, LATE, STOPPING, Batch, LeasedJob, failed, result_of, succeeded
 from jqd.code.config import CodeConfig
 from jqd.code.definition import ContextKey, Definition
-from jqd.code.outcome import LeasedJob, failed, result_of, succeeded
 from jqd.code.output import JobOutput
 from jqd.code.process import Process
 from jqd.domain.error_summary import error_line

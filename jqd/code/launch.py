@@ -18,8 +18,7 @@ from typing import NamedTuple
 from jqd.client.environ import passed_on
 from jqd.code.config import MIB, CodeConfig, Limits
 from jqd.code.descendants import PR_SET_CHILD_SUBREAPER
-from jqd.code.owner import Owner, as_owner, owner_of
-from jqd.code.sandbox import sandboxed
+from jqd.code.sandbox import Owner, as_owner, owner_of, sandboxed
 from jqd.domain.log import get_logger
 
 PR_SET_PDEATHSIG = 1

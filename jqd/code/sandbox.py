@@ -1,16 +1,19 @@
-"""Code in bubblewrap: it sees the system's programs, its interpreter and its home, and no other process or file.
+"""Code apart from its worker: as a user of its own, where the worker is root, and in bubblewrap, where it sees the
+system's programs, its interpreter and its home, and no other process or file.
 
 It writes to its home, and to /tmp and /dev/shm, which are memory that no process is charged with: each is bounded.
 """
 
+import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from jqd.code.config import MIB, CodeConfig
-from jqd.code.owner import as_owner, owner_of
 from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 
@@ -77,3 +80,37 @@ def expect_sandbox(config: CodeConfig, base: Path) -> None:
     if not _bounds_memory():
         why = "this bubblewrap has no --size: what code writes to /tmp and /dev/shm is memory without a limit"
         get_logger("code").warning("code.memory_unbounded", why=f"{why}; install 0.5 or newer")
+
+
+class Owner(NamedTuple):
+    uid: int
+    gid: int
+
+
+@cache
+def owner_of(user: str) -> Owner | None:
+    """Return who a user is; None: the worker's own. Raises ConfigError."""
+    if not user:
+        return None
+    try:
+        found = pwd.getpwnam(user)
+    except KeyError:
+        raise ConfigError(f"--user {user}: this machine has no such user") from None
+    return None if found.pw_uid == os.geteuid() else Owner(found.pw_uid, found.pw_gid)
+
+
+def as_owner(owner: Owner | None) -> dict[str, Any]:
+    """Return what starts a process as that user."""
+    return {} if owner is None else {"user": owner.uid, "group": owner.gid, "extra_groups": []}
+
+
+def expect_owner(user: str) -> None:
+    """Raise ConfigError where code cannot run as that user, or would be root without a word."""
+    is_root = os.geteuid() == 0
+    if is_root and not user:
+        raise ConfigError(
+            "this worker is root, and so would be all code: no limit of processes holds for root, and it may read the"
+            " worker's token. Give the code a user with --user NAME, or say --user root if it must be so"
+        )
+    if not is_root and owner_of(user) is not None:
+        raise ConfigError(f"--user {user}: only a worker of root can run code as somebody else; start it as that user")

@@ -22,8 +22,7 @@ import trio
 from jqd.code.config import CodeConfig
 from jqd.code.descendants import end_strays, guard_this_process
 from jqd.code.folders import remove
-from jqd.code.owner import expect_owner, owner_of
-from jqd.code.sandbox import expect_sandbox
+from jqd.code.sandbox import expect_owner, expect_sandbox, owner_of
 from jqd.domain.backoff import Backoff
 from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger

@@ -20,12 +20,11 @@ import trio
 from jqd import __version__
 from jqd.client.environ import daemon_token
 from jqd.client.trust import trusted_at
-from jqd.code.batch import STOPPING, Batch
+from jqd.code.batch import STOPPING, Batch, LeasedJob, refused
 from jqd.code.catalogue import Catalogue
 from jqd.code.config import CodeConfig
 from jqd.code.context import NO_PROCESS, Broken
 from jqd.code.launch import NotStarted
-from jqd.code.outcome import LeasedJob, refused
 from jqd.code.pool import Pool
 from jqd.domain.clock import SystemClock
 from jqd.domain.errors import ConfigError

@@ -9,7 +9,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
+from functools import partial
 
 import trio
 
@@ -25,14 +25,23 @@ from jqd.runner.config import RunnerConfig
 from jqd.runner.crash_site import Stay
 from jqd.runner.in_flight import RUNNING, Counters, InFlightJob, InFlightJobs
 from jqd.runner.outcome import INVALID_RESPONSE, Report, end_attempt, interrupted, timed_out
-from jqd.runner.protocols import Answer, ItemFailures, JobReport, Judgement, Pending, Refused, Sending, Started, Unclear
+from jqd.runner.protocols.protocol import (
+    Answer,
+    ItemFailures,
+    JobReport,
+    Judgement,
+    Pending,
+    Refused,
+    Sending,
+    Started,
+    Unclear,
+)
 from jqd.runner.registry import WorkerRegistry
 from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.transport import Ending, Post
 from jqd.runner.worker import Worker
 
 Ended = tuple[InFlightJob, Report]
-_held_of = attrgetter("held")
 log = get_logger("runner")
 
 
@@ -87,12 +96,8 @@ class DeliveryContext:
         """Leave jobs to the worker that runs them, and return how many seconds it may be silent."""
         longest_s = max(entry.held.job.timeout for entry in entries)
         silence_s = allowed_silence_s(heartbeat_s or longest_s + self.config.timeout_margin_s)
-        self.in_flight.stop(
-            [
-                (one, lease_claim(one.held, worker=worker_id, silence_s=silence_s, started_at_ms=one.started_at_ms))
-                for one in entries
-            ]
-        )
+        claim = partial(lease_claim, worker=worker_id, silence_s=silence_s)
+        self.in_flight.stop([(one, claim(one.held, started_at_ms=one.started_at_ms)) for one in entries])
         return silence_s
 
 
@@ -159,7 +164,7 @@ class Delivery:
             self.size, self._ids = len(self.missing), frozenset(self.missing)
             shared.batches += 1
             batch_id = f"{shared.daemon or 'jqd'}-{shared.mark}-{shared.batches}"
-            held, sent_at_ms = [*map(_held_of, self.missing.values())], shared.clock.wall_ms()
+            held, sent_at_ms = [entry.held for entry in self.missing.values()], shared.clock.wall_ms()
             self.sent = Sending(self.worker, self.jobtype, held, batch_id, shared.daemon, sent_at_ms)
             ending = await post.carry(self.sent, self)
         if ending is None:
@@ -170,10 +175,7 @@ class Delivery:
     # ------------------------------------------------ what the transport tells
 
     def sending(self) -> bool:
-        """Mark the jobs as running, just before the request goes out.
-
-        False unless our lease is trusted and all jobs are still here.
-        """
+        """Mark the jobs as running, just before they go out. False: some left, or our lease is not trusted."""
         shared = self._shared
         if not self.missing or len(self.missing) != self.size or not shared.trusts():
             return False
@@ -296,8 +298,6 @@ class Delivery:
         elif not self.has_status:
             # Not a word in all that time: perhaps the worker is gone. Single jobs find out.
             self.breaker.back_off(self.sent_at_s, now_s, why="it did not answer in the time of its jobs", hung=True)
-
-    # ------------------------------------------------
 
     def end(self, ended: Sequence[Ended], now_s: float, *, by_worker: bool = False, cleared: bool = True) -> None:
         """End attempts with their reports.

@@ -31,7 +31,7 @@ from jqd.runner.crash_isolation import COMPANY_LOSSES
 from jqd.runner.delivery import Delivery, DeliveryContext
 from jqd.runner.in_flight import InFlightJob
 from jqd.runner.outcome import INVALID_RESPONSE, NO_RESPONSE, SNOOZE_STATUS, Report, parse_retry_after
-from jqd.runner.protocols import Judgement
+from jqd.runner.protocols.protocol import Judgement
 from jqd.runner.transport import End, Ending
 
 MISPLACED_HINTS = {

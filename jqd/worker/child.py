@@ -26,9 +26,8 @@ from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.executors import InProcess
-from jqd.worker.job_output import collect_logs
-from jqd.worker.load import chosen, import_app
-from jqd.worker.tracing import trace_attempts
+from jqd.worker.job_log import collect_logs
+from jqd.worker.load import chosen, import_app, trace_attempts
 from jqd.worker.watchdog import Watchdog
 from jqd.worker.wire import JSON, MSGPACK, Codec
 

@@ -1,4 +1,4 @@
-"""Finds an `App` by its address, `module:attribute`, as a command line names it."""
+"""Finds an `App` by its address, `module:attribute`, as a command line names it; and traces its attempts."""
 
 import importlib
 import importlib.util
@@ -8,13 +8,16 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from jqd.client.tracing import NoTracing, set_up
 from jqd.domain.errors import ConfigError, JqdError
+from jqd.domain.log import get_logger
 from jqd.domain.lossy_stream import LossyStream
 from jqd.domain.suggest import suggestion
 from jqd.worker.app import App
 from jqd.worker.job import Job
 
 ATTRIBUTE_DEFAULT = "app"
+SERVICE = "jqd-worker"  # unless OTEL_SERVICE_NAME says otherwise
 
 
 class AppNotFound(ConfigError):
@@ -81,6 +84,16 @@ def import_app(target: str) -> App:
         LossyStream(sys.stderr).write("".join(trace.format()))
         module = target.partition(":")[0]
         raise ConfigError(f"the module of {module} cannot be imported; what is wrong with it stands above") from error
+
+
+def trace_attempts() -> None:
+    """Set up tracing, once the app is loaded, for it may have set up a tracer of its own. Without the libraries the
+    worker works on, and logs what is missing.
+    """
+    try:
+        set_up(SERVICE)
+    except NoTracing as error:
+        get_logger("worker").warning("worker.not_traced", why=str(error))
 
 
 def _no_module(path: str) -> str:

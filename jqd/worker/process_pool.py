@@ -27,10 +27,9 @@ from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.crash_isolation import CrashIsolation, CrashSuspects
+from jqd.worker.crash_isolation import CrashIsolation, CrashSuspects, PendingJobs, kind_of
 from jqd.worker.executors import Executor
 from jqd.worker.frames import Begin, Declaration
-from jqd.worker.pending import PendingJobs, kind_of
 from jqd.worker.process import Held, Kind, NotStarted, Process, start_process
 from jqd.worker.threads import NOTE_S
 

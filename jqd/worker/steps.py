@@ -24,9 +24,8 @@ from jqd.client import Ack, Client
 from jqd.client.job_info import job_map
 from jqd.domain.job_spec import OnePush
 from jqd.domain.suggest import suggestion
-from jqd.worker.flow_ref import FlowRef
 from jqd.worker.parameters import Call
-from jqd.worker.ref import Ref
+from jqd.worker.ref import FlowRef, Ref
 
 if TYPE_CHECKING:
     from jqd.worker.job import Job

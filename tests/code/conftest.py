@@ -12,10 +12,9 @@ import pytest
 import trio
 from msgspec import Raw
 
-from jqd.code.batch import Batch
+from jqd.code.batch import Batch, LeasedJob
 from jqd.code.config import CodeConfig, Limits
 from jqd.code.definition import Definition, Options
-from jqd.code.outcome import LeasedJob
 from jqd.code.pool import Pool
 from jqd.worker.lease import Outcome
 

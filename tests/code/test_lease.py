@@ -7,9 +7,8 @@ import msgspec
 import pytest
 import trio
 
-from jqd.code.batch import Batch
+from jqd.code.batch import Batch, failed, succeeded
 from jqd.code.config import CodeConfig, Sandbox
-from jqd.code.outcome import failed, succeeded
 from jqd.code.output import NO_LOG, JobOutput, Log
 from jqd.code.worker import STRUCK_MAX, CodeLease, Home
 from jqd.worker.lease import REPORT_BYTES_MAX

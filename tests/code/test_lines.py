@@ -2,8 +2,8 @@
 
 import pytest
 
-from jqd.code.answer_lines import LineAnswer, read_batch, read_one
 from jqd.code.output import LOG_BYTES_MAX, JobOutput
+from jqd.code.shell import LineAnswer, read_batch, read_one
 
 
 @pytest.mark.parametrize(

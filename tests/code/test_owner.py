@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jqd.code.launch import PROCESSES_MAX
-from jqd.code.owner import expect_owner, owner_of
+from jqd.code.sandbox import expect_owner, owner_of
 from jqd.domain.errors import ConfigError
 from tests.code.conftest import handler, value
 

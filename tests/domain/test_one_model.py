@@ -44,7 +44,7 @@ TOLD = {
     "api/v1/responses.py": 1,
     "client/job_info.py": 1,
     "runner/protocols/native.py": 1,  # what workers are told of a job
-    "code/outcome.py": 1,
+    "code/batch.py": 1,
     "worker/wire.py": 1,
     "worker/context.py": 1,
 }

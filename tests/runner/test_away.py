@@ -11,7 +11,7 @@ import trio.testing
 from jqd.domain.job import Fate
 from jqd.runner import Report, RunnerConfig
 from jqd.runner import runner as runner_module
-from jqd.runner.protocols import JobReport, Judgement, Sending
+from jqd.runner.protocols.protocol import JobReport, Judgement, Sending
 from jqd.runner.transport import Connections, End, Ending
 from jqd.runner.transport.post import Listener
 from tests.harness.worker import Reply, Request, open_worker, succeed

@@ -15,8 +15,8 @@ from jqd.domain.record import Lane
 from jqd.domain.settings import Setting
 from jqd.runner.endpoint import fill
 from jqd.runner.handler import Handler, StoredOptions, Version
-from jqd.runner.protocols import STYLES, Sending
-from jqd.runner.protocols.protocol import Request
+from jqd.runner.protocols import STYLES
+from jqd.runner.protocols.protocol import Request, Sending
 from jqd.runner.signature import signature
 from jqd.runner.worker import StyleName, Worker, WorkerSpec
 from tests.harness.heads import headers_of

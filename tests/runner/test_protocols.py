@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from jqd.domain.errors import AnswerGarbled
 from jqd.domain.job import NIL, Held, Job
 from jqd.runner.outcome import Report
-from jqd.runner.protocols import (
-    STYLES,
+from jqd.runner.protocols import STYLES
+from jqd.runner.protocols.outcome import Encoding, decode_answer, encoding_of
+from jqd.runner.protocols.protocol import (
     Answer,
     ItemFailures,
     JobReport,
@@ -23,7 +24,6 @@ from jqd.runner.protocols import (
     Started,
     Unclear,
 )
-from jqd.runner.protocols.outcome import Encoding, decode_answer, encoding_of
 from jqd.runner.protocols.stream import AnswerReader
 from jqd.runner.worker import StyleName, Worker
 from tests.harness.heads import headers_of

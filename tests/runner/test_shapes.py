@@ -18,7 +18,8 @@ from jqd.domain.followers import FOLLOWERS_MAX
 from jqd.domain.job import NIL, Fate, Held, Job
 from jqd.domain.job_lines import line_of
 from jqd.runner.outcome import Report
-from jqd.runner.protocols import STYLES, Answer, JobReport, Pending, Sending
+from jqd.runner.protocols import STYLES
+from jqd.runner.protocols.protocol import Answer, JobReport, Pending, Sending
 from jqd.runner.transport.post import APART_BYTES
 from jqd.runner.worker import StyleName, Worker
 from tests.harness.heads import headers_of

@@ -10,7 +10,8 @@ from jqd import App
 from jqd.domain.errors import ConfigError
 from jqd.domain.job import Held, Job
 from jqd.runner.cancel import AGAIN_S
-from jqd.runner.protocols import STYLES, Sending
+from jqd.runner.protocols import STYLES
+from jqd.runner.protocols.protocol import Sending
 from jqd.runner.signature import signature
 from jqd.runner.worker import Worker
 from jqd.testing.clock import ManualClock

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from jqd.client import tracing
-from jqd.worker.tracing import trace_attempts
+from jqd.worker.load import trace_attempts
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from jqd import App
 from jqd.domain.clock import SystemClock
 from jqd.worker.batch import Batch, Item
-from jqd.worker.job_output import OURS, collect_logs
+from jqd.worker.job_log import OURS, collect_logs
 from jqd.worker.service import Service, ServiceConfig
 from jqd.worker.watchdog import Watchdog
 from jqd.worker.wire import MSGPACK, JobIn

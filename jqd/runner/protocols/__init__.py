@@ -1,33 +1,15 @@
 """What is sent to each kind of worker, and what its answers mean: one pure file per kind."""
 
-from jqd.runner.protocols.choice import STYLES
-from jqd.runner.protocols.protocol import (
-    Answer,
-    ItemFailures,
-    JobReport,
-    Judgement,
-    Pending,
-    Reader,
-    Refused,
-    Request,
-    Sending,
-    Started,
-    Unclear,
-    WorkerProtocol,
-)
+from jqd.runner.protocols.lightjq import LightJQ
+from jqd.runner.protocols.lines import Lines
+from jqd.runner.protocols.native import Native
+from jqd.runner.protocols.protocol import WorkerProtocol
+from jqd.runner.protocols.webhook import WebHook
+from jqd.runner.worker import StyleName
 
-__all__ = [
-    "STYLES",
-    "Answer",
-    "ItemFailures",
-    "JobReport",
-    "Judgement",
-    "Pending",
-    "Reader",
-    "Refused",
-    "Request",
-    "Sending",
-    "Started",
-    "Unclear",
-    "WorkerProtocol",
-]
+STYLES: dict[StyleName, WorkerProtocol] = {
+    "native": Native(),
+    "lightjq": LightJQ(),
+    "webhook": WebHook(),
+    "lines": Lines(),
+}

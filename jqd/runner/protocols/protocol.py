@@ -3,7 +3,7 @@
     Sending ──request──▶ Request ──signed───▶ transport/ ─ ─▶ status ──judge──▶ Judgement
                                                           body ──reader──▶ an Answer for each value from the worker
 
-A new kind of worker is a file beside this one, a line in `choice.py`, and its name in `StyleName`.
+A new kind of worker is a file beside this one, a line in `__init__.py`, and its name in `StyleName`.
 """
 
 import enum

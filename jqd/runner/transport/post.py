@@ -19,8 +19,8 @@ from jqd.domain.followers import FOLLOWERS_BYTES_MAX
 from jqd.domain.results import LARGE_BYTES
 from jqd.runner.config import RunnerConfig
 from jqd.runner.endpoint import server_of
-from jqd.runner.protocols import STYLES, Answer, Judgement, Reader, Sending, WorkerProtocol
-from jqd.runner.protocols.protocol import READ_AT_ONCE_BYTES
+from jqd.runner.protocols import STYLES
+from jqd.runner.protocols.protocol import READ_AT_ONCE_BYTES, Answer, Judgement, Reader, Sending, WorkerProtocol
 from jqd.runner.ssrf import AddressPolicy, standing_here
 from jqd.runner.transport.http1 import LostError, Origin, Wire
 from jqd.runner.transport.large_reads import LargeReads, Turn
