@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Raw
 
 from jqd.code.definition import Definition
-from jqd.code.output import NO_LOG, JobOutput, Log
+from jqd.code.output import NO_LOG, Log
 from jqd.code.process import Process
 from jqd.domain import json_ext
 from jqd.worker.lease import Outcome
@@ -100,10 +100,11 @@ class Batch:
         if self.process is not None and any(self._runs(job) for job in self.left if job.job_id == job_id):
             self.process.kill(CANCELLED)
 
-    def printed(self, job_id: str) -> JobOutput | None:
-        """Return what the job at work has printed."""
-        is_at_work = self.process is not None and bool(self.left) and self.left[0].job_id == job_id
-        return self.process.output if self.process is not None and is_at_work else None
+    def printed(self, job_id: str, start: int) -> Log:
+        """Return what the job has printed since that byte, if it is the one at work."""
+        if self.process is None or self.process.output is None or not self.left or self.left[0].job_id != job_id:
+            return NO_LOG
+        return self.process.output.since(start)
 
     def skip_unwanted(self) -> None:
         for job in list(self.left):

@@ -251,7 +251,7 @@ class Slot:
         while waiting and not self._stopping.is_set():
             batch = Batch(definition, waiting[: definition.batch], lease.put, lease.unwanted)
             del waiting[: definition.batch]
-            lease.batch = batch
+            lease.stop, lease.printed = batch.stop, batch.printed
             try:
                 await self._pool.run(batch)
                 home.catalogue.mended(definition)
@@ -261,8 +261,6 @@ class Slot:
             except NotStarted as error:  # it rests here, so that workers of other machines take its jobs
                 home.catalogue.broke(definition, Broken(str(error), NO_PROCESS))
                 return self._give_back(lease, [*batch.left, *waiting], str(error))
-            finally:
-                lease.batch = None
             for place, job in enumerate(batch.left):
                 lease.put(refused(job, STOPPING, begun=place == 0 or definition.lang == "sh"))
         self._give_back(lease, waiting, STOPPING)

@@ -102,7 +102,7 @@ class DeliveryContext:
 
 
 class Delivery:
-    """One batch of jobs at a worker: a `Listener` of the transport, and a `Request` of crash isolation."""
+    """One batch of jobs at a worker: which the transport tells what happens; and a `Request` of crash isolation."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class Delivery:
             self.breaker.answered(self.sent_at_s)
 
     def receive(self, answers: Iterable[Answer]) -> None:
-        """Act on answers about some jobs, or all. Outcomes in a row, often hundreds, are taken at once."""
+        """Act on answers, those before an error too. Outcomes in a row, often hundreds, are taken at once."""
         ended: list[Ended] = []
         try:
             for answer in answers:

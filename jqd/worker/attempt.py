@@ -145,7 +145,7 @@ class Attempts:
         item.speaks = self._output_of
         if SDK in sys.modules:  # else nobody traces, and a job is too short to ask
             item.span = processing(job.name, item.job_id, job.attempt, job.trace)
-        return Context(item.job_id, job.name, job.attempt, job.max_retry, ends_at_ms, job.trace, item)
+        return Context(item.job_id, job.name, job.attempt, job.max_retry, ends_at_ms, job.trace, of=item)
 
     def _output_of(self, item: Item) -> AttemptOutput:
         spoke = None if self._spoke is None else partial(self._spoke, item)

@@ -4,12 +4,15 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ParamSpec, Protocol
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 from jqd.domain.dates import date_of
 from jqd.domain.followers import FOLLOWERS_MAX
 from jqd.domain.units import Duration, duration_s
 from jqd.worker.attempt_output import AttemptOutput
+
+if TYPE_CHECKING:
+    from jqd.worker.batch import Item
 
 PROGRESS_LENGTH_MAX = 200  # characters of its message: as daemons take it
 P = ParamSpec("P")
@@ -19,22 +22,6 @@ class Follower(Protocol[P]):
     """What can follow a job: another job, with or without options."""
 
     def following(self, *args: P.args, **kwargs: P.kwargs) -> Mapping[str, Any]: ...
-
-
-class Attempted(Protocol):
-    cancelled: bool
-
-    def speak(self) -> AttemptOutput: ...
-
-
-class Alone:
-    cancelled = False
-
-    def __init__(self) -> None:
-        self._output = AttemptOutput()
-
-    def speak(self) -> AttemptOutput:
-        return self._output
 
 
 @dataclass(slots=True)
@@ -51,7 +38,7 @@ class Context:
     """See `deadline`."""
     traceparent: str = ""
     """W3C Trace Context, for calls that are to be seen in the job's trace."""
-    of: Attempted = field(default_factory=Alone, repr=False, compare=False)
+    of: "Item" = field(repr=False, compare=False, kw_only=True)
     """The worker's own."""
 
     @property

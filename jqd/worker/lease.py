@@ -7,7 +7,7 @@ not.
 import random
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import httpx2
 import msgspec
@@ -62,21 +62,6 @@ class Outcome(msgspec.Struct, omit_defaults=True, kw_only=True):
     """How many bytes were printed before that."""
 
 
-class Output(Protocol):
-    def since(self, start: int, /) -> tuple[int, str]:
-        """Return where the whole lines begin that were printed from that byte on, and these."""
-
-
-class Running(Protocol):
-    """What runs jobs of a lease."""
-
-    def stop(self, job_id: str) -> None:
-        """Stop a job that is unwanted, if it runs here."""
-
-    def printed(self, job_id: str) -> Output | None:
-        """Return what the job prints, where the lease is to send it to those who follow the job."""
-
-
 class NoLease(Exception):
     """The daemon gave no answer, or another one than jobs."""
 
@@ -129,8 +114,10 @@ class Lease:
         """
         self.unwanted: dict[str, bool] = {}
         """Jobs that are not to be begun any more: whether their lease is lost; else they were cancelled."""
-        self.batch: Running | None = None
-        """What runs now."""
+        self.stop: Callable[[str], None] = lambda job_id: None
+        """Stops a job that is unwanted, if it runs here."""
+        self.printed: Callable[[str, int], tuple[int, str]] = lambda job_id, start: (0, "")
+        """Returns where the whole lines begin that a job printed from a byte on, and these, to be sent to followers."""
         self._ours = dict.fromkeys(job_ids)  # those whose outcome is not taken yet
         self._ended: dict[str, Outcome] = {}
         self._followed: dict[str, int] = {}  # by somebody who has what it printed up to that byte
@@ -268,17 +255,15 @@ class Lease:
             return
         self._log.info(f"{self._room}.{'lease_lost' if is_lost else 'cancelled'}", job_id=job_id)
         self.unwanted[job_id] = is_lost
-        if self.batch is not None:
-            self.batch.stop(job_id)
+        self.stop(job_id)
         if is_lost:
             self._drop(job_id)
 
     def _lines(self, job_id: str) -> dict[str, object]:
         """Return what the job has printed since those who follow it last got lines."""
-        output = self.batch.printed(job_id) if self.batch is not None and job_id in self._followed else None
-        if output is None:
+        if job_id not in self._followed:
             return {}
-        start, text = output.since(self._followed[job_id])
+        start, text = self.printed(job_id, self._followed[job_id])
         return {"log": text, "log_from": start} if text else {}
 
     async def _post(self, path: str, body: object, timeout_s: float) -> httpx2.Response:

@@ -17,7 +17,6 @@ from msgspec import Raw
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.log import get_logger
 from jqd.worker.ahead import Ahead
-from jqd.worker.attempt_output import Output
 from jqd.worker.batch import LeasedBatch
 from jqd.worker.lease import INVALID_RESPONSE, REPORT_JOBS_MAX, UNREADABLE, Lease, NoLease, Outcome, ask
 from jqd.worker.process_pool import ProcessPool
@@ -131,12 +130,16 @@ class Puller:
             self._ahead.ended(jobs[0].name, self._clock.mono_s(), ran=ran)
             self._freed.set()
 
+        def stop(job_id: str) -> None:
+            for item in [item for item in batch.items if item.job_id == job_id and not item.ended]:
+                service.stop(item)
+
         def daemon() -> str:
             return place.answering
 
         lease = Lease(lease_id, [job.job_id for job in jobs], self._http, daemon, self._silence_s, place.hurry)
         batch = LeasedBatch(MSGPACK, len(kept), settle, self._clock.mono_s(), lease_id)
-        lease.batch = _Running(service, batch)
+        lease.stop = stop  # what jobs print `ProgressReporter` sends, and sooner
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lease.beat)
             nursery.start_soon(lease.report)
@@ -181,21 +184,6 @@ def _read(job_id: str, outcome: bytes) -> Outcome:
     except UNREADABLE as error:  # a job may return what can be written and not be read
         why = f"{INVALID_RESPONSE}: its outcome nests too deep to be read, or is none ({error}); return plain values"
         return Outcome(job_id=job_id, status=422, message=why)
-
-
-class _Running:
-    """The jobs of one lease in the service, for `Lease`."""
-
-    def __init__(self, service: Service, batch: LeasedBatch) -> None:
-        self._service, self._batch = service, batch
-
-    def stop(self, job_id: str) -> None:
-        for item in [item for item in self._batch.items if item.job_id == job_id and not item.ended]:
-            self._service.stop(item)
-
-    def printed(self, job_id: str) -> Output | None:
-        """Nothing: `ProgressReporter` sends what jobs print, and sooner."""
-        return None
 
 
 async def _receive() -> Message:

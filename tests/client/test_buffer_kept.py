@@ -79,7 +79,7 @@ def test_an_app_pushes_through_its_buffer_in_all_threads_but_not_what_must_be_wa
             assert len(taken()) == 7
             assert echo.push(6).status(wait=0).state == "waiting", "who asks waits until it is pushed"
             buffer.flush()
-            at_work.set(jqd.Context("01", "n", 1, 0, 0))
+            at_work.set(jqd.Context("01", "n", 1, 0, 0, of=None))  # type: ignore[arg-type]
             assert echo.push(8).job_id.startswith("01"), "what a job pushes is safe before its success is told"
             at_work.set(None)
         assert t.run_all() == 9

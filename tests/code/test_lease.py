@@ -148,12 +148,12 @@ async def test_a_job_that_is_not_ours_any_more_is_let_go(daemon: FakeDaemon, aut
     daemon.answers["/v1/jobs/a/heartbeat"] = lambda body: (409, {})
     daemon.answers["/v1/outcomes"] = lambda body: (200, {"outcomes": [{"status": 409, "detail": "late"}]})
     lease = lease_of(daemon, "a", "b")
-    lease.batch = Batch(handler("python", ""), lease.jobs, lease.put, lease.unwanted)
+    batch = Batch(handler("python", ""), lease.jobs, lease.put, lease.unwanted)
     lease.put(failed(job(job_id="b"), "no"))
     await settled(daemon, lease)
     assert lease.unwanted == {"a": True}
-    lease.batch.skip_unwanted()
-    assert [one.job_id for one in lease.batch.left] == ["b"]
+    batch.skip_unwanted()
+    assert [one.job_id for one in batch.left] == ["b"]
     lease.put(failed(job(job_id="a"), "too late"))
     assert {one["job_id"] for one in daemon.reported()} == {"b"}
 
@@ -163,10 +163,8 @@ async def test_a_cancel_comes_with_a_heartbeat_and_lines_go_with_it(daemon: Fake
     daemon.answers["/v1/jobs/a/heartbeat"] = lambda body: (200, told.pop(0) if told else {})
     daemon.answers["/v1/outcomes"] = taken
     lease = lease_of(daemon, "a")
-    batch = lease.batch = Batch(handler("python", ""), lease.jobs, lease.put, lease.unwanted)
-
-    output = type("Output", (), {"since": lambda self, start: Log(start, "line")})()
-    batch.printed = lambda job_id: output  # type: ignore[method-assign]
+    batch = Batch(handler("python", ""), lease.jobs, lease.put, lease.unwanted)
+    lease.stop, lease.printed = batch.stop, lambda job_id, start: Log(start, "line")
 
     async def skip() -> None:
         while not lease.unwanted:
@@ -194,8 +192,7 @@ async def test_what_a_followed_job_prints_is_sent_once_a_second(daemon: FakeDaem
     daemon.answers["/v1/jobs/a/heartbeat"] = beaten
     daemon.answers["/v1/outcomes"] = taken
     lease = lease_of(daemon, "a")
-    batch = lease.batch = Batch(handler("python", ""), lease.jobs, lease.put)
-    batch.printed = lambda job_id: printed  # type: ignore[method-assign]
+    lease.printed = lambda job_id, start: printed.since(start)
 
     async def work() -> None:
         await trio.sleep(0.5)

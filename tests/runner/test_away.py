@@ -11,9 +11,9 @@ import trio.testing
 from jqd.domain.job import Fate
 from jqd.runner import Report, RunnerConfig
 from jqd.runner import runner as runner_module
+from jqd.runner.delivery import Delivery
 from jqd.runner.protocols.protocol import JobReport, Judgement, Sending
 from jqd.runner.transport import Connections, End, Ending
-from jqd.runner.transport.post import Listener
 from tests.harness.worker import Reply, Request, open_worker, succeed
 from tests.loops.house import TrioClock
 from tests.runner.conftest import Eventually, OpenHouse, hold, ids
@@ -139,17 +139,17 @@ class Beside:
     def __init__(self, pool: object, connections: Connections, config: RunnerConfig, is_full: object) -> None:
         self._connections = connections
 
-    async def carry(self, sending: Sending, listener: Listener) -> Ending:
+    async def carry(self, sending: Sending, delivery: Delivery) -> Ending:
         place = sending.worker.tenant, sending.worker.endpoint
         self._connections.begin(place)
         try:
-            assert listener.sending()
+            assert delivery.sending()
             if sending.worker.name == "hole":
                 await trio.sleep_forever()
             await trio.sleep(0.2)
             self._connections.unanswered.pop(place, None)
-            listener.answered(Judgement.READ)
-            listener.receive(JobReport(held.job.id, Report()) for held in sending.held)
+            delivery.answered(Judgement.READ)
+            delivery.receive(JobReport(held.job.id, Report()) for held in sending.held)
         finally:
             self._connections.end(place)
         return Ending(End.COMPLETE)

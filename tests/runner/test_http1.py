@@ -19,7 +19,7 @@ OTHER = ORIGIN._replace(host="i")
 ASK = Request("POST", "http://h:81/a?b", [("X", "é")], b"body")
 
 
-class Script:
+class Script(Line):
     """A line whose other end says what was written down; then it hangs, or ends if `closes`."""
 
     def __init__(self, pieces: Sequence[bytes] = (), *, closes: bool = True) -> None:

@@ -1,9 +1,13 @@
 """What an attempt says: the last of it is kept, and told once."""
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from jqd import Context
 from jqd.worker.attempt_output import OUTPUT_BYTES_MAX, AttemptOutput, Output
+from jqd.worker.batch import Item
 
 
 def test_the_last_lines_are_kept() -> None:
@@ -63,7 +67,9 @@ def test_prints_become_lines() -> None:
 
 
 def test_progress_goes_from_0_to_1() -> None:
-    context = Context("id", "name", 1, 0, 0)
+    output = AttemptOutput()
+    item = SimpleNamespace(cancelled=False, speak=lambda: output)
+    context = Context("id", "name", 1, 0, 0, of=cast("Item", item))
     context.progress(0.5, "x" * 999)
     assert context.output.far == (0.5, "x" * 200)
     for wrong in (-0.1, 1.1, float("nan")):

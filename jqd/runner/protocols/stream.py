@@ -8,7 +8,6 @@ never holds back its neighbours. At most one unfinished value is kept.
 import re
 from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import Protocol
 
 import msgpack
 
@@ -26,13 +25,6 @@ def quote(data: bytes) -> str:
     return repr(data.decode("utf-8", "replace"))
 
 
-class _Cutter(Protocol):
-    @property
-    def held(self) -> int: ...
-    def cut(self, data: bytes) -> Iterator[bytes]: ...
-    def end(self) -> None: ...
-
-
 class AnswerReader:
     """Reads one answer; a new one for each. An answer without a body says that every job has succeeded."""
 
@@ -47,7 +39,7 @@ class AnswerReader:
         self._limit, self._status = value_bytes_max, status
         self._counted = _Counted(values_max)
         self._encoding: Encoding = "msgpack"
-        self._cutter: _Cutter | None = None
+        self._cutter: _MessagePackCutter | _JsonCutter | None = None
 
     @property
     def held(self) -> int:

@@ -8,7 +8,7 @@ or whose answer was not read to its end, is not used again.
 
 import socket
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import httptools
 import trio
@@ -45,29 +45,16 @@ class Origin(NamedTuple):
     tenant: str = ""
 
 
-class Line(Protocol):
-    """Bytes to a worker and back, one task at a time. Send and receive raise OSError and trio.BrokenResourceError."""
-
-    async def send(self, data: bytes, within_s: float) -> None:
-        """Raises trio.TooSlowError when the worker does not take it all in within that time."""
-
-    async def receive(self) -> bytes:
-        """Return what came; empty when the worker closed its side."""
-
-    def is_quiet(self) -> bool:
-        """Return whether nothing unread has come, not even the end."""
-
-    def close(self) -> None: ...
-
-
-class Plain:
-    """A TCP connection. Sending does not give way to other tasks when it need not, so an answer in one piece costs
+class Line:
+    """A TCP connection to a worker, used by one task at a time. Send and receive raise OSError and
+    trio.BrokenResourceError. Sending does not give way to other tasks when it need not, so an answer in one piece costs
     one wake-up."""
 
     def __init__(self, raw: socket.socket) -> None:
         self._raw = raw
 
     async def send(self, data: bytes, within_s: float) -> None:
+        """Raises trio.TooSlowError when the worker does not take it all in within that time."""
         try:
             sent = self._raw.send(data)
         except BlockingIOError:
@@ -83,6 +70,7 @@ class Plain:
                 left = left[self._raw.send(left) :]
 
     async def receive(self) -> bytes:
+        """Return what came; empty when the worker closed its side."""
         while True:
             await trio.lowlevel.wait_readable(self._raw)
             try:
@@ -91,6 +79,7 @@ class Plain:
                 continue
 
     def is_quiet(self) -> bool:
+        """Return whether nothing unread has come, not even the end."""
         try:
             self._raw.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -104,7 +93,7 @@ class Plain:
         self._raw.close()
 
 
-class Secured(Plain):
+class Secured(Line):
     def __init__(self, raw: socket.socket, stream: "trio.SSLStream[trio.SocketStream]") -> None:
         super().__init__(raw)
         self._stream = stream
@@ -117,7 +106,7 @@ class Secured(Plain):
         return bytes(await self._stream.receive_some(RECEIVE_BYTES))
 
     def close(self) -> None:
-        """See Line. In TLS no close is sent: the worker has had whole requests."""
+        """In TLS no close is sent: the worker has had whole requests."""
         self._stream.transport_stream.socket.close()
 
 

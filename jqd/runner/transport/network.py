@@ -15,7 +15,7 @@ from jqd.domain.address import ip_of
 from jqd.domain.errors import JqdError
 from jqd.runner.look_up import look_up
 from jqd.runner.ssrf import SsrfGuard
-from jqd.runner.transport.http1 import Line, Origin, Plain, Secured
+from jqd.runner.transport.http1 import Line, Origin, Secured
 
 NEXT_ADDRESS_S = 0.25  # for one address of several, until the next is tried beside it (RFC 8305)
 TRIED_AT_ONCE = 2  # addresses of one name: a request counts as one of the connections that there may be
@@ -70,7 +70,7 @@ class Network:
             raise UnreachedError(f"not connected to: {why}", is_shared=False)
         raw = await first(functools.partial(dial, port=port), allowed)
         if origin.scheme != "https":
-            return Plain(raw)
+            return Line(raw)
         transport = trio.SocketStream(trio.socket.from_stdlib_socket(raw))
         stream = trio.SSLStream(transport, tls_context(), server_hostname=host, https_compatible=True)
         try:

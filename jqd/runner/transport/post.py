@@ -1,6 +1,5 @@
-"""Posts jobs by HTTP: sends a request, hands the parts of the answer to a listener while they arrive, and returns how
-that
-ended.
+"""Posts jobs by HTTP: sends a request, tells the delivery the parts of the answer while they arrive, and returns how
+that ended.
 
 What a request holds and what an answer means is the protocol's business. Redirects are never followed, compression is
 never asked for, an answer's size is bounded, and a connection that sent more than its answer is not used again.
@@ -10,7 +9,7 @@ import enum
 import errno
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trio
 
@@ -27,6 +26,9 @@ from jqd.runner.transport.large_reads import LargeReads, Turn
 from jqd.runner.transport.network import UnreachedError
 from jqd.runner.transport.pool import OURS, Connections, CrowdedError, Pool
 
+if TYPE_CHECKING:
+    from jqd.runner.delivery import Delivery
+
 FIELDS_BYTES = 131_072  # an outcome's fields beside its result and its followers: message, error, ids
 EXCERPT_BYTES = 2_000  # of an error page, kept for the job's message: its headline, not its stylesheet
 APART_BYTES = 16_384  # of arguments that are converted to JSON; more take over a millisecond, and go to a thread, where
@@ -38,19 +40,6 @@ DRAIN_BYTES_MAX = 65_536  # of a body nobody reads, taken in so that the connect
 
 T = TypeVar("T")
 _reading = trio.CapacityLimiter(1)  # more threads of Python would only take turns
-
-
-class Listener(Protocol):
-    """Receives what happens while jobs are posted; never waits."""
-
-    def sending(self) -> bool:
-        """Called before the first byte goes to the worker. Returns False: do not send."""
-
-    def answered(self, judgement: Judgement) -> None:
-        """Called when the worker's status is known; outcomes of jobs may follow."""
-
-    def receive(self, answers: Iterable[Answer]) -> None:
-        """Receive outcomes that came together. Raises what `answers` raises; outcomes that it gave before count."""
 
 
 class End(enum.Enum):
@@ -101,7 +90,7 @@ class Post:
         self._pool, self._connections, self._config = pool, connections, config
         self._writing = trio.CapacityLimiter(1)  # more threads of Python would only take turns
 
-    async def carry(self, sending: Sending, listener: Listener) -> Ending:
+    async def carry(self, sending: Sending, delivery: "Delivery") -> Ending:
         """Carry the jobs. Never raises for what the network or the worker does.
 
         It takes as long as the worker does: the caller cancels when no job of it can still be waited for.
@@ -123,14 +112,14 @@ class Post:
         try:
             wire = await self._pool.take(origin, self._config.connect_timeout_s)
             # Asked as late as can be: it may have taken seconds to connect.
-            if not listener.sending():
+            if not delivery.sending():
                 return Ending(End.REFUSED)
             await wire.ask(request)
             self._connections.unanswered.pop(place, None)
             judgement = style.judge(wire.status)
-            listener.answered(judgement)
+            delivery.answered(judgement)
             if judgement is Judgement.READ:
-                return await _read_answer(wire, style, sending, listener, self._config, self._large)
+                return await _read_answer(wire, style, sending, delivery, self._config, self._large)
             return await _read_status(wire, judgement, self._config)
         except (UnreachedError, CrowdedError) as error:
             return _unsent(error)
@@ -219,7 +208,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 async def _read_answer(
-    wire: Wire, style: WorkerProtocol, sending: Sending, listener: Listener, config: RunnerConfig, large: LargeReads
+    wire: Wire, style: WorkerProtocol, sending: Sending, delivery: "Delivery", config: RunnerConfig, large: LargeReads
 ) -> Ending:
     turn: Turn | None = None
     coding, size = wire.headers.get(b"content-encoding", "identity").strip().lower(), 0
@@ -237,7 +226,7 @@ async def _read_answer(
             if wire.pieces > PIECES_MAX + PIECES_PER_JOB * len(sending.held) + size // PIECE_BYTES:
                 raise AnswerGarbled(f"the answer comes in crumbs: {wire.pieces} of {size} bytes; write larger ones")
             is_costly = size > READ_AT_ONCE_BYTES and reader.is_costly(chunk)
-            listener.receive(await _read_apart(reader, chunk) if is_costly else reader.feed(chunk))
+            delivery.receive(await _read_apart(reader, chunk) if is_costly else reader.feed(chunk))
             if size > LARGE_BYTES:
                 turn = turn or Turn(large)
                 await turn.look(reader.held)
@@ -249,7 +238,7 @@ async def _read_answer(
             return Ending(
                 End.LOST, message="the connection closed, and the answer had no length to tell that it was whole"
             )
-        listener.receive(last)
+        delivery.receive(last)
         return Ending(End.COMPLETE, status=wire.status)
     finally:
         if turn is not None:
