@@ -116,11 +116,11 @@ class Keyspace:
         return b"none" if value is None else TYPES.get(type(value), b"zset")
 
     def exists(self, *keys: bytes) -> int:
-        """EXISTS; how many there are."""
+        """Return how many there are."""
         return sum(key in self.keys for key in keys)
 
     def get(self, key: bytes) -> bytes | bool:
-        """GET; False: nil."""
+        """False: nil."""
         value: bytes | None = self._of(key, bytes)
         return False if value is None else value
 
@@ -129,11 +129,10 @@ class Keyspace:
         self.keys[key] = text(value)
 
     def unlink(self, *keys: bytes) -> int:
-        """UNLINK; how many were there."""
+        """Return how many were there."""
         return sum(self.keys.pop(key, None) is not None for key in keys)
 
     def rename(self, key: bytes, name: bytes) -> None:
-        """RENAME."""
         if key not in self.keys:
             raise NoSuchKey("no such key")
         self.keys[name] = self.keys.pop(key)
@@ -141,36 +140,29 @@ class Keyspace:
     # ------------------------------------------------------------ hashes
 
     def hget(self, key: bytes, field: bytes) -> bytes | bool:
-        """HGET; False: nil."""
+        """False: nil."""
         return self._hash(key).get(field, False)
 
     def hmget(self, key: bytes, *fields: bytes) -> tuple[bytes | bool, ...]:
-        """HMGET."""
         row = self._hash(key)
         return tuple([row.get(field, False) for field in fields])
 
     def hexists(self, key: bytes, field: bytes) -> int:
-        """HEXISTS."""
         return 1 if field in self._hash(key) else 0
 
     def hstrlen(self, key: bytes, field: bytes) -> int:
-        """HSTRLEN."""
         return len(self._hash(key).get(field, b""))
 
     def hlen(self, key: bytes) -> int:
-        """HLEN."""
         return len(self._hash(key))
 
     def hkeys(self, key: bytes) -> tuple[bytes, ...]:
-        """HKEYS."""
         return tuple(self._hash(key))
 
     def hvals(self, key: bytes) -> tuple[bytes, ...]:
-        """HVALS."""
         return tuple(self._hash(key).values())
 
     def hgetall(self, key: bytes) -> tuple[bytes, ...]:
-        """HGETALL."""
         return tuple([part for pair in self._hash(key).items() for part in pair])
 
     def hscan(
@@ -190,7 +182,7 @@ class Keyspace:
         return b"0", *found
 
     def hset(self, key: bytes, *pairs: Text) -> int:
-        """HSET; how many fields are new."""
+        """Return how many fields are new."""
         row = self._new(key, dict)
         before = len(row)
         for at in range(0, len(pairs), 2):
@@ -198,17 +190,15 @@ class Keyspace:
         return len(row) - before
 
     def hsetnx(self, key: bytes, field: bytes, value: Text) -> int:
-        """HSETNX."""
         return 0 if field in self._hash(key) else self.hset(key, field, value)
 
     def hincrby(self, key: bytes, field: bytes, step: Text) -> int:
-        """HINCRBY."""
         number = int(self._hash(key).get(field, b"0")) + int(step)
         self.hset(key, field, number)
         return number
 
     def hdel(self, key: bytes, *fields: bytes) -> int:
-        """HDEL; how many were there."""
+        """Return how many were there."""
         row = self._hash(key)
         gone = sum(row.pop(field, None) is not None for field in fields)
         self._drop_empty(key, row)
@@ -221,11 +211,10 @@ class Keyspace:
     # ------------------------------------------------------------ lists
 
     def llen(self, key: bytes) -> int:
-        """LLEN."""
         return len(self._list(key))
 
     def lindex(self, key: bytes, at: Text) -> bytes | bool:
-        """LINDEX; False: nil."""
+        """False: nil."""
         rows, at = self._list(key), int(at)
         return rows[at] if -len(rows) <= at < len(rows) else False
 
@@ -235,18 +224,15 @@ class Keyspace:
         return rows.index(value) if value in rows else False
 
     def lrange(self, key: bytes, first: Text, last: Text) -> tuple[bytes, ...]:
-        """LRANGE."""
         rows = self._list(key)
         return tuple(rows[_span(int(first), int(last), len(rows))])
 
     def rpush(self, key: bytes, *values: Text) -> int:
-        """RPUSH."""
         rows: list[bytes] = self._new(key, list)
         rows += map(text, values)
         return len(rows)
 
     def ltrim(self, key: bytes, first: Text, last: Text) -> None:
-        """LTRIM."""
         rows = self._list(key)
         rows[:] = rows[_span(int(first), int(last), len(rows))]
         self._drop_empty(key, rows)
@@ -264,21 +250,18 @@ class Keyspace:
     # ------------------------------------------------------------ sorted sets
 
     def zcard(self, key: bytes) -> int:
-        """ZCARD."""
         return len(self._set(key).scores)
 
     def zscore(self, key: bytes, member: bytes) -> bytes | bool:
-        """ZSCORE; False: nil."""
+        """False: nil."""
         score = self._set(key).scores.get(member)
         return False if score is None else text(score)
 
     def zmscore(self, key: bytes, *members: bytes) -> tuple[bytes | bool, ...]:
-        """ZMSCORE."""
         scores = self._set(key).scores
         return tuple([text(scores[member]) if member in scores else False for member in members])
 
     def zcount(self, key: bytes, low: Text, high: Text) -> int:
-        """ZCOUNT."""
         first, last = self._set(key).between(low, high)
         return max(0, last - first)
 
@@ -302,7 +285,7 @@ class Keyspace:
         return len(rows.scores) - before
 
     def zrem(self, key: bytes, *members: bytes) -> int:
-        """ZREM; how many were there."""
+        """Return how many were there."""
         rows = self._set(key)
         gone = sum([rows.drop(member) for member in members])
         self._drop_empty(key, rows.scores)
@@ -335,44 +318,15 @@ class Keyspace:
         return tuple([member for _, member in found])
 
 
-READS: dict[str, Callable[..., Any]] = {
-    "TYPE": Keyspace.kind,
-    "EXISTS": Keyspace.exists,
-    "GET": Keyspace.get,
-    "HGET": Keyspace.hget,
-    "HMGET": Keyspace.hmget,
-    "HEXISTS": Keyspace.hexists,
-    "HSTRLEN": Keyspace.hstrlen,
-    "HLEN": Keyspace.hlen,
-    "HKEYS": Keyspace.hkeys,
-    "HVALS": Keyspace.hvals,
-    "HGETALL": Keyspace.hgetall,
-    "HSCAN": Keyspace.hscan,
-    "LLEN": Keyspace.llen,
-    "LINDEX": Keyspace.lindex,
-    "LPOS": Keyspace.lpos,
-    "LRANGE": Keyspace.lrange,
-    "ZCARD": Keyspace.zcard,
-    "ZSCORE": Keyspace.zscore,
-    "ZMSCORE": Keyspace.zmscore,
-    "ZCOUNT": Keyspace.zcount,
-    "ZRANGE": Keyspace.zrange,
-    "ZRANDMEMBER": Keyspace.zrandmember,
-}
-WRITES: dict[str, Callable[..., Any]] = {
-    "SET": Keyspace.set,
-    "UNLINK": Keyspace.unlink,
-    "RENAME": Keyspace.rename,
-    "HSET": Keyspace.hset,
-    "HSETNX": Keyspace.hsetnx,
-    "HINCRBY": Keyspace.hincrby,
-    "HDEL": Keyspace.hdel,
-    "RPUSH": Keyspace.rpush,
-    "LTRIM": Keyspace.ltrim,
-    "LREM": Keyspace.lrem,
-    "ZADD": Keyspace.zadd,
-    "ZREM": Keyspace.zrem,
-}
+def _named(names: str) -> dict[str, Callable[..., Any]]:
+    return {name: getattr(Keyspace, name.lower()) for name in names.split()}
+
+
+READS = {"TYPE": Keyspace.kind} | _named(
+    "EXISTS GET HGET HMGET HEXISTS HSTRLEN HLEN HKEYS HVALS HGETALL HSCAN LLEN LINDEX LPOS LRANGE"
+    " ZCARD ZSCORE ZMSCORE ZCOUNT ZRANGE ZRANDMEMBER"
+)
+WRITES = _named("SET UNLINK RENAME HSET HSETNX HINCRBY HDEL RPUSH LTRIM LREM ZADD ZREM")
 ARRAYS = frozenset({"HMGET", "HKEYS", "HVALS", "HGETALL", "HSCAN", "LRANGE", "ZMSCORE", "ZRANGE", "ZRANDMEMBER"})
 """Commands that answer with an array, which may be an empty one."""
 
