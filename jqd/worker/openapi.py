@@ -1,8 +1,7 @@
 """What a worker takes and answers, as an OpenAPI 3.1 document that each worker serves at `/openapi.json`. Pure.
 
-Its path is the native protocol, which `jqd worker` speaks. Under `webhooks` stands what daemons send to workers of two
-other styles, for who writes one: `webhook` (one job a request, its argument the body) and `lightjq` (`/worker-job`).
-docs/use/WORKERS.md has all of it in words, and schemas are drawn from the types that are read and rendered.
+It is the native protocol, which docs/use/WORKERS.md has in words. Schemas are drawn from the types that are read and
+rendered.
 """
 
 from functools import cache
@@ -29,12 +28,6 @@ HEADERS = {
     "webhook-timestamp": "the same",
     "webhook-signature": "the same",
 }
-OF_HOOKS = {
-    "jqd-job-id": "the job",
-    "jqd-attempt": "which attempt at it this is, 1 for the first",
-    "jqd-max-retry": "how many may follow the first",
-    "jqd-deadline": "when the daemon stops waiting, ISO 8601",
-}
 
 
 @cache
@@ -58,7 +51,6 @@ def draw() -> dict[str, Any]:
             "/": {"post": _batch(schema), "get": _health(schema), "delete": _cancel(schema)},
             PATH: {"get": _itself()},
         },
-        "webhooks": {"webhook": {"post": _hook()}, "lightjq": {"post": _lightjq()}},
         "components": {"schemas": schemas},
     }
 
@@ -114,38 +106,6 @@ def _itself() -> dict[str, Any]:
         "operationId": "openapi",
         "summary": "This document",
         "responses": {"200": {"description": "The document.", "content": {media.JSON: {"schema": {}}}}},
-    }
-
-
-def _hook() -> dict[str, Any]:
-    return {
-        "operationId": "hook",
-        "summary": "A job, in style webhook: its argument is the body, and a 2xx its success",
-        "parameters": _headers(HEADERS | OF_HOOKS),
-        "requestBody": {"description": "the argument", "content": _both({})},
-        "responses": {
-            "2XX": {"description": "Done; the body, of whatever type, is the result."},
-            "400": {"description": "Failed for good, as with 409, 422 and other 4XX."},
-            "404": {"description": "The hook is not there: tried again, as with 405 and 415."},
-            "410": {"description": "Never again: the job goes elsewhere, untried, and the worker gets no more."},
-            "429": {"description": "Not now: untried, after Retry-After. So are 408, 425 and 503."},
-            "5XX": {"description": "This attempt failed: tried again."},
-        },
-    }
-
-
-def _lightjq() -> dict[str, Any]:
-    fields = {"id": TEXT, "job_id": TEXT, "name": TEXT, "argument": {}, "timeout": {"type": "integer"}}
-    job = {"type": "object", "required": [*fields], "properties": fields}
-    return {
-        "operationId": "execute",
-        "summary": "A job, in style lightjq: posted to /worker-job below the worker's URL, reported by POST /done",
-        "requestBody": {"required": True, "content": {media.MSGPACK: {"schema": job}}},
-        "responses": {
-            "202": {"description": "The job is taken."},
-            "400": {"description": "The request is wrong: the job fails for good."},
-            "404": {"description": "No such job is known here: it goes elsewhere, untried."},
-        },
     }
 
 

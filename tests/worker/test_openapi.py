@@ -84,7 +84,6 @@ async def test_so_are_health_and_refusals():
 async def test_it_is_there_wherever_the_worker_is_mounted_and_names_what_there_is():
     document = await drawn(path="/some/where/openapi.json")
     assert document["openapi"] == "3.1.0"
-    assert document["webhooks"].keys() == {"webhook", "lightjq"}
     text = msgspec.json.encode(document).decode()
     for name in text.split(SCHEMAS)[1:]:
         assert name.partition('"')[0] in document["components"]["schemas"]
