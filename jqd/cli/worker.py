@@ -21,13 +21,13 @@ from jqd.code import CodeConfig, supervise
 from jqd.code.config import Limits
 from jqd.domain.errors import ConfigError
 from jqd.domain.lossy_stream import make_lossy, writer_of
+from jqd.domain.signature import MAKE_SECRET
 from jqd.worker.app import App
 from jqd.worker.job_log import collect_logs
 from jqd.worker.load import import_app, trace_attempts
 from jqd.worker.reload import Watch
 from jqd.worker.serve import serve as serve_worker
 from jqd.worker.service import CONCURRENCY_DEFAULT
-from jqd.worker.signed import MAKE_SECRET
 
 BIND = "127.0.0.1:0"
 RELOAD_DRAIN_S = 5.0  # with --reload somebody waits for the new code; what has not ended is handed back untried

@@ -22,13 +22,14 @@ from jqd.client import Client, NotFound
 from jqd.domain import log
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.errors import ConfigError
+from jqd.domain.signature import key_of
 from jqd.worker.aio import is_cancelled
 from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.context import at_work
 from jqd.worker.refusal import Refusal, parse_batch
-from jqd.worker.signed import is_ours, signing_keys
+from jqd.worker.signed import is_ours
 from jqd.worker.wire import Codec, codec_of
 
 MAX_JOBS_DEFAULT = 4  # at once: few enough for a server of some threads to go on answering its visitors
@@ -83,7 +84,7 @@ class Mount:
         larger is answered with 413, unread."""
         self._app = app
         self._body_bytes_max = body_bytes_max
-        self._keys = None if secret is None else signing_keys(secrets_of(secret))
+        self._keys = None if secret is None else [key_of(one) for one in secrets_of(secret)]
         self._clock = clock or SystemClock()
         self._attempts = Attempts(self._clock)
         if not structlog.is_configured():

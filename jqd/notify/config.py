@@ -8,9 +8,9 @@ from msgspec import Meta
 
 from jqd.domain import address
 from jqd.domain.setting_text import SECRET, WHOLE
+from jqd.domain.signature import why_no_secrets
 from jqd.domain.units import Count, Span
 from jqd.runner.endpoint import why_no_url
-from jqd.runner.signature import why_no_secrets
 
 RECIPIENTS_MAX = 20  # a list of the mail server takes more
 RESOLVED_S_MIN = 600.0  # what may be read twice, after a restart, is no older: it must meet its group (loop.py)

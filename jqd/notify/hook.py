@@ -7,6 +7,7 @@ import trio
 
 from jqd import __version__
 from jqd.domain.clock import Clock
+from jqd.domain.signature import signature
 from jqd.notify.board import Notice
 from jqd.notify.config import NotifyConfig
 from jqd.notify.render import TROUBLE_LENGTH_MAX, body, one_line
@@ -14,7 +15,6 @@ from jqd.notify.rule import Fate, Result
 from jqd.runner import SsrfGuard
 from jqd.runner.endpoint import host_of, server_of
 from jqd.runner.protocols.protocol import Request
-from jqd.runner.signature import signature
 from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.transport import Pool
 from jqd.runner.transport.http1 import LostError, Origin

@@ -18,8 +18,8 @@ import msgspec
 from jqd.domain.backoff import Backoff
 from jqd.domain.flow import CALLBACK
 from jqd.domain.job import Job
+from jqd.domain.signature import PREFIX, key_of
 from jqd.domain.tenant import annotate
-from jqd.runner.signature import PREFIX, key_of
 from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.worker import Worker
 

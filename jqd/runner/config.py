@@ -5,9 +5,9 @@ from typing import Literal
 
 from jqd.domain.results import RESULT_BYTES_MAX
 from jqd.domain.setting_text import SECRET, WHOLE
+from jqd.domain.signature import why_no_secrets
 from jqd.domain.units import Bytes, Count, Seconds, Times
 from jqd.runner.outcome import MAX_INTERRUPTIONS
-from jqd.runner.signature import why_no_secrets
 from jqd.runner.ssrf import SsrfGuard
 
 

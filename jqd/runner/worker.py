@@ -17,9 +17,9 @@ from jqd.domain.errors import Invalid
 from jqd.domain.flow import CALLBACK
 from jqd.domain.job import PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Name, Priority
 from jqd.domain.job_spec import TypeOptions
+from jqd.domain.signature import SECRETS_MAX, why_no_secrets
 from jqd.domain.tenant import SEPARATOR, annotate, any_of, bare, tenant_of
 from jqd.runner.endpoint import FORM, HEADERS_MAX, why_no_headers, why_no_url
-from jqd.runner.signature import SECRETS_MAX, why_no_secrets
 from jqd.runner.ssrf import AddressPolicy, standing_here
 
 JOBS_MAX = 100_000  # at once by one worker

@@ -26,6 +26,7 @@ from jqd.domain.address import Address
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
+from jqd.domain.signature import MAKE_SECRET, why_no_secrets
 from jqd.http import Guard, ListenerConfig, from_asgi, listen, serve_http, url_of
 from jqd.worker.app import App
 from jqd.worker.frames import Begin
@@ -38,7 +39,6 @@ from jqd.worker.pull import LEFT_S, SILENCE_S_DEFAULT, Puller, then_cancel
 from jqd.worker.register import TTL_PULL_S, TTL_S_DEFAULT, Registration, Slots, Spec, advice_on
 from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, ServiceConfig
 from jqd.worker.shutdown import ShutdownSignals, forced
-from jqd.worker.signed import MAKE_SECRET, signing_keys
 from jqd.worker.watchdog import Watchdog
 from jqd.worker.worker_status import ProgressReporter, WorkerStatus, slots_of
 
@@ -359,7 +359,5 @@ def _expect_secrets(at: Address, secrets: Sequence[str] | None) -> None:
             f"--secret-file FILE with a secret that the daemons sign with ({MAKE_SECRET}), or --insecure where only "
             "daemons reach it, or --pull, which listens nowhere"
         )
-    try:
-        signing_keys(secrets or ())
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+    if (why := why_no_secrets(secrets or ())) is not None:
+        raise ConfigError(why)

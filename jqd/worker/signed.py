@@ -1,14 +1,11 @@
 """Checks that a daemon of ours sent a request, by its Standard Webhooks signature. Pure."""
 
-import base64
-import binascii
-import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
 
-PREFIX = "whsec_"
+from jqd.domain.signature import code_of, key_of
+
 FRESH_S = 300  # a request that somebody kept is refused; as the specification has it
-MAKE_SECRET = f"make one with: echo {PREFIX}$(openssl rand -base64 32)"
 NOT_SIGNED = (
     "no daemon signed this with a secret of this worker in the last five minutes (docs/use/WORKERS.md, Signatures)"
 )
@@ -18,20 +15,6 @@ SENT_BEFORE = (
     "it again: only TLS keeps it from being read"
 )
 CANCEL = "-cancel"  # behind the id of a job: the id of the message that cancels it
-
-
-def signing_keys(secrets: Sequence[str]) -> list[bytes]:
-    """The keys in these secrets. Raises ValueError, without the secret in it."""
-    found = []
-    for secret in secrets:
-        try:
-            key = base64.b64decode(secret.removeprefix(PREFIX), validate=True) if secret.startswith(PREFIX) else b""
-        except binascii.Error:
-            key = b""
-        if not key:
-            raise ValueError(f"a secret is {PREFIX} and base64; {MAKE_SECRET}")
-        found.append(key)
-    return found
 
 
 def is_ours(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, now_s: float) -> bool:
@@ -46,7 +29,7 @@ def is_ours(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, now_
         return False
     if not (sent_at.isascii() and sent_at.isdigit()):
         return False
-    wanted = [b"v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)) for key in keys]
+    wanted = [code_of(key, signed).encode() for key in keys]
     fits = [hmac.compare_digest(each, code) for each in wanted for code in given]
     # Between integers, for a float has no room for the hundreds of digits that anybody may send.
     return abs(int(now_s) - sent_at_s) < FRESH_S and any(fits)
@@ -61,7 +44,7 @@ class SignedRequests:
 
     def __init__(self, secrets: Sequence[str]) -> None:
         """Raises ValueError for what is no secret."""
-        self.keys = signing_keys(secrets)
+        self.keys = [key_of(secret) for secret in secrets]
         self._taken: dict[tuple[str, str], float] = {}
 
     def why_not(self, headers: Mapping[str, str], body: bytes, now_s: float) -> str | None:

@@ -13,7 +13,7 @@ import jqd
 from jqd.contrib.flask import blueprint
 from jqd.contrib.mount import BODY_BYTES_MAX, Answer, Mount, register
 from jqd.domain.errors import ConfigError
-from jqd.runner.signature import signature
+from jqd.domain.signature import signature
 from jqd.testing.clock import ManualClock
 from jqd.worker import attempt
 
@@ -107,7 +107,7 @@ def test_what_a_visitor_sends_without_a_key_is_refused_whatever_it_is(wrong: dic
 
 @pytest.mark.parametrize("secret", ["", "abc", "whsec_", "whsec_?", ["whsec_YQ==", "no"]])
 def test_a_secret_that_is_none_is_refused_and_not_repeated(secret: str | list[str]) -> None:
-    with pytest.raises(ValueError, match=r"a secret is whsec_ and base64; make one with: echo"):
+    with pytest.raises(ValueError, match=r"a secret is whsec_ and 24 to 64 bytes in base64; make one with: echo"):
         Mount(app(), secret=secret)
 
 

@@ -13,8 +13,9 @@ import msgpack
 import pytest
 
 from jqd.client import Client, Conflict, Invalid
+from jqd.domain.signature import key_of
 from jqd.runner.callbacks import secret_of
-from jqd.worker.signed import is_ours, signing_keys
+from jqd.worker.signed import is_ours
 from tests.live.harness import LEASE, ROOT, Daemon, Process, pair, wait_for
 from tests.live.test_hooks import NEW
 from tests.valkey import valkey
@@ -63,7 +64,7 @@ class Receiver:
         """So many, once they came; each with a good signature."""
         wait_for(lambda: len(self.got) >= count, f"{count} messages")
         for headers, body in self.got:
-            assert is_ours(signing_keys([secret]), headers, body, float(headers["webhook-timestamp"])), headers
+            assert is_ours([key_of(secret)], headers, body, float(headers["webhook-timestamp"])), headers
         return [json.loads(body) for _, body in self.got]
 
 

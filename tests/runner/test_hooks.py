@@ -13,11 +13,11 @@ from jqd.domain.errors import Invalid
 from jqd.domain.job import Held, Job
 from jqd.domain.record import Lane
 from jqd.domain.settings import Setting
+from jqd.domain.signature import signature
 from jqd.runner.endpoint import fill
 from jqd.runner.handler import Handler, StoredOptions, Version
 from jqd.runner.protocols import STYLES
 from jqd.runner.protocols.protocol import Request, Sending
-from jqd.runner.signature import signature
 from jqd.runner.worker import StyleName, Worker, WorkerSpec
 from tests.harness.heads import headers_of
 

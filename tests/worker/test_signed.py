@@ -9,10 +9,10 @@ import trio
 from jqd import App
 from jqd.domain.errors import ConfigError
 from jqd.domain.job import Held, Job
+from jqd.domain.signature import signature
 from jqd.runner.cancel import AGAIN_S
 from jqd.runner.protocols import STYLES
 from jqd.runner.protocols.protocol import Sending
-from jqd.runner.signature import signature
 from jqd.runner.worker import Worker
 from jqd.testing.clock import ManualClock
 from jqd.worker.serve import serve
@@ -206,6 +206,6 @@ async def test_it_is_not_served_to_the_network_without_a_secret(bind: str) -> No
 
 
 async def test_what_is_no_secret_is_refused_without_repeating_it() -> None:
-    with pytest.raises(ConfigError, match="a secret is whsec_ and base64") as caught:
+    with pytest.raises(ConfigError, match="a secret is whsec_ and 24 to 64 bytes in base64") as caught:
         await serve(app, secrets=["hunter2"], daemons=[], signals=False)
     assert "hunter2" not in str(caught.value)

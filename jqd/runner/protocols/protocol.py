@@ -19,10 +19,10 @@ import msgspec
 from jqd import __version__
 from jqd.domain import media
 from jqd.domain.job import Held
+from jqd.domain.signature import signature
 from jqd.domain.tenant import bare, tenant_of
 from jqd.runner.endpoint import merge
 from jqd.runner.outcome import Report
-from jqd.runner.signature import signature
 from jqd.runner.worker import Worker
 
 Headers = Sequence[tuple[str, str]]

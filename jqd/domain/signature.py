@@ -17,6 +17,7 @@ from functools import lru_cache
 
 PREFIX = "whsec_"
 SECRETS_MAX = 4  # two while one is exchanged, and room for an exchange that was forgotten
+MAKE_SECRET = f"make one with: echo {PREFIX}$(openssl rand -base64 32)"
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64  # of what the base64 says: as the specification has it
 
 
@@ -38,12 +39,16 @@ def signature(secrets: Sequence[str], message_id: str, at_s: int, body: bytes) -
         return []
     assert "." not in message_id, f"{message_id!r} cannot be told from the timestamp behind it"
     signed = b"%b.%d.%b" % (message_id.encode(), at_s, body)
-    codes = [base64.b64encode(hmac.digest(key_of(secret), signed, hashlib.sha256)).decode() for secret in secrets]
+    codes = [code_of(key_of(secret), signed) for secret in secrets]
     return [
         ("webhook-id", message_id),
         ("webhook-timestamp", str(at_s)),
-        ("webhook-signature", " ".join(f"v1,{code}" for code in codes)),
+        ("webhook-signature", " ".join(codes)),
     ]
+
+
+def code_of(key: bytes, signed: bytes) -> str:
+    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
 @lru_cache(maxsize=256)  # fewer workers than that have secrets
@@ -54,5 +59,6 @@ def key_of(secret: str) -> bytes:
     except (binascii.Error, ValueError):
         key = b""
     if not SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX:
-        raise ValueError(f"a secret is {PREFIX} and {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes in base64")
+        size = f"{SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}"
+        raise ValueError(f"a secret is {PREFIX} and {size} bytes in base64; {MAKE_SECRET}")
     return key
