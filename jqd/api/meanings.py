@@ -82,6 +82,7 @@ WORDS = {
     "tz": "time zone of `cron`",
     "until": "no date after this",
     "version": "this one instead of the newest",
+    "weight": "[percent of the requests](HTTP.md#handlers-v1handlers) for this version",
     "wait": "answer when there is something, or after so long; at most `api.wait_s_max`",
     "worker_id": "as it was registered",
     "Allowance.rate": "jobs a second",

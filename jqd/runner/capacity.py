@@ -3,7 +3,7 @@ for jobs."""
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import trio
@@ -118,22 +118,34 @@ class Capacity:
             jobs_max = min(pull.jobs_max, code.options.batch or 1) if code is not None else pull.jobs_max
             return Offer(pull.worker, jobs_max, self._config.batch_bytes_max, pull)
         now_s = self._clock.mono_s()
-        roomy: list[tuple[float, int, Worker]] = []
+        roomy, versions = list[tuple[float, int, Worker]](), list[Worker]()
         posting = self.posting() if self.connections.free else []
         workers = Counter(worker.tenant for worker, _ in posting)
         for worker, breaker in posting:
             if not worker.takes(jobtype, priority) or not breaker.takes(jobtype, now_s):
                 continue
+            if worker.handler == jobtype and not breaker.is_open(now_s):
+                versions.append(worker)
             free = breaker.free(jobtype, now_s)
             free = min(free, self.connections.free_for(worker, workers) * breaker.post_jobs_max)
             few, linger_s = min(free, breaker.post_jobs_max), worker.batch_linger_ms / 1000
             if not free or linger.waits(jobtype, waiting, few, linger_s, now_s):
                 continue
             roomy.append((free / breaker.window(jobtype), free, worker))
+        if len(versions) > 1:
+            drawn = self._draw(versions, [worker for _, _, worker in roomy])
+            jobs_max = self.breakers[drawn.id].post_jobs_max  # of one request: each is drawn by itself
+            roomy = [(part, min(free, jobs_max), one) for part, free, one in roomy if one is drawn or not one.handler]
         if not roomy:
             return None
         _, free, worker = max(roomy, key=lambda one: one[:2])
         return Offer(worker, free, self._config.batch_bytes_max)
+
+    def _draw(self, versions: Sequence[Worker], roomy: Sequence[Worker]) -> Worker:
+        """Return which of two versions of a handler gets the next request. What the newer has no room for the older
+        takes; not the other way round, or a bad one would get most while the older is full."""
+        older, newer = versions
+        return newer if newer in roomy and self._source.random() * 100 < newer.share else older
 
     def breaker(self, worker: Worker) -> CircuitBreaker:
         """Return the circuit breaker of one worker, as wide as this daemon's share of the slots that it registered."""

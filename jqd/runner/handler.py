@@ -1,9 +1,10 @@
 """Handlers: URLs or code that run a jobtype, set by name, without a program that registers. Each version is a worker of
 its own.
 
-The newest version takes all jobs of its name, of those whose endpoint did not answer 410. A job of type `name@3` is for
-version 3 alone. A version may be code. No daemon runs that: its jobs wait for a pull worker registered for their type,
-as `jqd worker --code` is.
+The newest version takes all jobs of its name, of those whose endpoint did not answer 410; with a `weight` so many of a
+hundred requests, and the one before it the others, where both are URLs. A job of type `name@3` is for version 3 alone.
+A version may be code. No daemon runs that: its jobs wait for a pull worker registered for their type, as
+`jqd worker --code` is.
 """
 
 from typing import Annotated, Literal
@@ -22,6 +23,7 @@ SLOTS = 16  # jobs at once where a handler says nothing: a small web server's th
 # Characters, 20 pages of code: every daemon keeps it in memory, its journal and each store, too.
 SOURCE_LENGTH_MAX = 65_536
 
+Weight = Annotated[int, Meta(ge=0, le=100, description="a whole number of percent, 0 to 100")]
 Source = Annotated[
     str, Meta(max_length=SOURCE_LENGTH_MAX, description=f"text of at most {SOURCE_LENGTH_MAX} characters")
 ]
@@ -44,6 +46,7 @@ class HandlerOptions(JobOptions, frozen=True, kw_only=True, forbid_unknown_field
     method: Method = "POST"
     headers: Headers = {}  # noqa: RUF012 - msgspec copies it
     secrets: Secrets = ()
+    weight: Weight = 100
     max_jobs: Slots = SLOTS
     batch: Batch | None = None
     priority_min: Priority = PRIORITY_MIN
@@ -83,7 +86,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class StoredOptions(HandlerOptions, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """Options as they are stored; those of other releases that are unknown here are passed over (`weight`)."""
+    """Options as they are stored; those of other releases that are unknown here are passed over."""
 
 
 class Version(Definition, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -115,8 +118,18 @@ def is_deleted(body: msgspec.Raw) -> bool:
     return len(body) <= DELETED_BYTES and not _decoder.decode(body).versions
 
 
+def shares(handler: Handler) -> dict[int, int]:
+    """Return, by number, the versions that get jobs of its name: of how many of a hundred requests each."""
+    running = [version for version in handler.versions if not version.out][-2:]
+    if not running:
+        return {}
+    weight = 100 if len(running) == 1 or any(version.is_code for version in running) else running[1].options.weight
+    parts = {running[0].number: 100 - weight, running[-1].number: weight}
+    return {number: part for number, part in parts.items() if part}
+
+
 def newest(handler: Handler) -> Version | None:
-    """Return the version that takes all jobs of its name; None: all are out."""
+    """Return the newest version that is not out; None: all are."""
     return next((version for version in reversed(handler.versions) if not version.out), None)
 
 
@@ -158,14 +171,14 @@ def is_version(text: str) -> bool:
 
 
 def workers_of(name: str, handler: Handler) -> list[Worker]:
-    latest, found = newest(handler), []
+    parts, found = shares(handler), []
     for version in handler.versions:
         if version.out or version.is_code:
             continue
         spec, own = spec_of(bare(name), version), id_of(name, version.number)
         fields = {field: getattr(spec, field) for field in WorkerSpec.__struct_fields__}
-        fields |= {"id": own, "name": bare(own), "jobs": (name, own) if version is latest else (own,), "handler": name}
-        fields["tenant"] = tenant_of(name)
+        fields |= {"id": own, "name": bare(own), "jobs": (name, own) if version.number in parts else (own,)}
+        fields |= {"handler": name, "share": parts.get(version.number, 100), "tenant": tenant_of(name)}
         options = version.options.of_jobs
         fields["options"] = {} if options == NO_OPTIONS else {name: options}
         found.append(

@@ -172,6 +172,8 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
     """Jobtype → the options that it was registered with."""
     handler: str = ""
     """The name of the handler that it is a version of."""
+    share: int = 100
+    """Of how many of a hundred requests of that handler."""
     standing: AddressPolicy = AddressPolicy.LOOPBACK
     """How near an address its URL may lead to, by where the caller that registered it was."""
     machine: str = ""

@@ -167,7 +167,7 @@ def _version(services: Services, handler: Handler, number: int | None) -> Versio
 
 
 LANGS = {"python": "python", "node": "node.js", "sh": "shell"}  # as people call them
-OF_URLS = ("style", "format", "method", "headers", "secrets", "max_jobs", "priority_min", "priority_max")
+OF_URLS = ("style", "format", "method", "headers", "secrets", "weight", "max_jobs", "priority_min", "priority_max")
 """Options that say how a URL is called, and for how many jobs at once."""
 BROKEN = "handler"  # begins what a code worker says of a handler that it cannot run
 SANDBOX = "bwrap"  # the one that keeps tenants' code apart from everything else

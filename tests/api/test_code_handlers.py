@@ -118,6 +118,7 @@ async def test_code_of_a_tenant_needs_a_sandbox(tokened):
         ({"body": "é" * SOURCE_LENGTH_MAX, "before": "x"}, ""),
         ({"options": {"style": "native"}}, "/options/style"),
         ({"options": {"headers": {"X-Key": "hidden"}}}, "/options/headers"),
+        ({"options": {"weight": 50}}, "/options/weight"),
         ({"options": {"batch": 0}}, "/options/batch"),
     ],
 )
@@ -145,7 +146,8 @@ async def test_who_works_sees_the_code_of_his_jobs_and_nothing_else(tokened):
     (row,) = (await call(tokened, scoped, "GET", "/v1/handlers")).body["handlers"]
     assert (row["version"], row["body"]) == (1, CODE["body"]), "jobs for that version alone go on"
     assert row["versions"] == [
-        {"version": 1, "lang": "python", "out": None}, {"version": 2, "lang": "http", "out": None}
+        {"version": 1, "lang": "python", "share": 0, "out": None},
+        {"version": 2, "lang": "http", "share": 100, "out": None},
     ]  # fmt: skip
     assert HOOK["body"] not in str(row)
 

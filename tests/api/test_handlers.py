@@ -31,7 +31,7 @@ async def put(edge: Whole, name: str = "mail", **said: Any) -> dict[str, Any]:
 
 
 async def test_each_put_is_a_new_version_and_old_ones_go(edge):
-    options = {"style": "webhook", "format": "json", "headers": {"X-Key": "top secret"}, "timeout": 9}
+    options = {"style": "webhook", "format": "json", "headers": {"X-Key": "top secret"}, "weight": 100, "timeout": 9}
     row = await put(edge, options=options, server_only=True, before="x = 1", afterEach="y()", eid="e")
     assert (row["name"], row["version"], row["body"], row["server_only"]) == ("mail", 1, URL, True)
     assert (row["before"], row["afterEach"], row["eid"], row["beforeEach"]) == ("x = 1", "y()", "e", None), (
@@ -61,7 +61,7 @@ async def test_each_put_is_a_new_version_and_old_ones_go(edge):
     [
         ({"lang": "cobol"}, "/lang"),
         ({"body": "nowhere"}, "/body"),
-        ({"options": {"weight": 10}}, "/options/weight"),
+        ({"options": {"weight": 101}}, "/options/weight"),
         ({"options": {"colour": "red"}}, "/options/colour"),
         ({"options": 7}, "/options"),
         ({"options": {"secrets": ["hidden", 5]}}, "/options/secrets/1"),
@@ -85,7 +85,9 @@ async def test_what_is_wrong_is_named(edge, said, why):
 async def test_the_newest_version_takes_the_jobs_and_the_others_those_for_them_alone(edge):
     for _ in range(3):
         row = await put(edge)
-    assert row["versions"] == [{"version": number, "lang": "http", "out": None} for number in (1, 2, 3)]
+    assert row["versions"] == [
+        {"version": number, "lang": "http", "share": 100 * (number == 3), "out": None} for number in (1, 2, 3)
+    ]
     workers = edge.workers.list()
     assert [(worker.id, worker.style, worker.takes("mail", 0)) for worker in workers] == [
         (f"mail@{number}", "webhook", number == 3) for number in (1, 2, 3)
@@ -94,6 +96,20 @@ async def test_the_newest_version_takes_the_jobs_and_the_others_those_for_them_a
     await put(edge)
     assert [worker.takes("mail", 0) for worker in edge.workers.list()] == [False, False, False, True]
     assert edge.workers.get("mail@2") is not None, "it is there for who asks for it"
+
+
+async def test_a_weight_is_kept_and_says_what_each_version_gets(edge):
+    await put(edge)
+    await put(edge, options={"weight": 40})
+    row = await put(edge, options={"weight": 10})
+    assert row["options"]["weight"] == 10
+    assert [(one["version"], one["share"]) for one in row["versions"]] == [(1, 0), (2, 90), (3, 10)]
+    assert [worker.takes("mail", 0) for worker in edge.workers.list()] == [False, True, True]
+    assert edge.workers.unregister("mail@2", "it answered 410")
+    said = edge.workers.farewells()
+    edge.workers.settings.take(edge.workers.settings.make(said, now_ms=1, origin=1))
+    row = (await edge.call("GET", "/v1/handlers/mail", accept=JSON)).body
+    assert [(one["version"], one["share"]) for one in row["versions"]] == [(1, 90), (2, 0), (3, 10)]
 
 
 async def test_jobs_for_a_version_that_was_never_set_are_refused_and_others_are_taken(edge):

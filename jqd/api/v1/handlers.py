@@ -13,7 +13,7 @@ from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Handlers, HandlerVersion
 from jqd.domain.tenant import bare, tenant_of
 from jqd.http import Request, Response
-from jqd.runner.handler import Definition, Handler, Version
+from jqd.runner.handler import Definition, Handler, Version, shares
 from jqd.service import Services, handlers
 from jqd.service.health import Takers, why_waiting
 from jqd.service.server_only import expect_allowed
@@ -60,7 +60,7 @@ async def delete(parts: ApiContext, request: Request, name: str) -> None:
 def _row(
     services: Services, name: str, handler: Handler, version: Version, takers: Takers | None = None
 ) -> responses.Handler:
-    waits = why_waiting(services, name, takers=takers)
+    waits, parts = why_waiting(services, name, takers=takers), shares(handler)
     fields = alike(
         responses.Handler,
         version,
@@ -71,7 +71,9 @@ def _row(
         set_at=iso(version.set_at_ms),
         out=version.out or None,
         note=waits.text if waits else None,
-        versions=[HandlerVersion(one.number, one.lang, one.out or None) for one in handler.versions],
+        versions=[
+            HandlerVersion(one.number, one.lang, parts.get(one.number, 0), one.out or None) for one in handler.versions
+        ],
     )
     return responses.Handler(**fields)
 

@@ -287,6 +287,7 @@ class HandlerSettings(JobOptions, frozen=True, kw_only=True):
     headers: Sequence[str] | UnsetType = UNSET
     """Names only."""
     signed: bool | UnsetType = UNSET
+    weight: int | UnsetType = UNSET
     max_jobs: int | UnsetType = UNSET
     priority_min: int | UnsetType = UNSET
     priority_max: int | UnsetType = UNSET
@@ -297,6 +298,8 @@ class HandlerVersion(Struct, frozen=True):
 
     version: int
     lang: Lang
+    share: int
+    """Of a hundred requests for its name, those that it gets."""
     out: str | None
     """Why it gets none."""
 
@@ -320,7 +323,6 @@ class Handler(Struct, frozen=True, rename={"before_each": "beforeEach", "after_e
     note: str | None
     """Why its jobs wait now."""
     versions: Sequence[HandlerVersion]
-    """The last one that is not out takes the jobs."""
     tenant: str | UnsetType = UNSET
     """Left out for the tenant ""."""
 

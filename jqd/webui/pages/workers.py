@@ -90,7 +90,6 @@ def register(ui: Addresses) -> None:
             "handler.html",
             row=row,
             code=[(title, cut(row[field])) for title, field in CODE if row.get(field)],
-            takes=next((each["version"] for each in reversed(row.get("versions") or ()) if not each.get("out")), None),
             call=link(path_of("handlers", name), version=version),
             command=visit.command("jqd", "handlers", "get", of=(name,), version=version),
         )

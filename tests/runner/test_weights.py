@@ -1,0 +1,136 @@
+"""Two versions of a handler: the newer takes its `weight` of a hundred requests, whoever is busy, and nobody counts."""
+
+import random
+from collections import Counter
+
+import msgspec
+import pytest
+
+from jqd.domain.backoff import Backoff
+from jqd.domain.job import Held
+from jqd.runner import Capacity, Report, Runner, RunnerConfig, WorkerRegistry, make_pool
+from jqd.runner.circuit_breaker import CircuitBreaker
+from jqd.runner.handler import Handler, HandlerOptions, Version
+from jqd.runner.registry import HANDLER
+from jqd.testing.clock import ManualClock
+from tests.runner.conftest import claims, hold
+
+OLD, NEW = "mail@1", "mail@2"
+JOBS = 2_000
+OFF_MAX = 70  # five standard deviations of 10 percent of these jobs
+
+
+class Desk:
+    """A runner that posts nothing: how it ends is said by the test."""
+
+    def __init__(self, *options: HandlerOptions) -> None:
+        clock, source, config = ManualClock(wall_ms=1_000_000), random.Random(1), RunnerConfig()
+        self.clock = clock
+        self.workers = WorkerRegistry(None, clock=clock)
+        self.capacity = Capacity(config, self.workers, source, clock)
+        self.runner = Runner(
+            config,
+            workers=self.workers,
+            clock=clock,
+            source=source,
+            trusts=lambda: True,
+            backoff=Backoff(first_s=1.0, cap_s=60.0),
+            daemon="d",
+            pool=make_pool(config, connections_max=4),
+            capacity=self.capacity,
+        )
+        self.given: Counter[str] = Counter()
+        self.at_work: dict[str, list[Held]] = {}
+        versions = tuple(
+            Version(lang="http", body=f"http://127.0.0.1:80{n}/hook", number=n, set_at_ms=n, options=said)
+            for n, said in enumerate(options or (HandlerOptions(), HandlerOptions(weight=10)), 1)
+        )
+        body = msgspec.msgpack.encode(Handler(len(versions), versions))
+        settings = self.workers.settings
+        settings.take(settings.make({(HANDLER, "mail"): body}, now_ms=1, origin=0))
+
+    def push(self, count: int, *, priority: int = 0) -> int:
+        """Give out so many, as far as somebody takes them. Returns how many wait on."""
+        while count and (offer := self.runner.offer("mail", priority)) is not None:
+            held = hold(min(count, offer.jobs_max), priority=priority)
+            self.runner.run_jobs(offer.worker.id, "mail", held)
+            self.given[offer.worker.id] += len(held)
+            self.at_work.setdefault(offer.worker.id, []).extend(held)
+            count -= len(held)
+        return count
+
+    def end(self, worker_id: str) -> None:
+        """All its jobs succeed."""
+        held = self.at_work.pop(worker_id, [])
+        for each in held:
+            self.runner._shared.deliveries[each.job.id].report(each.job.id, Report())
+        self.runner.get_stopped_jobs(len(held))
+        self.runner.forget(claims(held))
+
+    def breaker(self, worker_id: str) -> CircuitBreaker:
+        worker = self.workers.get(worker_id)
+        assert worker is not None
+        return self.capacity.breaker(worker)
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 200, JOBS])
+async def test_a_newer_version_gets_its_weight_however_many_jobs_come_at_once(at_once: int) -> None:
+    desk = Desk()
+    for _ in range(JOBS // at_once):
+        waiting = desk.push(at_once)
+        while waiting or desk.at_work:
+            desk.end(NEW)  # it is the quicker one
+            desk.end(OLD)
+            waiting = desk.push(waiting)
+    assert abs(desk.given[NEW] - JOBS // at_once * at_once // 10) <= OFF_MAX, desk.given
+
+
+async def test_all_or_nothing_where_the_weight_says_so() -> None:
+    for weight, taker in ((100, NEW), (0, OLD)):
+        desk = Desk(HandlerOptions(weight=1), HandlerOptions(weight=weight))
+        while desk.push(1) == 0:
+            pass
+        assert set(desk.given) == {taker}
+
+
+async def test_only_the_version_before_takes_what_the_newest_leaves() -> None:
+    desk = Desk(HandlerOptions(), HandlerOptions(weight=1), HandlerOptions(weight=50))
+    for _ in range(JOBS):
+        desk.push(1)
+        for worker_id in [*desk.at_work]:
+            desk.end(worker_id)
+    assert desk.given.keys() == {"mail@2", "mail@3"}
+
+
+async def test_a_newer_version_takes_no_more_while_the_older_is_full_and_the_older_what_it_has_no_room_for() -> None:
+    desk = Desk()
+    for _ in range(40):
+        desk.push(1)
+    assert desk.given[OLD] == 16
+    assert desk.given[NEW] <= 10
+    desk.end(OLD)
+    desk.end(NEW)
+    desk = Desk()
+    for _ in range(JOBS):
+        desk.push(1)
+        desk.end(OLD)
+    assert desk.given[NEW] == 16
+    assert desk.given[OLD] >= JOBS - 16 - OFF_MAX
+
+
+@pytest.mark.parametrize(("gone", "left"), [(OLD, NEW), (NEW, OLD)])
+async def test_neither_waits_for_one_that_is_backed_off_or_has_left(gone: str, left: str) -> None:
+    desk = Desk()
+    now_s = desk.clock.mono_s()
+    desk.breaker(gone).back_off(now_s, now_s)
+    assert (desk.push(16), desk.given) == (0, {left: 16})
+    desk.end(left)
+    assert desk.workers.unregister(gone, "it answered 410")
+    said = desk.workers.farewells()
+    desk.workers.settings.take(desk.workers.settings.make(said, now_ms=2, origin=0))
+    assert (desk.push(16), desk.given) == (0, {left: 32})
+
+
+async def test_who_alone_takes_jobs_of_a_priority_takes_them_all() -> None:
+    desk = Desk(HandlerOptions(priority_max=5), HandlerOptions(weight=10))
+    assert (desk.push(16, priority=9), desk.given) == (0, {NEW: 16})
