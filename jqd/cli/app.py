@@ -18,7 +18,7 @@ from jqd.cli import schedules as dates
 from jqd.cli import tokens as secrets
 from jqd.cli.exits import Exit, Usage, advice_of, exit_of
 from jqd.cli.printing import print_note
-from jqd.domain.errors import JqdError
+from jqd.domain.errors import JqdError, StoreAway
 from jqd.domain.suggest import command as elsewhere
 
 # Options that may also stand before the command, with the value that follows: jqd -o json status.
@@ -218,7 +218,7 @@ def _end_of_group(group: BaseExceptionGroup[BaseException]) -> int:
 
 
 def _end(error: JqdError) -> int:
-    print_note(str(error))
+    print_note(error.in_full if isinstance(error, StoreAway) else str(error))
     if advice := advice_of(error):
         print_note(advice)
     return exit_of(error)

@@ -96,7 +96,7 @@ async def _examine_stores(settings: Config) -> tuple[list[Diagnostic], Exit, boo
         try:
             found = await _examine_server([part for part in store.parts() if part.url == url])
         except StoreAway as error:
-            print_note(f"{where}{error}")
+            print_note(f"{where}{error.in_full}")
             code = Exit.UNREACHABLE
         else:
             findings += (msgspec.structs.replace(finding, what=f"{where}{finding.what}") for finding in found)

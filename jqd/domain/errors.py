@@ -63,7 +63,18 @@ class StoreError(JqdError):
 
 
 class StoreAway(StoreError):
-    """The store does not answer, or answers that it cannot serve now. Try again later; nothing was promised."""
+    """The store does not answer, or answers that it cannot serve now. Try again later; nothing was promised.
+
+    `cause`: the driver's words, which name the store's address: for logs and who runs jqd, and not in the message.
+    """
+
+    def __init__(self, message: str, cause: str = "") -> None:
+        super().__init__(message)
+        self.cause = cause
+
+    @property
+    def in_full(self) -> str:
+        return f"{self}: {self.cause}" if self.cause else str(self)
 
 
 class StoreFull(StoreAway):

@@ -43,8 +43,9 @@ class LoopBackoff:
         """Log the failure once, as an error if it needs a human, and wait longer after each try."""
         self.failures += 1
         self.stuck = isinstance(error, JournalError)
+        text = error.in_full if isinstance(error, StoreAway) else str(error)
         if self.reason is None:
             note = self._log.warning if isinstance(error, StoreAway) else self._log.error
-            note(f"{self.loop}.{'stuck' if self.stuck else 'store_away'}", error=str(error))
-        self.reason = str(error) if isinstance(error, StoreAway) else f"{self.loop}: {error}"
+            note(f"{self.loop}.{'stuck' if self.stuck else 'store_away'}", error=text)
+        self.reason = text if isinstance(error, StoreAway) else f"{self.loop}: {text}"
         await trio.sleep(STORE_BACKOFF.delay_s(self.failures, self._source))

@@ -57,7 +57,7 @@ def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
     if isinstance(error, OtherServer):
         return StoreChanged(str(error))
     if isinstance(error, (redis.ConnectionError, redis.TimeoutError)):
-        return StoreAway(f"the store does not answer: {error}")
+        return StoreAway("the store does not answer", str(error))
     if not isinstance(error, redis.ResponseError):
         return StoreRefused(f"the store answered {call} with something that is not understood: {error}")
     words = str(error).split(" ")
@@ -68,8 +68,9 @@ def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
         return StoreChanged("the server has become a copy of another one, whose data takes the place of its own")
     if code == "MOVED":
         return StoreChanged(
-            f"the store's keys belong to another node of the cluster now: {error}. It is looked for when the "
-            "store's URL is redis+cluster://…"
+            "the store's keys belong to another node of the cluster now, which is looked for when the store's URL is"
+            " redis+cluster://…",
+            str(error),
         )
     if code == "CLUSTERDOWN":
         # This node has lost the others, or nobody serves some slots. Another may have taken its place meanwhile.

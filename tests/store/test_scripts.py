@@ -119,13 +119,14 @@ def test_a_library_is_named_by_what_is_in_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "becomes"),
     [
-        (redis.ConnectionError("refused"), StoreAway),
+        (redis.ConnectionError("Error 111 connecting to 10.0.0.5:6379"), StoreAway),
         (redis.TimeoutError("no answer"), StoreAway),
         (redis.BusyLoadingError("loading", status_code="LOADING"), StoreAway),
         (redis.ReadOnlyError("a replica", status_code="READONLY"), StoreChanged),
         (redis.OutOfMemoryError("full", status_code="OOM"), StoreFull),
         (redis.ResponseError("MISCONF errors writing to the AOF file"), StoreAway),
         (redis.ResponseError("BUSY running a script"), StoreAway),
+        (redis.ResponseError("MOVED 7 10.0.0.5:6379", status_code="MOVED"), StoreChanged),
         (redis.ResponseError("NOREPLICAS not enough"), StoreAway),
         (redis.ResponseError("Function not found"), StoreAway),
         (redis.AuthenticationError("wrong"), StoreRefused),
@@ -143,6 +144,7 @@ def test_a_library_is_named_by_what_is_in_it(tmp_path: Path) -> None:
 )
 def test_errors_become_ours(error: redis.RedisError, becomes: type[Exception]) -> None:
     translated = translate(error, "promote", KEYS)
+    assert "10.0.0.5" not in str(translated), "the driver names the store's address, and pushers are told this"
     assert type(translated) is becomes
     inner = becomes in (StoreRefused, StaleOwner, PositionMismatch)
     assert ("promote" in str(translated)) == inner, "what passes by itself is told to pushers, who know no functions"

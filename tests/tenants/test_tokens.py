@@ -67,6 +67,15 @@ async def test_who_is_nobody_is_told_nothing_and_his_body_is_not_read(edge):
     assert ready["warnings"] == []
 
 
+async def test_why_a_daemon_is_not_ready_is_for_those_who_see_all(edge):
+    where = "the store does not answer: Error 111 connecting to 10.0.0.5:6379. Connection refused."
+    edge.control.not_running, edge.control.not_pushing = where, "/var/lib/jqd: no space left"
+    for path in ("/readyz", "/readyz/push", "/readyz/run"):
+        told = await call(edge, "", "GET", path)
+        assert (told.status, "10.0.0.5" in told.raw.decode(), "/var/lib" in told.raw.decode()) == (503, False, False)
+    assert (await call(edge, ROOT, "GET", "/readyz")).body["run"]["reason"] == where
+
+
 async def test_a_revoked_token_lets_nobody_in_from_that_moment_on_and_never_again(edge):
     made = await make(edge, "push")
     assert (await call(edge, made["token"], "GET", "/v1/jobs/x")).status == 404

@@ -12,7 +12,10 @@ from jqd.api.v1.responses import Half, Live, ProcessReady, Ready
 from jqd.domain import media
 from jqd.domain.errors import StoreAway, StoreRefused
 from jqd.http import Request, Response, answer
+from jqd.service.principal import EVERYBODY, Principal
 from jqd.service.rates import shown
+
+NOT_TOLD = "not now; why is told to tokens of all tenants"
 
 _decoder = msgspec.json.Decoder(Ready)
 
@@ -43,7 +46,7 @@ async def readyz_run(parts: ApiContext, request: Request) -> Response:
 async def _ready(parts: ApiContext, request: Request) -> Ready:
     """Return the readiness of this process; where there are several that of all."""
     control, who, warnings = parts.services.control, parts.services.principal, list(parts.services.control.warnings())
-    push, run = _half(control.push_ready()), _half(control.run_ready())
+    push, run = _half(control.push_ready(), who), _half(control.run_ready(), who)
     status: Literal["ready", "degraded", "not ready"]
     status = "not ready" if not push.ready else "ready" if run.ready and not warnings else "degraded"
     if not who.sees_all:  # they name workers and schedules of all tenants
@@ -96,8 +99,9 @@ async def figures(parts: ApiContext) -> dict[str, Any]:
     return body
 
 
-def _half(reason: str | None) -> Half:
-    return Half(reason is None, reason)
+def _half(reason: str | None, who: Principal = EVERYBODY) -> Half:
+    """Return a half of readiness. Reasons name the store's address, directories and other daemons."""
+    return Half(reason is None, reason if reason is None or who.sees_all else NOT_TOLD)
 
 
 def _plain(value: Any) -> Any:
