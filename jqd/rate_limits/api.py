@@ -23,6 +23,8 @@ class ConstraintView(Limit, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     """A constraint, and what this daemon saw of it."""
 
     name: str
+    pause: bool | Instant | None
+    """As it was set; null: no pause, or one that is over."""
     paused: bool
     paused_until: Instant | None
     """Null: no pause, or one without an end."""
@@ -88,11 +90,14 @@ async def delete(parts: ApiContext, request: Request, name: str) -> None:
 
 def _row(parts: ApiContext, one: KnownConstraint) -> ConstraintView:
     kept = one.constraint
+    until = iso(kept.until_ms) if 0 < kept.until_ms < EVER_MS else None
+    is_paused = kept.until_ms > parts.services.clock.wall_ms()
     return ConstraintView(
         **kept.given(),
         name=bare(one.name),
-        paused=kept.until_ms > parts.services.clock.wall_ms(),
-        paused_until=iso(kept.until_ms) if 0 < kept.until_ms < EVER_MS else None,
+        pause=(until or True) if is_paused else None,
+        paused=is_paused,
+        paused_until=until,
         partitions=parts.services.partitions,
         warning=counted_apart(kept, parts.services.partitions),
         changed_at=iso(one.changed_ms),

@@ -1,6 +1,7 @@
 """Constraints: said, shown, refused where they mean nothing, tried, deleted."""
 
 from typing import Any
+from unittest.mock import ANY
 
 import msgspec
 import pytest
@@ -31,8 +32,12 @@ async def test_it_is_said_shown_and_deleted(edge: Whole) -> None:
     assert (told["rate"], told["key"]) == ({"limit": 5, "per_s": 1.0, "burst": 2}, "job.argument.customer")
     told = await ask(edge, "PUT", PATH, 200, {"match": "true", "concurrency": 3, "pause": "2033-05-18T03:33:20Z"})
     assert (told["rate"], told["concurrency"], told["paused_until"]) == (None, 3, "2033-05-18T03:33:20.000Z")
+    assert told["pause"] == told["paused_until"], "each field that is put is shown"
     told = await ask(edge, "PUT", PATH, 200, {"match": "true", "pause": True})
-    assert (told["paused"], told["paused_until"]) == (True, None)
+    assert (told["paused"], told["paused_until"], told["pause"]) == (True, None, True)
+    shown = await ask(edge, "GET", PATH, 200)
+    again = {name: shown[name] for name in ("match", "rate", "concurrency", "pause", "cost")}
+    assert await ask(edge, "PUT", PATH, 200, again) == {**shown, "revision": ANY, "changed_at": ANY}
     assert await ask(edge, "GET", "/v1/constraints") == {"constraints": [await ask(edge, "GET", PATH)], "cursor": ""}
     await ask(edge, "DELETE", PATH, 204)
     await ask(edge, "DELETE", PATH, 404)
