@@ -36,18 +36,22 @@ class Pages:
     def __init__(self) -> None:
         self.routes: Sequence[Route] = ()
         """These ones too; put in when there is the whole table."""
+        self._making = trio.CapacityLimiter(1)  # else each request that comes meanwhile makes its own, all at once
 
     async def as_json(self, parts: ApiContext, request: Request) -> Response:
         """This interface as OpenAPI 3.1, in JSON."""
-        return Response(200, await _in_thread(lambda: self._json), media.JSON)
+        return Response(200, await self._in_thread(lambda: self._json), media.JSON)
 
     async def as_yaml(self, parts: ApiContext, request: Request) -> Response:
         """This interface as OpenAPI 3.1, in YAML."""
-        return Response(200, await _in_thread(lambda: self._yaml), YAML)
+        return Response(200, await self._in_thread(lambda: self._yaml), YAML)
 
     async def as_html(self, parts: ApiContext, request: Request) -> Response:
         """This interface as a page to read."""
-        return Response(200, await _in_thread(lambda: self._html), HTML, {"content-security-policy": POLICY})
+        return Response(200, await self._in_thread(lambda: self._html), HTML, {"content-security-policy": POLICY})
+
+    async def _in_thread(self, make: Callable[[], bytes]) -> bytes:
+        return await trio.to_thread.run_sync(make, limiter=self._making)
 
     @cached_property
     def _json(self) -> bytes:
@@ -60,10 +64,6 @@ class Pages:
     @cached_property
     def _html(self) -> bytes:
         return page(msgspec.json.decode(self._json)).encode()
-
-
-async def _in_thread(make: Callable[[], bytes]) -> bytes:
-    return await trio.to_thread.run_sync(make)
 
 
 def page(drawn: dict[str, Any]) -> str:
