@@ -15,7 +15,7 @@ CHART, UNITS = ROOT / "deploy" / "helm" / "jqd", ROOT / "deploy"
 EXPOSED_MAX = {"jqd.service": 2.0, "jqd-worker@.service": 7.5, "jqd-code.service": 7.0, "jqd-ui.service": 2.0}
 """Of ten. Workers run others' code, which may need the network, devices and processes of its own."""
 FULL: dict[str, Any] = {
-    "ui": {"enabled": True, "hosts": ["queue.example.org"]},
+    "ui": {"enabled": True, "hosts": ["queue"], "publicUrl": "https://queue.example.org"},
     "serviceMonitor": {"enabled": True, "tokenSecret": "viewer"},
     "masterKeySecret": "master",
     "store": {"existingSecret": "store"},
@@ -71,6 +71,8 @@ def test_all_that_may_be_asked_for_is_made(helm: Any) -> None:
     for name in ("q-ui", "q-worker-mail"):
         (container,) = found["Deployment", name]["spec"]["template"]["spec"]["containers"]
         assert {"name": "JQD_URL", "value": both} in container["env"]
+    (ui,) = found["Deployment", "q-ui"]["spec"]["template"]["spec"]["containers"]
+    assert ui["args"] == ["ui", "--bind=0.0.0.0:7422", "--host=queue", "--public-url=https://queue.example.org"]
     assert "--secret-file=/run/jqd/secret/secret" in container["args"]
     (container,) = found["StatefulSet", "q"]["spec"]["template"]["spec"]["containers"]
     assert "redis://" not in str(container), "its password would be seen"
