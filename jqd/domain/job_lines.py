@@ -16,6 +16,8 @@ QUOTE_BYTES = 100  # of a line that cannot be read, when it is repeated in the j
 # As parseInt reads it, which node-miniq asks: "200 ok", " 200", "+200"; not "ok 200", which would make a success of
 # "failed at line 200". No number below zero counts.
 _STATUS = re.compile(rb"\s*\+?0*([0-9]+)\s*")
+# Of a line that need not begin with one: "500 why", and no "1 row changed" or "404.html written".
+_CLEAR_STATUS = re.compile(rb"\s*([1-5][0-9][0-9])(?!\S)")
 PREFIXES = (b"J: ", b"#J: ")
 
 
@@ -26,9 +28,10 @@ def line_of(argument: bytes) -> bytes:
     return (value.encode() if not {"\n", "\r"} & set(value) else text) + b"\n"
 
 
-def status_of(line: bytes) -> tuple[int, str] | None:
-    """Return the status that a line of an answer begins with, and its text. None: nobody knows whose the next are."""
-    if (number := _STATUS.match(line)) is None:
+def status_of(line: bytes, *, clear: bool = False) -> tuple[int, str] | None:
+    """Return the status that a line of an answer begins with, and its text. None: nobody knows whose the next are.
+    `clear`: any other number is text."""
+    if (number := (_CLEAR_STATUS if clear else _STATUS).match(line)) is None:
         return None
     return min(int(number[1][:4]), STATUS_MAX), line[number.end() :].decode("utf-8", "replace").strip()
 

@@ -234,8 +234,31 @@ def test_a_line_that_never_ends_is_not_collected_for_ever() -> None:
         hear(sending("lines", 1), b"2" * 5_000, "", *range(0, 5_000, 100))
 
 
-def test_a_line_alone_has_the_status_of_its_answer() -> None:
-    """No number is looked for: `1 row changed` is what the worker says, not how it went."""
+@pytest.mark.parametrize(
+    ("http", "body", "status", "text"),
+    [
+        (200, b"500 why\n", 500, "why"),
+        (200, b"# begun\n 404\n", 404, ""),
+        (204, b"200 sent", 200, "sent"),
+        (200, b"1 row changed\n", 200, "1 row changed"),
+        (200, b"4040 rows changed\n", 200, "4040 rows changed"),
+        (200, b"404.html written\n", 200, "404.html written"),
+        (200, b"999 rows changed\n", 200, "999 rows changed"),
+        (503, b"200 ok\n", 503, "200 ok"),
+    ],
+)
+def test_a_line_alone_begins_with_its_status_or_has_that_of_its_answer(
+    http: int, body: bytes, status: int, text: str
+) -> None:
+    worker = Worker(name="w", id="W", url="http://h/run", max_jobs=9, style="lines", registered_at_ms=0)
+    told = sending("lines", "x")._replace(worker=worker)
+    reader = STYLES["lines"].reader(told, "", LIMIT, http)
+    (said,) = (each for each in (*reader.feed(body), *reader.end()) if isinstance(each, JobReport))
+    assert (said.report.status, said.report.message) == (status, text)
+
+
+def test_a_line_alone_without_a_status_has_that_of_its_answer() -> None:
+    """`1 row changed` is what the worker says, not how it went."""
     worker = Worker(name="w", id="W", url="http://h/run", max_jobs=9, style="lines", registered_at_ms=0)
     told = sending("lines", "x")._replace(worker=worker)
     assert STYLES["lines"].batch(worker) == 1

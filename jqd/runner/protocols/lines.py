@@ -1,7 +1,8 @@
 """Line runners, by node-miniq's rules: a line for each job, and a line for each in the answer, in their order.
 
     single    POST <worker url>   one line, its argument: a text of one line as it stands, anything else as JSON
-              any status          is the job's, as HTTP means it; the first line that is none of those below, its text
+              any status          is the job's, as HTTP means it; the first line that is none of those below, its text.
+                                  Of a 2xx that line may begin with the job's status, 100 to 599, as in a batch
     batch     POST <worker url>   one line a job
               200 …               the whole number that a line begins with is the job's status: 2xx and 4xx end it,
                                   all others are tried again. What follows the number is its text
@@ -130,7 +131,8 @@ class _Lines:
         if line.startswith(b"#") or not line.strip() or (job_id := next(self._left, None)) is None:
             return
         if self._single:
-            yield _reports(job_id, self._status, line.decode("utf-8", "replace").strip())
+            answer = job_lines.status_of(line, clear=True) if 200 <= self._status < 300 else None
+            yield _reports(job_id, *(answer or (self._status, line.decode("utf-8", "replace").strip())))
         elif answer := job_lines.status_of(line):
             yield _reports(job_id, *answer)
         else:
