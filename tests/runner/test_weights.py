@@ -10,7 +10,7 @@ from jqd.domain.backoff import Backoff
 from jqd.domain.job import Held
 from jqd.runner import Capacity, Report, Runner, RunnerConfig, WorkerRegistry, make_pool
 from jqd.runner.circuit_breaker import CircuitBreaker
-from jqd.runner.handler import Handler, HandlerOptions, Version
+from jqd.runner.handler import Handler, StoredOptions, Version
 from jqd.runner.registry import HANDLER
 from jqd.testing.clock import ManualClock
 from tests.runner.conftest import claims, hold
@@ -23,7 +23,7 @@ OFF_MAX = 70  # five standard deviations of 10 percent of these jobs
 class Desk:
     """A runner that posts nothing: how it ends is said by the test."""
 
-    def __init__(self, *options: HandlerOptions) -> None:
+    def __init__(self, *options: StoredOptions) -> None:
         clock, source, config = ManualClock(wall_ms=1_000_000), random.Random(1), RunnerConfig()
         self.clock = clock
         self.workers = WorkerRegistry(None, clock=clock)
@@ -43,7 +43,7 @@ class Desk:
         self.at_work: dict[str, list[Held]] = {}
         versions = tuple(
             Version(lang="http", body=f"http://127.0.0.1:80{n}/hook", number=n, set_at_ms=n, options=said)
-            for n, said in enumerate(options or (HandlerOptions(), HandlerOptions(weight=10)), 1)
+            for n, said in enumerate(options or (StoredOptions(), StoredOptions(weight=10)), 1)
         )
         body = msgspec.msgpack.encode(Handler(len(versions), versions))
         settings = self.workers.settings
@@ -87,14 +87,14 @@ async def test_a_newer_version_gets_its_weight_however_many_jobs_come_at_once(at
 
 async def test_all_or_nothing_where_the_weight_says_so() -> None:
     for weight, taker in ((100, NEW), (0, OLD)):
-        desk = Desk(HandlerOptions(weight=1), HandlerOptions(weight=weight))
+        desk = Desk(StoredOptions(weight=1), StoredOptions(weight=weight))
         while desk.push(1) == 0:
             pass
         assert set(desk.given) == {taker}
 
 
 async def test_only_the_version_before_takes_what_the_newest_leaves() -> None:
-    desk = Desk(HandlerOptions(), HandlerOptions(weight=1), HandlerOptions(weight=50))
+    desk = Desk(StoredOptions(), StoredOptions(weight=1), StoredOptions(weight=50))
     for _ in range(JOBS):
         desk.push(1)
         for worker_id in [*desk.at_work]:
@@ -132,5 +132,5 @@ async def test_neither_waits_for_one_that_is_backed_off_or_has_left(gone: str, l
 
 
 async def test_who_alone_takes_jobs_of_a_priority_takes_them_all() -> None:
-    desk = Desk(HandlerOptions(priority_max=5), HandlerOptions(weight=10))
+    desk = Desk(StoredOptions(priority_max=5), StoredOptions(weight=10))
     assert (desk.push(16, priority=9), desk.given) == (0, {NEW: 16})
