@@ -15,7 +15,7 @@ from jqd.http import Request, Response, answer
 from jqd.service.principal import EVERYBODY, Principal
 from jqd.service.rates import shown
 
-NOT_TOLD = "not now; why is told to tokens of all tenants"
+HIDDEN = "not now; why is told to tokens of all tenants"
 
 _decoder = msgspec.json.Decoder(Ready)
 
@@ -101,7 +101,7 @@ async def figures(parts: ApiContext) -> dict[str, Any]:
 
 def _half(reason: str | None, who: Principal = EVERYBODY) -> Half:
     """Return a half of readiness. Reasons name the store's address, directories and other daemons."""
-    return Half(reason is None, reason if reason is None or who.sees_all else NOT_TOLD)
+    return Half(reason is None, reason if reason is None or who.sees_all else HIDDEN)
 
 
 def _plain(value: Any) -> Any:
