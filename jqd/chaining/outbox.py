@@ -7,8 +7,8 @@ outcome pushes at once, and the others look now and then for what it left. While
 their names: they come to the journal in the order in which they came to the outbox.
 
 Jobs beyond their tenant's quota lie on a shelf of that tenant: once a second some daemon tries the oldest of them
-(docs/adr/0047). When all that is left there waits for something else, it goes back to the outbox, because a tenant with
-a shelf can push nothing.
+(docs/adr/0047). What waits for something else is passed, and goes back to the outbox when all is passed, because a
+tenant with a shelf can push nothing.
 """
 
 import math
@@ -120,6 +120,8 @@ class Outbox:
         self._walk_at_s = self._walk_began_s = clock.mono_s()
         self._walked = 0
         """Entries at the front of the outbox that have to wait, seen since the walk began there."""
+        self._shelf_walks: dict[str, int] = {}
+        """Tenant → the same of its shelf, while there are more than one look passes."""
         self._log = get_logger("outbox")
 
     @property
@@ -256,19 +258,26 @@ class Outbox:
             await self._try_shelf(tenant, entries)
 
     async def _try_shelf(self, tenant: str, entries: Sequence[bytes]) -> None:
-        wait: list[bytes] = []
-        tried = 0
+        """Push what is on a shelf; `entries`: its first."""
+        walked, tried = self._shelf_walks.pop(tenant, 0), 0
+        if walked:
+            entries = await self._on_shelf(tenant, walked)
         while entries and tried < FROM_SHELF_AT_ONCE:
             left, over = await self._push_some(entries, tenant)
             if over:
-                return
-            wait += left
+                return  # the next look begins at the front
+            walked += len(left)
             tried += len(entries)
-            _, entries = await self._store.get_shelf(ENTRIES, ENTRIES_BYTES, SHELF_S, tenant=tenant, skip=len(wait))
-        if entries:
-            return  # there is more, perhaps for the quota: what went back now would return to the shelf
-        for at in range(0, len(wait), ENTRIES):
-            await self._store.put_back(tenant, wait[at : at + ENTRIES])
+            entries = await self._on_shelf(tenant, walked)
+        if entries:  # perhaps for the quota: what went back now would return to the shelf
+            self._shelf_walks[tenant] = walked
+            return
+        while walked and (wait := (await self._on_shelf(tenant, 0))[:walked]):
+            await self._store.put_back(tenant, wait)
+            walked -= len(wait)
+
+    async def _on_shelf(self, tenant: str, skip: int) -> list[bytes]:
+        return (await self._store.get_shelf(ENTRIES, ENTRIES_BYTES, SHELF_S, tenant=tenant, skip=skip))[1]
 
     async def _push_some(
         self, entries: Sequence[bytes], shelf: str | None, written: trio.Event | None = None

@@ -284,11 +284,13 @@ async def test_what_a_quota_has_no_room_for_is_in_nobodys_way_and_goes_as_there_
     assert (sorted(room.pushes.taken[20:]), room.outbox.shelves) == ([acme[6], *acme[26:]], {})
 
 
+@pytest.mark.parametrize("at_once", [10, 1_000])
 async def test_what_waits_for_something_else_keeps_no_shelf(
-    autojump_clock: None, monkeypatch: pytest.MonkeyPatch, room: Room, nursery: trio.Nursery
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch, room: Room, nursery: trio.Nursery, at_once: int
 ) -> None:
-    """Its tenant can push nothing as long as there is one, and it may wait for ever."""
+    """Its tenant can push nothing as long as there is one, and it may wait for ever; however many a look passes."""
     monkeypatch.setattr("jqd.chaining.outbox.ENTRIES", 5)
+    monkeypatch.setattr("jqd.chaining.outbox.FROM_SHELF_AT_ONCE", at_once)
     acme = [b"acme %02d" % number for number in range(30)]
     others = Pushes()
     other = Outbox(store=room.store, push=others, clock=TrioClock(), source=random.Random(2))
