@@ -333,3 +333,20 @@ async def test_who_was_told_by_an_answer_that_was_lost_is_told_again(store_bench
     await store_bench.store.renew_sysid(await store_bench.join("late"), through=True, settle=True)
     store_bench.clock.advance(REST_S)
     assert await tell(store_bench) == {child.id: WELL}
+
+
+async def test_what_comes_just_now_is_not_behind_all_that_rested(store_bench: StoreBench) -> None:
+    """Parents of many lay in a partition that was away: each step of a chain elsewhere waited for all of these."""
+    bench, store = store_bench, store_bench.store
+    await store.look(fresh=True)
+    waits = [bench.make(eligible_at_ms=BLOCKED_MS, flow=Flow(after=("away",))) for _ in range(30)]
+    await bench.add(*waits)
+    met, rounds = set[str](), 0
+    while len(met) < len(waits):
+        met |= {each.job.id for each in (await store.take_links(7, 5.0)).blocked}
+        rounds += 1
+    assert rounds == 5, "none twice"
+    bench.clock.advance(6)
+    late = await bench.push(eligible_at_ms=BLOCKED_MS, flow=Flow(after=("here",)))
+    taken = [each.job.id for each in (await store.take_links(7, 5.0)).blocked]
+    assert (len(taken), late.id in taken) == (7, True)

@@ -1,4 +1,4 @@
--- What is to be done next for jobs that wait for others. Others find it again only when `rest_ms` have passed.
+-- What is to be done next for jobs that wait for others, of more than `limit` the oldest and the newest in turns: what rested for a partition that is away is in nobody's way. Others find it again only when `rest_ms` have passed.
 -- ARGV     now_ms, identity of the store as the caller knows it, limit, children_max, rest_ms; then per entry of which children could not be told: it, how many of those not told yet are passed over
 -- Returns  ms until more is due, or nothing; number of jobs whose ends may concern others; until when (ms) these entries rest; then per entry: the entry; of "w<id>": the row, and 1 where the job is blocked, 0 where it goes on or has ended without having waited here;
 --          of "e<id>": how it ended, '' where it began anew, its jobtype, its stage (links), how many children were passed over, 0 where that were all, ids of children that were not told of that yet. No end is told that is not certain (watch_parents)
@@ -60,6 +60,10 @@ register('take_links', {'allow-oom'}, function()
   local BYTES = 512000  -- of rows in one answer, but for the first: a job with 10,000 parents has a row of 300 kB
   local found, bytes = {}, 0
   local due = redis.call('ZRANGE', K.links, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit)
+  local newest = #due == limit and redis.call('ZRANGE', K.links, now_ms, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, math.floor(limit / 2)) or {}
+  for at = #newest > 0 and math.ceil(limit / 2) or 0, 1, -1 do
+    due[2 * at], due[2 * at - 1] = newest[at] or due[2 * at], due[at]
+  end
   for _, entry in ipairs(redis.call('ZRANGE', K.links, '(' .. digits(rest_until_ms), '+inf', 'BYSCORE', 'LIMIT', 0, limit - #due)) do
     due[#due + 1] = entry  -- the clock was set back
   end
