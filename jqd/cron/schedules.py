@@ -140,6 +140,8 @@ class KnownSchedule(Struct):
     """When this daemon tries again, on the monotonic clock; 0: it has not failed since the last date."""
     taken_at_s: float = 0.0
     """Since when another job has had the id of that date, on the clock since boot; 0: none has."""
+    looks: int = 0
+    """How often the store said that the last job is on its way."""
 
     @property
     def through_ms(self) -> int:

@@ -229,6 +229,20 @@ async def test_what_became_of_the_last_job(edge: Whole) -> None:
     assert known(edge).fired.fired == 3, "there is nothing to replace any more"
 
 
+async def test_a_last_job_that_was_lost_with_its_journal_is_not_waited_for_for_ever(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its daemon's disk was lost between its two lanes: the schedule fired nothing for two days."""
+    monkeypatch.setattr("jqd.cron.firing.LOOKS_MAX", 2)
+    due = firing(edge)
+    wanted = NameWanted(due.job_id, edge.journal.ids.take(1).first, date_digest(due.job_id), False)
+    (given,) = await services(edge).store.reserve_names([wanted])
+    await services(edge).store.confirm_names([NameJournaled(due.job_id, given.job_id, wanted.digest, given.revision)])
+    fired = FiredDate(due.step.through_ms, job_id=due.job_id, at_ms=edge.clock.wall_ms(), given=given.job_id)
+    one = structs.replace(known(edge), fired=fired)
+    assert [await last_of(services(edge), one) for _ in range(3)] == [Last(None), Last(None), Last(0)]
+
+
 async def test_a_request_that_was_on_its_way_since_the_last_job_was_pushed_holds_no_date_up(edge: Whole) -> None:
     """Where ended jobs are purged at once: a schedule waited for a job that nobody has, for two days."""
     late = edge.journal.ids.take(1).first
