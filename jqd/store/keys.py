@@ -14,7 +14,7 @@ _SPELLED = """
     jobs:hash ready:zset types:zset later:zset held:zset fence:string tries:hash ended:zset dead:zset outcome:hash
     result:hash results:zset tomb:zset applied:hash members:hash life:hash about:hash names:hash generation:hash
     asked:zset deaths:hash rules:hash backlog:zset page:list paged:hash heads:zset leases:hash beats:zset ruled:zset
-    alive:zset logs:hash logged:zset counts:hash outbox:zset keyed:hash queues:zset parked:hash aside:zset
+    alive:zset logs:hash logged:zset counts:hash outbox:zset keyed:hash queues:zset tied:hash aside:zset
     limits:hash due:zset again:zset spent:hash busy:zset expiring:zset aged:hash
     shelf:zset shelves:zset loose:zset kept:hash watched:zset pieces:hash large:hash spare:zset
     links:zset linked:zset children:zset parents:hash groups:zset

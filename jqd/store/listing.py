@@ -15,7 +15,8 @@ from jqd.store.types import JobView, Page
 
 LEAST = 5  # ids of each place in one call
 LIST_SOURCES = 64  # places looked through side by side; a store with more jobtypes is walked in groups
-LIST_TYPES = 10_000  # queues whose waiting jobs are listed
+LIST_TYPES = 10_000  # jobtypes whose waiting jobs are listed
+LIST_QUEUES = 500  # queues that constraints made, read at once: a third of a millisecond of the server
 LIST_ROWS = 2_000  # ids looked at in one call: 2 to 5 ms of the server, where rows or outcomes of them are read
 LATER_ROWS = 2_000  # jobs that wait for a date or others and are sorted by their ids: some 2 ms of the server a page
 LIST_SCAN = 50_000  # jobs looked at for one page: a filter with few matches gives a short page and a cursor
@@ -37,7 +38,8 @@ PLACES = {
     None: ("held", "ready", "later", "ended", "dead"),
 }
 
-LAST_LISTED = "told"  # in a cursor: no place is called so
+LAST_LISTED, PART = "told", "part"  # in a cursor: no place is called so
+FIRST = "0"  # part of the queues, as the server scans them; behind the last one it comes again
 
 
 class _Source:
@@ -77,12 +79,18 @@ class _Looking:
         self.fits = fits
         """The filter, as `list_ids` takes it."""
         self.looked = 0
+        self.are_any = False
+        """Whether there are such jobs at all, as far as the counts know."""
         self._until_s = trio.current_time() + LIST_S
+
+    @property
+    def is_late(self) -> bool:
+        return trio.current_time() >= self._until_s
 
     @property
     def is_over(self) -> bool:
         """Return whether this was enough for one page."""
-        return self.looked >= LIST_SCAN or (self.looked >= LIST_FREE and trio.current_time() >= self._until_s)
+        return self.looked >= LIST_SCAN or (self.looked >= LIST_FREE and self.is_late)
 
 
 class ListingMethods(QueryMethods):
@@ -114,34 +122,38 @@ class ListingMethods(QueryMethods):
         Raises ValueError for a cursor that this store did not give; StoreAway for any before the first look.
         """
         walked = decode_cursor(cursor, self.seal)
+        place = walked.pop(PART, (0.0, FIRST))[1]
         found: dict[str, JobView] = {}  # by id: a job that moves during the walk is seen in both places
         how = state.value if state and PLACES[state] == ("ended",) else ""
         is_tried = int(tried or state is State.RETRYING)
-        looking, are_any = _Looking(ALL if tenant is None else tenant, jobtype or "", how, tag or "", is_tried), False
-        sources = await self._sources(state, jobtype, tenant)
-        for at in range(0, len(sources), LIST_SOURCES):
-            group = [_source(*place, state, walked) for place in sources[at : at + LIST_SOURCES]]
-            begins = [source.at for source in group]
-            while len(found) < limit and not all(source.done and not source.rows for source in group):
-                if looking.is_over:
+        looking, in_parts = _Looking(ALL if tenant is None else tenant, jobtype or "", how, tag or "", is_tried), False
+        while True:
+            behind, places = await self._places(place, state, jobtype, tenant)
+            in_parts = in_parts or len(places) > LIST_SOURCES or behind != place
+            for at in range(0, len(places), LIST_SOURCES):
+                group = [_source(*each, state, walked) for each in places[at : at + LIST_SOURCES]]
+                begins = [source.at for source in group]
+                while len(found) < limit and not looking.is_over and any(s.rows or not s.done for s in group):
+                    ids = await self._newest(group, min(VIEWS, limit - len(found)), looking)
+                    for view in await self._views(ids, brief=max(1, row_bytes), last=True) if ids else []:
+                        if isinstance(view, JobView) and _matches(view, state, jobtype, tag, tenant):
+                            found[view.id] = view
+                    looking.are_any = looking.are_any or bool(found) or await self._are_any(state, jobtype, tenant)
+                    if not looking.are_any:
+                        return Page([], "", looking.looked)
+                walked |= {s.name: s.at for s, began in zip(group, begins, strict=True) if s.at != began}
+                for last_id in filter(None, (source.last_listed for source in group)):
+                    walked[LAST_LISTED] = 0.0, last_id
+                if any(source.rows or not source.done for source in group):
                     break
-                ids = await self._newest(group, min(VIEWS, limit - len(found)), looking)
-                views = await self._views(ids, brief=max(1, row_bytes), last=True) if ids else []
-                for view in views:
-                    if isinstance(view, JobView) and _matches(view, state, jobtype, tag, tenant):
-                        found[view.id] = view
-                are_any = bool(found) or are_any or await self._are_any(state, jobtype, tenant)
-                if not are_any:
-                    return Page([], "", looking.looked)
-            walked |= {s.name: s.at for s, began in zip(group, begins, strict=True) if s.at != began}
-            for last_id in filter(None, (source.last_listed for source in group)):
-                walked[LAST_LISTED] = 0.0, last_id
-            if any(source.rows or not source.done for source in group):
-                break
-        else:
-            walked = {}
+            else:
+                walked, place = {}, behind
+                if place != FIRST and not looking.is_late:
+                    continue
+            break
+        if walked or place != FIRST:
+            walked[PART] = 0.0, place
         cursor = encode_cursor(walked, self.seal) if walked else ""
-        in_parts = len(sources) > LIST_SOURCES
         return Page([found[job_id] for job_id in sorted(found, reverse=True)], cursor, looking.looked, in_parts)
 
     async def _are_any(self, state: State | None, jobtype: str | None, tenant: str | None) -> bool:
@@ -149,23 +161,27 @@ class ListingMethods(QueryMethods):
         counts = (one.counts for one in await self.list_types(dated=False) if _is_of(one.jobtype, jobtype, tenant))
         return any(state is None or getattr(each, state.value) or not each.jobs for each in counts)  # 0: unreadable
 
-    async def _sources(self, state: State | None, jobtype: str | None, tenant: str | None) -> list[tuple[str, str]]:
-        sources: list[tuple[str, str]] = []
+    async def _places(
+        self, part: str, state: State | None, jobtype: str | None, tenant: str | None
+    ) -> tuple[str, list[tuple[str, str]]]:
+        """Return the places of one part of the walk, and which part is behind it."""
+        behind, places = FIRST, list[tuple[str, str]]()
         for place in PLACES[state]:
-            if place == "held":
-                members = await self._caller.call("list_members")
-                sources += (("held", sysid) for sysid in self._texts("members", members))
-            elif place == "ready":
-                names: set[str] = set()
+            if place == "ready":
                 # Which other tenants have such a jobtype is unknown: theirs are found among all.
-                for asked in dict.fromkeys((jobtype or "", "" if tenant is None else jobtype or "")):
-                    answer = await self._caller.call("list_ready", LIST_TYPES, asked)
-                    names.update(self._texts("types", answer))
+                asked = "" if tenant is None else jobtype or ""
+                answer = await self._caller.call("list_ready", part, LIST_QUEUES, LIST_TYPES, asked)
+                place_behind, told = codec.fields(self._keys, "tied", answer, 2)
+                behind = self._text("tied", place_behind)
+                names = {*self._texts("types", told), *filter(None, [jobtype if part == FIRST else None])}
                 own = sorted(name for name in names if _is_of(name.partition(BETWEEN)[0], jobtype, tenant))
-                sources += (("loose", name[:-1]) if name.endswith(BETWEEN) else ("ready", name) for name in own)
-            else:
-                sources.append((place, ""))
-        return sources
+                places += (("loose", name[:-1]) if name.endswith(BETWEEN) else ("ready", name) for name in own)
+            elif part == FIRST and place == "held":
+                members = await self._caller.call("list_members")
+                places += (("held", sysid) for sysid in self._texts("members", members))
+            elif part == FIRST:
+                places.append((place, ""))
+        return behind, places
 
     async def _newest(self, group: Sequence[_Source], count: int, looking: _Looking) -> list[str]:
         """Return the next `count` ids of all sources together, newest first; fewer if that took too long, or there are

@@ -59,7 +59,7 @@ class QueryMethods(ScriptMethods):
             bool(suspect),
             better,
             named,
-            self._text("parked", bucket).removesuffix(WITHIN),
+            self._text("tied", bucket).removesuffix(WITHIN),
             self._whole("due", looked_at),
             tuple(self._texts("busy", holds)),
         )

@@ -10,10 +10,11 @@ from jqd.domain.job import ChangeKind, Fate, State
 from jqd.domain.tenant import annotate
 from jqd.store import JobView, Page, listing
 from tests.contract.bench import StoreBench, changed, outcome
-from tests.contract.limited import KEYED
+from tests.contract.limited import KEYED, claim, item, setting
 
 TENANTS, NAMES, TAGS = ("", "acme"), ("mail", "sms"), ((), ("red",), ("blue", "red"), ("reddish",))
 ROWS, SCAN, FREE = 7, 20, 5
+QUEUES = 300
 
 
 async def fill(bench: StoreBench) -> list[JobView]:
@@ -191,3 +192,54 @@ async def test_what_stays_as_it_is_is_told_once_whatever_else_moves_between_page
     assert len(stayed) >= 5
     assert sorted(job_id for job_id in told if job_id not in moved) == stayed
     assert {*told} <= {*before}
+
+
+async def many_queues(bench: StoreBench) -> set[str]:
+    """Jobs that wait each in a queue of its own, which all wait for one constraint; two are in a hand."""
+    await setting(bench, "each", concurrency=1)
+    await setting(bench, "all", concurrency=2, digest=0)
+    jobs = [bench.make(queue=KEYED + item("all") + item("each", key=f"={number}")) for number in range(QUEUES)]
+    await bench.add(*jobs)
+    assert {view.id for page in await pages(bench, State.WAITING, None, None, 100) for view in page.jobs} == {
+        job.id for job in jobs
+    }
+    owner = await bench.join()
+    held: list[str] = []
+    while (got := await claim(bench, owner)) or got.more:
+        held += [each.job.id for each in got]
+    assert len(held) == 2
+    return {job.id for job in jobs} - {*held}
+
+
+@pytest.mark.parametrize(("state", "jobtype"), [(State.WAITING, None), (State.WAITING, "mail"), (None, "mail")])
+async def test_a_list_tells_as_many_as_are_counted_however_many_queues_wait_for_one_bucket(
+    store_bench: StoreBench, state: State | None, jobtype: str | None
+) -> None:
+    """Of a bucket it saw the first hundred queues and told that these were all: a cancel by name left the others."""
+    waiting = await many_queues(store_bench)
+    (counts,) = [row.counts for row in await store_bench.store.list_types()]
+    for tenant in (None, ""):
+        told = [
+            view for page in await pages(store_bench, state, jobtype, None, 40, tenant=tenant) for view in page.jobs
+        ]
+        assert len({view.id for view in told}) == len(told)
+        assert {view.id for view in told if view.state is State.WAITING} == waiting
+        assert len(waiting) == counts.waiting
+
+
+async def test_a_list_tells_a_queue_that_is_parked_and_let_go_again_and_again_meanwhile(
+    store_bench: StoreBench,
+) -> None:
+    waiting, owner = await many_queues(store_bench), await store_bench.join("two")
+    begun, told, cursor = set[str](), set[str](), ""
+    for number in range(QUEUES):
+        page = await store_bench.store.list_jobs(State.WAITING, "mail", None, 7, cursor)
+        told |= {view.id for view in page.jobs}
+        if not (cursor := page.cursor):
+            break
+        await setting(store_bench, "all", number + 2, concurrency=2 + number % 2, digest=0)  # all are looked at anew
+        while (await store_bench.store.promote(500)).next_due_ms == 0:
+            continue
+        begun |= {each.job.id for each in await claim(store_bench, owner)}
+    assert not cursor
+    assert waiting - begun <= told

@@ -10,15 +10,16 @@ Rows = dict[bytes, float]
 
 def check_indexes(keyspace: Keyspace, keys: Keys) -> None:
     """Each queue stands where who claims finds it, or apart with what it waits for, and nothing else stands there."""
-    parked = keyspace.keys.get(keys["parked"].encode(), {})
+    tied = keyspace.keys.get(keys["tied"].encode(), {})
+    assert tied.keys() == _waiting(keyspace, keys).keys(), "lists find the queues here"
     found: dict[bytes, Rows] = defaultdict(dict)  # jobtype → the rows of its queues
     apart: Rows = {}
     for queue, jobs in _waiting(keyspace, keys).items():
         heads: dict[float, bytes] = {}
         for priority, job_id in sorted(jobs):
             heads.setdefault(priority, job_id)
-        if queue in parked:
-            first, bucket = parked[queue].split(b" ", 1)
+        if tied[queue]:
+            first, bucket = tied[queue].split(b" ", 1)
             best = min(heads)
             assert heads[best] == first, f"{queue!r} waits for {bucket!r}, and its first job is another"
             apart[bucket + b" " + first + b":" + queue] = best
@@ -57,7 +58,7 @@ def _waiting(keyspace: Keyspace, keys: Keys) -> dict[bytes, list[tuple[float, by
         for first, priority in pages.items():
             page = keyspace.keys[b"%s:%s:%s" % (keys["page"].encode(), first, queue)]
             found[queue] += [(priority, job_id) for job_id in page]
-    return {queue: jobs for queue, jobs in found.items() if b"\x1e" in queue}
+    return {queue: jobs for queue, jobs in found.items() if b"\x1e" in queue and jobs}
 
 
 def _sets(keyspace: Keyspace, keys: Keys, stem: str) -> dict[bytes, Rows]:

@@ -117,7 +117,7 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "queues": (LIVING, lambda of: ids_of(of.ids("queues")) - of.waits),
     "loose": (LIVING, lambda of: ids_of(of.ids("loose")) - of.here),
     "heads": (LIVING, lambda of: ids_of(of.ids("heads")) - of.waits),
-    "parked": (LIVING, lambda of: of.rows("parked").keys() - of.queues),
+    "tied": (LIVING, lambda of: of.rows("tied").keys() - of.queues),
     "aside": (LIVING, lambda of: ids_of(of.ids("aside")) - of.waits),
     "later": (LIVING, lambda of: of.ids("later") - of.here | of.ids("later") & of.over),
     "expiring": (LIVING, lambda of: of.ids("expiring") - of.here | of.ids("expiring") & of.over),

@@ -1,39 +1,20 @@
--- Which queues have jobs ready, by name only: those that may go on best first, then some of those that wait for something else.
--- ARGV     now_ms, limit, jobtype or nothing for all
--- Returns  queues, those spelled like their jobtype first; "<jobtype>\30" where jobs of several are loose
+-- A part of what has jobs ready, by name only: jobtypes, the best first, with the first part; and queues that are not spelled like theirs, in no order.
+-- ARGV     now_ms, place to go on from ("0" first), about how many queues, how many jobtypes at most, the only jobtype or nothing
+-- Returns  place to go on from ("0": that was all), names; "<jobtype>\30" where jobs of several queues are loose
 -- Errors   JQD_ARGUMENT
--- Cost     O(limit + jobtypes that have such queues + BUCKETS · ASIDE)
+-- Cost     O(part), and of the first also O(jobtypes)
 register('list_ready', {'no-writes'}, function()
-  local limit, jobtype = number(ARGV[2], 'limit'), ARGV[3]
-  local BUCKETS, ASIDE = 1000, 100  -- looked at for queues that wait, and queues of each
-
-  local queues = jobtype ~= '' and {jobtype} or redis.call('ZRANGE', K.types, 0, limit - 1)
-  if not call.has_keyed then
-    return queues
-  end
-  local seen = {}
-  for _, queue in ipairs(queues) do
-    seen[queue] = true
-  end
-  local function add(rows)
-    for _, row in ipairs(rows) do
-      local queue = row:match('^[^:]*:(.*)$')
-      if queue and not seen[queue] and #queues < limit and (jobtype == '' or Queues.type_of(queue) == jobtype) then
-        seen[queue] = true
-        queues[#queues + 1] = queue
-      end
+  local place, count, limit, jobtype = ARGV[2], number(ARGV[3], 'count'), number(ARGV[4], 'limit'), ARGV[5]
+  local is_first = place == '0'
+  local names = is_first and (jobtype ~= '' and {jobtype} or redis.call('ZRANGE', K.types, 0, limit - 1)) or {}
+  for _, its in ipairs(is_first and call.has_keyed and (jobtype ~= '' and {jobtype} or redis.call('HKEYS', K.keyed)) or {}) do
+    if its ~= '' and redis.call('EXISTS', K.loose .. its) == 1 then
+      names[#names + 1] = its .. '\30'
     end
   end
-  for _, its in ipairs(jobtype ~= '' and {jobtype} or redis.call('HKEYS', K.keyed)) do
-    if its ~= '' and #queues < limit then
-      if redis.call('EXISTS', K.loose .. its) == 1 then
-        queues[#queues + 1] = its .. '\30'
-      end
-      add(redis.call('ZRANGE', K.queues .. its, 0, limit - #queues))
-    end
+  local behind, rows = unpack(redis.call('HSCAN', K.tied, place, 'MATCH', '*', 'COUNT', count))
+  for at = 1, #rows, 2 do
+    names[#names + 1] = rows[at]
   end
-  for _, bucket in ipairs(redis.call('ZRANGE', K.due, 0, BUCKETS - 1)) do
-    add(redis.call('ZRANGE', K.aside .. bucket, 0, ASIDE - 1))
-  end
-  return queues
+  return {behind, names}
 end)

@@ -114,7 +114,7 @@ register('queue_place', {'no-writes'}, function()
     look_by_priority()
   end
   local HELD = 5  -- ids in a hand that are named
-  local bucket = Queues.is_keyed(jobtype) and (redis.call('HGET', K.parked, jobtype) or ''):match('^%S+ (.*)$')
+  local bucket = Queues.is_keyed(jobtype) and select(2, Queues.parked_at(jobtype))
   local looked_at, holds = '0', {}
   if bucket then
     holds = redis.call('ZRANGE', K.busy .. bucket, 0, HELD - 1)

@@ -130,7 +130,7 @@ local function loosely(jobtype, priority_min, priority_max, limit, passed, versi
         end
         Limits.read_rates(now_us)
         loose.at, loose.read, loose.ids, loose.queues = 1, read, ids, queues
-        loose.parked = redis.call('EXISTS', K.parked) == 1 and redis.call('HMGET', K.parked, unpack(queues))
+        loose.parked = redis.call('EXISTS', K.tied) == 1 and redis.call('HMGET', K.tied, unpack(queues))
         return read
       end
     end
@@ -242,7 +242,7 @@ function Choose.choose(jobtype, limit, passed, priority_min, priority_max, versi
       end
       at = at + 1
       if not call.has_deaths or not refuse(its) then
-        if accept(its, queue, row, parked and parked[at - 1]) then
+        if accept(its, queue, row, parked and Queues.is_parked(parked[at - 1])) then
           filled = filled + 1
           ids[filled] = its
           if its_priority ~= marked then

@@ -5,7 +5,7 @@
 --     queues:<tenant>\31 zset  the same of one tenant; in `heads` are those of the tenant ""
 --     queues:<jobtype> zset  rows of all keyed queues of a jobtype
 --     loose:<jobtype>  zset  the same rows, each of a job that waits here and nowhere else: few came at once for its queue, and those stay here until it must wait
---     parked           hash  queue → "<id> <bucket>": its first job, and what it waits for. It has no row in those above
+--     tied             hash  keyed queue whose jobs are not all loose → "", or "<id> <bucket>": its first job, and what it waits for. Then it has no row in those above
 --     aside:<bucket>   zset  "<id>:<queue>" → priority: of each queue that waits for it the first job
 --
 -- So the best jobs of any range of priorities are found, whatever waits outside it. pages.lua says where jobs wait.
@@ -169,16 +169,16 @@ end
 
 -- After jobs of a parked queue came or left.
 local function refresh(queue)
-  local known, bucket = (redis.call('HGET', K.parked, queue) or ''):match('^(%S+) (.*)$')
+  local known, bucket = Queues.parked_at(queue)
   local id, priority = Queues.first_between(queue, '-inf', '+inf')
   if id ~= known then
     redis.call('ZREM', K.aside .. bucket, Queues.head_row(known, queue))
   end
   if id then
     redis.call('ZADD', K.aside .. bucket, priority, Queues.head_row(id, queue))
-    redis.call('HSET', K.parked, queue, id .. ' ' .. bucket)
+    redis.call('HSET', K.tied, queue, id .. ' ' .. bucket)
   else
-    redis.call('HDEL', K.parked, queue)
+    redis.call('HDEL', K.tied, queue)
   end
 end
 
@@ -188,9 +188,10 @@ local function write_loose(jobtype, its)
   for at, one in ipairs(its.loose) do
     queues[at] = one.queue
   end
-  local parked = #queues > 0 and redis.call('EXISTS', K.parked) == 1 and redis.call('HMGET', K.parked, unpack(queues))
+  local tied = #queues > 0 and redis.call('EXISTS', K.tied) == 1 and redis.call('HMGET', K.tied, unpack(queues)) or Choose.NOWHERE
   for at, one in ipairs(its.loose) do
-    local is_parked, words = parked and parked[at], parked and parked[at] and {} or rows
+    local is_parked = Queues.is_parked(tied[at])
+    local words = is_parked and {} or rows
     for _, id in ipairs(one.ids) do
       words[#words + 1], words[#words + 2] = one.priority, is_parked and id or Queues.head_row(id, one.queue)
     end
@@ -213,22 +214,22 @@ end
 
 -- The rows of lines of queues that are not parked, by priority; those that they had are added to `gone`.
 local function rows_of(its)
-  local rows, parked, fresh = {}, {}, {}
-  if #its.lines > 0 and redis.call('EXISTS', K.parked) == 1 then
-    local queues = {}
-    for at, line in ipairs(its.lines) do
-      queues[at] = line.queue
-    end
-    parked = redis.call('HMGET', K.parked, unpack(queues))
+  local rows, tied, fresh, queues, new = {}, {}, {}, {}, {}
+  for at, line in ipairs(its.lines) do
+    queues[at] = line.queue
+  end
+  if #queues > 0 and redis.call('EXISTS', K.tied) == 1 then
+    tied = redis.call('HMGET', K.tied, unpack(queues))
   end
   for at, line in ipairs(its.lines) do
     local queue, priority = line.queue, line.priority
     its.priorities[tonumber(priority)] = true
-    if parked[at] and not fresh[queue] then
+    local is_parked = Queues.is_parked(tied[at])
+    if is_parked and not fresh[queue] then
       refresh(queue)
       Heads.mend(its.jobtype)  -- this may have been its last one
       fresh[queue] = true
-    elseif not parked[at] then
+    elseif not is_parked then
       for _, row in ipairs(find_head(line)) do
         its.gone[#its.gone + 1] = row
       end
@@ -241,8 +242,14 @@ local function rows_of(its)
         its.priorities[tonumber(priority)] = true
         rows[#rows + 1], rows[#rows + 2] = priority, Queues.head_row(head, queue)
       end
+      if head and not tied[at] then
+        new[#new + 1], new[#new + 2] = queue, ''
+      elseif not head and not Queues.first_between(queue, '-inf', '+inf') then
+        redis.call('HDEL', K.tied, queue)
+      end
     end
   end
+  Heads.call_with(new, 'HSET', K.tied)
   return rows
 end
 

@@ -43,9 +43,11 @@ function Parked.park(queue, bucket, heads, now_us)
     Heads.note_gone(heads[at], heads[at + 1], queue)
   end
   if #heads > 0 then
-    redis.call('HSET', K.parked, queue, heads[2] .. ' ' .. bucket)
+    redis.call('HSET', K.tied, queue, heads[2] .. ' ' .. bucket)
     redis.call('ZADD', K.aside .. bucket, heads[1], Queues.head_row(heads[2], queue))
     Parked.look_later(bucket, now_us, 'LT')
+  else
+    redis.call('HDEL', K.tied, queue)
   end
 end
 
@@ -64,11 +66,11 @@ function Parked.look_later(bucket, now_us, ...)
 end
 
 function Parked.let_go(queue)
-  local known, bucket = (redis.call('HGET', K.parked, queue) or ''):match('^(%S+) (.*)$')
+  local known, bucket = Queues.parked_at(queue)
   if not known then
     return
   end
-  redis.call('HDEL', K.parked, queue)
+  redis.call('HDEL', K.tied, queue)
   redis.call('ZREM', K.aside .. bucket, Queues.head_row(known, queue))
   local heads = Queues.heads(queue, Limits.PRIORITIES)
   call.let_go_left = call.let_go_left - #heads / 2 - 1

@@ -70,7 +70,7 @@ local function park(one, taken, fresh, now_us, asked)
   for at = 1, #one.met, 2 do
     Heads.note_gone(one.met[at], one.met[at + 1], one.queue)
   end
-  if redis.call('HEXISTS', K.parked, one.queue) == 0 then
+  if not Queues.parked_at(one.queue) then
     local heads = heads_of(one, Choose.NOWHERE)
     for at = 1, #heads, 2 do
       Heads.note_gone(heads[at], heads[at + 1], one.queue)
