@@ -171,9 +171,9 @@ class ListingMethods(QueryMethods):
                 # Which other tenants have such a jobtype is unknown: theirs are found among all.
                 asked = "" if tenant is None else jobtype or ""
                 answer = await self._caller.call("list_ready", part, LIST_QUEUES, LIST_TYPES, asked)
-                place_behind, told = codec.fields(self._keys, "tied", answer, 2)
+                place_behind, some = codec.fields(self._keys, "tied", answer, 2)
                 behind = self._text("tied", place_behind)
-                names = {*self._texts("types", told), *filter(None, [jobtype if part == FIRST else None])}
+                names = {*self._texts("types", some), *filter(None, [jobtype if part == FIRST else None])}
                 own = sorted(name for name in names if _is_of(name.partition(BETWEEN)[0], jobtype, tenant))
                 places += (("loose", name[:-1]) if name.endswith(BETWEEN) else ("ready", name) for name in own)
             elif part == FIRST and place == "held":

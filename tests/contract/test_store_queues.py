@@ -214,3 +214,29 @@ async def test_a_job_that_one_constraint_refuses_takes_nothing_of_another(store_
     await bench.add(*jobs)
     held = await claim(bench, owner)
     assert ids(held) == [jobs[at].id for at in (0, 1, 4, 6)], "each lets two more start, but no job of cost 2 at last"
+
+
+async def test_after_an_edit_all_queues_of_a_bucket_are_let_go_whatever_waits_for_it_again(
+    store_bench: StoreBench,
+) -> None:
+    """The first hundred of them were looked at: they wait there again, and what is behind them waited for ever, though
+    no constraint limits it any more."""
+    bench, owner = store_bench, await store_bench.join()
+    await setting(bench, "all", concurrency=1)
+    jobs = [bench.make(queue=KEYED + item("all") + item("each", key=f"={number}")) for number in range(250)]
+    await bench.add(*jobs)
+    assert len(await taken(bench, owner)) == 1
+    while (await claim(bench, owner)).more:
+        continue
+    await setting(bench, "all", 2, concurrency=1, digest=8)  # of the first hundred and fifty alone
+    limited, free = {job.id for job in jobs[1:150]}, set[str]()
+    for _ in range(20):
+        while (await bench.store.promote(500)).next_due_ms == 0:
+            continue
+        while (held := await claim(bench, owner, version="8")) or held.more:
+            back = [(each, "\x1e8" + item("all")) for each in held if each.job.id in limited]
+            assert all(each.job.queue.startswith(KEYED) for each, _ in back), "what it limits waits"
+            free |= {each.job.id for each in held} - limited
+            await bench.store.requeue(owner, [(each, queue + item("each", key=f"={each.job.id}")) for each, queue in back])
+        bench.clock.advance(1)
+    assert free == {job.id for job in jobs[150:]}

@@ -114,11 +114,12 @@ register('queue_place', {'no-writes'}, function()
     look_by_priority()
   end
   local HELD = 5  -- ids in a hand that are named
-  local bucket = Queues.is_keyed(jobtype) and select(2, Queues.parked_at(jobtype))
+  local place = Queues.is_keyed(jobtype) and select(2, Queues.parked_at(jobtype))
+  local bucket = place and place:match('\30(.*)$')
   local looked_at, holds = '0', {}
   if bucket then
     holds = redis.call('ZRANGE', K.busy .. bucket, 0, HELD - 1)
-    looked_at = #holds == 0 and redis.call('ZSCORE', K.due, bucket) or '0'  -- else when one of these leaves
+    looked_at = #holds == 0 and redis.call('ZSCORE', K.due, place) or '0'  -- else when one of these leaves
   end
   return {ahead, exact, (Deaths.deaths_of(id)), Deaths.is_suspect(id) and 1 or 0, better, named, bucket or '', looked_at, holds}
 end)

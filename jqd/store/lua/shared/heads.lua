@@ -5,8 +5,8 @@
 --     queues:<tenant>\31 zset  the same of one tenant; in `heads` are those of the tenant ""
 --     queues:<jobtype> zset  rows of all keyed queues of a jobtype
 --     loose:<jobtype>  zset  the same rows, each of a job that waits here and nowhere else: few came at once for its queue, and those stay here until it must wait
---     tied             hash  keyed queue whose jobs are not all loose → "", or "<id> <bucket>": its first job, and what it waits for. Then it has no row in those above
---     aside:<bucket>   zset  "<id>:<queue>" → priority: of each queue that waits for it the first job
+--     tied             hash  keyed queue whose jobs are not all loose → "", or "<id> <place>": its first job, and where it waits (parked.lua). Then it has no row in those above
+--     aside:<place>    zset  "<id>:<queue>" → priority: of each queue that waits there the first job
 --
 -- So the best jobs of any range of priorities are found, whatever waits outside it. pages.lua says where jobs wait.
 -- A *line* is what waits of a queue under one priority. While a call runs its lines change; what the indexes say of them, and of what is loose, is written by `write`, once: for
@@ -169,14 +169,14 @@ end
 
 -- After jobs of a parked queue came or left.
 local function refresh(queue)
-  local known, bucket = Queues.parked_at(queue)
+  local known, place = Queues.parked_at(queue)
   local id, priority = Queues.first_between(queue, '-inf', '+inf')
   if id ~= known then
-    redis.call('ZREM', K.aside .. bucket, Queues.head_row(known, queue))
+    redis.call('ZREM', K.aside .. place, Queues.head_row(known, queue))
   end
   if id then
-    redis.call('ZADD', K.aside .. bucket, priority, Queues.head_row(id, queue))
-    redis.call('HSET', K.tied, queue, id .. ' ' .. bucket)
+    redis.call('ZADD', K.aside .. place, priority, Queues.head_row(id, queue))
+    redis.call('HSET', K.tied, queue, id .. ' ' .. place)
   else
     redis.call('HDEL', K.tied, queue)
   end

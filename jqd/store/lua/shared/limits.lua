@@ -9,7 +9,7 @@
 --                            total and what was owed at its end: all that was spent, less what the rate gave back; then " end_us:count" of each earlier one, the oldest first. A piece counts until its end is out of the window: never less than
 --                            was spent, and for a claim a 64th too long at most
 --     busy:<bucket>    zset  id → fence of those in a hand; their records have the queue (about.lua)
---     due              zset  bucket that queues wait for → when (ms) it is to be looked at again; `again`: those to be looked at once, for a constraint was changed
+--     due              zset  place where queues wait (parked.lua) → when (ms) it is to be looked at again; `again`: those to be looked at once, for a constraint was changed
 --
 -- Gives version_of(queue); items(queue) → {name, bucket, cost}; allows(queue, now_us) → how many jobs, bucket that stops them;
 -- state(bucket, name, cost, now_us); sweep(now_us) → how many rows of `spent` went, 0 where few did; row_spent(its);

@@ -1,6 +1,7 @@
--- Queues whose jobs may not start: where they wait, and when they are looked at again.
--- Gives park(queue, bucket, heads, now_us): `heads` it has left; look_at(bucket, version, now_us, recount) → number of queues that may run again;
--- look_later(bucket, now_us, ...); let_go(queue); take_hold(queue, id, fence) → that queue where a limit counts it, or nil: of a job that is in a hand
+-- Queues whose jobs may not start: where they wait, and when they are looked at again. Their *place* is "<version>\30<bucket>": those of another version are all let go,
+-- whatever their bucket allows, and come to another place if that constraint still limits them.
+-- Gives park(queue, bucket, heads, now_us): `heads` it has left; look_at(place, version, now_us, recount) → number of queues that may run again;
+-- let_go(queue); take_hold(queue, id, fence) → that queue where a limit counts it, or nil: of a job that is in a hand
 -- without a claim here; take_out(id): what an earlier hand counted of a job that comes into another now; left(now_us, goes_on): whoever is out of all hands (about.lua: freed) counts no more, but for the ids
 -- in goes_on, if given.
 function Parked.take_hold(queue, id, fence)
@@ -37,22 +38,10 @@ function Parked.take_out(id)
   end
 end
 
--- `heads`: flat, the first ones it has left; their rows go, and what it had before its caller has dropped.
-function Parked.park(queue, bucket, heads, now_us)
-  for at = 1, #heads, 2 do
-    Heads.note_gone(heads[at], heads[at + 1], queue)
-  end
-  if #heads > 0 then
-    redis.call('HSET', K.tied, queue, heads[2] .. ' ' .. bucket)
-    redis.call('ZADD', K.aside .. bucket, heads[1], Queues.head_row(heads[2], queue))
-    Parked.look_later(bucket, now_us, 'LT')
-  else
-    redis.call('HDEL', K.tied, queue)
-  end
-end
+local function place_of(version, bucket) return version .. '\30' .. bucket end
 
--- When that bucket is to be looked at again.
-function Parked.look_later(bucket, now_us, ...)
+-- When that place is to be looked at again.
+local function look_later(place, bucket, now_us, ...)
   local state = call.bucket_states[bucket]
   local due_ms = Limits.EVER_MS
   if state and state.is_count then  -- who leaves a hand says so
@@ -61,17 +50,32 @@ function Parked.look_later(bucket, now_us, ...)
     due_ms = math.min(due_ms, math.ceil(state.due_us / 1000))
   end
   local words = {...}
-  words[#words + 1], words[#words + 2] = due_ms, bucket
+  words[#words + 1], words[#words + 2] = due_ms, place
   redis.call('ZADD', K.due, unpack(words))
 end
 
+-- `heads`: flat, the first ones it has left; their rows go, and what it had before its caller has dropped.
+function Parked.park(queue, bucket, heads, now_us)
+  for at = 1, #heads, 2 do
+    Heads.note_gone(heads[at], heads[at + 1], queue)
+  end
+  if #heads > 0 then
+    local place = place_of(Limits.version_of(queue), bucket)
+    redis.call('HSET', K.tied, queue, heads[2] .. ' ' .. place)
+    redis.call('ZADD', K.aside .. place, heads[1], Queues.head_row(heads[2], queue))
+    look_later(place, bucket, now_us, 'LT')
+  else
+    redis.call('HDEL', K.tied, queue)
+  end
+end
+
 function Parked.let_go(queue)
-  local known, bucket = Queues.parked_at(queue)
+  local known, place = Queues.parked_at(queue)
   if not known then
     return
   end
   redis.call('HDEL', K.tied, queue)
-  redis.call('ZREM', K.aside .. bucket, Queues.head_row(known, queue))
+  redis.call('ZREM', K.aside .. place, Queues.head_row(known, queue))
   local heads = Queues.heads(queue, Limits.PRIORITIES)
   call.let_go_left = call.let_go_left - #heads / 2 - 1
   for at = 1, #heads, 2 do
@@ -79,36 +83,33 @@ function Parked.let_go(queue)
   end
 end
 
-function Parked.look_at(bucket, version, now_us, recount)
+function Parked.look_at(place, version, now_us, recount)
+  local its, bucket = place:match('^([^\30]*)\30(.*)$')
   call.bucket_states[bucket] = nil
   if recount then
     recount(bucket)
   end
   local name = bucket:match('^[^\29]*')
   local state, gone = Limits.state(bucket, name, nil, now_us), 0
-  local free = math.min(state.slots, state.rate)
-  local kept, rule = not recount and tonumber(redis.call('ZSCORE', K.due, bucket) or nil), Limits.rule(name)
-  local rows = redis.call('ZRANGE', K.aside .. bucket, 0, Limits.MANY - 1)
-  for at, row in ipairs(rows) do
-    if call.let_go_left < 1 then
-      break
-    end
-    local queue = row:match('^[^:]*:(.*)$')
-    if free >= 1 and at <= math.max(Limits.FEW, free) or Limits.version_of(queue) ~= version then
-      Parked.let_go(queue)
+  local free = its ~= version and Limits.MANY or math.min(state.slots, state.rate)
+  local kept, rule = not recount and tonumber(redis.call('ZSCORE', K.due, place) or nil), Limits.rule(name)
+  local most = free >= 1 and math.min(Limits.MANY, math.max(Limits.FEW, math.floor(free))) or 0
+  for _, row in ipairs(most > 0 and redis.call('ZRANGE', K.aside .. place, 0, most - 1) or {}) do
+    if call.let_go_left >= 1 then
+      Parked.let_go(row:match('^[^:]*:(.*)$'))
       gone = gone + 1
     end
   end
-  redis.call('ZREM', K.due, bucket)
-  if redis.call('EXISTS', K.aside .. bucket) == 1 then
-    if free >= 1 or gone == Limits.MANY or call.let_go_left < 1 then
-      redis.call('ZADD', K.due, math.floor(now_us / 1000) + Limits.AGAIN_MS, bucket)
+  redis.call('ZREM', K.due, place)
+  if redis.call('EXISTS', K.aside .. place) == 1 then
+    if free >= 1 then
+      redis.call('ZADD', K.due, math.floor(now_us / 1000) + Limits.AGAIN_MS, place)
     else
-      Parked.look_later(bucket, now_us)
+      look_later(place, bucket, now_us)
     end
   end
   if kept and kept < Limits.EVER_MS and rule and rule.concurrency > 0 then
-    redis.call('ZADD', K.due, 'LT', kept, bucket)  -- who leaves does not put off the next count of those in a hand
+    redis.call('ZADD', K.due, 'LT', kept, place)  -- who leaves does not put off the next count of those in a hand
   end
   return gone
 end
@@ -131,8 +132,9 @@ function Parked.left(now_us, goes_on)
   call.freed = {}
   local version = #order > 0 and redis.call('HGET', K.life, 'version') or ''
   for _, bucket in ipairs(order) do
-    if redis.call('EXISTS', K.aside .. bucket) == 1 then
-      Parked.look_at(bucket, version, now_us)
+    local place = place_of(version, bucket)
+    if redis.call('EXISTS', K.aside .. place) == 1 then
+      Parked.look_at(place, version, now_us)
     end
   end
 end

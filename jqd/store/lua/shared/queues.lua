@@ -4,7 +4,7 @@
 -- Gives read_between(key, priority_min, priority_max, offset, count) → flat; first_between(jobtype, priority_min, priority_max) → id,
 -- priority or nil; has_pages; paged_of(jobtype) → ids in its pages; backlog_key, page_key; heads(queue, most); head_of(jobtype, priority) → id or nil; head_row(id, jobtype);
 -- may_lead(jobtype, priority, id). is_keyed(queue); type_of(queue) → jobtype; all_of(queue) → key of the index of its tenant; loose_key(queue);
--- is_parked(row of `tied`); parked_at(queue) → its first job, bucket that it waits for, or nil;
+-- is_parked(row of `tied`); parked_at(queue) → its first job, the place where it waits, or nil;
 -- learn_paged(queues), learn_paged_of(rows): the number of ids in pages of many at once.
 function starts.has_pages() return is_here('paged') end
 function starts.has_keyed() return is_here('keyed') end
