@@ -222,12 +222,20 @@ class QueryMethods(ScriptMethods):
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
         """Delete jobs that have ended, dead ones too, for good; returns those that existed."""
         bound(job_ids)
-        if not job_ids:
-            return []
-        answer = await self._caller.call("delete_dead", self._caller.identity, *job_ids)
-        return self._texts("dead", answer)
+        gone: list[str] = []
+        while job_ids:
+            answer = await self._caller.call("delete_dead", self._caller.identity, *job_ids)
+            looked, *some = self._list("dead", answer)
+            gone += (self._text("dead", job_id) for job_id in some)
+            job_ids = job_ids[max(1, self._whole("dead", looked)) :]  # as many as had room
+        return gone
 
     async def clean_ended(self, before_ms: int, limit: int) -> int:
-        """Delete up to `limit` jobs that ended before that date, except failed ones and kept results."""
-        answer = await self._caller.call("clean_ended", self._caller.identity, before_ms, min(limit, CALL_JOBS_MAX))
-        return self._whole("ended", answer)
+        """Delete up to `limit` jobs that ended before that date, except failed ones, kept results and what others need;
+        0: there are none any more.
+        """
+        gone, looked = 0, 1
+        while looked and not gone:
+            answer = await self._caller.call("clean_ended", self._caller.identity, before_ms, min(limit, CALL_JOBS_MAX))
+            gone, looked = (self._whole("ended", number) for number in codec.fields(self._keys, "ended", answer, 2))
+        return gone

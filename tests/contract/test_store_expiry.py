@@ -347,3 +347,23 @@ async def test_an_emptied_store_lets_no_edit_begin_anew_what_ended_untried_behin
     await store.promote(10)
     view = await store_bench.view(job)
     assert (view.state, view.attempts, view.argument) == (State.FAILED, 0, b"\x01")
+
+
+async def test_a_job_that_a_hand_had_before_it_came_expires_when_it_is_given_back(store_bench: StoreBench) -> None:
+    """The store was emptied, and its daemon told of the claim before the journal brought the job."""
+    owner, job = await store_bench.join(), store_bench.make(expires_at_ms=store_bench.clock.wall_ms() + 5_000)
+    await store_bench.store.reassert(owner, {job.id: 5})
+    await store_bench.add(job)
+    await store_bench.store.release_jobs(owner, {job.id: 5}, Release.UNSENT)
+    store_bench.clock.advance(5)
+    assert await store_bench.claim(owner) == []
+    assert await store_bench.state(job) is State.FAILED
+
+
+async def test_who_promotes_hears_of_what_expired_in_a_hand(store_bench: StoreBench) -> None:
+    owner = await store_bench.join()
+    await expiring(store_bench)
+    held = await store_bench.claim(owner)
+    store_bench.clock.advance(1)
+    await store_bench.store.release_jobs(owner, holds(held), Release.UNSENT)
+    assert (await store_bench.store.promote(10)).died == {"mail": 1}

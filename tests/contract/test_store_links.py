@@ -350,3 +350,20 @@ async def test_what_comes_just_now_is_not_behind_all_that_rested(store_bench: St
     late = await bench.push(eligible_at_ms=BLOCKED_MS, flow=Flow(after=("here",)))
     taken = [each.job.id for each in (await store.take_links(7, 5.0)).blocked]
     assert (len(taken), late.id in taken) == (7, True)
+
+
+async def test_jobs_that_may_not_be_deleted_yet_hide_none_from_who_cleans(store_bench: StoreBench) -> None:
+    """Two that owed their end to a child were a step of a clean, which deleted none: that was all, it said."""
+    owner = await store_bench.join()
+    parents, child = await parents_and_child(store_bench, 2)
+    await ask(store_bench, child)
+    await store_bench.add(*(store_bench.make() for _ in range(5)))
+    for held in sorted(await store_bench.claim(owner), key=lambda held: held.job.id):
+        await store_bench.settle(outcome(held, Fate.SUCCEEDED))
+        store_bench.clock.advance(1)
+    store_bench.clock.advance(60)
+    gone = 0
+    while some := await store_bench.store.clean_ended(store_bench.clock.wall_ms(), 2):
+        gone += some
+    assert gone == 5
+    assert [await store_bench.state(parent) for parent in parents] == [State.SUCCEEDED] * 2

@@ -237,6 +237,8 @@ async def test_after_an_edit_all_queues_of_a_bucket_are_let_go_whatever_waits_fo
             back = [(each, "\x1e8" + item("all")) for each in held if each.job.id in limited]
             assert all(each.job.queue.startswith(KEYED) for each, _ in back), "what it limits waits"
             free |= {each.job.id for each in held} - limited
-            await bench.store.requeue(owner, [(each, queue + item("each", key=f"={each.job.id}")) for each, queue in back])
+            await bench.store.requeue(
+                owner, [(each, queue + item("each", key=f"={each.job.id}")) for each, queue in back]
+            )
         bench.clock.advance(1)
     assert free == {job.id for job in jobs[150:]}

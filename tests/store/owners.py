@@ -160,7 +160,7 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
             e=of.here | of.note(b"n") | {row.split(b" ")[1] for row in of.rows("names").values()},
         ),
     ),
-    "deaths": (HERE, lambda of: _of_daemons(of.ids("deaths"), b"@#", of, of.here)),
+    "deaths": (LIVING, lambda of: _of_daemons(of.ids("deaths"), b"@#", of, of.here - of.over)),
     "ended": (ARCHIVE, lambda of: of.ids("ended") - of.here),
     "dead": ("whoever deletes the dead", lambda of: of.ids("dead") - of.here),
     "tomb": (NOTE, lambda of: {note for note in of.ids("tomb") if note[0] not in LETTERS}),

@@ -3,7 +3,7 @@
 -- ARGV     now_ms, identity of the store as the caller knows it, limit of each kind, ended_keep_ms, ended_keep_jobs, tombstone_keep_ms
 -- Returns  number of rows deleted; those of rates only where many of them are due
 -- Errors   JQD_ARGUMENT; none after the first write
--- Cost     O(limit · log rows)
+-- Cost     O(limit · log rows), and bytes of rows, some megabytes at most
 register('purge', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local identity = ARGV[2]
@@ -47,9 +47,7 @@ register('purge', {'allow-oom'}, function()
     if over > #ids then
       ids = redis.call('ZRANGE', K.ended, 0, over - 1)
     end
-    ids = Delete.deletable(ids, now_ms)
-    Delete.delete_jobs(ids, now_ms)
-    return #ids
+    return #Delete.delete_free(ids, now_ms)
   end
 
   local function drop_notes()

@@ -49,7 +49,8 @@ function Arrive.arrive(groups, ids, fields, left_out, now_ms)
   for _, group in ipairs(groups) do
     local fresh, dates, is_due = {}, {}, group.eligible_at_ms <= now_ms
     local is_plain = call.early == 0 and not call.has_notes  -- as nearly always
-    group.fresh, group.how = fresh, is_due and 'waiting' or Counts.date_stands(group.eligible_at_ms)
+    local arrived = is_plain and fresh or {}
+    group.fresh, group.arrived, group.how = fresh, arrived, is_due and 'waiting' or Counts.date_stands(group.eligible_at_ms)
     for position = 1, group.count do
       met = met + 1
       local id = ids[met]
@@ -58,6 +59,7 @@ function Arrive.arrive(groups, ids, fields, left_out, now_ms)
         local was_here
         was_told, was_here = is_met(id)
         is_new = not was_here
+        arrived[#arrived + 1] = is_new and id or nil
       end
       if is_new and was_told then
         told[#told + 1] = {id = id, jobtype = group.jobtype, priority = group.priority, eligible_at_ms = group.eligible_at_ms, generation = 0, revision = 0}
@@ -92,7 +94,7 @@ function Arrive.arrive(groups, ids, fields, left_out, now_ms)
     redis.call('HSET', K.jobs, unpack(rows))
   end
   for _, group in ipairs(groups) do
-    Expire.note_expiry(group.fresh, group.expires_at_ms)
+    Expire.note_expiry(group.arrived, group.expires_at_ms)
     Counts.moved(Queues.type_of(group.jobtype), nil, group.how, group.fresh)
   end
   return filled / 2, rows

@@ -40,13 +40,13 @@ function Back.put_back(id, row, now_ms, from, fence)
   local jobtype, priority, eligible_at_ms, expires_at_ms = Move.header(row)
   if not jobtype then
     redis.call('ZADD', K.dead, now_ms, id)
+    Counts.died('')
     return 'failed', ''
   elseif redis.call('ZSCORE', K.tomb, 'c' .. id) then
     Move.end_cancelled(id, now_ms)
     return 'cancelled', jobtype
   elseif fence and is_late(id, expires_at_ms, now_ms, fence) then
-    redis.call('ZADD', K.dead, now_ms, id)
-    redis.call('HSET', K.outcome, id, Move.EXPIRED .. string.format('%.0f', expires_at_ms))
+    Expire.end_expired(id, expires_at_ms, jobtype, now_ms)
     return 'failed', jobtype
   elseif eligible_at_ms > now_ms then
     redis.call('ZADD', K.later, eligible_at_ms, id)

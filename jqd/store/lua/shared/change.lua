@@ -9,7 +9,7 @@
 -- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
 -- fence_of(kept); gives_way(kept, generation): an ending to a success; begin_anew(id, history_max); note_late_end(id, kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation): a cancel beats a failure;
 -- awaits_newer(id, row);
--- await_change(id, revision, ttl_ms, now_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids, now_ms). exchange.lua brings changes.
+-- await_change(id, revision, ttl_ms, now_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids, rows, now_ms). exchange.lua brings changes.
 function starts.has_changes() return is_here('generation') end
 
 function Change.changed(id)
@@ -71,13 +71,12 @@ function Change.is_awaited(id, now_ms)
 end
 
 -- Frees the names of jobs that are deleted.
-function Change.drop_changes(ids, now_ms)
+function Change.drop_changes(ids, rows, now_ms)
   if not call.has_changes and redis.call('EXISTS', K.names) == 0 then
     return
   end
-  for _, id in ipairs(ids) do
-    local row = redis.call('HGET', K.jobs, id)
-    local name = row and Move.job_name(row)
+  for at, id in ipairs(ids) do
+    local name = rows[at] and Move.job_name(rows[at])
     if name and name ~= '' and (redis.call('HGET', K.names, name) or ''):match('^%d+ (%S+) ') == id then
       redis.call('HDEL', K.names, name)
     end

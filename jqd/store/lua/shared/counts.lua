@@ -9,7 +9,7 @@
 --
 -- Gives moved(jobtype, from, to, ids, jobtype_before): jobs that stood so stand so now; nil: they were not here, or are deleted;
 -- `ids`: a list, or one; jobtype_before: of their rows, if that was another. have_failed(row of `tries`): whether that job did;
--- waits(id, at_ms): how a job stands that waits, for that date if there is one. write_counts(now_ms): all of it, once, at the end of the function; what ended expires no more.
+-- waits(id, at_ms): how a job stands that waits, for that date if there is one. write_counts(now_ms): all of it, once, at the end of the function; what ended expires no more, and no daemon dies of it.
 -- died(queue): one of it died in the store itself; take_died() → those, once.
 -- read(jobtype): its numbers, or those of all; of STATES, then TOTALS; false for 0.
 -- Cost: nothing while nothing moves; a call for each number that changes. Who wrote something else under the key stops no job: looks tell it.
@@ -180,6 +180,9 @@ function Counts.write_counts(now_ms)
   Stands.count_watched()
   if #call.ended > 0 and call.has_expiring then
     pcall(redis.call, 'ZREM', K.expiring, unpack(call.ended))
+  end
+  if #call.ended > 0 and call.has_deaths then  -- claims read all of them
+    pcall(redis.call, 'HDEL', K.deaths, unpack(call.ended))
   end
   if #call.ended > 0 and call.has_linked then  -- no function ends jobs and links some
     Counts.note_ends(call.ended, now_ms)

@@ -1,7 +1,7 @@
 -- Deleting jobs with all that is known of them.
--- Gives owes_children(ids) → id → whether some that wait for it were not told yet how it ended (links: stage);
--- deletable(ids, now_ms); delete_jobs(ids, now_ms).
-function Delete.owes_children(ids)
+-- Gives delete_free(ids, now_ms, is_asked) → which were deleted, and how many were looked at.
+-- Id → whether some that wait for it were not told yet how it ended (links: stage).
+local function owes_children(ids)
   local owes = {}
   if #ids > 0 and call.has_linked then
     for at, is_linked in ipairs(redis.call('ZMSCORE', K.linked, unpack(ids))) do
@@ -11,31 +11,15 @@ function Delete.owes_children(ids)
   return owes
 end
 
--- A kept result was promised for its time; its job stays with it, however many ended since. A job whose next content is on
--- its way stays, too, with the cancels that are meant for that content, and one that owes its end to its children: as if it ended now, so that others
--- are found first.
-function Delete.deletable(ids, now_ms)
-  local free, owes = {}, Delete.owes_children(ids)
-  for _, id in ipairs(ids) do
-    local has_result = redis.call('HEXISTS', K.result, id) == 1
-    if not has_result and (owes[id] or Change.awaits_newer(id, call.has_changes and redis.call('HGET', K.jobs, id))) then
-      redis.call('ZADD', K.ended, 'XX', 'GT', now_ms, id)
-    elseif not has_result then
-      table.insert(free, id)
-    end
-  end
-  return free
-end
-
 -- An outcome says of which jobtype its job was, unless that may have another content since: only then its row is read.
-local function count_deleted(ids)
+local function count_deleted(ids, rows)
   local kept, revised = redis.call('HMGET', K.outcome, unpack(ids)), call.has_changes and redis.call('HMGET', K.generation, unpack(ids)) or {}
   local found = {}
   for at, id in ipairs(ids) do
     local how, jobtype = Stands.ended_as(kept[at])
     how = how or redis.call('ZSCORE', K.dead, id) and 'failed' or 'succeeded'
     if revised[at] or not jobtype or jobtype == '' then
-      jobtype = Move.header(redis.call('HGET', K.jobs, id) or '') or jobtype or ''
+      jobtype = Move.header(rows[at] or redis.call('HGET', K.jobs, id) or '') or jobtype or ''
     end
     found[how] = found[how] or {}
     found[how][jobtype] = found[how][jobtype] or {}
@@ -49,22 +33,22 @@ local function count_deleted(ids)
 end
 
 -- A job's unique key is its own until another has it.
-local function free_unique(id)
+local function free_unique(id, row)
   local FLOW = 14  -- place in a row's header
-  local flow = unpacked(redis.call('HGET', K.jobs, id) or '')[FLOW]
+  local flow = unpacked(row or '')[FLOW]
   local key = type(flow) == 'table' and flow.unique or ''
   if key ~= '' and (redis.call('HGET', K.unique, key) or ''):match('^%S+') == id then
     redis.call('HDEL', K.unique, key)
   end
 end
 
-local function forget_links(ids)
+local function forget_links(ids, rows)
   if not call.has_linked then
     return
   end
   for at, is_linked in ipairs(redis.call('ZMSCORE', K.linked, unpack(ids))) do
     if is_linked then
-      free_unique(ids[at])
+      free_unique(ids[at], rows[at])
       redis.call('UNLINK', K.children .. ids[at], K.parents .. ids[at])
     end
   end
@@ -72,15 +56,15 @@ local function forget_links(ids)
 end
 
 -- The sets that list the jobs come last: if the function were cut short, the next call would find the jobs again.
-function Delete.delete_jobs(ids, now_ms)
+local function delete_jobs(ids, rows, now_ms)
   if #ids == 0 then
     return
   end
-  count_deleted(ids)
-  Change.drop_changes(ids, now_ms)
+  count_deleted(ids, rows)
+  Change.drop_changes(ids, rows, now_ms)
   Results.drop(ids)
-  forget_links(ids)
-  for _, name in ipairs({'tries', 'outcome', 'deaths', 'logs', 'jobs'}) do
+  forget_links(ids, rows)
+  for _, name in ipairs({'tries', 'outcome', 'logs', 'jobs'}) do
     redis.call('HDEL', K[name], unpack(ids))
   end
   local told = {}
@@ -92,4 +76,30 @@ function Delete.delete_jobs(ids, now_ms)
   redis.call('ZREM', K.dead, unpack(ids))
   redis.call('ZREM', K.ended, unpack(ids))
   Counts.write_counts(now_ms)
+end
+
+-- Deletes the first of these that ended, as far as BYTES_MAX of their rows go. A kept result was promised for its time; its job stays with it, however many ended since.
+-- A job whose next content is on its way stays, too, with the cancels that are meant for that content, and one that owes its end to its children: as if it
+-- ended now, so that others are found first. `is_asked`: somebody named them, who gives up their results and finds those that stay as they are.
+local BYTES_MAX = 4 * 1024 * 1024
+function Delete.delete_free(ids, now_ms, is_asked)
+  local free, rows, owes, all = {}, {}, owes_children(ids), {}
+  if #ids > 0 and (call.has_changes or call.has_linked or redis.call('EXISTS', K.names) == 1) then  -- others are deleted unread
+    all = Move.rows_within(ids, BYTES_MAX)
+    ids = {unpack(ids, 1, #all)}
+  end
+  for at, drop_at_ms in ipairs(#ids > 0 and redis.call('ZMSCORE', K.results, unpack(ids)) or {}) do
+    local id, row = ids[at], all[at]
+    local may_go = not (drop_at_ms and tonumber(drop_at_ms) > now_ms)
+    if is_asked then
+      may_go = Move.has_ended(id)
+    end
+    if may_go and not owes[id] and not Change.awaits_newer(id, row) then
+      free[#free + 1], rows[#rows + 1] = id, row or false
+    elseif may_go and not is_asked then
+      redis.call('ZADD', K.ended, 'XX', 'GT', now_ms, id)
+    end
+  end
+  delete_jobs(free, rows, now_ms)
+  return free, #ids
 end

@@ -2,7 +2,7 @@
 --
 --     expiring   zset  id → the instant (ms) from which on it must not begin any more; stays there until then, or until it has ended (counts)
 --
--- Gives note_expiry(ids, at_ms): of jobs that came, 0 for none; forget_expiry(id); expire_due(now_ms, limit) → how many instants have come that were
+-- Gives note_expiry(ids, at_ms): of jobs that came, 0 for none; end_expired(id, at_ms, queue, now_ms): it is dead by that, and the caller counts where it was; forget_expiry(id); expire_due(now_ms, limit) → how many instants have come that were
 -- looked at: who waits and never failed is dead. Whoever is in a hand, or was tried, began in time. expire_of(ids, now_ms) → how many of these are dead now.
 function starts.has_expiring() return is_here('expiring') end
 
@@ -23,6 +23,12 @@ function Expire.forget_expiry(id)
   end
 end
 
+function Expire.end_expired(id, at_ms, queue, now_ms)
+  redis.call('ZADD', K.dead, now_ms, id)
+  redis.call('HSET', K.outcome, id, Move.EXPIRED .. digits(at_ms))
+  Counts.died(queue)
+end
+
 -- Returns whether it is dead by that.
 local function expire(id, at_ms, now_ms)
   local row = redis.call('HGET', K.jobs, id)
@@ -30,11 +36,9 @@ local function expire(id, at_ms, now_ms)
   if not queue or Move.has_ended(id) or Move.has_begun(redis.call('HGET', K.tries, id)) or About.hold(id) then
     return false
   end
-  redis.call('ZADD', K.dead, now_ms, id)
-  redis.call('HSET', K.outcome, id, Move.EXPIRED .. at_ms)
+  Expire.end_expired(id, at_ms, queue, now_ms)
   local _, date_ms = Move.stop_waiting(id, row)
   Counts.moved(queue, Counts.waits(id, date_ms), 'failed', id)
-  Counts.died(queue)
   return true
 end
 
