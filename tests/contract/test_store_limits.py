@@ -100,24 +100,29 @@ async def test_whoever_leaves_a_hand_makes_room(store_bench: StoreBench, how: st
     assert await taken(bench, other) == []
 
 
-@pytest.mark.parametrize("together", [True, False])
-async def test_an_attempt_that_goes_on_after_an_earlier_one_succeeded_keeps_its_place(
-    store_bench: StoreBench, together: bool
-) -> None:
-    """Its daemon was away, another runs the job once more, and is not done when the store is told of the success."""
+@pytest.mark.parametrize("how", ["together", "outcome", "released", "reaped", "never"])
+async def test_a_late_success_gives_back_what_a_later_attempt_counts(store_bench: StoreBench, how: str) -> None:
+    """Its daemon was away, and another had the job once more. That one had not begun it and gave it back, or died: it
+    counted for a minute with nothing at work, and for ever where no other job of its key came."""
     bench, owner, other = store_bench, await store_bench.join(), await store_bench.join("two")
     await setting(bench, "one", concurrency=1)
-    job, then = [await bench.push(queue=KEYED + item("one")) for _ in range(2)]
+    job, then = [await bench.push(queue=KEYED + item("one", key="=a")) for _ in range(2)]
     (first,) = await taken(bench, owner)
     await bench.store.release_sysid(owner)
     bench.clock.advance(1)
     (second,) = await taken(bench, other)
     assert first.job.id == second.job.id == job.id
     ends = [outcome(first, Fate.SUCCEEDED), outcome(second, Fate.RETRY)]
-    if not together:
-        assert await bench.settle(ends.pop(0)) == []
-        assert await taken(bench, other) == [], "the job has ended, and is at work"
-    assert await bench.settle(*ends) == [job.id]
+    assert await bench.settle(*ends[: 2 if how == "together" else 1]) == ([job.id] if how == "together" else [])
+    if how == "outcome":
+        assert await bench.settle(ends[1]) == [job.id]
+    elif how == "released":
+        await bench.store.release_jobs(other, {job.id: second.fence}, Release.UNSENT)
+    elif how == "reaped":
+        third = await bench.join("three")
+        while await bench.store.reap("two", (await bench.members(third))["two"], 3):
+            pass
+        other = third
     assert ids(await taken(bench, other)) == [then.id]
 
 

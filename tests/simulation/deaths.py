@@ -49,7 +49,7 @@ class WitnessedServer(Server):
             self._see(sysid, hand)
         for job_id in hand:
             if after.get(job_id, (0, 0)) != before.get(job_id, (0, 0)):
-                self._judge(places, job_id, after[job_id][1])
+                self._judge(places, job_id, after.get(job_id, (0, 0))[1])  # of what ended nothing is counted
         if not left:
             self._dying.pop(sysid, None)
         return answer

@@ -38,7 +38,6 @@ class Found:
         told = {job_id: (b" " + record).partition(b" q")[::2] for job_id, record in self.rows("about").items()}
         self.early = {job_id for job_id, (hold, _) in told.items() if hold.endswith(b" ?")}
         self.counted = {job_id for job_id, (_, queue) in told.items() if queue}
-        self.gone_on = {job_id for job_id, (hold, _) in told.items() if not hold}
         self.waits = self.ids("ready") | self.ids("page") | self.ids("later") | ids_of(self.ids("loose"))
         self.queues = self.of("ready").keys() | self.of("backlog").keys() | self.of("loose").keys()
         self.noted = {letter: set[bytes]() for letter in LETTERS}
@@ -122,7 +121,7 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "later": (LIVING, lambda of: of.ids("later") - of.here | of.ids("later") & of.over),
     "expiring": (LIVING, lambda of: of.ids("expiring") - of.here | of.ids("expiring") & of.over),
     "aged": (LIVING, lambda of: of.ids("aged") - of.ids("members") - {b""}),  # others go by chance
-    "held": (LIVING, lambda of: of.held ^ of.rows("about").keys() - of.gone_on - {b"?"}),
+    "held": (LIVING, lambda of: of.held ^ of.rows("about").keys() - {b"?"}),
     "about": (LIVING, lambda of: of.held - of.here - of.early | of.held & of.over | of.early & of.here),
     "asked": (SEAT, lambda of: of.of("asked").keys() - of.ids("members")),  # a renewal drops those that left
     "leases": (

@@ -12,7 +12,8 @@ from jqd.domain.errors import StoreRefused
 from jqd.domain.job import Fate, State, Wanted
 from jqd.store import CALL_JOBS_MAX, queries
 from jqd.store.keys import Keys
-from tests.contract.bench import JOURNAL, StoreBench, holds, outcome
+from tests.contract.bench import JOURNAL, StoreBench, holds, ids, outcome
+from tests.contract.limited import KEYED, item, setting, taken
 from tests.store.bounded import COMMANDS_PER_JOB, FEW, MANY, Count, bench, count, fill
 
 __all__ = ["bench", "count"]
@@ -236,3 +237,21 @@ async def test_jobtypes_are_told_few_at_a_time_whether_much_happened_to_them_or_
         assert count.inside <= 20 * count.scripts + commands * len(jobs)
         assert [view.jobtype for view in views] == sorted(job.jobtype for job in jobs)
         assert all(bool(view.oldest_ms) is is_dated for view in views)
+
+
+async def test_what_a_bucket_counts_of_thousands_and_nobody_has_is_found_in_turns(
+    bench: StoreBench, client: "redis.Redis"
+) -> None:
+    """The first thousand by age were looked at: with so many that last nothing behind them was mended."""
+    owner = await bench.join()
+    await setting(bench, "all", concurrency=1_200)
+    jobs = [bench.make(queue=KEYED + item("all")) for _ in range(1_201)]
+    await bench.add(*jobs)
+    held = [*await taken(bench, owner, 600), *await taken(bench, owner, 600)]
+    assert len(held) == 1_200
+    assert await taken(bench, owner) == []
+    client.hdel("{jqd:0}:about", held[-1].job.id)
+    for _ in range(4):
+        bench.clock.advance(60)
+        await bench.store.promote(10)
+    assert ids(await taken(bench, owner)) == [jobs[-1].id]

@@ -271,18 +271,12 @@ register('apply_outcomes', {'allow-oom'}, function()
     end
   end
 
-  -- Jobs that an earlier attempt ended while a later one has them in its hand: id → that hold. It goes on, and counts as one of those at once
-  -- that a constraint allows until its own outcome comes, or a recount finds that nobody speaks of it.
-  local goes_on = {}
   local met = {}  -- outcomes of what workers hold: fence → whether it was of that lease
   for at, one in ipairs(outcomes) do
     local hold = in_hand[one.id]
     one.place = at - 1
     if hold and hold.sysid == About.WORKERS and one.fate ~= Outcomes.ENTRUSTED then
       met[hold.fence] = met[hold.fence] or hold.fence == one.fence
-    end
-    if goes_on[one.id] and goes_on[one.id].fence == one.fence then
-      goes_on[one.id] = nil
     end
     if over[one.id] and one.fate ~= Outcomes.RETRY then
       write_collected()  -- how it ended counts below: this may be of a later content, which is not here yet
@@ -325,7 +319,6 @@ register('apply_outcomes', {'allow-oom'}, function()
     elseif not over[one.id] and not Move.has_ended(one.id) and counts(one, hold) and Change.began(one.id) <= one.meant then
       if one.fate ~= Outcomes.RETRY then
         finish_late(one, hold)
-        goes_on[one.id] = hold and hold.fence > one.fence and hold or nil
         in_hand[one.id] = nil
       else
         note_try(one)
@@ -358,8 +351,7 @@ register('apply_outcomes', {'allow-oom'}, function()
     end
     Move.forget_progress(gone)
   end
-  About.free_counted(in_hand)
-  Parked.left(now_us, goes_on)
+  Parked.left(now_us)
   for _, group in ipairs(groups) do
     if group.pieces then
       Results.let_go(group.pieces)  -- of a large result that came too late

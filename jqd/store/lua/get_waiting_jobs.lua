@@ -111,7 +111,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
     local generations = call.has_changes and redis.call('HMGET', K.generation, unpack(ids, 1, #rows)) or {}
     fence = fence or Members.next_fence(now_us)
     local taken = {}
-    local first, again, changed = {}, {}, {}  -- that never failed, and that did; that may have begun anew while an attempt went on elsewhere
+    local first, again = {}, {}  -- that never failed, and that did
     for position, row in ipairs(rows) do
       local id = ids[position]
       answer[filled + 1], answer[filled + 2] = id, row
@@ -120,17 +120,10 @@ register('get_waiting_jobs', {'allow-oom'}, function()
       if row then
         local its = Counts.have_failed(tries[position]) and again or first
         its[#its + 1] = id
-        changed[#changed + 1] = generations[position] and id or nil
       else
         call.gone[id], call.has_gone = true, true
       end
       taken[position] = id
-    end
-    if call.has_keyed and #changed > 0 then
-      About.look(changed)
-      for _, id in ipairs(changed) do
-        Parked.take_out(id)
-      end
     end
     if #first + #again > 0 then
       About.claim(sysid, fence, first, again)

@@ -64,10 +64,12 @@ register('promote', {'allow-oom'}, function()
 
   local BUCKETS = 100  -- looked at in one call
 
-  -- What a bucket counts as in a hand and is in none: mended, whatever forgot to say so.
+  -- What a bucket counts as in a hand and is in none: mended, whatever forgot to say so. Of many some with each look, all in turns.
   local function recount(bucket)
-    local key = K.busy .. bucket
-    local ids = redis.call('ZRANGE', key, 0, Limits.MANY * 10 - 1)
+    local key, MOST = K.busy .. bucket, Limits.MANY * 10
+    local turn, turns = math.floor(now_ms / Limits.RECOUNT_MS), math.ceil(redis.call('ZCARD', key) / MOST)
+    local first = turns > 0 and turn % turns * MOST or 0
+    local ids = redis.call('ZRANGE', key, first, first + MOST - 1)
     local in_hand = About.look(ids)
     local function is_of(queue)
       for _, item in ipairs(Limits.items(queue or '')) do
@@ -80,9 +82,6 @@ register('promote', {'allow-oom'}, function()
     for _, id in ipairs(ids) do
       if not (in_hand[id] and is_of(in_hand[id].queue)) then
         redis.call('ZREM', key, id)
-        if call.counted[id] then
-          redis.call('HDEL', K.about, id)
-        end
       end
     end
   end

@@ -5,17 +5,17 @@
 --
 -- Each field begins with its letter; what is not there is not known. All jobs of a claim share one text. `o`: whose hand, `*` that of all workers, however many they
 -- are (leases.lua); `g`: of which content the attempt is, unless of the first, or of the one that is here; `?`: its job has not come yet; `q`, up to the end,
--- for it may have any bytes: its queue, where a `busy:` counts it (limits.lua). A record of a queue alone: the job has ended, by an earlier attempt, and one goes on.
+-- for it may have any bytes: its queue, where a `busy:` counts it (limits.lua).
 -- Field "?" of the hash: how many of that kind there are, and blanks: for a value of more than 64 bytes the server keeps the hash as a table. As a list,
 -- which it is up to 512 fields, each look at a job goes through half of those in flight.
 -- Gives WORKERS; early: that number; hands() → sysids, with `*` when workers hold any; of(fence, sysid, generation, is_early, queue) → a hold: fence, sysid, generation (text or nil),
 -- is_early, queue, text; join(one, other) → which of both has the job; hold(id), look(ids) → id → hold of those that are held, and those that are met twice in `ids`;
 -- held_so(sysid, first, fields): of claims among the arguments; claim(sysid, fence, ids, ...), any number of lists; take(id, hold, before): `before` of them had it so far; leave(id, hold); come(id, hold, queue): so its job does;
--- write(): what they wait for, those that came before those that left; write_taken(): the former alone; freed: flat, id and queue of those that are in no hand any more; counted: id → queue of records
--- that were met, and have nothing else: free_counted(in_hand) frees them, go_on(id, queue) writes one; counts(queue) → the text of what this call has claimed, with a queue.
+-- write(): what they wait for, those that came before those that left; write_taken(): the former alone; freed: flat, id and queue of those that are in no hand any more;
+-- counts(queue) → the text of what this call has claimed, with a queue.
 About.WORKERS = '*'
 starts.records, starts.taken, starts.told, starts.moved, starts.left, starts.has_left = empty, empty, empty, empty, empty, empty
-starts.freed, starts.counted = empty, empty
+starts.freed = empty
 function starts.early() return tonumber(redis.call('HGET', K.about, '?') or nil) or 0 end
 
 function About.hands()
@@ -64,9 +64,6 @@ function About.look(ids)
       twice[id] = true
     end
     found[id] = text and (call.records[text] or read(text)) or nil
-    if text and not found[id] then
-      call.counted[id] = text:match('^q(.*)$')
-    end
   end
   return found, twice
 end
@@ -148,18 +145,6 @@ function About.leave(id, hold)
     count_early(-1)
   elseif hold.queue then
     call.freed[#call.freed + 1], call.freed[#call.freed + 2] = id, hold.queue
-  end
-end
-
-function About.go_on(id, queue) redis.call('HSET', K.about, id, 'q' .. queue) end
-
--- Those of which this call has met no more than a queue, and that are in no hand.
-function About.free_counted(in_hand)
-  for id, queue in pairs(call.counted) do
-    if not in_hand[id] then
-      call.freed[#call.freed + 1], call.freed[#call.freed + 2] = id, queue
-      redis.call('HDEL', K.about, id)
-    end
   end
 end
 

@@ -65,7 +65,7 @@ do
   local function facts()
     return setmetatable({
       is_moved = false, has_rare = nil, early = nil, records = nil, moves = nil, ended = nil, watched = nil, taken = nil, told = nil, moved = nil, left = nil, has_left = nil,
-      freed = nil, counted = nil, spelled = nil, spelling = nil, has_changes = nil, has_expiring = nil, has_linked = nil, has_keyed = nil,
+      freed = nil, spelled = nil, spelling = nil, has_changes = nil, has_expiring = nil, has_linked = nil, has_keyed = nil,
     }, FACTS)
   end
 

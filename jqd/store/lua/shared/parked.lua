@@ -2,10 +2,21 @@
 -- whatever their bucket allows, and come to another place if that constraint still limits them.
 -- Gives park(queue, bucket, heads, now_us): `heads` it has left; look_at(place, version, now_us, recount) → number of queues that may run again;
 -- let_go(queue); take_hold(queue, id, fence) → that queue where a limit counts it, or nil: of a job that is in a hand
--- without a claim here; take_out(id): what an earlier hand counted of a job that comes into another now; left(now_us, goes_on): whoever is out of all hands (about.lua: freed) counts no more, but for the ids
--- in goes_on, if given.
+-- without a claim here; left(now_us): whoever is out of all hands (about.lua: freed) counts no more.
+-- Of a hand that it left in this call: before it counts anew, or `left` would take that out as well.
+local function take_out(id)
+  for at = 1, #call.freed, 2 do
+    if call.freed[at] == id then
+      for _, item in ipairs(Limits.items(call.freed[at + 1])) do
+        redis.call('ZREM', K.busy .. item.bucket, id)
+      end
+      call.freed[at] = ''  -- no job's
+    end
+  end
+end
+
 function Parked.take_hold(queue, id, fence)
-  Parked.take_out(id)
+  take_out(id)
   if not Queues.is_keyed(queue) then
     return nil
   end
@@ -19,23 +30,6 @@ function Parked.take_hold(queue, id, fence)
     end
   end
   return counts
-end
-
--- A hand that it left in this call, or of which its record says no more than a queue (about.lua: counted). Before it counts anew, or `left` would take that
--- out as well; the buckets are looked at then.
-function Parked.take_out(id)
-  local queue = call.counted[id]
-  if queue then
-    call.freed[#call.freed + 1], call.freed[#call.freed + 2], call.counted[id] = id, queue, nil
-  end
-  for at = 1, #call.freed, 2 do
-    if call.freed[at] == id then
-      for _, item in ipairs(Limits.items(call.freed[at + 1])) do
-        redis.call('ZREM', K.busy .. item.bucket, id)
-      end
-      call.freed[at] = ''  -- no job's
-    end
-  end
 end
 
 local function place_of(version, bucket) return version .. '\30' .. bucket end
@@ -114,14 +108,10 @@ function Parked.look_at(place, version, now_us, recount)
   return gone
 end
 
-function Parked.left(now_us, goes_on)
+function Parked.left(now_us)
   local freed, order = {}, {}
   for at = 1, #call.freed, 2 do
     local id, queue = call.freed[at], call.freed[at + 1]
-    if goes_on and goes_on[id] then
-      About.go_on(id, queue)
-      queue = ''
-    end
     for _, item in ipairs(Limits.items(queue)) do
       redis.call('ZREM', K.busy .. item.bucket, id)
       if not freed[item.bucket] then
