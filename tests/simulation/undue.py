@@ -216,7 +216,7 @@ UNDUE: dict[str, Mistake] = {
         "lost",
         "a job that expired is forgotten, and not dead",
         in_scripts(
-            "  redis.call('HSET', K.outcome, id, Move.EXPIRED .. at_ms)\n",
+            "  redis.call('HSET', K.outcome, id, Move.EXPIRED .. digits(at_ms))\n",
             "  redis.call('ZREM', K.dead, id)\n  redis.call('HDEL', K.jobs, id)\n",
         ),
         expires=True,
