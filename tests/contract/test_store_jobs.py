@@ -194,7 +194,7 @@ async def test_a_copy_is_new_only_where_its_original_was_gone(store_bench: Store
     assert held.job.argument == b"\x01", "of a job that is here the copy of a later content counts"
 
 
-async def test_of_many_losses_the_nearest_become_one(store_bench: StoreBench) -> None:
+async def test_of_many_losses_the_oldest_become_one(store_bench: StoreBench) -> None:
     store = store_bench.store
     for start in range(0, 2_000, 100):
         await store.skip(JOURNAL, Lane.JOBS, start, start + 50, gone=True)

@@ -4,7 +4,7 @@
 -- journal that was brought here whole.
 -- Gives note_gone(field, from, to), of a position field; was_here(field, first, last): whether a job at one of these positions
 -- was here, false when they are ''.
-local GONE_MAX = 8  -- ranges; one comes with each loss of the store. Of more the two nearest become one: a copy is rather begun twice than lost
+local GONE_MAX = 8  -- ranges; one comes with each loss of the store. Of more the two oldest become one: a copy is rather begun twice than lost
 
 local function gone_field(field) return field:match('^[^:]*') .. ':gone' end
 
@@ -25,12 +25,8 @@ function Gone.note_gone(field, from, to)
   table.insert(ranges, {tonumber(from), tonumber(to)})
   table.sort(ranges, function(one, other) return one[1] < other[1] end)
   if #ranges > GONE_MAX then
-    local nearest = 2
-    for at = 3, #ranges do
-      nearest = ranges[at][1] - ranges[at - 1][2] < ranges[nearest][1] - ranges[nearest - 1][2] and at or nearest
-    end
-    ranges[nearest - 1][2] = math.max(ranges[nearest - 1][2], ranges[nearest][2])
-    table.remove(ranges, nearest)
+    ranges[1][2] = math.max(ranges[1][2], ranges[2][2])
+    table.remove(ranges, 2)
   end
   for _, range in ipairs(ranges) do
     table.insert(texts, string.format('%.0f-%.0f', range[1], range[2]))

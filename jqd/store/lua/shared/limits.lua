@@ -3,8 +3,7 @@
 -- which matchers it was found; the cost is what one job takes of a rate, nothing where the matcher failed: such jobs wait until somebody mends
 -- it. A *bucket*, "<constraint>\29<key>", is what is limited.
 --
---     limits           hash  constraint → "limit window_us burst concurrency until_ms said_ms lost lost_us digest"; 0 where it does not limit so.
---                            `lost_us`: the window in which counts what the life that began at `lost` has forgotten
+--     limits           hash  constraint → "limit window_us burst concurrency until_ms said_ms digest"; 0 where it does not limit so.
 --     spent            hash  bucket → claims in the window, in pieces of at most a 64th of it: "begin_us end_us owed count total", of the latest piece but for the
 --                            total and what was owed at its end: all that was spent, less what the rate gave back; then " end_us:count" of each earlier one, the oldest first. A piece counts until its end is out of the window: never less than
 --                            was spent, and for a claim a 64th too long at most
@@ -86,11 +85,10 @@ function Limits.rule(name)
   local rule = call.limit_rules[name]
   if rule == nil then
     local row = (call.limit_rows and call.limit_rows[name] or not call.limit_rows and redis.call('HGET', K.limits, name)) or ''
-    local limit, window_us, burst, concurrency, until_ms, said_ms, lost = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)(.*)$')
+    local limit, window_us, burst, concurrency, until_ms, said_ms = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)')
     rule = limit and {
       limit = limit == '0' and 0 or tonumber(limit), window_us = window_us == '0' and 0 or tonumber(window_us), burst = burst == '0' and 0 or tonumber(burst),
       concurrency = concurrency == '0' and 0 or tonumber(concurrency), until_ms = until_ms == '0' and 0 or tonumber(until_ms), said_ms = tonumber(said_ms),
-      lost = lost,
     } or false
     call.limit_rules[name] = rule
   end
@@ -140,8 +138,7 @@ function Limits.clear_us(rule)
     local high, began_us = unpack(redis.call('HMGET', K.life, 'high', 'began'))
     high, began_us = tonumber(high or nil) or 0, tonumber(began_us or nil) or 0
     if rule.said_ms * 1000 < high then
-      local lost, lost_us = rule.lost:match('^ (%S+) (%S+) %S+$')
-      clear_us = began_us + (tonumber(lost) == high and tonumber(lost_us) or rule.window_us)
+      clear_us = began_us + rule.window_us
     end
     rule.clear_us = clear_us
   end

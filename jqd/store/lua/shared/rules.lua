@@ -1,19 +1,5 @@
 -- Rules, of which of each kind and name the highest revision stays, and of equal ones the greater.
 -- Gives take_rule(member, revision, packed, now_us) → whether it holds now and did not before.
--- What was spent before this life counts for as long as the rate did that was said then, whatever window is said since. An emptied store is told
--- one after the other what was said before: of that the last holds.
-local function lost_of(row, window_us, said_ms)
-  local high = redis.call('HGET', K.life, 'high') or '0'
-  local said_us = row:match('^[1-9]%d* (%d+) ')
-  local lost, lost_us = row:match('^' .. ('%d+ '):rep(6) .. '(%d+) (%d+) %d+$')
-  if lost == high then
-    said_us = lost_us
-  end
-  if said_ms * 1000 < tonumber(high) then
-    said_us = nil
-  end
-  return high, math.min(window_us, tonumber(said_us or nil) or window_us)
-end
 
 -- Constraints are read by functions, too: what they limit, as shared/limits.lua has it. All buckets are looked at once after a change.
 local function take_limits(member, packed)
@@ -26,8 +12,7 @@ local function take_limits(member, packed)
   if type(body) == 'table' then
     local rate = type(body.rate) == 'table' and body.rate or {}
     local window_us = math.floor((rate.per_s or 0) * 1000000 + 0.5)
-    local lost, lost_us = lost_of(redis.call('HGET', K.limits, name) or '', window_us, tonumber(rule[4]) or 0)
-    local row = {rate.limit or 0, window_us, rate.burst or 0, body.concurrency or 0, body.until_ms or 0, body.rated_ms or rule[4] or 0, lost, lost_us, body.digest or 0}
+    local row = {rate.limit or 0, window_us, rate.burst or 0, body.concurrency or 0, body.until_ms or 0, body.rated_ms or rule[4] or 0, body.digest or 0}
     for at, value in ipairs(row) do
       row[at] = string.format('%.0f', tonumber(value) or 0)
     end
