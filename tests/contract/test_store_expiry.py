@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from jqd.domain.job import ChangeKind, Fate, Held, Job, Outcome, State
@@ -11,6 +12,8 @@ from jqd.store.views import crashed, expired
 from tests.contract.bench import ALL, StoreBench, changed, holds, outcome
 from tests.contract.lent import BEAT_S, forget, handed, mark
 from tests.contract.limited import DIGEST, KEYED, item, setting
+
+ENCODED = msgspec.msgpack.encode(bytes(300_000))
 
 
 async def expiring(bench: StoreBench, seconds: float = 1.0, **fields: Any) -> Job:
@@ -367,3 +370,19 @@ async def test_who_promotes_hears_of_what_expired_in_a_hand(store_bench: StoreBe
     store_bench.clock.advance(1)
     await store_bench.store.release_jobs(owner, holds(held), Release.UNSENT)
     assert (await store_bench.store.promote(10)).died == {"mail": 1}
+
+
+async def test_rows_of_what_expired_are_read_some_megabytes_at_a_time_and_none_of_it_begins(
+    store_bench: StoreBench,
+) -> None:
+    """A hundred whole rows were read in each claim while a backlog expired, of a megabyte each perhaps."""
+    owner, at_ms = await store_bench.join(), store_bench.clock.wall_ms() + 1_000
+    jobs = [store_bench.make(argument=ENCODED, expires_at_ms=at_ms) for _ in range(24)]
+    await store_bench.add(*jobs)
+    store_bench.clock.advance(1)
+    died = (await store_bench.store.promote(500)).moved
+    assert 0 < died <= 8
+    while (got := await store_bench.claim(owner)).more:
+        assert got == []
+    assert got == []
+    assert [await store_bench.state(job) for job in jobs] == [State.FAILED] * len(jobs)

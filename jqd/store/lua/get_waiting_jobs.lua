@@ -30,7 +30,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
     return {'0', 'unheard'}
   end
   local EXPIRE = 100  -- at once; where more have expired, those that were chosen are looked at by name
-  local many_expired = Expire.expire_due(now_ms, EXPIRE) == EXPIRE
+  local _, many_expired = Expire.expire_due(now_ms, EXPIRE)
   Heads.write()
   local passed = call.has_deaths and Deaths.learn_suspects() or 0  -- so many may wait before the others: all that the daemons that died had in hand
   local may = call.has_deaths and (suspects == 'company' or suspects == 'alone' and redis.call('ZCARD', held) == 0)
@@ -86,7 +86,7 @@ register('get_waiting_jobs', {'allow-oom'}, function()
     else
       choose_of_one(most, from, to)
     end
-    if many_expired and #ids > 0 and Expire.expire_of(ids, now_ms) > 0 then
+    if many_expired and #ids > 0 and Expire.expire_of(ids, now_ms) then
       more = 'again'
       return 0
     end

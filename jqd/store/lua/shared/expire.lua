@@ -3,7 +3,7 @@
 --     expiring   zset  id → the instant (ms) from which on it must not begin any more; stays there until then, or until it has ended (counts)
 --
 -- Gives note_expiry(ids, at_ms): of jobs that came, 0 for none; end_expired(id, at_ms, queue, now_ms): it is dead by that, and the caller counts where it was; forget_expiry(id); expire_due(now_ms, limit) → how many instants have come that were
--- looked at: who waits and never failed is dead. Whoever is in a hand, or was tried, began in time. expire_of(ids, now_ms) → how many of these are dead now.
+-- looked at, and whether there may be more: who waits and never failed is dead. Whoever is in a hand, or was tried, began in time. expire_of(ids, now_ms) → whether some of these are dead now, or may be.
 function starts.has_expiring() return is_here('expiring') end
 
 function Expire.note_expiry(ids, at_ms)
@@ -29,42 +29,41 @@ function Expire.end_expired(id, at_ms, queue, now_ms)
   Counts.died(queue)
 end
 
--- Returns whether it is dead by that.
-local function expire(id, at_ms, now_ms)
-  local row = redis.call('HGET', K.jobs, id)
-  local queue = Move.header(row or '')
-  if not queue or Move.has_ended(id) or Move.has_begun(redis.call('HGET', K.tries, id)) or About.hold(id) then
-    return false
+-- Of those whose instants have come: how many are dead by that, and how many were looked at, the first ones: as many as BYTES_MAX of rows allow.
+local BYTES_MAX = 2 * 1024 * 1024
+local function expire_all(ids, dates, now_ms)
+  local dead, rows = 0, Move.rows_within(ids, BYTES_MAX)
+  for at, row in ipairs(rows) do
+    local id, queue = ids[at], Move.header(row or '')
+    if queue and not Move.has_ended(id) and not Move.has_begun(redis.call('HGET', K.tries, id)) and not About.hold(id) then
+      Expire.end_expired(id, dates[at], queue, now_ms)
+      local _, date_ms = Move.stop_waiting(id, row)
+      Counts.moved(queue, Counts.waits(id, date_ms), 'failed', id)
+      dead = dead + 1
+    end
   end
-  Expire.end_expired(id, at_ms, queue, now_ms)
-  local _, date_ms = Move.stop_waiting(id, row)
-  Counts.moved(queue, Counts.waits(id, date_ms), 'failed', id)
-  return true
+  if #rows > 0 then
+    redis.call('ZREM', K.expiring, unpack(ids, 1, #rows))
+  end
+  return dead, #rows
 end
 
 function Expire.expire_due(now_ms, limit)
-  if not call.has_expiring then
-    return 0
-  end
-  local due = redis.call('ZRANGE', K.expiring, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit, 'WITHSCORES')
-  local gone = {}
+  local due, ids, dates = call.has_expiring and redis.call('ZRANGE', K.expiring, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit, 'WITHSCORES') or {}, {}, {}
   for at = 1, #due, 2 do
-    expire(due[at], due[at + 1], now_ms)
-    gone[#gone + 1] = due[at]
+    ids[#ids + 1], dates[#dates + 1] = due[at], due[at + 1]
   end
-  if #gone > 0 then
-    redis.call('ZREM', K.expiring, unpack(gone))
-  end
-  return #gone
+  local _, looked = expire_all(ids, dates, now_ms)
+  return looked, looked < #ids or #ids == limit
 end
 
 function Expire.expire_of(ids, now_ms)
-  local count = 0
+  local its, dates = {}, {}
   for at, at_ms in ipairs(call.has_expiring and redis.call('ZMSCORE', K.expiring, unpack(ids)) or {}) do
     if at_ms and tonumber(at_ms) <= now_ms then
-      count = count + (expire(ids[at], at_ms, now_ms) and 1 or 0)
-      redis.call('ZREM', K.expiring, ids[at])
+      its[#its + 1], dates[#dates + 1] = ids[at], at_ms
     end
   end
-  return count
+  local dead, looked = expire_all(its, dates, now_ms)
+  return dead > 0 or looked < #its
 end
