@@ -206,7 +206,7 @@ UNDUE: dict[str, Mistake] = {
         0,
         "expired",
         "a job begins however late it is",
-        in_scripts("  if not call.has_expiring then\n    return 0\n", "  if true then\n    return 0\n"),
+        in_scripts("due, ids, dates = call.has_expiring and", "due, ids, dates = call.is_mistaken and"),
         expires=True,
         pauses=True,
     ),
