@@ -391,10 +391,10 @@ class Claims:
         return free, len(back)
 
     def _hand_over(self, offer: Offer, jobtype: str, held: Sequence[Held]) -> None:
-        # Each claim counts, also of a job still running here under an older fence: the runner drops that void attempt,
-        # and it stops as any other does.
+        # Also of a job still running here under an older fence: the runner drops that void attempt, and it stops.
         for its, count in Counter(one.job.jobtype for one in held).items():
             self._scheduler.jobs_started(its, count)
-        self._started(offer.worker.id, held)
-        self.runner.run_jobs(offer.worker.id, jobtype, held, offer.pull)
-        self._log.info("dispatch.batch", jobtype=jobtype, count=len(held), worker=offer.worker.id)
+        for worker_id, part in self.runner.divide(offer, jobtype, held).items():
+            self._started(worker_id, part)
+            self.runner.run_jobs(worker_id, jobtype, part, offer.pull)
+            self._log.info("dispatch.batch", jobtype=jobtype, count=len(part), worker=worker_id)

@@ -118,34 +118,39 @@ class Capacity:
             jobs_max = min(pull.jobs_max, code.options.batch or 1) if code is not None else pull.jobs_max
             return Offer(pull.worker, jobs_max, self._config.batch_bytes_max, pull)
         now_s = self._clock.mono_s()
-        roomy, versions = list[tuple[float, int, Worker]](), list[Worker]()
+        roomy, versions = list[tuple[float, int, Worker]](), list[tuple[Worker, int]]()
         posting = self.posting() if self.connections.free else []
         workers = Counter(worker.tenant for worker, _ in posting)
         for worker, breaker in posting:
             if not worker.takes(jobtype, priority) or not breaker.takes(jobtype, now_s):
                 continue
-            if worker.handler == jobtype and not breaker.is_open(now_s):
-                versions.append(worker)
             free = breaker.free(jobtype, now_s)
             free = min(free, self.connections.free_for(worker, workers) * breaker.post_jobs_max)
+            if worker.handler == jobtype and not breaker.is_open(now_s):
+                versions.append((worker, free))
             few, linger_s = min(free, breaker.post_jobs_max), worker.batch_linger_ms / 1000
             if not free or linger.waits(jobtype, waiting, few, linger_s, now_s):
                 continue
             roomy.append((free / breaker.window(jobtype), free, worker))
-        if len(versions) > 1:
-            drawn = self._draw(versions, [worker for _, _, worker in roomy])
-            jobs_max = self.breakers[drawn.id].post_jobs_max  # of one request: each is drawn by itself
-            roomy = [(part, min(free, jobs_max), one) for part, free, one in roomy if one is drawn or not one.handler]
-        if not roomy:
+        other = min(versions, key=lambda one: one[0].share) if len(versions) > 1 else None
+        if not (roomy := [one for one in roomy if other is None or one[2] is not other[0]]):
             return None
         _, free, worker = max(roomy, key=lambda one: one[:2])
-        return Offer(worker, free, self._config.batch_bytes_max)
+        return Offer(worker, free, self._config.batch_bytes_max, None, other if worker.handler else None)
 
-    def _draw(self, versions: Sequence[Worker], roomy: Sequence[Worker]) -> Worker:
-        """Return which of two versions of a handler gets the next request. What the newer has no room for the older
-        takes; not the other way round, or a bad one would get most while the older is full."""
-        older, newer = versions
-        return newer if newer in roomy and self._source.random() * 100 < newer.share else older
+    def divide(self, offer: Offer, jobtype: str, held: Sequence[Held]) -> dict[str, list[Held]]:
+        """Return who gets the jobs of a claim. Of two versions of a handler the one with the smaller share gets what is
+        drawn for it, each request by itself, and has room; never more, or a bad one would get most of what is left."""
+        if offer.other is None:
+            return {offer.worker.id: [*held]}
+        other, most = offer.other
+        parts, step = {offer.worker.id: list[Held](), other.id: list[Held]()}, self.breaker(other).post_jobs_max
+        for part in (held[at : at + step] for at in range(0, len(held), step)):
+            fits = len(parts[other.id]) + len(part) <= most and all(
+                other.takes(jobtype, one.job.priority) for one in part
+            )
+            parts[other.id if fits and self._source.random() * 100 < other.share else offer.worker.id] += part
+        return {worker_id: jobs for worker_id, jobs in parts.items() if jobs}
 
     def breaker(self, worker: Worker) -> CircuitBreaker:
         """Return the circuit breaker of one worker, as wide as this daemon's share of the slots that it registered."""

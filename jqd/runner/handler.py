@@ -121,10 +121,9 @@ def is_deleted(body: msgspec.Raw) -> bool:
 def shares(handler: Handler) -> dict[int, int]:
     """Return, by number, the versions that get jobs of its name: of how many of a hundred requests each."""
     running = [version for version in handler.versions if not version.out][-2:]
-    if not running:
-        return {}
-    weight = 100 if len(running) == 1 or any(version.is_code for version in running) else running[1].options.weight
-    parts = {running[0].number: 100 - weight, running[-1].number: weight}
+    parts = {version.number: 100 for version in running[-1:]}
+    if len(running) > 1 and not any(version.is_code for version in running):
+        parts = {running[0].number: 100 - running[1].options.weight, running[1].number: running[1].options.weight}
     return {number: part for number, part in parts.items() if part}
 
 

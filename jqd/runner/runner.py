@@ -68,6 +68,7 @@ class Runner:
         self._workers = workers
         self.paused = Paused(workers.settings)
         self._capacity = capacity
+        self.divide = capacity.divide
         self._clock = clock
         self._pool = pool
         self._in_flight = InFlightJobs()

@@ -1,7 +1,7 @@
 """One daemon's loops over a fake store, an in-memory journal and a runner worked by hand; the clock may jump."""
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -76,6 +76,9 @@ class HandRunner:
     def offer(self, jobtype: str, priority: int, waiting: int | None = None) -> Offer | None:
         offer = self.offers.get(jobtype)
         return offer if offer and offer.worker.takes(jobtype, priority) else None
+
+    def divide(self, offer: Offer, jobtype: str, held: Sequence[Held]) -> Mapping[str, Sequence[Held]]:
+        return {offer.worker.id: held}
 
     def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held], pull: Pull | None = None) -> None:
         self.given.append((worker_id, jobtype, list(held)))

@@ -53,9 +53,10 @@ class Desk:
         """Give out so many, as far as somebody takes them. Returns how many wait on."""
         while count and (offer := self.runner.offer("mail", priority)) is not None:
             held = hold(min(count, offer.jobs_max), priority=priority)
-            self.runner.run_jobs(offer.worker.id, "mail", held)
-            self.given[offer.worker.id] += len(held)
-            self.at_work.setdefault(offer.worker.id, []).extend(held)
+            for worker_id, part in self.runner.divide(offer, "mail", held).items():
+                self.runner.run_jobs(worker_id, "mail", part)
+                self.given[worker_id] += len(part)
+                self.at_work.setdefault(worker_id, []).extend(part)
             count -= len(held)
         return count
 
