@@ -262,6 +262,13 @@ def test_a_handler_needs_no_worker_program_and_outlives_the_store_and_its_daemon
                 wait_for(lambda: two.get("/v1/handlers/hook").json()["version"] == 2, "not known")
                 assert run(client) == "/second"
                 assert run(client, "hook@1") == "/first", "asked for by its version"
+                assert put(one, f"{url}/half", weight=50) == 3
+                wait_for(lambda: two.get("/v1/handlers/hook").json()["version"] == 3, "not known")
+                jobs = client.wait(client.push_many([{"name": "hook", "keep_result": True}] * 200), 30)
+                half = sum(job.result == "/half" for job in jobs)
+                assert 60 <= half <= 140, f"{half} of 200 jobs at once went to one of two halves"
+                assert put(one, f"{url}/second") == 4
+                wait_for(lambda: two.get("/v1/handlers/hook").json()["version"] == 4, "not known")
                 one.kill()
             forget(server)
             with Daemon(base / "one", *flags, env=QUICK) as one:
@@ -269,7 +276,7 @@ def test_a_handler_needs_no_worker_program_and_outlives_the_store_and_its_daemon
                 assert run(client) == "/second"
                 assert httpx2.delete(f"{two.url}/v1/handlers/hook").status_code == 204
                 wait_for(lambda: one.get("/v1/handlers/hook").status_code == 404, "not deleted")
-                assert put(two, f"{url}/third") == 3
+                assert put(two, f"{url}/third") == 5
                 waits = client.push("hook@2")
                 assert run(client) == "/third"
                 (row,) = [row for row in one.get("/v1/types").json()["types"] if row["name"] == "hook@2"]
