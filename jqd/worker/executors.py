@@ -24,53 +24,7 @@ BLOCKED = "it, or another job beside it, holds up the asyncio loop: an async fun
 LINGERS = "it was cancelled at its timeout and has not ended: it keeps its slot until it has tidied up"
 
 
-class Executor:
-    """Runs the items of a `Service`."""
-
-    @property
-    def orphans(self) -> int:
-        """Return the number of jobs at work for batches that nobody waits for any more."""
-        raise NotImplementedError
-
-    @property
-    def is_helpless(self) -> bool:
-        """Return whether no job at all can be run now."""
-        raise NotImplementedError
-
-    def trouble(self) -> str | None:
-        """Return what keeps jobs from being run now; None when nothing does."""
-        raise NotImplementedError
-
-    def stranded(self, item: Item) -> bool:
-        """Return whether nothing is left that could run such an item."""
-        raise NotImplementedError
-
-    def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
-        """Let the items run, in order; their outcomes go to their batches. `nursery`: as long as the batch lasts."""
-        raise NotImplementedError
-
-    def watch(self, batch: Batch) -> None:
-        """End jobs past their time that will not end by themselves, of this batch and of batches that are gone."""
-
-    def forget(self, batch: Batch) -> None:
-        """Note that nobody waits for this batch any more."""
-
-    def drain(self) -> None:
-        """Put the outcomes of jobs that have ended into their batch at once."""
-
-    def is_suspect(self, item: Item) -> bool:
-        """Return whether the item must wait to run alone; that says nothing of the room for others."""
-        return False
-
-    def stuck(self) -> list[tuple[Item, float]]:
-        """Return jobs that run on after they were given up, and for how many seconds."""
-        return []
-
-    def close(self) -> None:
-        """End all threads or processes."""
-
-
-class InProcess(Executor):
+class InProcess:
     """Plain functions in threads, async ones as tasks of trio, or of an asyncio loop beside it."""
 
     def __init__(self, attempts: Attempts, *, concurrency: int, clock: Clock) -> None:
@@ -86,9 +40,11 @@ class InProcess(Executor):
 
     @property
     def orphans(self) -> int:
+        """Return the number of jobs at work for batches that nobody waits for any more."""
         return sum(each.orphans for each in (self._pool, self._loop) if each)
 
     def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
+        """Let the items run, in order; their outcomes go to their batches. `nursery`: as long as the batch lasts."""
         plain = [item for item in items if item.function.loop is None]
         tasks = deque(item for item in items if item.function.loop == "trio")
         foreign = [item for item in items if item.function.loop == "asyncio"]
@@ -102,7 +58,8 @@ class InProcess(Executor):
             nursery.start_soon(self._run_tasks, tasks)
 
     def watch(self, batch: Batch) -> None:
-        """See `Executor`: what a thread runs cannot be stopped: it is reported, and keeps its place to its end."""
+        """End jobs past their time that will not end by themselves, of this batch and of batches that are gone. What a
+        thread runs cannot be stopped: it is reported, and keeps its place to its end."""
         for item, _ in self._pool.stuck if self._pool else ():
             self._time_out(item, "a plain function cannot be stopped: bound the calls in it, or use --processes")
         for item in self._loop.late if self._loop else ():
@@ -123,15 +80,25 @@ class InProcess(Executor):
             self._log.warning("worker.overrun", job_id=item.job_id, name=item.job.name, why=why)
             item.batch.put(item, self._attempts.timed_out(item))
 
+    def forget(self, batch: Batch) -> None:
+        """Do nothing where nobody waits for a batch any more: `AsyncioLoop.end_with` ends its tasks."""
+
     def drain(self) -> None:
+        """Put the outcomes of jobs that have ended into their batch at once."""
         if self._outbox is not None:
             self._outbox.drain()
 
+    def is_suspect(self, item: Item) -> bool:
+        """Return whether the item must wait to run alone; that says nothing of the room for others."""
+        return False
+
     def stranded(self, item: Item) -> bool:
+        """Return whether nothing is left that could run such an item."""
         loop = item.function.loop
         return (loop is None and self._has_no_thread) or (loop == "asyncio" and self._is_blocked)
 
     def trouble(self) -> str | None:
+        """Return what keeps jobs from being run now; None when nothing does."""
         if not self.is_helpless:
             return None
         stuck = ", ".join(f"{item.job_id} ({item.job.name})" for item, _ in self.stuck()[:SHOWN_MAX])
@@ -141,6 +108,7 @@ class InProcess(Executor):
         )
 
     def stuck(self) -> list[tuple[Item, float]]:
+        """Return jobs that run on after they were given up, and for how many seconds."""
         now_s = self._clock.mono_s()
         held = [(item, now_s - since_s) for item, since_s in (self._pool.stuck if self._pool else ())]
         late = self._loop.late if self._loop else ()
@@ -156,6 +124,7 @@ class InProcess(Executor):
 
     @property
     def is_helpless(self) -> bool:
+        """Return whether no job at all can be run now."""
         return self._has_no_thread or self._is_blocked
 
     @property

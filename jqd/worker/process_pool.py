@@ -28,7 +28,6 @@ from jqd.domain.log import get_logger
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.crash_isolation import CrashIsolation, CrashSuspects, PendingJobs, kind_of
-from jqd.worker.executors import Executor
 from jqd.worker.frames import Begin, Declaration
 from jqd.worker.process import Held, Kind, NotStarted, Process, start_process
 from jqd.worker.threads import NOTE_S
@@ -46,7 +45,7 @@ EXTRA_IDLE_S = 60.0  # the process for suspects waits so long for another: they 
 Where = Callable[[], tuple[str, str | None]]
 
 
-class ProcessPool(Executor):
+class ProcessPool:
     """The processes of a worker.
 
     For the trio thread only. `open_process_pool` ends it, and no job outlives its process.
@@ -84,7 +83,7 @@ class ProcessPool(Executor):
         kinds = {kind_of(each) for each in ([job] if job else self._jobs.values())}
         return max((self._waiting.room(kind, self._process_pool) for kind in kinds), default=0)
 
-    # ------------------------------------------------------------ of Hands
+    # ------------------------------------------------------------ as `InProcess`
 
     @property
     def orphans(self) -> int:
@@ -97,7 +96,8 @@ class ProcessPool(Executor):
         self._dispatch()
 
     def forget(self, batch: Batch) -> None:
-        """See `Executor`. A plain function runs on: it may have ended when the daemon sends the job again."""
+        """Stop the async jobs of a batch that nobody waits for. A plain function runs on: it may have ended when the
+        daemon sends the job again."""
         for process in self._all:
             if process.kind == "async":
                 for held in [held for held in process.held.values() if held.item.batch is batch]:
@@ -109,6 +109,18 @@ class ProcessPool(Executor):
 
     def stranded(self, item: Item) -> bool:
         return kind_of(item.function) in self._died
+
+    def watch(self, batch: Batch) -> None:
+        """Do nothing: `keep_time` ends jobs that are past their time."""
+
+    def drain(self) -> None:
+        """Do nothing: outcomes come without being asked for."""
+
+    def stuck(self) -> list[tuple[Item, float]]:
+        return []
+
+    def close(self) -> None:
+        """Do nothing: `open_process_pool` ends the processes."""
 
     def is_suspect(self, item: Item) -> bool:
         return item.job_id in self._suspects

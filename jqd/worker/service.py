@@ -15,6 +15,7 @@ job keeps its place in the batch: its outcome says that it was cancelled, or how
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 import msgspec
@@ -28,7 +29,7 @@ from jqd.http import Guard
 from jqd.worker import openapi
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.executors import Executor, InProcess, named
+from jqd.worker.executors import InProcess, named
 from jqd.worker.job import Declared
 from jqd.worker.refusal import (
     RETRY_AFTER_S,
@@ -43,6 +44,9 @@ from jqd.worker.refusal import (
 )
 from jqd.worker.signed import NOT_SIGNED, SENT_BEFORE, SignedRequests, cancel_id
 from jqd.worker.wire import BatchIn, Health, codec_of
+
+if TYPE_CHECKING:
+    from jqd.worker.process_pool import ProcessPool
 
 CONCURRENCY_DEFAULT = 16  # enough to hide the waiting of I/O, few enough for a small machine's memory
 BODY_BYTES_MAX = 64 * 1024 * 1024  # a batch of 500 jobs with 128 KiB each
@@ -84,7 +88,7 @@ class Service:
         *,
         clock: Clock | None = None,
         guard: Guard = Guard(loopback=False),  # noqa: B008 - it never changes
-        executor: Executor | None = None,
+        executor: "InProcess | ProcessPool | None" = None,
         spoke: Callable[[Item], None] | None = None,
         secrets: Sequence[str] = (),
     ) -> None:
