@@ -38,7 +38,7 @@ from jqd.processes import Fit, Start, surplus
 from jqd.reload import Reload
 from jqd.signals import EXIT_GRACE_S
 from jqd.store import open_embedded
-from jqd.worker.programs import children, ending, wait_dead
+from jqd.worker.programs import children_of, ending, wait_dead
 
 FAILED = 1  # the exit code where a process did not stop in order
 CALM_S = 60.0  # a process that lived so long has not died in a row
@@ -300,7 +300,7 @@ def reap(before: frozenset[int]) -> frozenset[int]:
     """Reap dead children that were dead at the look before, too: whoever started one has reaped it by then, and what is
     left was an orphan. Returns those that are dead now."""
     flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-    dead = frozenset(pid for pid in children().get(os.getpid(), ()) if os.waitid(os.P_PID, pid, flags) is not None)
+    dead = frozenset(pid for pid in children_of(os.getpid()) if os.waitid(os.P_PID, pid, flags) is not None)
     for pid in dead & before:
         os.waitpid(pid, os.WNOHANG)
     return dead - before

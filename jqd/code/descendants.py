@@ -7,12 +7,12 @@ whoever supervises that. So all of it hangs below one of them, also what called 
 import ctypes
 import os
 import signal
-from collections.abc import Callable, Collection, Iterable
-from functools import cache
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from jqd.worker.programs import below, children
+from jqd.domain.errors import ConfigError
+from jqd.worker.programs import below, children_of
 
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
@@ -30,7 +30,9 @@ class Usage(NamedTuple):
 
 def guard_this_process() -> None:
     """Adopt orphaned descendants, and keep other processes of our user from reading our memory and environment,
-    where the worker's token is."""
+    where the worker's token is. Raises ConfigError."""
+    if not Path("/proc/thread-self/children").exists():
+        raise ConfigError("this kernel lists no children (CONFIG_PROC_CHILDREN): what code leaves behind is not found")
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -39,9 +41,8 @@ def guard_this_process() -> None:
 def usage(leaders: Iterable[int]) -> dict[int, Usage]:
     """Return what each of them uses now."""
     found: dict[int, Usage] = {}
-    look = _looked()
     for leader in leaders:
-        pids, files = look(leader), dict[tuple[int, int], int]()
+        pids, files = [leader, *below(leader)], dict[tuple[int, int], int]()
         sizes = [_resident_bytes(pid) for pid in pids]
         for pid in pids:
             files |= _memory_files(pid)
@@ -55,8 +56,7 @@ def kill_with_descendants(*leaders: int) -> None:
     here, so their process ids stay taken."""
     stopped: dict[int, None] = {}
     for _ in range(LOOKS_MAX):
-        look = _looked()
-        found = [pid for leader in leaders for pid in look(leader)]
+        found = [pid for leader in leaders for pid in (leader, *below(leader))]
         fresh = [pid for pid in found if pid not in stopped]
         if not fresh:
             break
@@ -72,48 +72,12 @@ def end_strays(known: Collection[int] = ()) -> int:
 
     Returns how many are left, dying.
     """
-    strays = [pid for pid in _own_children() if pid not in known]
+    strays = [pid for pid in children_of(os.getpid()) if pid not in known]
     if strays:
         kill_with_descendants(*strays)
         for pid in strays:
             _reap(pid)
     return len(strays)
-
-
-def _own_children() -> list[int]:
-    return _children_of(os.getpid()) if _are_listed() else children().get(os.getpid(), [])
-
-
-def _looked() -> Callable[[int], list[int]]:
-    """Return a function that returns a process and all below it, at about the same time."""
-    if _are_listed():
-        return _tree
-    of = children()
-    return lambda leader: [leader, *below(leader, of)]
-
-
-@cache
-def _are_listed() -> bool:
-    """Return whether the kernel lists children, so that no other process of the machine needs to be looked at: with
-    many thousands of these that would hold up the worker."""
-    return Path("/proc/thread-self/children").exists()
-
-
-def _tree(leader: int) -> list[int]:
-    found = [leader]
-    for each in found:  # grows as it goes
-        found += _children_of(each)
-    return found
-
-
-def _children_of(pid: int) -> list[int]:
-    found: list[int] = []
-    try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_bytes().split())
-    except OSError:
-        return found  # it, or a thread of it, has ended meanwhile
-    return found
 
 
 def _reap(pid: int) -> None:

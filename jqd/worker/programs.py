@@ -2,8 +2,7 @@
 
 In a process of `--processes` descriptors 1 and 2 lead to the front, which reads them: the process itself may be stuck,
 or about to die, and its last output then explains most. All of it goes on to where the worker's own log goes. What
-comes
-while one job is at work in a process is kept for that job; of several nobody can tell whose it is.
+comes while one job is at work in a process is kept for that job; of several nobody can tell whose it is.
 
 Those that run on are found by their parents in /proc (Linux). A program whose own parent has ended belongs to init by
 then, and is not found.
@@ -39,7 +38,7 @@ class Program(NamedTuple):
 
 def kill_descendants() -> list[Program]:
     """Kill all descendants, and return which: a program of a job must not go on beside its next attempt."""
-    found = below(os.getpid(), children())
+    found = below(os.getpid())
     killed = []
     for pid in found:
         command = _command(pid)
@@ -53,24 +52,21 @@ def kill_descendants() -> list[Program]:
     return killed
 
 
-def children() -> dict[int, list[int]]:
-    """Return the children of every process on this machine that we may see."""
-    found: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            stat = entry.read_bytes()
-        except OSError:
-            continue  # it has ended meanwhile
-        parent = int(stat.rpartition(b")")[2].split()[1])  # its name stands in parentheses, and may hold some itself
-        found.setdefault(parent, []).append(int(entry.parent.name))
+def below(pid: int) -> list[int]:
+    """Return all descendants of a process."""
+    found = children_of(pid)
+    for each in found:  # grows as it goes
+        found += children_of(each)
     return found
 
 
-def below(pid: int, of: dict[int, list[int]]) -> list[int]:
-    """All descendants of a process, as `children` has them."""
-    found = list(of.get(pid, ()))
-    for each in found:  # grows as it goes
-        found.extend(of.get(each, ()))
+def children_of(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_bytes().split())
+    except OSError:
+        return found  # it, or a thread of it, has ended meanwhile
     return found
 
 
