@@ -14,6 +14,7 @@ from msgspec import msgpack, structs
 
 from jqd.client.tracing import SDK, processing
 from jqd.domain.clock import Clock
+from jqd.domain.dates import iso
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX
 from jqd.domain.log import get_logger
 from jqd.worker import wire
@@ -45,7 +46,6 @@ class Attempts:
         self._clock, self._spoke = clock, spoke
         self.stopping = threading.Event()
         """Set when the worker got a signal to stop, which programs that its jobs started may have got, too."""
-        self._stamps = wire.Stamps()
         self.lines = JobLog(clock)
         self._log, self._message_of = get_logger("worker"), get_logger("job")
 
@@ -272,7 +272,7 @@ class Attempts:
         return codec.encode(outcome)
 
     def _now(self) -> str:
-        return self._stamps.text(self._clock.wall_ms())
+        return iso(self._clock.wall_ms())
 
 
 def _which(item: Item) -> dict[str, object]:

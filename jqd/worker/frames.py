@@ -7,7 +7,7 @@ Arguments and outcomes go through as the bytes they are: only the process that r
 """
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import trio
@@ -17,7 +17,6 @@ from jqd.worker.wire import JobIn
 
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 65 * 1024 * 1024  # a job that fills a whole batch (64 MiB), and its frame; outcomes are far smaller
-M = TypeVar("M")
 
 
 class Begin(msgspec.Struct, tag=True, array_like=True):

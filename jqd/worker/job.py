@@ -88,9 +88,9 @@ class Pushing(Generic[P, R]):
     delay = enqueue = push
 
 
-class Job(Generic[P, C, R]):
-    """A function under a job's name. Calling it runs it here and now and answers a C; `push` makes a job of it, whose
-    result is an R."""
+class Job(Pushing[P, R], Generic[P, C, R]):
+    """A function under a job's name. Calling it runs it here and now and answers a C; `push` makes a job of it, with
+    the options of its declaration, whose result is an R."""
 
     def __init__(
         self, function: Callable[P, C], name: str, options: Mapping[str, Any], app: "App", loop: Loop = "trio"
@@ -112,8 +112,7 @@ class Job(Generic[P, C, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         self.loop = loop if self.is_async else None
         self.parameters = Parameters(function, name)
-        self._app = app
-        self._usual: Pushing[P, R] = Pushing(self, app, {}, None)
+        super().__init__(self, app, {}, None)
         self.__name__ = getattr(function, "__name__", name)
         self.__qualname__ = getattr(function, "__qualname__", name)
         self.__module__ = function.__module__
@@ -142,19 +141,6 @@ class Job(Generic[P, C, R]):
         for given in (one for one in options if one not in known):
             raise TypeError(f"a job has no option {given!r}{suggestion(given, known)}")
         return Pushing(self, self._app, {"job_id": id, **options}, ack)
-
-    def push(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
-        """Push one job with the options of its declaration: see `Pushing.push`."""
-        return self._usual.push(*args, **kwargs)
-
-    def following(self, *args: P.args, **kwargs: P.kwargs) -> Mapping[str, Any]:
-        return self._usual.following(*args, **kwargs)
-
-    async def apush(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
-        """As `push`, for async code, under asyncio and trio."""
-        return await self._usual.apush(*args, **kwargs)
-
-    delay = enqueue = push
 
     @overload
     def s(self, *args: P.args, **kwargs: P.kwargs) -> Signature[object, R]: ...

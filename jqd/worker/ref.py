@@ -1,6 +1,6 @@
 """A pushed job, or a flow of them, as its pusher holds it; and the pushes of one block, sent in one request."""
 
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
@@ -14,7 +14,6 @@ from jqd.client import (
     Changed,
     Client,
     FlowInfo,
-    JobEvent,
     JobEvents,
     JobInfo,
     LessSafe,
@@ -143,15 +142,6 @@ class Ref(Generic[T]):
     async def aresult(self, wait: Duration | None = None) -> T:
         """As `result`. Cancelled, it waits no longer."""
         return await look(self.result, wait)
-
-    async def aevents(self) -> AsyncIterator[JobEvent]:
-        """As `events`. Cancelled, it waits no longer."""
-        found = await look(self.events)
-        try:
-            while (event := await look(next, found, None)) is not None:
-                yield event
-        finally:
-            found.close()
 
     async def acancel(self) -> Cancel:
         """As `cancel`."""

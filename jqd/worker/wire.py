@@ -22,7 +22,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from jqd.domain import media
-from jqd.domain.dates import date_of
 from jqd.domain.job import TIMEOUT_S_MAX
 from jqd.domain.results import RESULT_BYTES_MAX
 
@@ -209,18 +208,3 @@ def _refusal(codec: Codec, value: Any) -> str:
         except Exception:  # noqa: BLE001 - a foreign __str__ may do anything
             return type(error).__name__
     return ""
-
-
-class Stamps:
-    """Wall-clock milliseconds as ISO 8601 text, made anew only when the millisecond changed."""
-
-    def __init__(self) -> None:
-        self._last: tuple[int, str] = (-1, "")
-
-    def text(self, wall_ms: int) -> str:
-        """`2026-01-31T12:00:00.123+00:00`. Safe from any thread: the pair is replaced as one."""
-        known, text = self._last
-        if known != wall_ms:
-            text = date_of(wall_ms).isoformat(timespec="milliseconds")
-            self._last = (wall_ms, text)
-        return text
