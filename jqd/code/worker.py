@@ -2,7 +2,7 @@
 
     slot   ask a daemon for jobs ──▶ batches ──▶ contexts (`pool.py`) ──▶ outcomes, until they are taken ──▶ ask again
 
-One process of each slot's own is at work at a time, so `concurrency` bounds them. A slot asks all stores in turn.
+One process of each slot's own is at work at a time, so `concurrency` bounds them. A slot asks all daemons in turn.
 """
 
 import os

@@ -2,8 +2,8 @@
 
     room for jobs ──▶ POST /v1/leases ──▶ a batch of the service ──▶ outcomes, until a daemon has taken them
 
-Each store is asked by a task of its own, one lease after the other; what it gave runs beside that. Of two daemons of
-one store both are asked, so that the end of one is not felt. Of quick jobs more are asked for than can begin at once
+Each daemon is asked by a task of its own, one lease after the other, so that the end of one is not felt; what it gave
+runs beside that. Of quick jobs more are asked for than can begin at once
 (`ahead.py`).
 """
 
@@ -166,7 +166,7 @@ class Puller:
         return kept, back
 
     async def _wait_freed(self, seconds: float) -> None:
-        if self._freed.is_set():  # else the task of another store waits for it
+        if self._freed.is_set():  # else the task of another daemon waits for it
             self._freed = trio.Event()
         with trio.move_on_after(seconds):
             async with trio.open_nursery() as nursery:

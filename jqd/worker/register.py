@@ -6,9 +6,8 @@
 
 The daemon forgets a worker that does not repeat its registration within `ttl_s`, so a killed worker disappears.
 
-A worker makes its id itself and says the same to all its daemons: those of one store know it as one, and share its
-slots among themselves. Their answers name the daemons of their store. Only where the stores are several, which do not
-know of each other, the slots are divided here (`Slots`).
+A worker makes its id itself and says the same to all its daemons. They are of one store, so they know it as one and
+share its slots among themselves, and what one does not answer another may. Their answers name others of their store.
 """
 
 import random
@@ -47,7 +46,7 @@ Spec = Callable[[], Mapping[str, Any]]
 
 
 class Slots:
-    """The slots of one worker, divided among the stores that it registers at, if any takes it at all."""
+    """The slots of one worker, and its places at the daemons that it registers at."""
 
     def __init__(self, max_jobs: Callable[[], int], batch: int) -> None:
         """`max_jobs`: returns the slots of the whole worker; loading the code anew may change it."""
@@ -69,29 +68,15 @@ class Slots:
     def join(self, place: "Registration") -> None:
         self._places.append(place)
 
-    def stores(self, of: "Registration | None" = None) -> int:
-        """Return how many stores the answering daemons, and `of`, belong to: daemons with overlapping lists share
-        one."""
-        stores: list[set[str]] = []
-        for place in self._places:
-            if place is of or not place.is_away:
-                same = [store for store in stores if store & place.peers]
-                stores = [store for store in stores if not store & place.peers]
-                stores.append(set(place.peers).union(*same))
-        return max(1, len(stores))
-
-    def share(self, of: "Registration") -> dict[str, int]:
-        """Return the share of its store, rounded down so that no slot is promised twice; at least one."""
-        stores = self.stores(of)
-        return {"max_jobs": max(1, self._max_jobs() // stores), "batch": max(1, self._batch // stores)}
+    def spec(self) -> dict[str, int]:
+        return {"max_jobs": self._max_jobs(), "batch": self._batch}
 
     def cover(self, of: "Registration") -> "Registration | None":
-        """Return another place of the same store that takes the worker; None: there is none."""
-        others = (place for place in self._places if place is not of and place.is_known)
-        return next((place for place in others if place.peers & of.peers), None)
+        """Return another place that takes the worker; None: there is none."""
+        return next((place for place in self._places if place is not of and place.is_known), None)
 
     def changed(self) -> None:
-        """Tell all daemons anew: the number of stores has changed, or the registration itself."""
+        """Tell all daemons anew, as the registration has changed."""
         for place in self._places:
             place.hurry()
 
@@ -114,8 +99,6 @@ class Registration:
         """URL of the daemon that took the registration last."""
         self.is_away = False
         """Whether every daemon failed or refused at the last registration. False before the first one."""
-        self.peers: frozenset[str] = frozenset({self.daemon})
-        """URLs of the daemons of its store; this one alone until it has answered."""
         self._others: list[str] = []
         """URLs of the other daemons of its store, from its last answer."""
         self.worker_id = worker_id
@@ -148,11 +131,8 @@ class Registration:
         failures, refusals = 0, 0
         while True:
             was_known, self._hurry = self.is_known, trio.Event()
-            stores = self._slots.stores()
             trouble = self.trouble = await self._renew()
             self.is_away = trouble is not None
-            if self._slots.stores() != stores:
-                self._slots.changed()
             if trouble is None:
                 failures, refusals, self.refusal = 0, 0, ""
                 self._slots.taken()
@@ -194,7 +174,7 @@ class Registration:
 
     async def _register(self, daemon: str) -> str | None:
         """Register at one daemon. Returns None, or what stood in the way. Logs only when that changed."""
-        spec = {**self._spec(), **self._slots.share(self), "worker_id": self.worker_id}
+        spec = {**self._spec(), **self._slots.spec(), "worker_id": self.worker_id}
         headers = {"content-type": MSGPACK, "accept": MSGPACK}
         try:
             # Shielded: a worker that stops while it registers must learn its id, or it could not unregister.
@@ -219,9 +199,6 @@ class Registration:
             return f"answered {answer.status_code} without a worker_id; is it a jqd daemon?"
         if worker_id != self.worker_id or not self.is_known or daemon != self.daemon:
             self._log.info("worker.registered", daemon=daemon, worker_id=worker_id)
-        peers = answered.get("daemons")
-        named = isinstance(peers, list) and bool(peers) and all(isinstance(peer, str) for peer in peers)
-        self.peers = frozenset(peers if named else [daemon])
         self._others = self._safe(answered.get("urls"))
         self.worker_id, self.is_known, self.daemon = worker_id, True, daemon
         return None

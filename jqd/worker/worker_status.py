@@ -90,9 +90,6 @@ class ProgressReporter:
             except (httpx2.HTTPError, trio.TooSlowError) as error:
                 trouble = f"{place.daemon} is not reached: {type(error).__name__} {error}".rstrip()
                 continue
-            if answer.status_code == 404:
-                trouble = ""  # the daemon of another store, perhaps
-                continue
             if answer.status_code == 200:
                 output.log_end = _log_end(answer.content)
             trouble = "" if answer.status_code in (200, *GONE) else f"{place.daemon} answers {answer.status_code}"

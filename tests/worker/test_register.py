@@ -169,26 +169,6 @@ class Stores:
                 await self.changed.wait()
 
 
-async def test_slots_are_divided_among_stores_and_within_one_by_its_daemons() -> None:
-    stores = Stores(a=["1", "2"], b=["2", "1"], c=["7"])
-    stores.away = {"c"}
-    slots = Slots(lambda: 9, 500)
-    transport = httpx2.MockTransport(stores.answer)
-    async with httpx2.AsyncClient(transport=transport) as http, trio.open_nursery() as nursery:
-        for name in "abc":
-            # A ttl so long that nothing is repeated by itself: what is told anew is told because the share changed.
-            nursery.start_soon(place(f"http://{name}", http, 9_999, slots).run)
-        await stores.wait(a=9, b=9)
-        assert stores.told["a"] == stores.told["b"], "one worker, whoever was told of it"
-        stores.away.clear()
-        await stores.wait(a=4, b=4, c=4)
-        assert stores.told["c"]["batch"] == 250
-        stores.away.add("c")
-        slots.changed()
-        await stores.wait(a=9, b=9)
-        nursery.cancel_scope.cancel()
-
-
 async def test_while_its_daemon_is_away_another_one_of_the_store_takes_it() -> None:
     stores = Stores(a=["1", "2"], b=["1", "2"])
     stores.urls = ["http://b/", "http://a", "ftp://c", 7, "http://b"]
