@@ -176,8 +176,12 @@ class Config:
     def guard(self) -> Guard:
         """Return the guard, which refuses requests that foreign web pages may have sent."""
         http, is_open = self.http, not self.needs_tokens
-        own = urlsplit(http.advertise).hostname if is_open and not http.is_loopback else None
-        return Guard(http.is_loopback, tuple(name.lower() for name in (*http.hosts, *filter(None, [own]))), is_open)
+        own = (
+            (urlsplit(http.advertise).hostname, address.parse(http.bind).host)
+            if is_open and not http.is_loopback
+            else ()
+        )
+        return Guard(http.is_loopback, tuple(name.lower() for name in (*http.hosts, *filter(None, own))), is_open)
 
     def __post_init__(self) -> None:
         if self.insecure and self.http.tokens == "required":

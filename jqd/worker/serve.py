@@ -186,7 +186,8 @@ def _guard(bind: Address | None, advertise: str | None, secrets: Sequence[str] |
     """Return the guard for requests of daemons, which use the bound address or the name in the worker's URL."""
     if bind is None:
         return Guard(loopback=False)
-    name, is_loopback = urlsplit(advertise).hostname if advertise else None, address.is_loopback(bind.host)
+    is_loopback = address.is_loopback(bind.host)
+    name = urlsplit(advertise).hostname if advertise else None if is_loopback else bind.host.lower()
     hosts = (f"[{name}]" if ":" in name else name,) if name and (is_loopback or not secrets) else ()
     return Guard(is_loopback, hosts, is_open=not secrets)
 

@@ -148,7 +148,8 @@ def test_by_which_names_it_is_reached(guard, fine, wrong):
 )
 def test_what_an_address_means(bind, loopback):
     config = load(environ={"JQD_HTTP__HOSTS": "JQD.lan b"}, flags={"http.bind": bind, "insecure": True})
-    assert config.guard == Guard(loopback, ("jqd.lan", "b"), is_open=True)
+    own = () if loopback else (bind.partition(":")[0],)
+    assert config.guard == Guard(loopback, ("jqd.lan", "b", *own), is_open=True)
 
 
 def test_a_name_that_a_page_chose_opens_no_daemon_that_asks_nobody():
@@ -157,6 +158,8 @@ def test_a_name_that_a_page_chose_opens_no_daemon_that_asks_nobody():
     known = load(environ=pods | {"JQD_INSECURE": "true"}).guard
     asked = ["evil.example:7420", "jqd-0.jqd-daemons:7420", "jqd:7420"]
     assert [status_of(known, host) for host in asked] == [421, 200, 200]
+    named = load(environ={"JQD_HTTP__BIND": "Jqd.lan:7420", "JQD_INSECURE": "true"}).guard
+    assert [status_of(named, host) for host in ("jqd.lan:7420", "evil.example")] == [200, 421]
     assert [status_of(load(environ=pods).guard, host) for host in asked] == [200, 200, 200], "it has no token"
 
 

@@ -336,6 +336,7 @@ async def test_an_address_in_use_is_an_os_error() -> None:
         ("[::1]:0", "http://[fd00::1]/", ("whsec_x",), Guard(hosts=("[fd00::1]",))),
         ("0.0.0.0:0", "http://worker:9", ("whsec_x",), Guard(loopback=False)),
         ("0.0.0.0:0", "http://worker.lan:9", None, Guard(loopback=False, hosts=("worker.lan",), is_open=True)),
+        ("Worker.lan:0", None, None, Guard(loopback=False, hosts=("worker.lan",), is_open=True)),
     ],
 )
 def test_by_which_names_daemons_ask_for_it(
