@@ -133,7 +133,7 @@ class Daemon:
         self.control.certificate = server.certificate
         url = url_of(listener, server.config.scheme)
         self.worker_views.idle = bool(self.config.process.surplus)
-        self.worker_views.rests = lambda: all(partition.rests for partition in self.partitions)
+        self.worker_views.is_drained = lambda: all(partition.rests for partition in self.partitions)
         self.worker_views.url = "" if self.worker_views.idle else self.config.http.advertised(url)
         http_closed = trio.Event()
         notify = SystemdNotifier(self.config.manager, lambda: self.dispatch.rounds, self.control.in_a_line)

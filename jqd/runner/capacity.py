@@ -30,7 +30,7 @@ from jqd.runner.worker import Worker
 Claim = tuple[str, int]
 
 
-class Remaining(NamedTuple):
+class Pause(NamedTuple):
     """For how long another daemon gives a worker no jobs."""
 
     until_s: float
@@ -40,7 +40,7 @@ class Remaining(NamedTuple):
     """Whether that daemon lets us probe the worker first, if we backed it off, too."""
 
 
-NO_RESTS: Mapping[str, Remaining] = {}
+NO_PAUSES: Mapping[str, Pause] = {}
 FORGET_ABOVE = 16  # gates of workers that left, kept beyond twice the number of those that are here
 
 
@@ -66,7 +66,7 @@ class Capacity:
         """All requests that are under way to workers, or wait to be sent."""
         self.sites: dict[tuple[str, str], Site] = {}
         """Tenant, and host and port → its crash site: whose workers break connections there slows down no other's."""
-        self._remaining: dict[str, Mapping[str, Remaining]] = {}  # daemon → worker's id → its rest
+        self._pauses: dict[str, Mapping[str, Pause]] = {}  # daemon → worker's id → its pause
         self.freed = trio.Event()
         self._entrusted: dict[Claim, tuple[CircuitBreaker, str]] = {}
         self.pulls = Pulls(self.note_free)
@@ -177,7 +177,7 @@ class Capacity:
             why_not = self._ssrf.judge_host(host_of(worker.url), worker.standing_here) if worker.url else None
             breaker.barred = why_not or ""
             breaker.site = self.sites.get(breaker.place)
-        if self._remaining:
+        if self._pauses:
             self._apply(worker.id, breaker)
         return breaker
 
@@ -191,23 +191,23 @@ class Capacity:
                     breaker.site = site
         return self.sites[place]
 
-    def rests(self, daemon: str) -> Mapping[str, Remaining]:
-        return self._remaining.get(daemon, NO_RESTS)
+    def pauses(self, daemon: str) -> Mapping[str, Pause]:
+        return self._pauses.get(daemon, NO_PAUSES)
 
-    def record_pauses(self, daemon: str, rests: Mapping[str, Remaining]) -> None:
+    def record_pauses(self, daemon: str, pauses: Mapping[str, Pause]) -> None:
         """Take another daemon's whole list of workers that it gives nothing for now, by worker id."""
-        before = self._remaining.pop(daemon, NO_RESTS)
-        if rests:
-            self._remaining[daemon] = rests
-        for worker_id in before.keys() | rests.keys():
+        before = self._pauses.pop(daemon, NO_PAUSES)
+        if pauses:
+            self._pauses[daemon] = pauses
+        for worker_id in before.keys() | pauses.keys():
             if (breaker := self.breakers.get(worker_id)) is not None:
                 self._apply(worker_id, breaker)
         if before:
             self.note_free()
 
     def _apply(self, worker_id: str, breaker: CircuitBreaker) -> None:
-        pauses = (rests[worker_id] for rests in self._remaining.values() if worker_id in rests)
-        its = max((rest for rest in pauses if rest.registered_at_ms == breaker.registered_at_ms), default=None)
+        pauses = (known[worker_id] for known in self._pauses.values() if worker_id in known)
+        its = max((pause for pause in pauses if pause.registered_at_ms == breaker.registered_at_ms), default=None)
         if its is None:
             breaker.pause(float("-inf"), yields=False)
         else:

@@ -16,7 +16,7 @@ from jqd.domain import address
 from jqd.domain.clock import Clock
 from jqd.domain.settings import Setting
 from jqd.domain.tenant import tenant_of
-from jqd.runner.capacity import Capacity, Remaining
+from jqd.runner.capacity import Capacity, Pause
 from jqd.runner.circuit_breaker import CircuitBreaker
 from jqd.runner.departures import KEPT_MS, Departure, Gone, Kind, together
 from jqd.runner.endpoint import host_of
@@ -60,7 +60,7 @@ class WorkerView(msgspec.Struct, frozen=True):
     """Daemons and workers that this daemon saw leave or die within the last day."""
     begins: bool = True
     """Whether it begins jobs, and has a share of what workers take."""
-    rests: bool = False
+    is_drained: bool = msgspec.field(default=False, name="rests")
     """It is drained, and has no job in flight any more: its share is for others."""
 
 
@@ -85,7 +85,7 @@ class WorkerViews:
         """Where this daemon is reached, from when it listens."""
         self.idle = False
         """Whether this daemon begins no jobs in all its life."""
-        self.rests: Callable[[], bool] = lambda: False
+        self.is_drained: Callable[[], bool] = lambda: False
         """Whether it is drained, and has no job in flight."""
         self._gone: tuple[Departure, ...] = ()
         self._gone_at_s = -math.inf
@@ -104,7 +104,9 @@ class WorkerViews:
             gone = tuple(self._workers.departures.rows())
             if gone != self._gone:
                 self._gone, self._gone_at_s = gone, self._clock.mono_s()
-        body = _encoder.encode(WorkerView(self._rows(), self.url, machine(), self._gone, not self.idle, self.rests()))
+        body = _encoder.encode(
+            WorkerView(self._rows(), self.url, machine(), self._gone, not self.idle, self.is_drained())
+        )
         setting = self._settings.get(VIEW, self._daemon)
         if setting is None or bytes(setting.body) != body or now_ms - setting.at_ms > AGAIN_S * 1000:
             (setting,) = self._settings.make({(VIEW, self._daemon): body}, now_ms=now_ms, origin=0)
@@ -130,7 +132,7 @@ class WorkerViews:
         view = self._known.get(daemon)
         if view is None or not view.begins:
             return view is None
-        return machine is None or (not view.rests and machine in ("", view.machine))
+        return machine is None or (not view.is_drained and machine in ("", view.machine))
 
     def gone(self, kind: Kind) -> list[Gone]:
         """Return which daemons, or workers, went within the last day, as all daemons saw it: the newest first."""
@@ -185,35 +187,26 @@ class WorkerViews:
         else:
             self._known[setting.name] = _read(setting)
         if setting.name != self._daemon:
-            self._capacity.record_pauses(setting.name, self._rests(setting.name, before))
+            self._capacity.record_pauses(setting.name, self._pauses(setting.name, before))
         elif setting.revision != self._made:
-            self._resume()
+            self._workers.departures.resume(self._known[self._daemon].gone)  # what an earlier life of ours noted
 
-    def _resume(self) -> None:
-        """Go on with pauses, and departures, that an earlier life of this daemon noted."""
-        self._workers.departures.resume(self._known[self._daemon].gone)
-        for worker_id, rest in self._rests(self._daemon, None).items():
-            worker = self._workers.get(worker_id)
-            if worker is not None and worker.registered_at_ms == rest.registered_at_ms:
-                why = self._known[self._daemon].rows[worker_id].why
-                self._capacity.breaker(worker).resume(rest.until_s, why)
-
-    def _rests(self, daemon: str, before: WorkerView | None) -> dict[str, Remaining]:
+    def _pauses(self, daemon: str, before: WorkerView | None) -> dict[str, Pause]:
         """Return the workers that another daemon gives nothing, by our clock; not those that it cannot reach: we may
         reach them."""
-        view, known = self._known.get(daemon), self._capacity.rests(daemon)
+        view, known = self._known.get(daemon), self._capacity.pauses(daemon)
         now_ms, now_s = self._settings.now_ms(self._clock), self._clock.mono_s()
-        rests: dict[str, Remaining] = {}
+        pauses: dict[str, Pause] = {}
         for worker_id, seen in view.rows.items() if view is not None else ():
             if seen.state != "backed_off":
                 continue
             then = before.rows.get(worker_id, WELL) if before is not None else WELL
             if worker_id in known and (then.until_ms, then.registered_at_ms) == (seen.until_ms, seen.registered_at_ms):
-                rests[worker_id] = known[worker_id]  # as it was heard: a clock that is set since changes nothing
+                pauses[worker_id] = known[worker_id]  # as it was heard: a clock that is set since changes nothing
                 continue
             left_s = min((seen.until_ms - now_ms) / 1000, self._pause_s_max)
-            rests[worker_id] = Remaining(now_s + left_s, seen.registered_at_ms, self._daemon < daemon)
-        return rests
+            pauses[worker_id] = Pause(now_s + left_s, seen.registered_at_ms, self._daemon < daemon)
+        return pauses
 
 
 def _fair(worker_ids: Iterable[str], ailing: Mapping[str, CircuitBreaker], now_s: float) -> list[str]:

@@ -111,6 +111,6 @@ async def test_a_pause_is_dated_by_the_clock_that_the_store_has_when_the_job_goe
         of_store.advance(7_200)
         await one.daemon.partitions[0].settings_sync.publish_view()
         await other.daemon.partitions[0].settings_sync.refresh()
-        (rest,) = other.daemon.capacity.rests(one.daemon.control.sysid).values()
+        (rest,) = other.daemon.capacity.pauses(one.daemon.control.sysid).values()
         assert 8.9 < rest.until_s - trio.current_time() < 9.1
         nursery.cancel_scope.cancel()

@@ -72,7 +72,7 @@ def test_a_drained_daemon_has_its_share_until_its_jobs_have_ended(hall: Hall) ->
     other = WorkerViews("d2", hall.workers, hall.capacity, hall.clock, 3_600.0)
     machine = hall.workers.register(CARD).machine
     for rests in False, True, False:
-        other.rests = lambda rests=rests: rests  # type: ignore[misc]
+        other.is_drained = lambda rests=rests: rests  # type: ignore[misc]
         other.look()
         assert hall.views.begins("d2"), "it takes pushes"
         assert [hall.views.begins("d2", at) for at in ("", machine, "another")] == [not rests, not rests, False]
