@@ -59,7 +59,7 @@ class Watch:
         try:
             await self.look()
         except StoreAway as error:
-            self._log.warning("watch.store_away", error=str(error))
+            self._log.warning("watch.store_away", error=error.in_full)
         if self.reason is not None:
             # Only losses can be accepted, not a server that refuses us or a wrong partition.
             acceptable = all(finding.is_loss for finding in refusals(self._findings))
@@ -73,7 +73,7 @@ class Watch:
                 await self.look()
             except StoreAway as error:
                 # The loops that need it report it. Another server may answer afterwards: it is examined first.
-                self._log.debug("watch.store_away", error=str(error))
+                self._log.debug("watch.store_away", error=error.in_full)
             await rest(LOOK_S)
 
     async def look(self) -> None:
