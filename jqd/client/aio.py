@@ -16,8 +16,8 @@ import anyio.to_thread
 from jqd.client.abandoned import look
 from jqd.client.buffer import Buffer, Limits
 from jqd.client.client import TIMEOUT_S_DEFAULT, Client
+from jqd.client.connections import CONNECTIONS_MAX
 from jqd.client.events import JobEvent
-from jqd.client.http import CONNECTIONS_MAX
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,15 +10,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 from uuid import uuid4
 
-import httpx2
 import msgspec
 
 from jqd.client.abandoned import is_abandoned
+from jqd.client.answer import item_errors, odd
 from jqd.client.buffer import Buffer, Limits
 from jqd.client.environ import daemon_token, daemon_urls
 from jqd.client.errors import (
@@ -34,12 +33,13 @@ from jqd.client.errors import (
     Unreachable,
 )
 from jqd.client.events import JobEvent, JobEvents, read_events
-from jqd.client.http import Http, encode, item_errors, odd, query
+from jqd.client.http import Http, encode, query
 from jqd.client.job_info import Ack, Cancel, JobInfo, PushedJob, job_info, job_map, listed_job
 from jqd.client.manage import Manage
 from jqd.client.path import job_path
 from jqd.client.send import how_safe, less, of_all, send_own, send_push, split_requests, taken, unnamed
 from jqd.client.tracing import sending
+from jqd.client.transport import Transport
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.job_spec import PushOptions
 from jqd.domain.units import Duration, duration_s
@@ -72,7 +72,7 @@ class Client(Manage):
         timeout_s: float = TIMEOUT_S_DEFAULT,
         token: str | None = None,
         tenant: str | None = None,
-        transport: httpx2.BaseTransport | None = None,
+        transport: Transport | None = None,
         clock: Clock | None = None,
     ) -> None:
         if url is None:
@@ -117,11 +117,11 @@ class Client(Manage):
         """As `push`, of a map as `POST /v1/jobs` takes it; answers also whether the job was known already."""
         named = self._named(job)
         with sending([named], self.url) as traced:
-            body, params, bare = encode(traced[0]), query(ack=ack), partial(encode, unnamed(traced[0]))
+            body, params = encode(traced[0]), query(ack=ack)
             if named is job:
                 answer = send_push(self._http, body, params, [named], bare=None)
             else:
-                answer = send_own(self._http, body, params, [named], bare=bare)
+                answer = send_own(self._http, body, params, [named], bare=lambda: encode(unnamed(traced[0])))
         given = answer.body.get("job_id") if isinstance(answer.body, dict) else None
         if not isinstance(given, str):
             raise odd("a push", answer)

@@ -86,7 +86,7 @@ def read_events(
         field, _, value = line.partition(": ")
         if field == "event":
             kind = value
-        elif field == "id" and seen is not None:
+        elif field == "id" and seen is not None and value.isascii() and value.isprintable():  # it is sent as a header
             seen(value)
         elif field == "data":
             data.append(value)

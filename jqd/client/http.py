@@ -2,28 +2,24 @@
 
 import os
 import random
+import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, urlencode
 
-import httpx2
 import msgspec
 
 from jqd import __version__
+from jqd.client.answer import Answer, decoded, error_of, odd
+from jqd.client.connections import Connections
 from jqd.client.environ import checked_urls
 from jqd.client.errors import (
     ClientClosed,
-    Conflict,
-    Forbidden,
     Invalid,
-    ItemError,
     JqdClientError,
-    NotFound,
     TimedOut,
-    TooLarge,
     Unavailable,
     Unreachable,
     WrongToken,
@@ -31,26 +27,18 @@ from jqd.client.errors import (
     refused_after,
     took_nothing,
 )
-from jqd.client.trust import no_certificate, trouble_of_tls, trusted_at
+from jqd.client.transport import LostError, Request, Response, SilentError, Transport, TransportError, UnreachedError
 from jqd.domain.backoff import Backoff
-from jqd.domain.errors import Closed, IdsUnknown
-from jqd.domain.media import MSGPACK, language_of
+from jqd.domain.media import MSGPACK
 
 TRIES_MAX = 4  # of a request that may be repeated: with the back-off below, a daemon's restart of about a second
 UNKNOWN = 401  # to this daemon the token lets nobody in
 BACKOFF = Backoff(first_s=0.1, factor=3.0, cap_s=2.0)
-CONNECTIONS_MAX = 32  # of one client, but for waits: they have one each, and keep no push from being sent
-ERRORS_SHOWN_MAX = 5  # in a message; all of them stand in `errors`
-DETAIL_CHARS_MAX = 300  # of an answer quoted in a message
+TARGET_CHARS_MAX = 1 << 16  # of a URL's rest: a daemon takes less
+LINE_BYTES_MAX = 4 << 20  # of a stream: an event has a million characters at most
 PATH_CHARS_MAX = 64  # of a path quoted in one
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)
-USERS = frozenset({"argument", "result", "error"})  # values that pushers and workers made
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    status: int
-    body: Any
+SAFE = "/?&=%:@!$'()*+,;~"  # of a URL's rest, beside letters, digits and `_.-`: the rest is quoted
+_PLAIN = re.compile(rf"/[\w.{SAFE}-]*", re.ASCII)
 
 
 def _sleep(seconds: float) -> None:
@@ -67,7 +55,7 @@ class Http:
         timeout_s: float,
         token: str | None,
         tenant: str | None = None,
-        transport: httpx2.BaseTransport | None = None,
+        transport: Transport | None = None,
         source: random.Random | None = None,
         sleep: Callable[[float], None] = _sleep,
     ) -> None:
@@ -85,47 +73,32 @@ class Http:
         if tenant is not None:
             headers["jqd-tenant"] = tenant
         self._headers = headers
-        self._tenant: dict[str, str] = {}  # of a view: what each of its requests says beside
         self._transport = transport
         # By process: a child of a fork must not write to its parent's connections, nor close them. So it leaves them
         # alone, and makes its own. Nothing is locked here: another thread may hold any lock at the moment of a fork.
-        self._by_process: dict[tuple[int, bool], httpx2.Client] = {}
-        self._connections()
+        self._by_process: dict[int, Transport] = {}
+        self._closed_in: set[int] = set()
+        self._carrier()
 
     def close(self) -> None:
-        (self._by_process.get((os.getpid(), True)) or self._connections()).close()
-        self._connections().close()
+        self._closed_in.add(os.getpid())
+        self._carrier().close()
 
-    def _connections(self, *, waits: bool = False) -> httpx2.Client:
-        if waits and (others := self._connections()).is_closed:
-            return others  # which says so
-        process, most = (os.getpid(), waits), None if waits else CONNECTIONS_MAX
+    def _carrier(self) -> Transport:
+        process = os.getpid()
         mine = self._by_process.get(process)
-        if mine is None:
-            made = httpx2.Client(
-                headers=self._headers,
-                trust_env=False,  # a proxy for the web is not meant for a queue next door
-                transport=self._transport,
-                verify=trusted_at(self.urls),
-                limits=httpx2.Limits(max_connections=most, max_keepalive_connections=CONNECTIONS_MAX),
-            )
-            mine = self._by_process.setdefault(process, made)  # another thread may have been sooner
+        if mine is None:  # else another thread may have been sooner
+            mine = self._by_process.setdefault(process, self._transport or Connections(self.urls))
         return mine
 
-    @contextmanager
-    def _open(self, path: str, *, waits: bool = False) -> Iterator[httpx2.Client]:
-        """Give the connections, for a request of that path. Raises Invalid for names and ids that no URL carries;
-        ClientClosed where another thread closed them, before or meanwhile."""
-        connections = self._connections(waits=waits)
-        try:
-            yield connections
-        except (httpx2.InvalidURL, UnicodeEncodeError) as error:
-            message = f"{path[:PATH_CHARS_MAX]} cannot be asked for: {error}; nothing was sent"
-            raise Invalid(message, status=414 if isinstance(error, httpx2.InvalidURL) else 400) from error
-        except (RuntimeError, ValueError) as error:  # of httpx2, and of a socket that is gone
-            if not connections.is_closed:
-                raise
-            raise ClientClosed(f"the client of {self.url} was closed; make another") from error
+    def _send(self, request: Request) -> Response:
+        """Raises TransportError; ClientClosed where another thread closed it before."""
+        if os.getpid() in self._closed_in:
+            raise self._closed()
+        return self._carrier().send(request)
+
+    def _closed(self) -> ClientClosed:
+        return ClientClosed(f"the client of {self.url} was closed; make another")
 
     @property
     def url(self) -> str:
@@ -136,7 +109,7 @@ class Http:
         """Return a view that speaks for one tenant, by the same connections; it needs no close."""
         _expect_header("name of the tenant", tenant)
         view = copy(self)
-        view._tenant = {"jqd-tenant": tenant}
+        view._headers = {**self._headers, "jqd-tenant": tenant}
         return view
 
     def beside(self, url: str) -> "Http":
@@ -173,7 +146,8 @@ class Http:
         it, and the last one did not, the error of the earlier one is raised, or is the refusal's `earlier`.
         All are asked of a token that one does not know: another may have made it while the store is away.
         """
-        headers = {**self._tenant, **({"content-type": MSGPACK} if body is not None else {})}
+        headers = self._headers if body is None else {**self._headers, "content-type": MSGPACK}
+        target = _target(path, params)
         daemons = len(self.urls)
         doubt: JqdClientError | None = None
         known: Unavailable | None = None
@@ -181,16 +155,10 @@ class Http:
             at, others = self._at, tried < daemons  # whether there are daemons that were not asked yet
             url = self.urls[at]
             try:
-                with self._open(path, waits=wait_s > 0) as connections:
-                    response = connections.request(
-                        method,
-                        url + path,
-                        params=params or None,  # an empty map has the URL parsed once more
-                        content=body,
-                        headers=headers,
-                        timeout=httpx2.Timeout(self._timeout_s + wait_s, connect=self._timeout_s),
-                    )
-            except httpx2.TransportError as error:
+                response = self._send(
+                    Request(method, url, target, headers, body, self._timeout_s, self._timeout_s + wait_s, wait_s > 0)
+                )
+            except TransportError as error:
                 trouble = self._trouble(method, url, error)
                 if method != "GET":  # which takes nothing
                     doubt = more_doubtful(doubt, trouble)
@@ -204,10 +172,10 @@ class Http:
                 if tried % daemons == 0:
                     self._sleep(BACKOFF.delay_s(tried // daemons, self._source))
             else:
-                decoded = self._decode(url, response)
-                if response.is_success or response.status_code in accept:
-                    return Answer(response.status_code, decoded)
-                refused = error_of(response.status_code, decoded, response.headers.get("retry-after"))
+                answer = Answer(response.status, decoded(url, response))
+                if response.is_success or response.status in accept:
+                    return answer
+                refused = error_of(response, answer.body)
                 if refused.status == UNKNOWN and others and self._token:
                     self._leave(at)
                     continue
@@ -226,16 +194,16 @@ class Http:
     def lines(self, path: str, headers: Mapping[str, str], quiet_s: float) -> Iterator[str]:
         """The lines of a stream, as they come, of the daemon that is asked first. Raises as `call`; TimedOut where it
         is silent for `quiet_s`."""
-        url = self.url
-        how: Any = {"headers": {**self._tenant, **headers}, "timeout": httpx2.Timeout(self._timeout_s, read=quiet_s)}
+        url, target = self.url, _target(path)
+        every = {**self._headers, **headers}
         try:
-            with self._open(path, waits=True) as opened, opened.stream("GET", url + path, **how) as response:
-                if response.status_code == 200:
-                    yield from response.iter_lines()
-                    return
-                response.read()
-                raise error_of(response.status_code, self._decode(url, response), response.headers.get("retry-after"))
-        except httpx2.TransportError as error:
+            response = self._send(
+                Request("GET", url, target, every, None, self._timeout_s, quiet_s, waits=True, streams=True)
+            )
+            if not response.is_success:
+                raise error_of(response, decoded(url, response))
+            yield from _lines(response.pieces or [response.body])
+        except TransportError as error:
             raise self._trouble("GET", url, error) from error
 
     def leave(self, tried: int) -> None:
@@ -248,59 +216,50 @@ class Http:
         if self._at == at:
             self._at = (at + 1) % len(self.urls)
 
-    def _decode(self, url: str, response: httpx2.Response) -> Any:
-        if not response.content:
-            return None
-        kind = response.headers.get("content-type", "")
-        try:
-            if language_of(kind) == "msgpack":
-                return _unpacked(response.content)
-            if language_of(kind) == "json":
-                return msgspec.json.decode(response.content)
-        except UNREADABLE as error:
-            status = response.status_code
-            raise JqdClientError(f"the answer of {url} cannot be decoded: {error}", status=status) from error
-        if response.is_success:
-            message = f"{url} answered with {kind or 'untyped content'} instead of MessagePack; is it a jqd daemon?"
-            raise JqdClientError(message, status=response.status_code)
-        return response.text[:DETAIL_CHARS_MAX]
-
-    def _trouble(self, method: str, url: str, error: httpx2.TransportError) -> JqdClientError:
-        if isinstance(error, httpx2.ReadTimeout | httpx2.WriteTimeout):
+    def _trouble(self, method: str, url: str, error: TransportError) -> JqdClientError:
+        if os.getpid() in self._closed_in:
+            return self._closed()
+        if isinstance(error, SilentError):
             taken = "" if method == "GET" else "; it may have taken the request"
             return TimedOut(f"{url} did not answer within {self._timeout_s:g} s{taken}")
-        if isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
-            return JqdClientError(f"cannot talk to {url}: {error}; a URL like http://127.0.0.1:7420 is needed")
         if (refusal := _by_tls(url, error)) is not None:
             return Unreachable(f"{refusal}; nothing was sent", sent=False)
-        why = str(error) or type(error).__name__
-        if _was_sent(error):
+        why = str(error) or type(error.__cause__ or error).__name__
+        if isinstance(error, LostError):
             message = f"the connection to {url} broke before the answer came ({why}); the request may have arrived"
             return Unreachable(message, sent=True)
         message = f"no daemon answers at {url} ({why}); nothing was sent. Start one with `jqd serve`, or check the URL"
         return Unreachable(message, sent=False)
 
 
-def _unpacked(packed: bytes) -> Any:
-    """Decode a body. A user's value that Python cannot hold (text that is not UTF-8, a map whose keys are maps) stays
-    `msgspec.Raw`.
-
-    Whoever looks how a job stands need not be able to read what somebody else pushed with it.
-    """
+def _target(path: str, params: Mapping[str, str] | None = None) -> str:
+    """Return what stands behind the daemon's URL. Raises Invalid for names and ids that no URL carries."""
     try:
-        return msgspec.msgpack.decode(packed)
-    except UNREADABLE:
-        fields = msgspec.msgpack.decode(packed, type=dict[str, msgspec.Raw])
-        return {name: _value(value, may_stay=name in USERS) for name, value in fields.items()}
+        target = f"{path}{'&' if '?' in path else '?'}{urlencode(params)}" if params else path
+        if len(target) > TARGET_CHARS_MAX:
+            raise _cannot_ask(path, "it is too long for a URL", 414)
+        if not _PLAIN.fullmatch(target):
+            if not target.startswith("/") or any(each.isascii() and not each.isprintable() for each in target):
+                raise _cannot_ask(path, "a path begins with / and has no control characters", 414)
+            target = quote(target, safe=SAFE)
+    except UnicodeEncodeError as error:
+        raise _cannot_ask(path, str(error), 400) from error
+    return target
 
 
-def _value(packed: msgspec.Raw, *, may_stay: bool) -> Any:
-    try:
-        return msgspec.msgpack.decode(packed)
-    except UNREADABLE:
-        if may_stay:
-            return packed
-        raise
+def _cannot_ask(path: str, why: str, status: int) -> Invalid:
+    return Invalid(f"{path[:PATH_CHARS_MAX]} cannot be asked for: {why}; nothing was sent", status=status)
+
+
+def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
+    """The lines of a stream of events; what is behind the last end of a line is not whole, and no line."""
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        if len(rest) > LINE_BYTES_MAX:
+            raise JqdClientError(f"a stream has a line above {LINE_BYTES_MAX} bytes; is it a jqd daemon?")
+        for line in lines:
+            yield line.removesuffix(b"\r").decode(errors="replace")
 
 
 def _expect_header(what: str, value: str) -> None:
@@ -309,50 +268,13 @@ def _expect_header(what: str, value: str) -> None:
         raise WrongToken(f"the {what} has characters that no HTTP header carries; is it one line, as it was given out?")
 
 
-def _by_tls(url: str, error: httpx2.TransportError) -> str | None:
-    if not url.startswith("https:"):
+def _by_tls(url: str, error: TransportError) -> str | None:
+    if not url.startswith("https:") or error.__cause__ is None:
         return None
-    if isinstance(error, httpx2.ConnectError):
-        return trouble_of_tls(url, error)
+    from jqd.client.trust import no_certificate, trouble_of_tls  # here, as few need it, and it loads OpenSSL
+
     # In TLS 1.3 a client may send before it is told that its certificate is missing; nothing of that is read.
-    return no_certificate(url, error) if isinstance(error, httpx2.ReadError | httpx2.WriteError) else None
-
-
-def _was_sent(error: httpx2.TransportError) -> bool:
-    unsent = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
-    return not isinstance(error, unsent)
-
-
-def error_of(status: int, body: Any, retry_after: str | None) -> JqdClientError:
-    fields = body if isinstance(body, dict) else {}
-    text = body if isinstance(body, str) else ""
-    detail = str(fields.get("detail") or fields.get("title") or text or "no reason was given")
-    message = f"{detail} ({status})"
-    errors = item_errors(fields.get("errors"))
-    # A detail that names the field already needs no repetition.
-    if more := [f"{error.pointer} {error.detail}".strip() for error in errors if error.detail not in detail]:
-        message += ": " + "; ".join(more[:ERRORS_SHOWN_MAX])
-    if status in (400, 414, 415, 422):
-        return Invalid(message, status=status, errors=errors)
-    if status in (429, 503, 507):
-        kind = {"ids_unknown": fields.get("type") == IdsUnknown.problem, "closed": fields.get("type") == Closed.problem}
-        return Unavailable(message, status=status, retry_after=_after(retry_after), **kind)
-    kinds = {401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict, 413: TooLarge}
-    return kinds.get(status, JqdClientError)(message, status=status)
-
-
-def item_errors(value: Any) -> list[ItemError]:
-    """Return `errors` of an answer; an entry that is not understood is kept as text."""
-    if not isinstance(value, list):
-        return []
-    errors = []
-    for item in value:
-        try:
-            errors.append(msgspec.convert(item, ItemError))
-        except msgspec.ValidationError:
-            index = item.get("index") if isinstance(item, dict) else None
-            errors.append(ItemError(detail=str(item), index=index if isinstance(index, int) else None))
-    return errors
+    return (trouble_of_tls if isinstance(error, UnreachedError) else no_certificate)(url, error.__cause__)
 
 
 def encode(value: Any) -> bytes:
@@ -384,17 +306,3 @@ def gone_rows(http: Http, what: str) -> list[dict[str, Any]]:
     """Return what has gone of a list within the last day; none, too, of a daemon that does not say."""
     answer = http.call("GET", f"/v1/{what}", params=query(limit=1))
     return list(answer.body.get("gone") or ()) if isinstance(answer.body, dict) else []
-
-
-def odd(what: str, answer: Answer) -> JqdClientError:
-    """Return the error for a 2xx that no jqd daemon would give."""
-    return JqdClientError(f"{what} was answered with something else; is it a jqd daemon?", status=answer.status)
-
-
-def _after(header: str | None) -> float | None:
-    """Return the seconds of a Retry-After header; a date is ignored, as a wall clock may be wrong."""
-    try:
-        seconds = float(header) if header is not None else None
-    except ValueError:
-        return None
-    return seconds if seconds is not None and 0 <= seconds < float("inf") else None

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from jqd.client.http import Http, all_rows, encode, odd
+from jqd.client.answer import odd
+from jqd.client.http import Http, all_rows, encode
 from jqd.client.job_info import job_map
 from jqd.client.path import path_of
 from jqd.domain.units import Duration, duration_s

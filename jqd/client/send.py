@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from jqd.client.answer import Answer
 from jqd.client.errors import (
     Conflict,
     Invalid,
@@ -18,7 +19,7 @@ from jqd.client.errors import (
     more_doubtful,
     refused_after,
 )
-from jqd.client.http import BACKOFF, TRIES_MAX, Answer, Http
+from jqd.client.http import BACKOFF, TRIES_MAX, Http
 from jqd.client.job_info import Ack, PushedJob
 from jqd.client.pending import Pending
 from jqd.domain.clock import Clock, SystemClock

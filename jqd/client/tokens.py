@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
+from jqd.client.answer import odd
 from jqd.client.errors import JqdClientError
-from jqd.client.http import Http, all_rows, encode, odd, query
+from jqd.client.http import Http, all_rows, encode, query
 from jqd.client.path import path_of
 from jqd.domain.units import Duration, duration_s
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from jqd.client import http
+from tests.harness.handled import Handled
 
 JOB: dict[str, Any] = {
     "job_id": "order/7",
@@ -48,7 +49,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
     real = http.Http.__init__
 
     def scripted(self: http.Http, url: str, **given: Any) -> None:
-        real(self, url, **{**given, "transport": httpx2.MockTransport(script)})
+        real(self, url, **{**given, "transport": Handled(script)})
 
     monkeypatch.setattr(http.Http, "__init__", scripted)
     yield script

@@ -11,6 +11,7 @@ import pytest
 from jqd.cli.argument import LINES_PER_PUSH, Pushed, arguments, push_file
 from jqd.cli.exits import Exit
 from jqd.client import Client
+from tests.harness.handled import Handled
 
 Answer = Callable[[list[dict[str, Any]], int], httpx2.Response]
 
@@ -24,7 +25,7 @@ def client(answer: Answer) -> Client:
         seen += 1
         return answer(msgspec.msgpack.decode(request.content), seen)
 
-    return Client(transport=httpx2.MockTransport(handle))
+    return Client(transport=Handled(handle))
 
 
 def told(status: int, body: Any) -> httpx2.Response:

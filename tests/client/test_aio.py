@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from jqd.client import AsyncClient, Client, NotFound
-from jqd.client.http import CONNECTIONS_MAX
+from jqd.client.connections import CONNECTIONS_MAX
 from jqd.client.job_info import JobInfo
 from tests.harness.daemon import open_daemon
 

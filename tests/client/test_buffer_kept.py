@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import httpx2
 import pytest
 
 import jqd
@@ -21,25 +20,29 @@ from jqd.client import (
     Unreachable,
 )
 from jqd.client.job_info import PushedJob
+from jqd.client.transport import LostError, Request, Response, Transport
 from jqd.worker.context import at_work
 from tests.client.buffered import WAIT_S, app, echo
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
-class Lossy(httpx2.BaseTransport):
+class Lossy:
     """Every other answer is lost on its way."""
 
-    def __init__(self, way: httpx2.BaseTransport) -> None:
+    def __init__(self, way: Transport) -> None:
         self.way, self.lost, self.asked = way, 0, 0
 
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        answer = self.way.handle_request(request)
+    def send(self, request: Request) -> Response:
+        answer = self.way.send(request)
         self.asked += 1
         if self.asked % 2:
             self.lost += 1
-            raise httpx2.ReadError("the connection broke", request=request)
+            raise LostError("the connection broke")
         return answer
+
+    def close(self) -> None:
+        return
 
 
 def test_a_lost_answer_costs_no_job_and_makes_none_twice(monkeypatch):

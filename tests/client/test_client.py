@@ -20,6 +20,7 @@ from jqd.client.job_info import PushedJob, job_info
 from jqd.client.send import PUSH_BYTES_MAX, PUSH_JOBS_MAX, split_requests
 from tests.client.scripted import use
 from tests.harness.daemon import Answer, ScriptedDaemon
+from tests.harness.handled import Handled
 
 # ---------------------------------------------------------------- push
 
@@ -220,7 +221,7 @@ def test_a_push_that_another_daemon_still_takes_is_sent_until_it_is_known() -> N
         headers = {"content-type": "application/msgpack"}
         return httpx2.Response(status, content=msgspec.msgpack.encode(body), headers=headers)
 
-    client = Client("http://one.test:1,http://two.test:2", transport=httpx2.MockTransport(answer))
+    client = Client("http://one.test:1,http://two.test:2", transport=Handled(answer))
     assert client.push_one({"name": "n"}) == PushedJob(sent[0]["job_id"], duplicate=False)
     assert len(sent) == 3
     assert sent[0] == sent[1] == sent[2]

@@ -5,6 +5,7 @@ import pytest
 
 from jqd.client import Client, JobEvent, NotFound, Unavailable, Unreachable
 from jqd.client.http import TRIES_MAX
+from tests.harness.handled import Handled
 
 Answers = list[httpx2.Response | Exception]
 
@@ -22,7 +23,7 @@ def client_of(answers: Answers, asked: list[tuple[str, str]], urls: str = "http:
             raise said
         return said
 
-    client = Client(urls, transport=httpx2.MockTransport(answer))
+    client = Client(urls, transport=Handled(answer))
     client._http._sleep = lambda _: None
     return client
 

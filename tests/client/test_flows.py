@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from jqd.client import Changed, Client, GroupWaits, JqdClientError, NotFound
+from tests.harness.handled import Handled
 
 
 def job(job_id: str) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def client_of(*answers: Any) -> tuple[Client, list[tuple[str, str, Any]]]:
         told = left.pop(0)
         return httpx2.Response(told.get("status", 200), content=msgspec.msgpack.encode(told), headers=headers)
 
-    return Client("http://here", transport=httpx2.MockTransport(answer)), asked
+    return Client("http://here", transport=Handled(answer)), asked
 
 
 def test_a_flow_is_read_page_by_page() -> None:

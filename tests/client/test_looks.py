@@ -26,6 +26,7 @@ from jqd.domain.media import MSGPACK
 from jqd.testing.clock import ManualClock
 from tests.client.scripted import use
 from tests.harness.daemon import Answer, ScriptedDaemon
+from tests.harness.handled import Handled
 
 
 async def test_get_tells_a_job_and_an_unknown_one(daemon: ScriptedDaemon) -> None:
@@ -72,7 +73,7 @@ def _polled(states: list[str], took_s: float) -> tuple[Client, ManualClock, list
         body = msgspec.msgpack.encode({"job_id": "a", "name": "n", "state": state})
         return httpx2.Response(200, content=body, headers={"content-type": "application/msgpack"})
 
-    return Client(transport=httpx2.MockTransport(answer), clock=clock), clock, asked
+    return Client(transport=Handled(answer), clock=clock), clock, asked
 
 
 def test_a_long_wait_is_several_polls() -> None:
@@ -135,7 +136,7 @@ def _breaking(answers: dict[str, list[Any]], seen: list[str]) -> Client:
             raise httpx2.ReadError("broken")
         return httpx2.Response(200, content=msgspec.msgpack.encode(body), headers={"content-type": MSGPACK})
 
-    client = Client(transport=httpx2.MockTransport(answer))
+    client = Client(transport=Handled(answer))
     client._http._sleep = lambda seconds: None
     return client
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from jqd.client import Changed, Client, Conflict, JqdClientError, NotFound, Unreachable, manage
+from tests.harness.handled import Handled
 
 JOB = {"job_id": "a", "name": "mail", "state": "waiting"}
 
@@ -31,7 +32,7 @@ class Script:
         )
 
     def client(self) -> Client:
-        return Client("http://d", transport=httpx2.MockTransport(self))
+        return Client("http://d", transport=Handled(self))
 
 
 def test_jobs_come_page_by_page_and_no_more_than_wanted() -> None:
@@ -113,7 +114,7 @@ def test_a_retry_of_many_whose_answer_is_lost_is_not_sent_again(act: Callable[[C
             return httpx2.Response(200, json={"matched": 0, "changed": 0})
         raise httpx2.ReadError("reset")
 
-    client = Client("http://one, http://two", transport=httpx2.MockTransport(lose))
+    client = Client("http://one, http://two", transport=Handled(lose))
     with suppress(Unreachable):
         act(client)
     assert len(asked) == times

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from jqd.client import Client, Invalid
 from jqd.client.errors import JqdClientError
+from tests.harness.handled import Handled
 
 CALLS: dict[str, tuple[str, Callable[[Client, str], Any]]] = {
     "get": ("/v1/jobs/{}", lambda client, name: client.get(name)),
@@ -93,7 +94,7 @@ def test_the_name_stands_in_its_segment_as_it_is_or_nothing_is_sent(call: str) -
             raise AssertionError("a 404 is an error")
         assert all("nothing was sent" in each for each in refusals)
 
-    with Client("http://d", transport=httpx2.MockTransport(answer)) as client:
+    with Client("http://d", transport=Handled(answer)) as client:
         ask()
 
 

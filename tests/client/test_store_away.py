@@ -22,6 +22,7 @@ from jqd.client import (
 )
 from jqd.client.job_info import PushedJob
 from jqd.domain.errors import Closed, IdsUnknown
+from tests.harness.handled import Handled
 
 ONE = "http://one.test:1"
 TWO = "http://one.test:1,http://two.test:2"
@@ -60,7 +61,7 @@ class Wire:
         return act
 
     def client(self, urls: str = TWO) -> Client:
-        return Client(urls, transport=httpx2.MockTransport(self))
+        return Client(urls, transport=Handled(self))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tests.valkey import valkey
 pytestmark = pytest.mark.long
 
 PIP_S = 60.0  # for pip on a busy machine: it takes three seconds here
-ONLY_PUSH = {"httpx2", "msgspec"}
+ONLY_PUSH = {"anyio", "msgspec"}
 PUSH = """
 import asyncio, sys
 import jqd
@@ -152,7 +152,7 @@ def test_who_only_pushes_needs_two_packages_and_is_told_what_the_rest_needs(
     assert {
         Requirement(text).name for text in distribution("jqd").requires or () if "extra ==" not in text
     } == ONLY_PUSH
-    assert not {"trio", "cyclopts", "rich", "redis", "structlog", "msgpack"} & place.packages()
+    assert not {"httpx2", "trio", "cyclopts", "rich", "redis", "structlog", "msgpack"} & place.packages()
     told = place.run("python", "-c", PUSH, shared_daemon.url)
     assert (told.stdout.split(), told.stderr) == (["waiting", "waiting", "26"], "")
     for command, extra in [("serve", "daemon"), ("daemon", "daemon"), ("worker", "worker"), ("push", "cli")]:

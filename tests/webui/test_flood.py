@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from jqd.client import Client, JqdClientError
-from jqd.client.http import CONNECTIONS_MAX
+from jqd.client.connections import CONNECTIONS_MAX
 from tests.webui.conftest import Site, UiProcess
 
 FLOOD_S = 4.0  # then the UI is killed, and pushes go on for one second more

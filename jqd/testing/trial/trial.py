@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from urllib.parse import parse_qsl, urlencode
 
 import anyio.to_thread
-import httpx2
 import msgspec
 
 from jqd.client import Client, JobInfo, NotFound
+from jqd.client.transport import Request, Response
 from jqd.domain.backoff import Backoff
 from jqd.domain.dates import date_of
 from jqd.domain.job import Held
@@ -127,10 +127,10 @@ class Trial:
         elif not is_over():
             self._daemon.clock.advance(seconds)
 
-    def ask(self, method: str, path: bytes, query: bytes, headers: dict[str, str], body: bytes) -> httpx2.Response:
+    def ask(self, method: str, path: bytes, query: bytes, headers: dict[str, str], body: bytes) -> Response:
         """Make one request of the client."""
         answer = self._daemon.answer(method, path, query, headers, body)
-        return httpx2.Response(answer.status, headers=answer.fields(), content=answer.body)
+        return Response(answer.status, {name.lower(): value for name, value in answer.fields()}, answer.body)
 
     # ------------------------------------------------------------ running
 
@@ -176,24 +176,22 @@ class Trial:
             return None  # it was deleted
 
 
-class _Way(httpx2.BaseTransport):
-    """Where the client's requests go."""
+class _Way:
+    """Where the client's requests go: a `Transport` without a network."""
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
 
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Answer a request of the client without a network; httpx2 calls this."""
-        path, _, query = request.url.raw_path.partition(b"?")
-        if not path.decode().startswith(ROOMS):
-            return _not_here(path.decode())
-        asked = dict(parse_qsl(query.decode(), keep_blank_values=True))
+    def send(self, request: Request) -> Response:
+        path, _, query = request.target.partition("?")
+        if not path.startswith(ROOMS):
+            return _not_here(path)
+        asked = dict(parse_qsl(query, keep_blank_values=True))
         wait_s = float(asked.pop("wait", 0))
-        method, body = request.method, request.read()
-        headers = {name.lower(): value for name, value in request.headers.items()}
+        method, body = request.method, request.body or b""
 
-        def ask() -> httpx2.Response:
-            return self._trial.ask(method, path, urlencode(asked).encode(), headers, body)
+        def ask() -> Response:
+            return self._trial.ask(method, path.encode(), urlencode(asked).encode(), request.headers, body)
 
         if wait_s:
             self._trial.waited(wait_s, lambda: _is_over(ask()))
@@ -202,13 +200,16 @@ class _Way(httpx2.BaseTransport):
             self._trial.served()
         return answer
 
+    def close(self) -> None:
+        return
 
-def _is_over(answer: httpx2.Response) -> bool:
-    body = msgspec.msgpack.decode(answer.content) if answer.is_success else {}
+
+def _is_over(answer: Response) -> bool:
+    body = msgspec.msgpack.decode(answer.body) if answer.is_success else {}
     return not answer.is_success or body.get("state") in ("succeeded", "failed", "cancelled")
 
 
-def _not_here(path: str) -> httpx2.Response:
+def _not_here(path: str) -> Response:
     detail = f"{path} is nothing that app.testing has: it has jobs, no workers. A real daemon has it (jqd_daemon)"
     fields = {"type": "about:blank", "title": "Not Implemented", "status": 501, "detail": detail}
-    return httpx2.Response(501, headers={"content-type": PROBLEM}, content=msgspec.json.encode(fields))
+    return Response(501, {"content-type": PROBLEM}, msgspec.json.encode(fields))

@@ -1,0 +1,120 @@
+"""The answers of a daemon: what they say, and the named error that a refusal is."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from jqd.client.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    ItemError,
+    JqdClientError,
+    NotFound,
+    TooLarge,
+    Unavailable,
+)
+from jqd.client.transport import Response
+from jqd.domain.errors import Closed, IdsUnknown
+from jqd.domain.media import language_of
+
+ERRORS_SHOWN_MAX = 5  # in a message; all of them stand in `errors`
+DETAIL_CHARS_MAX = 300  # of an answer quoted in a message
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)
+USERS = frozenset({"argument", "result", "error"})  # values that pushers and workers made
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: Any
+
+
+def decoded(url: str, response: Response) -> Any:
+    """Return the body as a value. Raises JqdClientError for what no daemon says."""
+    body, status = response.body, response.status
+    if not body:
+        return None
+    kind = response.headers.get("content-type", "")
+    try:
+        if language_of(kind) == "msgpack":
+            return _unpacked(body)
+        if language_of(kind) == "json":
+            return msgspec.json.decode(body)
+    except UNREADABLE as error:
+        raise JqdClientError(f"the answer of {url} cannot be decoded: {error}", status=status) from error
+    if response.is_success:
+        message = f"{url} answered with {kind or 'untyped content'} instead of MessagePack; is it a jqd daemon?"
+        raise JqdClientError(message, status=status)
+    return body.decode(errors="replace")[:DETAIL_CHARS_MAX]
+
+
+def _unpacked(packed: bytes) -> Any:
+    """Decode a body. A user's value that Python cannot hold (text that is not UTF-8, a map whose keys are maps) stays
+    `msgspec.Raw`.
+
+    Whoever looks how a job stands need not be able to read what somebody else pushed with it.
+    """
+    try:
+        return msgspec.msgpack.decode(packed)
+    except UNREADABLE:
+        fields = msgspec.msgpack.decode(packed, type=dict[str, msgspec.Raw])
+        return {name: _value(value, may_stay=name in USERS) for name, value in fields.items()}
+
+
+def _value(packed: msgspec.Raw, *, may_stay: bool) -> Any:
+    try:
+        return msgspec.msgpack.decode(packed)
+    except UNREADABLE:
+        if may_stay:
+            return packed
+        raise
+
+
+def error_of(response: Response, body: Any) -> JqdClientError:
+    """Return the error that a refusal is. `body`: as it was decoded."""
+    status = response.status
+    fields = body if isinstance(body, dict) else {}
+    text = body if isinstance(body, str) else ""
+    detail = str(fields.get("detail") or fields.get("title") or text or "no reason was given")
+    message = f"{detail} ({status})"
+    errors = item_errors(fields.get("errors"))
+    # A detail that names the field already needs no repetition.
+    if more := [f"{error.pointer} {error.detail}".strip() for error in errors if error.detail not in detail]:
+        message += ": " + "; ".join(more[:ERRORS_SHOWN_MAX])
+    if status in (400, 414, 415, 422):
+        return Invalid(message, status=status, errors=errors)
+    if status in (429, 503, 507):
+        kind = {"ids_unknown": fields.get("type") == IdsUnknown.problem, "closed": fields.get("type") == Closed.problem}
+        return Unavailable(message, status=status, retry_after=_after(response.headers.get("retry-after")), **kind)
+    kinds = {401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict, 413: TooLarge}
+    return kinds.get(status, JqdClientError)(message, status=status)
+
+
+def item_errors(value: Any) -> list[ItemError]:
+    """Return `errors` of an answer; an entry that is not understood is kept as text."""
+    if not isinstance(value, list):
+        return []
+    errors = []
+    for item in value:
+        try:
+            errors.append(msgspec.convert(item, ItemError))
+        except msgspec.ValidationError:
+            index = item.get("index") if isinstance(item, dict) else None
+            errors.append(ItemError(detail=str(item), index=index if isinstance(index, int) else None))
+    return errors
+
+
+def odd(what: str, answer: Answer) -> JqdClientError:
+    """Return the error for a 2xx that no jqd daemon would give."""
+    return JqdClientError(f"{what} was answered with something else; is it a jqd daemon?", status=answer.status)
+
+
+def _after(header: str | None) -> float | None:
+    """Return the seconds of a Retry-After header; a date is ignored, as a wall clock may be wrong."""
+    try:
+        seconds = float(header) if header is not None else None
+    except ValueError:
+        return None
+    return seconds if seconds is not None and 0 <= seconds < float("inf") else None

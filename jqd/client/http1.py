@@ -1,0 +1,189 @@
+"""HTTP/1.1 on one connection to a daemon, and no more of it than is needed.
+
+Redirects are answers like others, and nobody waits for a `100 Continue`. A write that breaks is no error yet: who
+refuses a large body closes the connection, and the answer can still be read.
+"""
+
+import re
+import select
+import socket
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from jqd.client.transport import LostError, Request, Response, SilentError, UnreachedError
+
+if TYPE_CHECKING:
+    import ssl
+
+READ_BYTES = 1 << 16
+HEAD_BYTES_MAX = 100 << 10  # of an answer; a daemon's has a few hundred
+CHUNK_HEAD_BYTES_MAX = 1 << 10
+PORTS = {"http": 80, "https": 443}
+_STATUS = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: .*)?", re.DOTALL)
+_LENGTH = re.compile("[0-9]{1,18}")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL)
+
+
+class Connection:
+    """One connection, with one request at a time."""
+
+    def __init__(self, url: str, tls: "ssl.SSLContext | None", connect_s: float) -> None:
+        """Raises UnreachedError."""
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        self.url, self._base = url, parts.path
+        self.is_free = False
+        """Its last answer is read, and it can have another request."""
+        self.free_since_s = 0.0
+        self._timeout_s = connect_s
+        self._left = b""  # of what came, what is not read yet
+        try:
+            if not host.isascii():
+                host = host.encode("idna").decode()
+            self._socket = socket.create_connection((host, parts.port or PORTS[parts.scheme]), connect_s)
+            try:
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if parts.scheme == "https":
+                    assert tls is not None
+                    self._socket = tls.wrap_socket(self._socket, server_hostname=host)
+            except BaseException:
+                self._socket.close()
+                raise
+        except (OSError, UnicodeError) as error:
+            raise UnreachedError(str(error)) from error
+        self._readable = select.poll()
+        self._readable.register(self._socket, select.POLLIN)
+        name = f"[{host}]" if ":" in host else host
+        self._own = {"host": name if parts.port in (None, PORTS[parts.scheme]) else f"{name}:{parts.port}"}
+        if parts.username is not None:  # for a proxy before the daemon
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._own["authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+
+    def is_quiet(self) -> bool:
+        """Return whether nothing has come since the last answer; that the other side has closed it comes, too."""
+        return not self._readable.poll(0)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def shut_down(self) -> None:
+        """Wake the thread that uses it, which then closes it."""
+        with suppress(OSError):  # it is broken already
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # of TLS, too: its own one forgets the session
+
+    def ask(self, request: Request) -> Response:
+        """Return the answer, with `pieces` to be read. Raises SilentError, LostError."""
+        self.is_free = False
+        if self._timeout_s != request.read_s:
+            self._socket.settimeout(request.read_s)
+            self._timeout_s = request.read_s
+        is_written = self._write(self._head(request) + (request.body or b""))
+        is_kept, response = self._read_head()
+        while 100 <= response.status < 200 and response.status != 101:
+            is_kept, response = self._read_head()
+        is_bare = request.method == "HEAD" or response.status in (101, 204, 304)
+        framing = {"content-length": "0"} if is_bare else response.headers
+        response.pieces = self._pieces(framing, can_go_on=is_kept and is_written and response.status != 101)
+        return response
+
+    def _head(self, request: Request) -> bytes:
+        lines = {**request.headers, **self._own}
+        if request.body is not None or request.method in ("POST", "PUT", "PATCH"):
+            lines["content-length"] = str(len(request.body or b""))
+        text = "".join([f"{name}: {value}\r\n" for name, value in lines.items()])
+        return f"{request.method} {self._base}{request.target} HTTP/1.1\r\n{text}\r\n".encode("ascii")
+
+    def _write(self, data: bytes) -> bool:
+        """Return whether all was written."""
+        try:
+            done = self._socket.send(data)
+            while done < len(data):  # not by `sendall`, which has one timeout for all of it
+                done += self._socket.send(memoryview(data)[done:])
+        except TimeoutError as error:
+            raise SilentError(str(error)) from error
+        except OSError:
+            return False
+        return True
+
+    def _receive(self) -> bytes:
+        """Return what comes next; empty: nothing more does."""
+        try:
+            return self._socket.recv(READ_BYTES)
+        except TimeoutError as error:
+            raise SilentError(str(error)) from error
+        except OSError as error:
+            raise LostError(str(error)) from error
+
+    def _more(self) -> bytes:
+        if not (data := self._receive()):
+            raise LostError("the other side closed it")
+        return data
+
+    def _read_head(self) -> tuple[bool, Response]:
+        """Return whether the connection is kept behind the answer, and its status and fields."""
+        while (end := self._left.find(b"\r\n\r\n")) < 0:
+            if len(self._left) > HEAD_BYTES_MAX or not self._left.startswith(b"HTTP/1."[: len(self._left)]):
+                raise LostError(f"it sends what is no HTTP: {self._left[:32]!r}")
+            self._left += self._more()
+        first, *lines = self._left[:end].decode("latin-1").split("\r\n")
+        self._left = self._left[end + 4 :]
+        if (status := _STATUS.fullmatch(first)) is None:
+            raise LostError(f"it sends what is no HTTP: {first[:32]!r}")
+        headers: dict[str, str] = {}
+        for line in lines:
+            name, colon, value = line.partition(":")
+            if not colon:
+                raise LostError(f"it sends a field that is none: {line[:32]!r}")
+            name, value = name.lower(), value.strip()
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        wish = headers.get("connection", "").lower()
+        return "close" not in wish if status[1] == "1" else "keep-alive" in wish, Response(int(status[2]), headers)
+
+    def _pieces(self, headers: Mapping[str, str], *, can_go_on: bool) -> Iterator[bytes]:
+        """The body, as it comes. Behind it the connection is free, if it `can_go_on`."""
+        length, coding = headers.get("content-length"), headers.get("transfer-encoding")
+        if coding is not None:
+            if coding.lower() != "chunked":
+                raise LostError(f"it sends its answer as {coding[:32]!r}")
+            yield from self._chunks()
+        elif length is not None:
+            if not _LENGTH.fullmatch(length):
+                raise LostError(f"it sends an answer whose length is {length[:32]!r}")
+            yield from self._sized(int(length))
+        else:
+            can_go_on = False
+            while piece := self._left or self._receive():
+                self._left = b""
+                yield piece
+        self.is_free = can_go_on and not self._left
+
+    def _sized(self, left: int) -> Iterator[bytes]:
+        while left:
+            data = self._left or self._more()
+            piece, self._left = data[:left], data[left:]
+            left -= len(piece)
+            yield piece
+
+    def _chunks(self) -> Iterator[bytes]:
+        while size := self._chunk_size():
+            yield from self._sized(size)
+            if self._line():
+                raise LostError("it sends a chunk that is longer than it says")
+        while self._line():  # fields behind the body
+            continue
+
+    def _chunk_size(self) -> int:
+        if (size := _CHUNK.fullmatch(line := self._line())) is None:
+            raise LostError(f"it sends a chunk whose length is {line[:32]!r}")
+        return int(size[1], 16)
+
+    def _line(self) -> bytes:
+        while (end := self._left.find(b"\r\n")) < 0:
+            if len(self._left) > CHUNK_HEAD_BYTES_MAX:
+                raise LostError("it sends a chunk whose head has no end")
+            self._left += self._more()
+        line, self._left = self._left[:end], self._left[end + 2 :]
+        return line

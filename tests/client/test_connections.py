@@ -1,0 +1,535 @@
+"""The connections of a client against sockets that answer rightly, wrongly and not at all.
+
+Which errors say that nothing was sent is a promise: a push behind any other may have been taken.
+"""
+
+import select
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from jqd.client import Client, ClientClosed, TimedOut
+from jqd.client import connections as pool
+from jqd.client.connections import IDLE_S_MAX, Connections
+from jqd.client.http import Http
+from jqd.client.http1 import HEAD_BYTES_MAX, Connection
+from jqd.client.transport import LostError, Request, Response, SilentError, TransportError, UnreachedError
+from jqd.testing.clock import ManualClock
+
+PATIENCE_S = 30.0
+SOON_S = 0.05  # for what does not come at all
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+Act = Callable[[socket.socket], None]
+
+
+class Server:
+    """Does one act on each connection that comes, and ends it then."""
+
+    def __init__(self, *acts: Act) -> None:
+        self.accepted = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._acts = list(acts)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        for act in self._acts:
+            with suppress(OSError):
+                taken, _ = self._listener.accept()
+                self.accepted += 1
+                threading.Thread(target=self._serve, args=(act, taken), daemon=True).start()
+
+    def _serve(self, act: Act, taken: socket.socket) -> None:
+        with taken, suppress(OSError):
+            taken.settimeout(PATIENCE_S)
+            act(taken)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # it may wait for one more
+        self._listener.close()
+
+
+def read(taken: socket.socket) -> bytes:
+    """One request whose body is announced, or has none."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        if not (more := taken.recv(1 << 16)):
+            return b""
+        data += more
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+    while len(body) < length:
+        body += taken.recv(1 << 16)
+    return head + b"\r\n\r\n" + body
+
+
+def saying(*answers: bytes) -> Act:
+    def act(taken: socket.socket) -> None:
+        for answer in answers:
+            if not read(taken):
+                return
+            taken.sendall(answer)
+
+    return act
+
+
+def held(taken: socket.socket) -> None:
+    """Read, say nothing, and hold the connection until the client leaves it."""
+    read(taken)
+    taken.recv(1)
+
+
+def unread(taken: socket.socket) -> None:
+    threading.Event().wait(PATIENCE_S)
+
+
+def reset(taken: socket.socket) -> None:
+    read(taken)
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+@pytest.fixture
+def opened() -> Iterator[Connections]:
+    connections = Connections(["http://127.0.0.1"])
+    yield connections
+    connections.close()
+
+
+@contextmanager
+def serving(*acts: Act) -> Iterator[Server]:
+    server = Server(*acts)
+    yield server
+    server.close()
+
+
+def asked(url: str, method: str = "GET", body: bytes | None = None, read_s: float = PATIENCE_S, **how: Any) -> Request:
+    return Request(method, url, "/v1/x", {"accept": "a/b"}, body, how.pop("connect_s", PATIENCE_S), read_s, **how)
+
+
+# ---------------------------------------------------------------- nothing was sent
+
+
+@pytest.mark.parametrize(
+    "error", [socket.gaierror(-2, "no such name"), TimeoutError("timed out"), OSError(101, "no route")], ids=repr
+)
+def test_where_no_connection_is_made_nothing_was_sent(
+    opened: Connections, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(socket, "create_connection", fail)
+    with pytest.raises(UnreachedError) as caught:
+        opened.send(asked("http://a.test"))
+    assert caught.value.__cause__ is error
+
+
+def test_where_nobody_listens_or_the_name_is_none_nothing_was_sent(opened: Connections) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    for url in (f"http://127.0.0.1:{port}", "http://a..b", "http://é..b"):
+        with pytest.raises(UnreachedError):
+            opened.send(asked(url))
+    assert opened._under_way == 0
+
+
+@pytest.mark.parametrize("act", [unread, lambda taken: taken.sendall(b"HTTP/1.1 400 no TLS here\r\n\r\n")])
+def test_where_no_tls_is_agreed_on_nothing_was_sent(act: Act) -> None:
+    with serving(act) as server:
+        url = server.url.replace("http", "https")
+        with pytest.raises(UnreachedError) as caught:
+            Connections([url]).send(asked(url, "POST", b"x", connect_s=SOON_S if act is unread else PATIENCE_S))
+    assert isinstance(caught.value.__cause__, TimeoutError if act is unread else ssl.SSLError)
+
+
+def test_where_no_connection_is_free_in_time_nothing_was_sent(
+    opened: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "CONNECTIONS_MAX", 1)
+    opened._begin(SOON_S)
+    with pytest.raises(UnreachedError, match="1 requests were under way for"):
+        opened.send(asked("http://127.0.0.1:9", connect_s=SOON_S))
+    with serving(saying(OK)) as server:
+        assert opened.send(asked(server.url, waits=True)).status == 200, "which is beyond the limit"
+    opened._end(None, waits=False)
+    assert (opened._under_way, list(opened._turns)) == (0, [])
+
+
+# ---------------------------------------------------------------- it may have arrived
+
+CUT = [OK[:cut] for cut in (1, 9, 17, 30, -1)]
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+NO_HTTP = [
+    b"SSH-2.0-x\r\n",
+    b"\x15\x03\x01\x00\x02",
+    b"HTTP/2 200\r\n\r\n",
+    b"HTTP/1.1 ok\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nno field\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\nabc",
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\na: " + bytes([97]) * (HEAD_BYTES_MAX + 1),
+    CHUNKED + b"x\r\n",
+    CHUNKED + b"-1\r\n",
+    CHUNKED + b"1\r\nab\r\n",
+    CHUNKED + b"1" * 2000,
+]
+
+
+@pytest.mark.parametrize("answer", [*CUT, CHUNKED, CHUNKED + b"2\r\no", CHUNKED + b"2\r\nok\r\n", *NO_HTTP])
+def test_an_answer_that_ends_too_soon_or_is_none_is_lost(opened: Connections, answer: bytes) -> None:
+    with serving(saying(answer)) as server, pytest.raises(LostError):
+        opened.send(asked(server.url, "POST", b"x"))
+    assert (opened._idle, opened._busy, opened._under_way) == ([], set(), 0)
+
+
+@pytest.mark.parametrize("answer", NO_HTTP)
+def test_what_is_no_http_is_known_before_the_other_side_ends_it(opened: Connections, answer: bytes) -> None:
+    def act(taken: socket.socket) -> None:
+        read(taken)
+        taken.sendall(answer)
+        taken.recv(1)
+
+    with serving(act) as server, pytest.raises(LostError):
+        opened.send(asked(server.url, "POST", b"x"))
+
+
+@pytest.mark.parametrize("act", [read, reset], ids=["closed", "reset"])
+def test_a_connection_that_breaks_before_the_answer_is_lost(opened: Connections, act: Act) -> None:
+    with serving(act) as server, pytest.raises(LostError):
+        opened.send(asked(server.url, "POST", b"x"))
+
+
+def test_a_kept_connection_that_breaks_under_a_request_is_lost_and_not_asked_again(opened: Connections) -> None:
+    def act(taken: socket.socket) -> None:
+        saying(OK)(taken)
+        read(taken)
+
+    with serving(act, saying(OK)) as server:
+        opened.send(asked(server.url))
+        with pytest.raises(LostError):
+            opened.send(asked(server.url, "POST", b"x"))
+        assert server.accepted == 1
+
+
+@pytest.mark.parametrize(("act", "body"), [(held, b"x"), (unread, bytes(64 << 20))], ids=["no answer", "not read"])
+def test_where_nothing_moves_it_is_silent(opened: Connections, act: Act, body: bytes) -> None:
+    with serving(act) as server, pytest.raises(SilentError):
+        opened.send(asked(server.url, "POST", body, SOON_S))
+    assert (opened._idle, opened._busy) == ([], set())
+
+
+# ---------------------------------------------------------------- answers
+
+
+class Scripted:
+    """A socket that says its pieces and notes what is written. An error is raised."""
+
+    def __init__(self, *pieces: bytes | BaseException, refuses: bool = False) -> None:
+        self.pieces, self.sent, self.refuses = list(pieces), list[bytes](), refuses
+
+    def send(self, data: bytes | memoryview) -> int:
+        if self.refuses and self.sent:
+            raise BrokenPipeError
+        self.sent.append(bytes(data[:1000]))
+        return min(len(data), 1000)
+
+    def recv(self, _: int) -> bytes:
+        piece = self.pieces.pop(0) if self.pieces else b""
+        if isinstance(piece, BaseException):
+            raise piece
+        return piece
+
+    def settimeout(self, _: float) -> None:
+        return
+
+
+def connection(script: Scripted) -> Connection:
+    made = Connection.__new__(Connection)
+    made._socket, made._base, made._own = script, "/at", {"host": "h"}  # type: ignore[assignment]
+    made._left, made._timeout_s, made.url = b"", 0.0, "http://h/at"
+    return made
+
+
+def whole(made: Connection, request: Request) -> tuple[Response, bytes]:
+    answer = made.ask(request)
+    return answer, b"".join(answer.pieces or ())
+
+
+URL = "http://h/at"
+ANSWERS = [
+    (OK, b"ok", True),
+    (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\na: b\r\n\r\n" + OK, b"ok", True),
+    (b"HTTP/1.1 204 No Content\r\n\r\n", b"", True),
+    (b"HTTP/1.1 304 \r\nContent-Length: 9\r\n\r\n", b"", True),
+    (b"HTTP/1.1 307 Elsewhere\r\nLocation: http://b/\r\nContent-Length: 0\r\n\r\n", b"", True),
+    (b"HTTP/1.1 101 Other\r\n\r\n", b"", False),
+    (b"HTTP/1.1 200\r\nconnection: Close\r\ncontent-length: 2\r\n\r\nok", b"ok", False),
+    (b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok", b"ok", False),
+    (b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 2\r\n\r\nok", b"ok", True),
+    (b"HTTP/1.1 200 OK\r\n\r\nall of it", b"all of it", False),
+    (OK + b"HTTP/1.1 200 more", b"ok", False),
+    (CHUNKED + b"2;a=b\r\nok\r\n0A\r\n0123456789\r\n0\r\n\r\n", b"ok0123456789", True),
+    (CHUNKED.replace(b"chunked", b"Chunked") + b"0\r\nx: y\r\n\r\n", b"", True),
+]
+
+
+@pytest.mark.parametrize(("answer", "body", "kept"), ANSWERS)
+def test_an_answer_is_the_same_however_it_is_cut(answer: bytes, body: bytes, kept: bool) -> None:
+    """In one piece, byte by byte, and in two at each place."""
+    cuts = [[answer], [bytes([byte]) for byte in answer], *([answer[:at], answer[at:]] for at in range(1, len(answer)))]
+    for pieces in cuts:
+        made = connection(Scripted(*pieces))
+        found, read_body = whole(made, asked(URL))
+        assert read_body == body
+        if b"more" not in answer or len(pieces) == 1:  # what comes later is found before the next request
+            assert made.is_free == kept, pieces
+        assert found.headers == {name.lower(): value for name, value in found.headers.items()}
+
+
+def test_an_answer_to_head_has_no_body() -> None:
+    made = connection(Scripted(OK[:-2]))
+    assert whole(made, asked(URL, "HEAD"))[1] == b""
+    assert made.is_free
+
+
+def test_head_and_body_are_written_together_and_the_rest_of_a_large_one_behind_it() -> None:
+    for size in (0, 10, 5_000):
+        script = Scripted(OK)
+        whole(connection(script), asked(URL, "POST", bytes(size)))
+        head, _, body = b"".join(script.sent).partition(b"\r\n\r\n")
+        lines = [b"POST /at/v1/x HTTP/1.1", b"accept: a/b", b"host: h", b"content-length: %d" % size]
+        assert (head.split(b"\r\n"), body) == (lines, bytes(size))
+        assert len(script.sent) == 1 + (len(head) + 4 + size) // 1000
+    script = Scripted(OK)
+    whole(connection(script), asked(URL, "PUT"))
+    assert b"content-length: 0" in script.sent[0], "for proxies that want one"
+
+
+def test_the_answer_of_who_refuses_a_body_is_read_all_the_same() -> None:
+    made = connection(Scripted(OK.replace(b"200 OK", b"413 Large"), refuses=True))
+    assert whole(made, asked(URL, "POST", bytes(5_000)))[0].status == 413
+    assert not made.is_free
+    with pytest.raises(LostError):
+        whole(connection(Scripted(ConnectionResetError(), refuses=True)), asked(URL, "POST", bytes(5_000)))
+
+
+@pytest.mark.parametrize(
+    ("url", "head"),
+    [
+        ("http://127.0.0.1:{}", "host: 127.0.0.1:{}"),
+        ("http://ann:s%40fe@127.0.0.1:{}/jqd", "host: 127.0.0.1:{}\r\nauthorization: Basic YW5uOnNAZmU="),
+    ],
+)
+def test_a_proxy_before_the_daemon_has_its_path_and_its_password(opened: Connections, url: str, head: str) -> None:
+    seen: list[bytes] = []
+
+    def act(taken: socket.socket) -> None:
+        seen.append(read(taken))
+        taken.sendall(OK)
+
+    with serving(act) as server:
+        port = server.url.rpartition(":")[2]
+        opened.send(asked(url.format(port)))
+        base = "/jqd" if "jqd" in url else ""
+        assert seen[0].decode() == f"GET {base}/v1/x HTTP/1.1\r\naccept: a/b\r\n{head.format(port)}\r\n\r\n"
+
+
+# ---------------------------------------------------------------- kept connections
+
+
+def test_the_connection_that_was_used_last_is_used_first(opened: Connections) -> None:
+    with serving(saying(OK, OK, OK), saying(OK)) as server:
+        first, second = (asked(server.url, streams=True) for _ in range(2))
+        answers = [opened.send(each) for each in (first, second)]
+        for answer in reversed(answers):
+            assert b"".join(answer.pieces or ()) == b"ok"
+        for _ in range(2):
+            assert opened.send(asked(server.url)).body == b"ok"
+        assert server.accepted == 2
+
+
+@pytest.mark.parametrize("last", [OK, OK + b"HTTP/1.1 408 Too slow\r\n\r\n"], ids=["closed", "said more"])
+def test_a_kept_connection_that_the_daemon_has_ended_is_found_before_it_is_used(
+    opened: Connections, last: bytes
+) -> None:
+    with serving(saying(last), saying(OK)) as server:
+        opened.send(asked(server.url))
+        for kept in opened._idle:
+            select.select([kept._socket], [], [], PATIENCE_S)
+        assert opened.send(asked(server.url, "POST", b"x")).status == 200
+        assert server.accepted == 2
+
+
+def test_what_was_idle_for_long_is_not_used_and_not_held(opened: Connections) -> None:
+    clock = opened._clock = ManualClock()  # type: ignore[assignment]
+    with serving(saying(OK, OK, OK), saying(OK, OK, OK), saying(OK)) as server:
+        answers = [opened.send(asked(server.url, streams=True)) for _ in range(2)]
+        for answer in answers:
+            assert b"".join(answer.pieces or ()) == b"ok"
+        clock.advance(IDLE_S_MAX - 1)
+        opened.send(asked(server.url))
+        clock.advance(2)
+        opened.send(asked(server.url))
+        assert (server.accepted, len(opened._idle)) == (2, 1), "the one below is closed as well"
+        clock.advance(IDLE_S_MAX + 1)
+        opened.send(asked(server.url))
+        assert server.accepted == 3
+
+
+def test_each_daemon_has_its_own_connections(opened: Connections) -> None:
+    with serving(saying(OK, OK)) as one, serving(saying(OK, OK)) as two:
+        for server in (one, two, one, two):
+            opened.send(asked(server.url))
+        assert (one.accepted, two.accepted) == (1, 1)
+
+
+def test_who_waits_for_a_connection_is_sooner_than_who_has_just_had_one(
+    opened: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread must wake first. Of 40 threads that push in a loop, 8 would have waited until they gave up."""
+    monkeypatch.setattr(pool, "CONNECTIONS_MAX", 1)
+    opened._begin(SOON_S)
+    waiting = threading.Thread(target=opened._begin, args=(PATIENCE_S,))
+    waiting.start()
+    while not opened._turns:
+        continue
+    opened._end(None, waits=False)
+    with pytest.raises(UnreachedError):
+        opened._begin(SOON_S)
+    waiting.join()
+    opened._end(None, waits=False)
+    assert opened._under_way == 0
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_the_answer_to_an_interrupted_request_is_nobodys(
+    opened: Connections, monkeypatch: pytest.MonkeyPatch, streams: bool
+) -> None:
+    real, interrupted = Connection._receive, list[bytes]()
+
+    def receive(self: Connection) -> bytes:
+        data = real(self)
+        if not interrupted:
+            interrupted.append(data)
+            raise KeyboardInterrupt
+        return data
+
+    with serving(saying(OK, OK), saying(OK.replace(b"ok", b"no"))) as server:
+        monkeypatch.setattr(Connection, "_receive", receive)
+        with pytest.raises(KeyboardInterrupt):
+            opened.send(asked(server.url, streams=streams))
+        assert (opened._idle, opened._busy, opened._under_way) == ([], set(), 0)
+        assert opened.send(asked(server.url)).body == b"no"
+
+
+# ---------------------------------------------------------------- closed by another thread
+
+
+@pytest.mark.parametrize("what", ["call", "wait", "lines"])
+def test_a_close_ends_what_is_under_way(what: str) -> None:
+    arrived = threading.Event()
+
+    def act(taken: socket.socket) -> None:
+        read(taken)
+        if what == "lines":
+            taken.sendall(b"HTTP/1.1 200 OK\r\n\r\n: hi\n")
+        arrived.set()
+        taken.recv(1)
+
+    def close(http: Http) -> None:
+        arrived.wait(PATIENCE_S)
+        http.close()
+
+    def ask(http: Http) -> None:
+        if what == "lines":
+            list(http.lines("/v1/x", {}, PATIENCE_S))
+        http.call("POST", "/v1/jobs", body=b"x", wait_s=PATIENCE_S * (what == "wait"))
+
+    with serving(act) as server:
+        http = Http(server.url, timeout_s=PATIENCE_S, token=None)
+        closing = threading.Thread(target=close, args=(http,))
+        closing.start()
+        with pytest.raises(ClientClosed):
+            ask(http)
+        closing.join()
+        with pytest.raises(ClientClosed):
+            http.call("GET", "/v1/x")
+    assert http._by_process.popitem()[1]._busy == set()  # type: ignore[attr-defined]
+
+
+def test_a_close_ends_the_wait_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "CONNECTIONS_MAX", 0)
+    http = Http("http://127.0.0.1:9", timeout_s=PATIENCE_S, token=None)
+    carrier = http._carrier()
+    assert isinstance(carrier, Connections)
+
+    def close() -> None:
+        while not carrier._turns:
+            continue
+        http.close()
+
+    closing = threading.Thread(target=close)
+    closing.start()
+    with pytest.raises(ClientClosed):
+        http.call("GET", "/v1/x")
+    closing.join()
+
+
+# ---------------------------------------------------------------- streams
+
+STREAM = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def chunked(*pieces: str) -> bytes:
+    return b"".join(b"%x\r\n%s\r\n" % (len(piece.encode()), piece.encode()) for piece in pieces)
+
+
+def test_a_line_of_a_stream_ends_where_its_writer_ended_it() -> None:
+    """A log may hold what Python takes for the end of a line as well: an event was cut there, and could not be read."""
+    text = 'data: {"lines":["one\u2028two\x85three"]}\r\n\nid: a\n'
+    answer = STREAM.encode() + chunked(*text, "\n", "not whole") + b"0\r\n\r\n"
+    with serving(saying(answer)) as server, Client(server.url) as client:
+        lines = list(client._http.lines("/v1/x", {}, PATIENCE_S))
+    assert lines == [*(line.removesuffix("\r") for line in text.split("\n")[:-1]), ""]
+
+
+def test_a_stream_that_nobody_reads_to_its_end_is_closed_and_a_silent_one_timed_out() -> None:
+    left = threading.Event()
+
+    def act(taken: socket.socket) -> None:
+        read(taken)
+        taken.sendall(STREAM.encode() + chunked("a\n"))
+        assert taken.recv(1) == b""
+        left.set()
+
+    with serving(act, act) as server, Client(server.url) as client:
+        lines = client._http.lines("/v1/x", {}, PATIENCE_S)
+        assert next(lines) == "a"
+        del lines
+        assert left.wait(PATIENCE_S)
+        with pytest.raises(TimedOut):
+            list(client._http.lines("/v1/x", {}, SOON_S))
+
+
+def test_a_child_of_a_fork_ends_no_stream_of_its_parent(opened: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(saying(OK)) as server:
+        pieces = opened.send(asked(server.url, streams=True)).pieces
+        assert pieces is not None
+        assert next(pieces) == b"ok"
+        with monkeypatch.context() as child:
+            child.setattr("os.getpid", lambda: -1)
+            del pieces
+        assert opened._under_way == 1
+        opened._busy.pop().close()
+
+
+def test_errors_of_connections_are_three() -> None:
+    assert set(TransportError.__subclasses__()) == {UnreachedError, SilentError, LostError}
