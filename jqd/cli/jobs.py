@@ -281,6 +281,8 @@ def _stands(info: JobInfo) -> str:
 
 
 def _expect_words(words: list[str | None], lines: Path | None, id_: str | None, result: bool) -> None:
+    if option := next((word for word in words if word and word.startswith("--")), None):
+        raise Usage(f"there is no option {option}; an argument that begins so is read from a file (@FILE) or stdin (-)")
     if len(words) > 1:
         raise Usage(f"a job has one argument; several values are a list: {_as_list([str(word) for word in words])}")
     if lines is not None and words[0] is not None:

@@ -24,9 +24,11 @@ async def cancel(services: Services, given: str) -> State:
     in time. Raises NotFound, JournalRefused, StoreRefused.
     """
     job_id = await resolve(services, given)
+    is_away = False
     try:
         before = await find(services, job_id, named=job_id != given, given=given)
     except StoreAway:
+        is_away = True
         ids = parse_id(job_id)
         if ids is None or never_given(services, ids, job_id):
             raise not_found(job_id) from None
@@ -47,7 +49,7 @@ async def cancel(services: Services, given: str) -> State:
         if not number:
             await record(services, "job cancel", given)
         unsure = State.WAITING if before.state is State.CANCELLED else before.state
-        its = await record_cancels(services, [before])
+        its = await record_cancels(services, [before], is_away=is_away)
         if its is None:
             return unsure
         try:
@@ -68,13 +70,16 @@ async def cancel(services: Services, given: str) -> State:
 
 
 async def record_cancels(
-    services: Services, found: Sequence[JobView | Coming], *, as_seen: bool = False
+    services: Services, found: Sequence[JobView | Coming], *, as_seen: bool = False, is_away: bool = False
 ) -> dict[str, int] | None:
     """Journal cancels, as `cancelled_to` says. Returns up to which generation of each job they count, once the store
-    has them: then none of these jobs starts any more. None: it is not known to have them."""
-    up_to, sure = await cancelled_to(services, found, as_seen=as_seen)
+    has them: then none of these jobs starts any more. None: it is not known to have them. `is_away`: it did not answer
+    a moment ago, and is not asked again."""
+    up_to, sure = await cancelled_to(services, found, as_seen=as_seen, is_away=is_away)
     position = write_cancels(services, up_to)
     await services.journal.wsync(position, shielded=True)
+    if is_away:
+        return None
     where = services.where(*(job.id for job in found))
     applied = await services.control.wait_caught_up(Lane.CANCELS, position, services.config.cancel_s, where)
     # While daemons still tell the store what it forgot, one of them may bring such a job running.
@@ -88,7 +93,7 @@ def write_cancels(services: Services, up_to: Mapping[str, int]) -> int:
 
 
 async def cancelled_to(
-    services: Services, found: Sequence[JobView | Coming], *, as_seen: bool = False
+    services: Services, found: Sequence[JobView | Coming], *, as_seen: bool = False, is_away: bool = False
 ) -> tuple[dict[str, int], bool]:
     """Return up to which generation of each job a cancel that comes now counts, and whether the store gave all these
     numbers.
@@ -101,11 +106,13 @@ async def cancelled_to(
     moving = [
         job.id for job in found if isinstance(job, Coming) or job.name or job.generation or job.state is State.CANCELLED
     ]
-    up_to, sure = await _up_to_now(services, [] if as_seen else moving)
+    up_to, sure = await _up_to_now(services, [] if as_seen else moving, is_away=is_away)
     return {job_id: seen_to(generation) for job_id, generation in seen.items()} if as_seen else seen | up_to, sure
 
 
-async def _up_to_now(services: Services, job_ids: Sequence[str]) -> tuple[dict[str, int], bool]:
+async def _up_to_now(
+    services: Services, job_ids: Sequence[str], *, is_away: bool = False
+) -> tuple[dict[str, int], bool]:
     """Return for each job the newest generation of its content, which a cancel that comes now is about, and whether the
     store gave all these numbers.
 
@@ -117,8 +124,10 @@ async def _up_to_now(services: Services, job_ids: Sequence[str]) -> tuple[dict[s
         where = services.where(job_id)
         if where not in numbers:
             try:
-                numbers[where] = await services.store.reserve_change(job_id)
+                numbers[where] = 0 if is_away else await services.store.reserve_change(job_id)
             except StoreAway:
+                is_away = True
+            if is_away:
                 numbers[where], sure = (services.clock.wall_ms() + 1) * 1_000, False
     return {job_id: numbers[services.where(job_id)] for job_id in job_ids}, sure
 

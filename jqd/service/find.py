@@ -25,6 +25,7 @@ from jqd.store import JobView, OnItsWay
 SETTLED_S = 1.0
 SETTLED_POLL_S = 0.02
 COMING_POLL_S = 0.05  # between looks for a job on its way: that takes some milliseconds
+INGEST_S = 0.25  # for what was journaled here to come to the store: some milliseconds, unless it is behind
 JOBS_PER_CALL = 500  # looked at in one function of the store: it stays below a millisecond or two
 
 T = TypeVar("T")
@@ -184,7 +185,14 @@ def worker_of(services: Services, view: JobView) -> str:
 async def look_up(services: Services, given: str, wait_s: float) -> JobView | Coming:
     """As `wait_final`, by the daemon's or the pusher's id."""
     job_id = await resolve(services, given)
-    return await wait_final(services, job_id, wait_s, named=job_id != given, given=given)
+    view = await wait_final(services, job_id, wait_s, named=job_id != given, given=given)
+    lane, where = Lane.JOBS if job_id == given else Lane.CHANGES, services.where(job_id)
+    if isinstance(view, Coming) and await services.control.wait_caught_up(lane, services.journal.end, INGEST_S, where):
+        try:  # a client that looks behind its push sees the whole job
+            return await wait_final(services, job_id, 0.0, named=job_id != given, given=given)
+        except StoreAway:
+            return view  # as before it went
+    return view
 
 
 async def wait_final(

@@ -60,6 +60,22 @@ async def test_without_confirmation_it_is_recorded_only(edge):
     assert edge.journal.cancels() == [job_id, f"{job_id}@{now}", f"{foreign}@{now}"], "whatever began before now"
 
 
+async def test_a_store_that_did_not_answer_is_not_asked_again(edge, monkeypatch):
+    """Each question takes as long as an answer may: a client gave up before the cancel was recorded."""
+    job_id = edge.add(State.WAITING)
+    asked: list[str] = []
+
+    async def number(wanted: str) -> int:
+        asked.append(wanted)
+        return 1
+
+    monkeypatch.setattr(edge.store, "reserve_change", number)
+    edge.store.away = True
+    monkeypatch.setattr(edge.control, "wait_caught_up", number)
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 202
+    assert asked == []
+
+
 async def test_a_cancel_is_not_confirmed_while_daemons_still_tell_the_store_what_it_forgot(edge):
     job_id = edge.add(State.WAITING)
     edge.control.on_apply[Lane.CANCELS] = lambda: edge.move(job_id, State.CANCELLED)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 import trio
 
-from jqd.domain.job import Fate
+from jqd.domain.job import Fate, State
 from jqd.service import walk
 from jqd.service.walk import CHILDREN_MAX, NEAR_MAX, PIECE, WALK_KEPT_S, WALKS
 from tests.api.flowed import push_all, pushed, tell_children, with_many_children
@@ -38,11 +38,11 @@ async def test_a_flow_of_which_something_is_on_its_way_says_so(edge: Whole) -> N
 async def test_a_group_has_what_was_just_pushed(edge: Whole) -> None:
     await pushed(edge, group="g")
     told = await edge.call("GET", "/v1/groups/g")
-    assert told.body["counts"] == {"waiting": 1}
+    assert told.body["counts"] == {**{state.value: 0 for state in State}, "waiting": 1}
     await pushed(edge, group="g")
     edge.apply_fails = True
     told = await edge.call("GET", "/v1/groups/g")
-    assert told.body["counts"] == {"waiting": 1, "unknown": 1}
+    assert told.body["counts"] == {**{state.value: 0 for state in State}, "waiting": 1, "unknown": 1}
     edge.apply_fails = False
     assert (await edge.call("POST", "/v1/groups/g/cancel")).body["matched"] == 2
 

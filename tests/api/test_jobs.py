@@ -144,10 +144,23 @@ async def test_ids_that_never_were(edge, job_id):
 
 async def test_a_job_of_ours_waits_from_its_ack_on(edge):
     job_id = await pushed(edge)
+    edge.control.applies = False
     for edge.store.away, edge.store.knows_journals in [(False, True), (False, False), (True, True)]:
         told = await edge.call("GET", f"/v1/jobs/{job_id}")
         assert (told.status, told.body["state"]) == (200, "waiting")
         assert told.body["created_at"] == "2027-01-15T08:00:00.000Z"
+
+
+async def test_a_store_that_goes_while_a_job_comes_takes_back_no_answer(edge):
+    job_id = await pushed(edge)
+
+    def go() -> None:
+        edge.store.away = True
+        edge.journal.read_points[Lane.JOBS] = edge.journal.end
+
+    edge.control.on_apply[Lane.JOBS] = go
+    told = await edge.call("GET", f"/v1/jobs/{job_id}")
+    assert (told.status, told.body["state"]) == (200, "waiting")
 
 
 async def test_once_applied_only_the_store_knows(edge):

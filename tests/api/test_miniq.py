@@ -23,7 +23,9 @@ async def add(edge: Whole, path: str, body: bytes, kind: str | None = "text/plai
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("kind", ["text/plain; charset=utf-8", None, "application/x-www-form-urlencoded"])
+@pytest.mark.parametrize(
+    "kind", ["text/plain; charset=utf-8", None, "application/x-www-form-urlencoded", "application/octet-stream"]
+)
 async def test_each_line_is_the_payload_of_a_job(edge, path, kind):
     told = await add(edge, path, LINES, kind)
     jobs = edge.journal.jobs()
@@ -37,8 +39,6 @@ async def test_each_line_is_the_payload_of_a_job(edge, path, kind):
 @pytest.mark.parametrize(
     ("body", "kind", "status"),
     [
-        (b"", "text/plain", 400),
-        (b"\n \n# only that\n", "text/plain", 400),
         (b"good\n\xff\n", "text/plain", 400),
         (b"good\n" + b"x" * 1_001 + b"\n", "text/plain", 400),
         (b"x\n" * 51, "text/plain", 413),
@@ -48,6 +48,14 @@ async def test_each_line_is_the_payload_of_a_job(edge, path, kind):
 )
 async def test_all_of_a_request_is_taken_or_nothing(edge, path, body, kind, status):
     assert (await add(edge, path, body, kind)).status == status
+    assert edge.journal.frames == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("body", [b"", b"\n \n# only that\n"])
+async def test_lines_that_are_all_dropped_are_no_job(edge, path, body):
+    told = await add(edge, path, body)
+    assert (told.status, told.body) == (200, {"ok": True, "count": 0, "ids": []})
     assert edge.journal.frames == []
 
 

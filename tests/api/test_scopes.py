@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from jqd.api import ApiConfig
+from jqd.domain.job import State
 from jqd.domain.scopes import in_scope
 from jqd.runner import WorkerHealth
 from jqd.store import QueuePlace
@@ -83,7 +84,7 @@ async def test_a_token_sees_of_a_group_those_jobs_that_it_is_for(edge):
     assert (await call(edge, ROOT, "POST", "/v1/jobs", said)).status == 201
     for token, count in ((scoped, 1), (ROOT, 3)):
         told = (await call(edge, token, "GET", "/v1/groups/g")).body
-        assert (told["jobs"], told["counts"]) == (count, {"waiting": count})
+        assert (told["jobs"], told["counts"]) == (count, {**{state.value: 0 for state in State}, "waiting": count})
     assert (await call(edge, scoped, "POST", "/v1/groups/g/close")).status == 403
 
 

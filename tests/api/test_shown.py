@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 import msgpack
 import msgspec
+import pytest
 import trio
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -221,3 +222,15 @@ async def test_a_date_that_a_daemon_of_before_took_breaks_no_list():
     for told in (await edge.call("GET", "/v1/jobs"), await edge.call("GET", f"/v1/jobs/{job_id}")):
         assert told.status == 200
         assert b"9999-12-31T23:59:59.999Z" in told.raw
+
+
+@pytest.mark.parametrize("fields", [{}, {"job_id": "mine"}], ids=["its id", "an own id"])
+async def test_a_client_that_looks_behind_its_push_sees_the_whole_job(fields: dict[str, str]) -> None:
+    edge = await Whole().begin()
+    told = await edge.call("POST", "/v1/jobs", {"name": "mail", "priority": 3, **fields})
+    seen = (await edge.call("GET", f"/v1/jobs/{told.body['job_id']}")).body
+    assert (seen["name"], seen["priority"], seen["state"]) == ("mail", 3, "waiting")
+    edge.apply_fails = True
+    told = await edge.call("POST", "/v1/jobs", {"name": "mail"})
+    seen = await edge.call("GET", f"/v1/jobs/{told.body['job_id']}")
+    assert (seen.status, seen.body["state"]) == (200, "waiting"), "not in the store yet, where that is behind"

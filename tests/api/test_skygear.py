@@ -50,7 +50,7 @@ def expect_error(answer: Answer, name: str, *arguments: str) -> dict[str, Any]:
     assert list(answer.body) == ["error"]
     assert (error["name"], error["code"], answer.status) == (name, *ERRORS[name]), error
     assert error["message"]
-    assert error.get("info", {}).get("arguments", []) == [*arguments]
+    assert error["info"] == ({"arguments": [*arguments]} if arguments else {})
     return error
 
 

@@ -190,6 +190,7 @@ def test_the_environment_names_the_daemon(
         (["push", "x", "--in=-5", "--url", ABSENT], 2, "--in -5 is no duration"),
         (["push", "x", "--delay", "-5", "--url", ABSENT], 2, "--in -5 is no duration"),
         (["push", "x", "--delay", "5", "--in", "5", "--url", ABSENT], 2, "multiple times"),
+        (["push", "add", "--keep-reslt", "--url", ABSENT], 2, "there is no option --keep-reslt"),
         (["push", "add", "1", "2", "39", "--url", ABSENT], 2, "one argument; several values are a list: '[1, 2, 39]'"),
         (["push", "add", "a", "2", "--url", ABSENT], 2, """'["a", 2]'"""),
         (["push", "x", "--url", "http://127.0.0.1:1/v1"], 2, "ends before /v1"),

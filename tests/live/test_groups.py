@@ -36,6 +36,11 @@ def ask(daemon: Daemon, path: str, **said: Any) -> Any:
     return call.json()
 
 
+def _met(view: Any) -> dict[str, int]:
+    """The states that members are in."""
+    return {state: number for state, number in view["counts"].items() if number}
+
+
 def close(daemon: Daemon, group: str, **said: Any) -> Any:
     return ask(daemon, f"/v1/groups/{group}/close", **{"then": {"name": "total"}, **said})
 
@@ -52,7 +57,7 @@ def test_what_waits_for_a_group_runs_once_all_have_ended(daemons: Pair) -> None:
         assert close(one, "sum", then={"name": "total", "keep_result": True})["then"]["job_id"] == "group.sum"
         assert client.get("group.sum", wait=30).result == sum(2 * n for n in range(9)) + 100 + 200
         view = ask(two, "/v1/groups/sum")
-        assert (view["closed"], view["jobs"], view["counts"], view["progress"]) == (True, 11, {"succeeded": 11}, 1.0)
+        assert (view["closed"], view["jobs"], _met(view), view["progress"]) == (True, 11, {"succeeded": 11}, 1.0)
         assert view["then"] == {"job_id": "group.sum", "state": "succeeded"}
         assert client.get("group.sum").parents_count == 11
         with pytest.raises(Conflict, match="closed"):
@@ -103,7 +108,7 @@ def test_what_failed_is_tried_anew_and_what_waits_for_it_goes_on(daemons: Pair) 
         close(one, "retried", then={"name": "show", "argument": 1, "keep_result": True})
         assert client.get("group.retried", wait=30).state == "failed"
         view = ask(one, "/v1/groups/retried")
-        assert view["counts"] == {"succeeded": 1, "failed": 1}
+        assert _met(view) == {"succeeded": 1, "failed": 1}
         assert [(error["job_id"], error["name"]) for error in view["errors"]] == [(bad, "fragile")]
         assert "told to fail" in view["errors"][0]["message"]
         flow = ask(one, f"/v1/jobs/{good}/flow")
@@ -142,7 +147,7 @@ def test_a_group_is_cancelled_with_what_waits_for_it(daemons: Pair) -> None:
         told = httpx2.post(f"{one.url}/v1/groups/gone/cancel", timeout=30).json()
         assert (told["matched"], told["changed"]) == (4, 4)
         assert {client.get(job_id, wait=10).state for job_id in (*ids, "group.gone")} == {"cancelled"}
-        assert ask(one, "/v1/groups/gone")["counts"] == {"cancelled": 3}
+        assert _met(ask(one, "/v1/groups/gone")) == {"cancelled": 3}
 
 
 def test_a_wiped_store_and_a_dead_daemon_lose_no_member(tmp_path: Path) -> None:
@@ -189,7 +194,7 @@ def test_a_job_that_follows_another_joins_the_group_that_it_names(daemons: Pair)
         first = client.push("double", {"number": 4}, then=follower)
         assert list(client.get(first, wait=30).then) == ["show"]
         wait_for(lambda: one.get("/v1/groups/after").status_code == 200, "nobody joined")
-        wait_for(lambda: ask(one, "/v1/groups/after")["counts"] == {"succeeded": 1}, "it did not run")
+        wait_for(lambda: _met(ask(one, "/v1/groups/after")) == {"succeeded": 1}, "it did not run")
         close(one, "after", then={"name": "show", "keep_result": True})
         assert client.get("group.after", wait=30).state == "succeeded"
         late = client.push("double", {"number": 5}, then=follower)

@@ -290,7 +290,7 @@ async def _lines(surface: Surface) -> None:
     of_one, of_any = "POST /<client>/job/<jobtype>/add", "POST /add"
     for call, into, query in ((of_one, "-", ""), (of_any, "", "?jobtype=a")):
         await surface.ask(call, 200, b"x\n# none\ny\n", into=into, query=query, kind=TEXT)
-        await surface.ask(call, 400, b"\n", into=into, query=query, kind=TEXT, accept=MSGPACK)
+        await surface.ask(call, 200, b"\n", into=into, query=query, kind=TEXT, accept=MSGPACK)
         await surface.ask(call, 400, b"\xff", into=into, query=query, kind=TEXT)
         await surface.ask(call, 413, b"x\n" * (ARRAY_JOBS + 1), into=into, query=query, kind=TEXT)
         await surface.ask(call, 415, b"{}", into=into, query=query)

@@ -39,7 +39,8 @@ from jqd.service.config import ServiceConfig
 from jqd.service.server_only import expect_allowed
 
 TEXT = "text/plain"
-PLAIN = dict.fromkeys(("", TEXT, "application/x-www-form-urlencoded"), TEXT)  # the last is what curl says by itself
+# What curl says by itself, and what others say of bytes.
+PLAIN = dict.fromkeys(("", TEXT, "application/x-www-form-urlencoded", "application/octet-stream"), TEXT)
 NOBODYS = "-"  # no tenant is called so
 BY_PAGES = {"origin", "referer", "sec-fetch-site"}  # one of them with what a page asks for on loopback
 
@@ -221,6 +222,8 @@ async def _add(parts: ApiContext, request: Request, client: str | None, jobtype:
         batch = _read(request.body, jobtype, parts.config)
     else:
         batch = await trio.to_thread.run_sync(_read, request.body, jobtype, parts.config, limiter=parts.read)
+    if batch is None:
+        return Added(0, [])
     pushed = await push.push(parts.services, batch, atomic=True)
     ids = [str(job_id) for job_id in pushed.job_ids]
     return Added(len(ids), ids)
@@ -233,11 +236,11 @@ def _for_client(parts: ApiContext, client: str) -> ApiContext:
     return parts.as_principal(speaking_for(parts.services.principal, "" if client == NOBODYS else client))
 
 
-def _read(body: bytes, jobtype: str, config: ServiceConfig) -> Batch:
-    """Read lines as jobs. Raises Unreadable, TooLarge."""
+def _read(body: bytes, jobtype: str, config: ServiceConfig) -> Batch | None:
+    """Read lines as jobs; None: all of them are dropped. Raises Unreadable, TooLarge."""
     lines = [found.group() for found in islice(_LINE.finditer(body), config.array_jobs_max + 1)]
     if not lines:
-        raise Unreadable("there is no line with a job; blank lines and those that begin with # are none")
+        return None
     expect_size(len(lines), config)
     try:
         jobs = [{"name": jobtype, "argument": line.removesuffix(b"\r").decode()} for line in lines]

@@ -127,8 +127,8 @@ class SkyError(Struct, frozen=True):
     name: str
     code: int
     message: str
-    info: dict[str, Sequence[str]] | UnsetType = UNSET
-    """`arguments`: those that are wrong."""
+    info: dict[str, Sequence[str]]
+    """`arguments`: those that are wrong, where some are."""
 
 
 class SkyRefusal(Struct, frozen=True):
@@ -181,9 +181,9 @@ def _kind(error: JqdError, problem: Problem) -> Kind:
     return UNAVAILABLE if problem.status > 500 else BAD_REQUEST
 
 
-def _info(error: JqdError) -> dict[str, Sequence[str]] | UnsetType:
+def _info(error: JqdError) -> dict[str, Sequence[str]]:
     if not isinstance(error, Invalid) or not error.faults:
-        return UNSET
+        return {}
     names = (PLACES.get(fault.pointer) or fault.pointer.strip("/") for fault in error.faults)
     return {"arguments": [name for name in names if name]}
 

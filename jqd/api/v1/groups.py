@@ -84,9 +84,9 @@ async def get(parts: ApiContext, request: Request, group: str) -> Group:
     view = await groups.get(parts.services, group, request.breathe)
     at_ms = view.group.closed_at_ms
     jobs, errors = len(view.group.job_ids), [_error(failed) for failed in view.failed]
-    then = _waits(view.then)
+    then, counts = _waits(view.then), {**{state.value: 0 for state in State}, **view.counts}
     first = [Member(bare(one.job.name) or one.job.id, bare(one.job.jobtype), State(one.state)) for one in view.first]
-    return Group(group, at_ms > 0, iso(at_ms), jobs, view.counts, round(view.progress, 6), then, errors, first)
+    return Group(group, at_ms > 0, iso(at_ms), jobs, counts, round(view.progress, 6), then, errors, first)
 
 
 async def close(parts: ApiContext, request: Request, group: str) -> Closed:

@@ -235,8 +235,7 @@ def lasting_of(
     ]
     if jobtype:
         headers.append(("JQD-Job-Type", quote(bare(jobtype), safe="!#$&'()*+,-./:;<=>?@[]^_`{|}~ ").strip()))
-    if tenant := tenant_of(jobtype):
-        headers.append(("JQD-Tenant", tenant))
+        headers.append(("JQD-Tenant", tenant_of(jobtype)))
     return "".join(f"{name}: {value}\r\n" for name, value in merge(headers, own))
 
 
