@@ -28,14 +28,13 @@ from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.context import at_work
-from jqd.worker.refusal import Refusal, parse_batch
+from jqd.worker.refusal import Body, Refusal, parse_batch
 from jqd.worker.signed import is_ours
 from jqd.worker.wire import Codec, codec_of
 
 MAX_JOBS_DEFAULT = 4  # at once: few enough for a server of some threads to go on answering its visitors
 # Of a request. A daemon's is about 4 MiB at the most, or one job, which has 1 MiB unless `api.job_bytes_max` says more.
 BODY_BYTES_MAX = 8 << 20
-DIGITS_MAX = 19  # of a length: what has more is larger than any body, and int() refuses some thousands of them
 Secret = str | Sequence[str] | None
 
 
@@ -45,32 +44,6 @@ class Answer(NamedTuple):
     status: int
     content_type: str
     body: bytes
-
-
-class _Body:
-    """The body of a request while it comes in. Anybody may send one, so its size is bounded before its signature is
-    checked. Raises Refusal."""
-
-    def __init__(self, headers: Mapping[str, str], bytes_max: int) -> None:
-        self._max, self._size, self._chunks = bytes_max, 0, list[bytes]()
-        length = headers.get("content-length", "")
-        if length.isdecimal() and (len(length) > DIGITS_MAX or int(length) > bytes_max):
-            raise self._too_large()
-
-    def add(self, chunk: bytes) -> None:
-        self._size += len(chunk)
-        if self._size > self._max:
-            raise self._too_large()
-        self._chunks.append(chunk)
-
-    def whole(self) -> bytes:
-        return b"".join(self._chunks)
-
-    def _too_large(self) -> Refusal:
-        detail = (
-            f"this program takes requests of up to {self._max} bytes; send fewer jobs, or raise body_bytes_max here"
-        )
-        return Refusal(413, "Batch too large", detail)
 
 
 class Mount:
@@ -90,10 +63,16 @@ class Mount:
         if not structlog.is_configured():
             log.configure()  # on stderr, as `jqd worker` does
 
+    def _body(self, headers: Mapping[str, str]) -> Body:
+        """Return the body of a request, to be taken in. Raises Refusal."""
+        most = self._body_bytes_max
+        too_large = f"this program takes requests of up to {most} bytes; send fewer jobs, or raise body_bytes_max here"
+        return Body(headers.get("content-length", ""), most, too_large)
+
     def answer(self, headers: Mapping[str, str], chunks: Iterable[bytes]) -> Answer:
         """Run the jobs of a request in this thread, an async function in a loop of its own. Headers in lower case."""
         try:
-            body = _Body(headers, self._body_bytes_max)
+            body = self._body(headers)
             for chunk in chunks:
                 body.add(chunk)
             codec, items, ended = self._taken(headers, body.whole())
@@ -110,7 +89,7 @@ class Mount:
     async def aanswer(self, headers: Mapping[str, str], chunks: AsyncIterable[bytes]) -> Answer:
         """Run the jobs of a request: an async function as a task of this loop, a plain one in a thread."""
         try:
-            body = _Body(headers, self._body_bytes_max)
+            body = self._body(headers)
             async for chunk in chunks:
                 body.add(chunk)
             codec, items, ended = self._taken(headers, body.whole())

@@ -31,6 +31,26 @@ class Refusal(Exception):
         self.status, self.title, self.retry_after_s = status, title, retry_after_s
 
 
+class Body:
+    """The body of a request while it comes in. Anybody may send one, so its size is bounded before its signature is
+    checked. Raises Refusal."""
+
+    def __init__(self, length: str, bytes_max: int, too_large: str) -> None:
+        """`length`: its Content-Length, or empty. `too_large`: what to say of a larger one."""
+        self._left, self._chunks, self._too_large = bytes_max, list[bytes](), too_large
+        if length.isdecimal() and (len(length) > DIGITS_MAX or int(length) > bytes_max):
+            raise Refusal(413, "Batch too large", too_large)
+
+    def add(self, chunk: bytes) -> None:
+        self._left -= len(chunk)
+        if self._left < 0:
+            raise Refusal(413, "Batch too large", self._too_large)
+        self._chunks.append(chunk)
+
+    def whole(self) -> bytes:
+        return b"".join(self._chunks)
+
+
 async def refuse(refusal: Refusal, headers: dict[bytes, str], send: Send) -> None:
     refused = RefusalAnswer(refusal.title, refusal.status, str(refusal))
     accept = headers.get(b"accept", "")
@@ -56,25 +76,16 @@ async def start_response(
 
 async def read_body(headers: dict[bytes, str], receive: Receive, *, bytes_max: int, timeout_s: float) -> bytes | None:
     """The whole body; None when the client hung up while sending it. Raises Refusal."""
-    too_large = Refusal(
-        413, "Batch too large", f"this worker takes batches of up to {bytes_max} bytes; send fewer jobs"
-    )
-    length = headers.get(b"content-length", "")
-    if length.isdecimal() and (len(length) > DIGITS_MAX or int(length) > bytes_max):
-        raise too_large
-    chunks, size = [], 0
+    too_large = f"this worker takes batches of up to {bytes_max} bytes; send fewer jobs"
+    body = Body(headers.get(b"content-length", ""), bytes_max, too_large)
     with trio.move_on_after(timeout_s):
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
-            chunk = message.get("body", b"")
-            size += len(chunk)
-            if size > bytes_max:
-                raise too_large
-            chunks.append(chunk)
+            body.add(message.get("body", b""))
             if not message.get("more_body", False):
-                return b"".join(chunks)
+                return body.whole()
     raise Refusal(408, "Body too slow", f"the batch was not complete after {timeout_s:g} s; send it again")
 
 
