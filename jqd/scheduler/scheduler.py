@@ -33,8 +33,6 @@ class Scheduler:
         self._policy = policy or Fair()
         self.period_ms = period_ms
         self._running: dict[str, int] = {}
-        self.started_total = 0
-        self.stopped_total = 0
 
     def ranked(self, waiting: Iterable[Row]) -> list[Row]:
         """Return the rows of one partition, best first."""
@@ -74,7 +72,6 @@ class Scheduler:
         """Note that `count` jobs of `jobtype` were claimed. `jobs_stopped` must be called for each."""
         assert count > 0, f"{count} jobs of {jobtype!r} cannot have started"
         self._running[jobtype] = self._running.get(jobtype, 0) + count
-        self.started_total += count
         self._policy.started(jobtype, count)
 
     def jobs_stopped(self, jobtype: str, count: int) -> None:
@@ -86,7 +83,6 @@ class Scheduler:
             self._running[jobtype] = left
         else:
             del self._running[jobtype]
-        self.stopped_total += count
 
     def running(self) -> Mapping[str, int]:
         """Return jobtype → jobs in flight, a copy; jobtypes with none are absent."""

@@ -314,9 +314,8 @@ class World(Stage):
             life = node.life
             if life is None or life.daemon is None or self._is_still(node):
                 return f"{node.name} is not up"
-            counts = life.daemon.scheduler
-            if counts.running() or counts.started_total != counts.stopped_total:
-                return f"{life.label} counts {counts.running()}, {counts.started_total} and {counts.stopped_total}"
+            if counted := life.daemon.scheduler.running():
+                return f"{life.label} counts {counted}"
             for partition in life.daemon.partitions:
                 if restless := _restless_part(partition, life.daemon.journal):
                     return f"{life.label} {restless}"
