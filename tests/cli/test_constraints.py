@@ -43,10 +43,10 @@ def test_a_constraint_is_set_shown_listed_and_deleted(script: Script, capsys: py
     rate = {"limit": 10, "per_s": 60, "burst": 5}
     said = {"match": "true", "rate": rate, "pause": True, "key": "job.argument.customer"}
     assert script.asked == [("PUT", PATH, said)]
-    assert "rate          10 in 60 s, 5 more at once" in capsys.readouterr().out
+    assert "rate          10 in 1 min, 5 more at once" in capsys.readouterr().out
     assert run(["constraints", "get", "slow"]) == run(["constraints"]) == run(["constraints", "ls"]) == 0
     told = capsys.readouterr().out
-    assert "10 in 60 s, 5 more at once; 3 at once; paused" in told
+    assert "10 in 1 min, 5 more at once; 3 at once; paused" in told
     assert [line.split()[:2] for line in told.splitlines() if line[:2] in ("NA", "b ")][:2] == [
         ["NAME", "TENANT"],
         ["b", "acme"],
