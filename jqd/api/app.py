@@ -18,13 +18,14 @@ from jqd.api.path_match import Found, RouteTable
 from jqd.api.problems import Problem, as_problem
 from jqd.api.route import NoQuery, Refuse, Route
 from jqd.domain import media
-from jqd.domain.errors import Foreign, JqdError
+from jqd.domain.errors import JqdError
 from jqd.domain.log import get_logger
 from jqd.domain.results import REPORT_BYTES_MAX
 from jqd.domain.tokens import is_token_id
 from jqd.http import (
     SOME_BYTES,
     BodyBudget,
+    Foreign,
     Guard,
     LargeBodyQueue,
     Owner,
@@ -94,7 +95,7 @@ class Api:
                 request.body = body
                 if body and "content-type" not in request.headers:
                     parts.guard.check_type(request.headers, has_body=True, plain=request.plain)
-            except (Foreign, Problem, Refused) as error:
+            except (Problem, Refused) as error:
                 response = self._render(request, admission, error)
                 response.headers["connection"] = "close"  # what is left of the body is not read
                 return response
@@ -118,7 +119,7 @@ class Api:
     def _let_in(self, request: Request, admission: Admission) -> ApiContext:
         """Return the API acting for the request's principal, before its body is read.
 
-        Raises Foreign, Problem, Refused.
+        Raises Problem, Refused.
         """
         route, parts = admission.route, self._parts
         if admission.bytes_max < 0:
@@ -179,7 +180,7 @@ class Api:
     def _check(self, heading: RequestHead, admission: Admission) -> None:
         """Refuse by the head a request whose body need not be read; once for all requests with this head.
 
-        Raises Foreign, Problem.
+        Raises Problem, Refused.
         """
         config, route = self._parts.config, admission.route
         bytes_max = config.array_bytes_max if route is not None and route.any_size else config.job_bytes_max

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.domain import errors as ours
-from jqd.domain.errors import Fault, Foreign, Interrupted, JqdError, ServiceError, StoreRefused
+from jqd.domain.errors import Fault, Interrupted, JqdError, ServiceError, StoreRefused
 from jqd.http import Refused
 
 RETRY_AFTER_S = 1  # a pusher that waits a second meets the next journal segment, or the next daemon
@@ -87,8 +87,6 @@ def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] =
     match error:
         case Problem():
             return error
-        case Foreign():
-            return Problem(error.status, str(error))
         case Refused():
             return Problem(error.status, error.detail, retry_after_s=error.retry_after_s)
         case Interrupted(cause=cause):

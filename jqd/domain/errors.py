@@ -143,14 +143,6 @@ class AnswerGarbled(JqdError):
     """A worker's answer cannot be read from here on. What was read before stands."""
 
 
-class Foreign(JqdError):
-    """A request that a foreign web page may have sent, refused with `status` before its body is read."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 # ---------------------------------------------------------------- service
 
 

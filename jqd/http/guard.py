@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from jqd.domain import media
 from jqd.domain.address import ip_of, is_loopback
-from jqd.domain.errors import Foreign
+from jqd.http.request import Foreign
 
 # What a page may send to another site without being asked first: none of them is a language of ours.
 FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})

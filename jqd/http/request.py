@@ -38,6 +38,10 @@ class Refused(JqdError):
         self.retry_after_s = retry_after_s
 
 
+class Foreign(Refused):
+    """A request that a foreign web page may have sent, refused before its body is read."""
+
+
 @dataclass(slots=True, eq=False)
 class RequestHead:
     """The head of a request. Requests with the same head share it; only its verdict is set."""

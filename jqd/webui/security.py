@@ -5,9 +5,10 @@ for mail and chat link to them, but may not be framed. No page asks anything of 
 not a file of ours.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
+
+from werkzeug.datastructures import Headers
 
 from jqd.domain.address import ip_of
 
@@ -28,13 +29,7 @@ FRESH = "no-store"
 """Pages show what jobs carry: no cache keeps them."""
 
 
-class Headers(Protocol):
-    """The headers of a request, found by name in any case."""
-
-    def get(self, key: str, default: str) -> str: ...
-
-
-def is_own_form(headers: Headers, scheme: str, public_origin: str = "") -> bool:
+def is_own_form(headers: Headers | Mapping[str, str], scheme: str, public_origin: str = "") -> bool:
     """Return whether a form was sent by a page of this UI. What a browser says by `Sec-Fetch-Site` is taken. It leaves
     that out on plain HTTP to names of a network: there `Origin` must be the `scheme` of this UI and `Host`, or the
     origin that a proxy in front has."""

@@ -23,9 +23,8 @@ import trio
 
 from jqd.domain import media
 from jqd.domain.clock import Clock, SystemClock
-from jqd.domain.errors import Foreign
 from jqd.domain.log import get_logger
-from jqd.http import Guard
+from jqd.http import Foreign, Guard
 from jqd.worker import openapi
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item

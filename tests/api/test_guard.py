@@ -7,9 +7,9 @@ import trio
 
 from jqd.config import load
 from jqd.domain import media
-from jqd.domain.errors import ConfigError, Foreign
+from jqd.domain.errors import ConfigError
 from jqd.domain.job import State
-from jqd.http import Guard
+from jqd.http import Foreign, Guard
 from jqd.http.guard import FORM_TYPES
 from jqd.routes import ROUTES
 from tests.api.edge import JSON, MSGPACK, Edge
