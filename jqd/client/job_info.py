@@ -2,12 +2,11 @@
 
 import enum
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, Unpack
 
 import msgspec
 
-from jqd.domain.dates import utc
 from jqd.domain.job import Code, Keep, State
 from jqd.domain.job_spec import JobSpec, PushOptions, plain_option
 from jqd.domain.suggest import suggestion
@@ -137,21 +136,13 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.state == "succeeded"
 
 
-_DATES = tuple(name for name in JobInfo.__struct_fields__ if name.endswith("_at"))
-
-
 def job_info(answer: Any) -> JobInfo:
     """Return the daemon's map as a `JobInfo`; fields that are not known here are passed over. Raises ValueError for
     what is no map of a job."""
     if not isinstance(answer, Mapping):
         raise ValueError(f"a job is a map, not as {type(answer).__name__}")
-    fields = dict(answer)
-    for name in _DATES:
-        fields[name] = _date(fields.get(name))
-    for name in ("history", "tags"):
-        fields[name] = fields.get(name) or ()
     try:
-        return msgspec.convert(fields, JobInfo)
+        return msgspec.convert({name: each for name, each in answer.items() if each is not None}, JobInfo)
     except msgspec.ValidationError as error:
         raise ValueError(f"not understood: {error}") from None
 
@@ -183,13 +174,12 @@ def listed_job(index: int, job: Any) -> dict[str, Any]:
         raise type(error)(f"job {index}: {error}") from error
 
 
-def _date(value: Any) -> datetime | None:
-    if value is None or value == "":
-        return None
-    if isinstance(value, datetime):
-        return utc(value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return datetime.fromtimestamp(value, UTC)
-    if isinstance(value, str):
-        return utc(datetime.fromisoformat(value))
-    raise ValueError(f"a date is text or a number, not as {type(value).__name__}")
+def date_given(field: str, given: datetime | float | str | timedelta | None) -> float | str | None:
+    """Return a date, or a time ago, as a daemon takes it. Raises ValueError without a time zone."""
+    if isinstance(given, timedelta):
+        given = datetime.now(UTC) - given
+    if not isinstance(given, datetime):
+        return given
+    if given.tzinfo is None:
+        raise ValueError(f"{field} {given} has no time zone; write datetime(…, tzinfo=UTC)")
+    return given.timestamp()

@@ -4,14 +4,14 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
 from jqd.client.constraints import Constraints
 from jqd.client.errors import JqdClientError
 from jqd.client.flows import Flows
 from jqd.client.http import Http, all_rows, encode, gone_rows, query
-from jqd.client.job_info import Changed, JobInfo, job_info, job_map
+from jqd.client.job_info import Changed, JobInfo, date_given, job_info, job_map
 from jqd.client.path import job_path, path_of
 from jqd.client.schedules import Schedules
 from jqd.client.tokens import Tokens
@@ -181,7 +181,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
 
     def clean(self, before: datetime | float | timedelta, *, dry_run: bool = False) -> Changed:
         """Delete jobs that ended before that date, or longer ago than that time; never what failed."""
-        return self._many("clean", before=_seconds("before", before), dry_run=dry_run)
+        return self._many("clean", before=date_given("before", before), dry_run=dry_run)
 
     def unregister(self, worker_id: str) -> None:
         """Forget a worker everywhere; what it has in flight is still waited for. Raises NotFound, Conflict."""
@@ -337,17 +337,6 @@ def _changes(**changes: Unpack[Changes]) -> dict[str, Any]:
     return fields | argument
 
 
-def _seconds(field: str, given: Date | None) -> float | None:
-    """Return a date, or a time ago, as Unix seconds. Raises ValueError without a time zone."""
-    if isinstance(given, timedelta):
-        given = datetime.now(UTC) - given
-    if not isinstance(given, datetime):
-        return given
-    if given.tzinfo is None:
-        raise ValueError(f"{field} {given} has no time zone; write datetime.now(UTC) - …")
-    return given.timestamp()
-
-
 def _asked(which: Matching) -> dict[str, Any]:
     """Return the filter as the daemon takes it.
 
@@ -357,7 +346,7 @@ def _asked(which: Matching) -> dict[str, Any]:
         raise TypeError(
             f"{min(unknown)!r} is nothing that jobs are chosen by; there are {', '.join(Matching.__annotations__)}"
         )
-    since, before = _seconds("since", which.get("since")), _seconds("before", which.get("before"))
+    since, before = date_given("since", which.get("since")), date_given("before", which.get("before"))
     return {**which, "since": since, "before": before}
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from jqd.client.answer import odd
 from jqd.client.http import Http, all_rows, encode
-from jqd.client.job_info import job_map
+from jqd.client.job_info import date_given, job_map
 from jqd.client.path import path_of
 from jqd.domain.units import Duration, duration_s
 
@@ -39,10 +39,6 @@ class Schedules:
         `job`: a map like {"name": "report", "argument": 1}, without an id and a date. The same again changes nothing.
         Raises Invalid, which says where in the expression.
         """
-        if isinstance(until, datetime):
-            if until.tzinfo is None:
-                raise ValueError(f"until {until} has no time zone; write datetime(…, tzinfo=UTC)")
-            until = until.isoformat()
         fields = {
             "cron": cron,
             "every": None if every is None else duration_s(every),
@@ -50,7 +46,7 @@ class Schedules:
             "missed": missed,
             "overlap": overlap,
             "jitter": None if jitter is None else duration_s(jitter),
-            "until": until,
+            "until": date_given("until", until),
         }
         values = {"job": job_map(**job), **{key: value for key, value in fields.items() if value is not None}}
         return self._http.call_for_map("a call about a schedule", "PUT", _path(name), body=encode(values))

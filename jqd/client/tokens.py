@@ -1,12 +1,13 @@
 """The client's calls about tokens, quotas and the audit."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from jqd.client.answer import odd
 from jqd.client.errors import JqdClientError
 from jqd.client.http import Http, all_rows, encode, query
+from jqd.client.job_info import date_given
 from jqd.client.path import path_of
 from jqd.domain.units import Duration, duration_s
 
@@ -96,7 +97,7 @@ class Tokens:
             asked = query(
                 token=token or None,
                 act=act or None,
-                since=_date(since),
+                since=date_given("since", since),
                 limit=min(limit - len(found), PAGE),
                 cursor=cursor or None,
             )
@@ -164,11 +165,3 @@ class Tokens:
             finally:
                 other.close()
         return not_reached
-
-
-def _date(when: datetime | float | timedelta | None) -> str | None:
-    if when is None:
-        return None
-    if isinstance(when, timedelta):
-        when = datetime.now(UTC) - when
-    return when.isoformat() if isinstance(when, datetime) else str(when)

@@ -189,10 +189,8 @@ async def test_the_daemon_is_asked_about_itself(daemon: ScriptedDaemon) -> None:
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    "told", ["2026-01-31T12:00:00Z", "2026-01-31T13:00:00+01:00", "2026-01-31T12:00:00", NOON.timestamp(), NOON]
-)
-def test_dates_are_understood_in_every_form(told: Any) -> None:
+@pytest.mark.parametrize("told", ["2026-01-31T12:00:00.000Z", "2026-01-31T13:00:00+01:00", NOON])
+def test_dates_are_understood_with_their_zone(told: Any) -> None:
     assert job_info({"job_id": "a", "name": "n", "state": "x", "started_at": told}).started_at == NOON
 
 
