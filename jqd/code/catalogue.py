@@ -20,7 +20,7 @@ from jqd.domain.dates import iso
 from jqd.domain.error_summary import error_line
 from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK
-from jqd.domain.scopes import in_scope
+from jqd.domain.tenant import in_scope
 
 LOOK_S = 1.0  # between looks
 LOOK_SHARE = 10  # a look may take a tenth of the time: a thousand handlers are some MiB

@@ -1,4 +1,4 @@
-"""Tenants: within jqd a tenant's name is before each name that it gives (a qualified name).
+"""Tenants, and scopes of tokens. Within jqd a tenant's name is before each name that it gives (a qualified name).
 
     mail              of the tenant "", as ever
     acme US mail      of acme; US is one character, and no name that comes from outside may have it
@@ -7,6 +7,7 @@ So all that goes by a name keeps tenants apart (docs/adr/0054).
 """
 
 import re
+from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta
@@ -51,3 +52,11 @@ def of_tenant(name: str) -> str:
 def any_of(tenant: str) -> str:
     """Return what stands for all jobtypes of a tenant; empty for the tenant ""."""
     return annotate(tenant, "")
+
+
+def in_scope(scopes: Sequence[str], name: str) -> bool:
+    """Return whether a jobtype is one of these, each as it is or with a * at its end. Jobs for one version of a
+    handler, `name@3`, are of that handler."""
+    handler, _, number = name.rpartition("@")
+    own = (name, handler) if number.isdecimal() else (name,)
+    return any(name.startswith(one[:-1]) if one.endswith("*") else one in own for one in scopes)

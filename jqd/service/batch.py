@@ -5,6 +5,7 @@ they came. Only when something is wrong is the array looked at item by item, so 
 array is read a piece at a time.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -32,9 +33,11 @@ EMPTY = "the body is empty; send one job (a map) or several (an array of maps)"
 ONE_HEAD = {0x91: 1, 0xDC: 3, 0xDD: 5}  # bytes before the item of an array of one, by the first of them
 TOO_DEEP = f"an argument nests deeper than {NESTING_MAX} levels; nothing was taken"
 
+_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _jobs_decoder = msgspec.msgpack.Decoder(list[JobSpec])
 _job_decoder = msgspec.msgpack.Decoder(JobSpec)
 _items_decoder = msgspec.msgpack.Decoder(list[Raw])
+_maps_decoder = msgspec.msgpack.Decoder(list[dict[str, Raw]])
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -252,3 +255,14 @@ def _item_by_item(data: bytes, single: bool, config: ServiceConfig, described_ma
 def in_order(faults: Iterable[Fault]) -> list[Fault]:
     """Sort faults by the place of their job in the request."""
     return sorted(faults, key=lambda fault: -1 if fault.place is None else fault.place)
+
+
+def with_trace(batch: Batch, given: str) -> Batch:
+    """Give the trace of a request, by its header, to the jobs that name none. What is no traceparent is passed over, as
+    the specification has it: it must not fail a request."""
+    if _TRACEPARENT.fullmatch(given) is None or not any(job.traceparent is None for job in batch.jobs):
+        return batch
+    packed = Raw(_encoder.encode(given))
+    items = [{"traceparent": packed, **item} for item in _maps_decoder.decode(batch.array)]
+    jobs = [job if job.traceparent else structs.replace(job, traceparent=given) for job in batch.jobs]
+    return structs.replace(batch, array=_encoder.encode(items), jobs=jobs)

@@ -14,14 +14,13 @@ from jqd.domain.job import NAME_LENGTH_MAX, State
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import partition_of_name
 from jqd.domain.tenant import bare
-from jqd.service.batch import Batch, read_array
+from jqd.service.batch import Batch, read_array, with_trace
 from jqd.service.bulk import Tally
 from jqd.service.callbacks import group_callback
 from jqd.service.find import once_settled
 from jqd.service.flow import cancel_all, retry_all
 from jqd.service.job_limits import CALLBACK_TAIL, GROUP_STEM, faults
 from jqd.service.push import Pushed, expect_open, push
-from jqd.service.push_trace import with_trace
 from jqd.service.services import Services
 from jqd.service.settings import noting, record
 from jqd.service.walk import Breathe, Flow, look, wait_ingested

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from jqd.domain.errors import TooLarge, Unreadable
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
 from jqd.domain.jobid import is_of_date
-from jqd.domain.scopes import in_scope
+from jqd.domain.tenant import in_scope
 from jqd.service.batch import read_array
 from jqd.service.config import ServiceConfig
 from jqd.service.flow_checks import OWN_ID, following_of, names_of, uncalled

@@ -4,8 +4,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jqd.domain.scopes import in_scope
-from jqd.domain.tenant import bare, tenant_of
+from jqd.domain.tenant import bare, in_scope, tenant_of
 from jqd.domain.tokens import MAY, Role
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from jqd.api import ApiConfig
 from jqd.domain.job import State
-from jqd.domain.scopes import in_scope
+from jqd.domain.tenant import in_scope
 from jqd.runner import WorkerHealth
 from jqd.store import QueuePlace
 from tests.api.tokened import ROOT, call, make

@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from jqd.domain.errors import Denied
-from jqd.domain.scopes import in_scope
 from jqd.domain.settings import ORIGINS, Setting
+from jqd.domain.tenant import in_scope
 from jqd.domain.tokens import DEPTH_MAX, MAY, OVER_S, TOKEN, Role, Token, body_of, draw, hash_of
 from jqd.loops.settings import carried, find_unneeded
 from jqd.service.principal import Principal, is_within

@@ -33,12 +33,12 @@ from jqd.service.batch import (
     in_order,
     read_array,
     read_in_pieces,
+    with_trace,
 )
 from jqd.service.config import ServiceConfig
 from jqd.service.idempotency import KEY_LENGTH_MAX, under_key
 from jqd.service.push import FSYNC, Ack, Level, expect_open
 from jqd.service.push import push as push_batch
-from jqd.service.push_trace import with_trace
 
 AT_ONCE_BYTES = 256 * 1024  # of JSON some 8 ms, of MessagePack with small values 0.8 ms
 ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))  # bytes that an array begins with
