@@ -14,7 +14,7 @@ from jqd.client.path import job_path, path_of
 from jqd.domain.flow import OnFailure
 
 T = TypeVar("T")
-LOOK_S = 60.0  # on top of the usual timeout: one request may look at 10,000 jobs
+LOOK_S = 60.0  # on top of the usual timeout: one request looks at 10,000 jobs, or changes some ten thousand
 
 
 class FlowJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,22 +130,25 @@ class Flows:
         them. Raises NotFound."""
         return self._changed(f"{group_path(group)}/retry", dry_run=dry_run, repeatable=False)
 
-    def _changed(self, path: str, *, dry_run: bool, repeatable: bool = True) -> Changed:
-        fields: dict[str, Any] = {"dry_run": True} if dry_run else {}
+    def _changed(self, path: str, *, repeatable: bool = True, **given: Any) -> Changed:
+        """Change jobs, some ten thousand in a call, and add up what each tells. `given`: which, and how; None and False
+        are left out."""
+        fields = {name: value for name, value in given.items() if value not in (None, False)}
+        how: dict[str, Any] = {"wait_s": LOOK_S, "repeatable": repeatable or "dry_run" in fields}
         matched = changed = 0
-        while True:  # a call for each 10,000 jobs
+        refused: list[Mapping[str, Any]] = []
+        while True:
             body = encode(fields) if fields else None
             try:
-                answer = self._http.call_for_map(
-                    "a call about jobs", "POST", path, body=body, wait_s=LOOK_S, repeatable=repeatable or dry_run
-                )
+                answer = self._http.call_for_map("a call about jobs", "POST", path, body=body, **how)
             except JqdClientError as error:
                 if matched:
                     error.args = (f"{error} (before that {matched} jobs matched, {changed} were changed)",)
                 raise
-            matched, changed = matched + int(answer["matched"]), changed + int(answer["changed"])
+            matched, changed = matched + answer["matched"], changed + answer["changed"]
+            refused += answer.get("refused") or ()
             if not answer.get("cursor"):
-                return Changed(matched, changed, whole=answer.get("whole", True))
+                return Changed(matched, changed, tuple(refused), answer.get("whole", True))
             fields["cursor"] = answer["cursor"]
 
 

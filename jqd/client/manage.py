@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
 from jqd.client.constraints import Constraints
 from jqd.client.errors import JqdClientError
-from jqd.client.flows import Flows
+from jqd.client.flows import LOOK_S, Flows
 from jqd.client.http import Http, all_rows, encode, gone_rows, query
 from jqd.client.job_info import Changed, JobInfo, date_given, job_info, job_map
 from jqd.client.path import job_path, path_of
@@ -22,7 +22,6 @@ from jqd.domain.units import Duration
 TEXTS = 10  # of one reason, as in one answer
 PAGE_JOBS = 500  # asked for in one request
 SEEN_JOBS = 100_000  # ids remembered of one walk, some 10 MB: a job that moves meanwhile comes again some pages later
-BULK_S = 60.0  # on top of the usual timeout: one request changes up to some ten thousand jobs
 Date = datetime | float | timedelta
 
 
@@ -128,7 +127,7 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         cursor, others = "", 0
         while True:
             asked = params | ({"cursor": cursor} if cursor else {})
-            answer = self._http.call_for_map("a question for errors", "GET", "/v1/errors", params=asked, wait_s=BULK_S)
+            answer = self._http.call_for_map("a question for errors", "GET", "/v1/errors", params=asked, wait_s=LOOK_S)
             for row in answer["errors"]:
                 known = found.setdefault((row.get("tenant", ""), row["name"], row.get("pattern") or row["error"]), row)
                 if known is not row:
@@ -293,27 +292,9 @@ class Manage(Constraints, Flows, Schedules, Tokens):
         answer = self._http.call(method, path, body=body, repeatable=method == "PATCH")
         return _info(answer.body, answer.status)
 
-    def _many(self, what: str, **fields: Any) -> Changed:
-        matched = changed = 0
-        refused: list[Mapping[str, Any]] = []
-        cursor = ""
-        values = {key: value for key, value in fields.items() if value not in (None, False)}
-        while True:
-            body = encode(values | ({"cursor": cursor} if cursor else {}))
-            is_once = what != "retry"  # what was tried anew may have failed again
-            answer = self._http.call_for_map(
-                f"a wish to {what} many jobs",
-                "POST",
-                f"/v1/jobs/{what}",
-                body=body,
-                wait_s=BULK_S,
-                repeatable=is_once,
-            )
-            matched, changed = matched + answer["matched"], changed + answer["changed"]
-            refused += answer.get("refused") or ()
-            cursor = answer.get("cursor") or ""
-            if not cursor:
-                return Changed(matched, changed, tuple(refused))
+    def _many(self, what: str, **given: Any) -> Changed:
+        # What was tried anew may have failed again.
+        return self._changed(f"/v1/jobs/{what}", repeatable=what != "retry", **given)
 
 
 def _join(known: dict[str, Any], row: dict[str, Any]) -> None:
