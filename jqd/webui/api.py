@@ -118,12 +118,8 @@ class Api:
         note_call()
         return await self.client.in_thread(call, abandon=True)
 
-    async def get(self, path: str, **params: Any) -> dict[str, Any]:
-        """What a GET answers, at most SHARED_S old: what pages show. Raises JqdClientError."""
-        return await self.get_kept(path, SHARED_S, **params)
-
-    async def get_kept(self, path: str, kept_s: float, /, **params: Any) -> dict[str, Any]:
-        """The same, at most `kept_s` old: for what changes each minute."""
+    async def get(self, path: str, kept_s: float = SHARED_S, /, **params: Any) -> dict[str, Any]:
+        """What a GET answers, at most `kept_s` old: what pages show. Raises JqdClientError."""
         key = (self.identity, path, tuple(sorted((name, str(value)) for name, value in params.items())))
         ask = partial(self.client.client.ask, path, **params)
         return await self._answers.get(key, partial(self._ask, ask), kept_s)

@@ -152,7 +152,7 @@ async def _meet(visit: Visit, job_id: str) -> dict[str, Any]:
 async def _group(visit: Visit) -> Response:
     name = visit.named("name")
     path = group_path(name)
-    group = converted(await visit.api.get_kept(path, GROUP_S, wait_s=LOOK_S), GroupInfo)
+    group = converted(await visit.api.get(path, GROUP_S, wait_s=LOOK_S), GroupInfo)
     return visit.render(
         "group.html",
         group=group,

@@ -76,7 +76,7 @@ async def _ask(visit: Visit) -> dict[str, Any]:
 async def _or_why(api: Api, path: str, kept_s: float = SHARED_S, **params: Any) -> dict[str, Any]:
     """Return the answer; `unknown`, why there is none, where the store is away."""
     try:
-        return await api.get_kept(path, kept_s, **params)
+        return await api.get(path, kept_s, **params)
     except Unavailable as error:
         return {"unknown": str(error)}
 

@@ -8,7 +8,6 @@ from jqd.client import Conflict, Invalid, NotFound, TimedOut, Unavailable, Unrea
 from jqd.client.errors import took_nothing
 from jqd.domain.tokens import NOTE_LENGTH_MAX, Role
 from jqd.domain.units import duration_s
-from jqd.webui.api import Api
 from jqd.webui.config import NOTE
 from jqd.webui.forms import Fault, faults_of, typed, with_unread
 from jqd.webui.refusals import Refused
@@ -16,7 +15,6 @@ from jqd.webui.rights import MASTER
 from jqd.webui.visit import Addresses, Question, Visit
 
 PAGE_TOKENS = 100
-SOUGHT = 1_000  # in one call, while one token is looked for
 FIELDS = ("role", "of", "scopes", "note", "expires")
 POINTERS = {f"/{name}": name for name in FIELDS} | {"/tenant": "of", "/expires_in": "expires"}
 NEW = dict.fromkeys(FIELDS, "") | {"role": Role.PUSH.value}
@@ -46,7 +44,9 @@ def register(ui: Addresses) -> None:
     @ui.page("/token/confirm", needs=MASTER, takes=("id",))
     async def confirm(visit: Visit) -> Response:
         token_id = visit.query.get("id", "")
-        row = await _find(visit.api, token_id)
+        row = next((row for row in await visit.api.client.tokens() if row["token_id"] == token_id), None)
+        if row is None:
+            raise NotFound(f"there is no valid token {token_id[:64]!r}", status=404)
         whose = f" of {row['tenant']}" if row["tenant"] else ""
         note = f", {row['note']!r}" if row["note"] else ""
         warning = f"Who uses it (role {row['role']}{whose}{note}) is refused from then on, and so is who uses a token "
@@ -63,19 +63,6 @@ def register(ui: Addresses) -> None:
     async def revoke(visit: Visit) -> Response:
         not_reached = await visit.api.client.revoke_token(visit.form.get("id", ""))
         return visit.go("/tokens", done="not-reached" if not_reached else "revoke")
-
-
-async def _find(api: Api, token_id: str) -> dict[str, Any]:
-    """Return a valid token, without its secret. Raises NotFound."""
-    cursor = None
-    while True:
-        answer = await api.get("/v1/tokens", limit=SOUGHT, cursor=cursor)
-        for row in answer.get("tokens", []):
-            if row["token_id"] == token_id:
-                return dict(row)
-        cursor = answer.get("cursor")
-        if not cursor:
-            raise NotFound(f"there is no valid token {token_id[:64]!r}", status=404)
 
 
 async def _create(visit: Visit, typed: dict[str, str]) -> Response:

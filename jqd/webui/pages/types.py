@@ -79,7 +79,7 @@ async def _page(visit: Visit) -> Response:
         minutes = int(visit.query.get("minutes", "60"))
     except ValueError:
         raise BadRequest("minutes is a whole number") from None
-    history = await visit.api.get_kept("/v1/history", HISTORY_S, name=name, minutes=minutes)
+    history = await visit.api.get("/v1/history", HISTORY_S, name=name, minutes=minutes)
     steps: Sequence[dict[str, Any]] = history["steps"]
     if row is None and not any(sum(step[each] for each in COUNTED) for step in steps):
         raise NotFound(f"there are no jobs of the type {name}, and were none in this time")
@@ -123,7 +123,7 @@ async def _row(visit: Visit, name: str) -> dict[str, Any] | None:
 async def _lines(visit: Visit) -> dict[tuple[str, str], Line]:
     """Return what each jobtype ended in the last hour; nothing while the store is away."""
     try:
-        answer = await visit.api.get_kept("/v1/history", HISTORY_S, minutes=60, types=1)
+        answer = await visit.api.get("/v1/history", HISTORY_S, minutes=60, types=1)
     except Unavailable:
         return {}
     found = {}
