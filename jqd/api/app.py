@@ -164,8 +164,8 @@ class Api:
     async def watch(self, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Wake long polls and streams whose jobs have ended in one partition; runs as long as the daemon."""
         async with trio.open_nursery() as nursery:
-            await nursery.start(find.watch, self._parts.services, partition)
-            await nursery.start(job_events.watch, self._parts.services, partition)
+            nursery.start_soon(find.watch, self._parts.services, partition)
+            nursery.start_soon(job_events.watch, self._parts.services, partition)
             task_status.started()
 
     def _admit(self, heading: RequestHead) -> Admission:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import trio
 
-from jqd.domain.clock import Clock, SystemClock
+from jqd.domain.clock import SystemClock
 from jqd.http.body import Chunked
 from jqd.http.config import ListenerConfig
 from jqd.http.head import Head
@@ -38,8 +38,8 @@ class Ends(NamedTuple):
 class Dates:
     """The Date header, made once a second."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
+    def __init__(self) -> None:
+        self._clock = SystemClock()
         self._second = -1
         self._line = b""
 

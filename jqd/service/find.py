@@ -260,11 +260,8 @@ async def drop_result(services: Services, large: LargeResult) -> None:
     await services.store.drop_result(large.job_id, large)
 
 
-async def watch(
-    services: Services, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
+async def watch(services: Services, partition: int) -> None:
     """Read all awaited jobs of one partition from the store every `poll_s`."""
-    task_status.started()
     while True:
         await trio.sleep(services.config.poll_s)
         # What is in our journal and not applied cannot have ended: under a backlog that is most of them.

@@ -168,11 +168,8 @@ def watching(
             del services.watched[job_id]
 
 
-async def watch(
-    services: Services, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
+async def watch(services: Services, partition: int) -> None:
     """Look at the watched jobs of one partition; runs as long as the daemon."""
-    task_status.started()
     try:
         while True:
             await trio.sleep(LOOK_S)
