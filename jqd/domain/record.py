@@ -9,7 +9,7 @@ refuse what is wrong, and an argument is never decoded nor encoded again.
               jobs that follow a success are part of it: followers.py
     cancels   [ "job_id" or "job_id@generation", … ]             see cancel_of
     changes   as jobs, all of them named in the head's `changes`
-    rules     [ [kind, name, revision, at_ms, body], … ]         see rules.Rule
+    rules     [ [kind, name, revision, at_ms, body], … ]         see settings.Setting
 """
 
 import enum

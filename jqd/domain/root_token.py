@@ -22,7 +22,7 @@ class RootToken(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         """Leave the token out: reprs end up in logs."""
-        return f"Root({self.url!r})"
+        return f"RootToken({self.url!r})"
 
 
 _decoder = msgspec.json.Decoder(RootToken)

@@ -41,7 +41,7 @@ class Setting(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def __repr__(self) -> str:
         """Leave the body out: it may hold secrets."""
-        return f"Rule({self.kind}, {self.name!r}, {self.revision}{', deleted' if self.is_deleted else ''})"
+        return f"Setting({self.kind}, {self.name!r}, {self.revision}{', deleted' if self.is_deleted else ''})"
 
     @property
     def key(self) -> tuple[str, str]:

@@ -1,9 +1,9 @@
 """Tokens: secrets that identify callers. Each is a setting with the secret's hash alone.
 
-    jqd_0123456789abcdef_AbC…          what its owner sends: the id of the rule, and the secret
+    jqd_0123456789abcdef_AbC…          what its owner sends: the id of the setting, and the secret
          16 digits        43 characters
 
-A revoked token stays a rule, for ever: were it forgotten, a daemon that was away for long would bring it back. One
+A revoked token stays a setting, for ever: were it forgotten, a daemon that was away for long would bring it back. One
 whose time is over is forgotten: whoever brings it back brings one that is over.
 
 A token may be *derived* from another one: it lets somebody in for a shorter time, with the same rights or fewer, and
@@ -23,7 +23,7 @@ import msgspec
 from jqd.domain.clock import Clock
 from jqd.domain.settings import Setting, SettingTable
 
-TOKEN = "token"  # noqa: S105 - a kind of rule
+TOKEN = "token"  # noqa: S105 - a kind of setting
 NOTE_LENGTH_MAX = 200  # characters
 ID_BYTES, SECRET_BYTES = 8, 32
 ID = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}")
@@ -136,7 +136,7 @@ class Tokens:
         self._sweep_at = SWEPT_MIN
         self._clock = clock
         settings.read(TOKEN, _read)
-        settings.watch(TOKEN, self._ruled)
+        settings.watch(TOKEN, self._learn)
 
     def __iter__(self) -> Iterator[tuple[str, Token]]:
         """Yield valid tokens, by id."""
@@ -187,11 +187,11 @@ class Tokens:
             token = above
         return False
 
-    def _ruled(self, setting: Setting) -> None:
+    def _learn(self, setting: Setting) -> None:
         self._known.pop(self._in_slot.pop(setting.name, setting.name), None)
         if setting.is_deleted:
             return
-        if len(self._known) >= self._sweep_at:  # forgotten rules are told to nobody
+        if len(self._known) >= self._sweep_at:  # forgotten settings are told to nobody
             now_ms = self._clock.wall_ms()
             self._known = {token_id: one for token_id, one in self._known.items() if not one.is_over(now_ms)}
             self._in_slot = {slot: token_id for slot, token_id in self._in_slot.items() if token_id in self._known}

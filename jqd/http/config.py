@@ -7,8 +7,8 @@ from jqd.domain.descriptors import INCOMING_MAX, open_files_max
 
 OPEN_SHARE = 2  # one part in so many of the descriptors is for who connects, where nobody has divided them
 ADDRESS_SHARE = 0.75  # of all connections; a load balancer is one address, and so is everybody on loopback
-NEW_SHARE = 8  # one part in so many of all connections is for addresses that have fewer than `crowd.FEW` of them
-FEW = 8  # connections below which a door is none
+NEW_SHARE = 8  # one part in so many of all connections is for addresses that have fewer than `connection_limit.FEW`
+LEAST = 8  # connections: with fewer a listener is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ListenerConfig:
         """Return how many connections there may be at once."""
         if self.connections_max is not None:
             return self.connections_max
-        return min(max(open_files_max() // OPEN_SHARE, FEW), INCOMING_MAX)
+        return min(max(open_files_max() // OPEN_SHARE, LEAST), INCOMING_MAX)
 
     def of_one_address(self) -> int:
         """Return how many of them one address may have."""

@@ -14,7 +14,7 @@ from jqd.service.flow_checks import is_linked, link_faults
 
 PRINTABLE = "has printable characters only"
 BARE_ENDS = "begins and ends with no blank"
-KEY_STEM = "idempotency-key."  # begins the names of jobs that come under a key of their pusher's (keyed.py)
+KEY_STEM = "idempotency-key."  # begins the names of jobs that come under a key of their pusher's (idempotency.py)
 GROUP_STEM = "group."  # begins the names of jobs that wait for a group (groups.py)
 CALLBACK_TAIL = "/callback"  # ends those of its callback: no group has a / in its name
 
