@@ -234,8 +234,9 @@ class QueryMethods(ScriptMethods):
         """Delete up to `limit` jobs that ended before that date, except failed ones, kept results and what others need;
         0: there are none any more.
         """
-        gone, looked = 0, 1
+        gone, looked, most = 0, 1, min(limit, CALL_JOBS_MAX)
         while looked and not gone:
-            answer = await self._caller.call("clean_ended", self._caller.identity, before_ms, min(limit, CALL_JOBS_MAX))
-            gone, looked = (self._whole("ended", number) for number in codec.fields(self._keys, "ended", answer, 2))
+            answer = await self._caller.call("clean_ended", self._caller.identity, before_ms, most)
+            fields = codec.fields(self._keys, "ended", answer, 3)
+            gone, looked, before_ms = (self._whole("ended", number) for number in fields)
         return gone

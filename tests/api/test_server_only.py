@@ -186,9 +186,9 @@ async def test_a_cancel_does_not_follow_its_job_to_one_that_is_not_for_who_cance
     await edge.push(job_id="x")
     record, cancels = cancel_words.record_cancels, list[Any]()
 
-    async def replaced(services: Any, found: Any) -> Any:
+    async def replaced(services: Any, found: Any, **how: Any) -> Any:
         cancels.append(found)
-        to = await record(services, found)
+        to = await record(services, found, **how)
         told = await edge.call("POST", "/v1/jobs", {"name": "own", "job_id": "x", "replace": True}, headers=BEARER)
         assert told.status == 201
         await edge.apply()

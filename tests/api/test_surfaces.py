@@ -20,7 +20,7 @@ PROBLEM = "application/problem+json"
         ("DELETE", "/add", 405, PROBLEM),
         ("PUT", "/", 405, PROBLEM),
         ("POST", "/job/enqueue?x=%1f", 400, JSON),
-        ("POST", "/add?jobtype=a%1Fb", 400, PROBLEM),
+        ("POST", "/add?jobtype=a&x=%1F", 422, PROBLEM),
         ("POST", "/acme/job/a%1Fb/add", 404, PROBLEM),
         ("GET", "/metrics?x=%1f", 422, PROBLEM),
         ("GET", "/v1/jobs/a%1Fb", 422, PROBLEM),

@@ -352,7 +352,10 @@ async def test_what_comes_just_now_is_not_behind_all_that_rested(store_bench: St
     assert (len(taken), late.id in taken) == (7, True)
 
 
-async def test_jobs_that_may_not_be_deleted_yet_hide_none_from_who_cleans(store_bench: StoreBench) -> None:
+@pytest.mark.parametrize("ahead_ms", [0, 60_000])
+async def test_jobs_that_may_not_be_deleted_yet_hide_none_from_who_cleans(
+    store_bench: StoreBench, ahead_ms: int
+) -> None:
     """Two that owed their end to a child were a step of a clean, which deleted none: that was all, it said."""
     owner = await store_bench.join()
     parents, child = await parents_and_child(store_bench, 2)
@@ -363,7 +366,7 @@ async def test_jobs_that_may_not_be_deleted_yet_hide_none_from_who_cleans(store_
         store_bench.clock.advance(1)
     store_bench.clock.advance(60)
     gone = 0
-    while some := await store_bench.store.clean_ended(store_bench.clock.wall_ms(), 2):
+    while some := await store_bench.store.clean_ended(store_bench.clock.wall_ms() + ahead_ms, 2):
         gone += some
     assert gone == 5
     assert [await store_bench.state(parent) for parent in parents] == [State.SUCCEEDED] * 2

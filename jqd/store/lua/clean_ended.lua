@@ -1,6 +1,7 @@
 -- Deletes jobs that ended before a date, the oldest first. Dead jobs stay, and jobs with a kept result.
 -- ARGV     now_ms, identity of the store as the caller knows it, before_ms, limit
--- Returns  number deleted, and looked at: 0 where there is none any more
+-- Returns  number deleted, and looked at: 0 where there is none any more; the date that counts for the calls that go on from here: what
+--          stays is put behind it
 -- Errors   JQD_UNSETTLED while the store is told again what it forgot, JQD_ARGUMENT; none after the first write
 -- Cost     O(limit · log ended), and bytes of rows, some megabytes at most
 register('clean_ended', {'allow-oom'}, function()
@@ -8,7 +9,8 @@ register('clean_ended', {'allow-oom'}, function()
   local before_ms, limit = number(ARGV[3], 'before_ms'), number(ARGV[4], 'limit')
 
   Settled.expect_told(ARGV[2], now_ms)
-  local ids = redis.call('ZRANGE', K.ended, '-inf', '(' .. digits(math.min(before_ms, now_ms)), 'BYSCORE', 'LIMIT', 0, limit)
+  before_ms = math.min(before_ms, now_ms + 1)
+  local ids = redis.call('ZRANGE', K.ended, '-inf', '(' .. digits(before_ms), 'BYSCORE', 'LIMIT', 0, limit)
   local gone, looked = Delete.delete_free(ids, now_ms)
-  return {#gone, looked}
+  return {#gone, looked, before_ms}
 end)

@@ -96,8 +96,8 @@ function Delete.delete_free(ids, now_ms, is_asked)
     end
     if may_go and not owes[id] and not Change.awaits_newer(id, row) then
       free[#free + 1], rows[#rows + 1] = id, row or false
-    elseif may_go and not is_asked then
-      redis.call('ZADD', K.ended, 'XX', 'GT', now_ms, id)
+    elseif not is_asked then
+      redis.call('ZADD', K.ended, 'XX', 'GT', may_go and now_ms + 1 or drop_at_ms, id)
     end
   end
   delete_jobs(free, rows, now_ms)
