@@ -16,7 +16,7 @@ def test_a_row_has_counts_and_below_what_half_and_most_lie() -> None:
     assert len(row) == len(COLUMNS)
     assert row[0] == ("10:20", "1767262800")
     assert [cell.number for cell in row[1:]] == ["1200", "3", "1", "2", "0.1", "5", "", ""]
-    assert [cell.text for cell in row[5:]] == ["≤ 100 ms", "> 5.0 s", "–", "–"]
+    assert [cell.text for cell in row[5:]] == ["≤ 100 ms", "> 5 s", "–", "–"]
     (unknown,) = hour_rows({"steps": [{**step, "at": None}], **bounds})
     assert unknown[0] == ("", "")
 

@@ -58,7 +58,7 @@ def test_lines_share_a_scale_and_spreads_are_told_in_words() -> None:
     lines = _chart(steps)
     assert {line.most for line in lines} == {10}
     assert [line.total for line in lines] == [10, 2, 6]
-    assert _shares_of(steps, "wait", [0.1, 2.0]) == "half of 4 up to 2.0 s, 95 % more than 2.0 s"
+    assert _shares_of(steps, "wait", [0.1, 2.0]) == "half of 4 up to 2 s, 95 % more than 2 s"
     assert _shares_of([step(0, [0, 0, 0])], "wait", [0.1, 2.0]) == ""
     assert _shares_of([], "wait", [0.1, 2.0]) == ""
 
