@@ -10,7 +10,8 @@ then, and is not found.
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -61,13 +62,32 @@ def below(pid: int) -> list[int]:
 
 
 def children_of(pid: int) -> list[int]:
+    """Return the children of a process. A kernel that lists none (CONFIG_PROC_CHILDREN) is asked for the parent of
+    each process there is."""
     found: list[int] = []
+    if not _are_listed():
+        return [child for child, parent in _parents() if parent == pid]
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_bytes().split())
     except OSError:
         return found  # it, or a thread of it, has ended meanwhile
     return found
+
+
+@cache
+def _are_listed() -> bool:
+    return Path("/proc/thread-self/children").exists()
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """Each process that we may see, and its parent."""
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            stat = entry.read_bytes()
+        except OSError:
+            continue  # it has ended meanwhile
+        yield int(entry.parent.name), int(stat.rpartition(b")")[2].split()[1])  # a name in parentheses may hold some
 
 
 def _command(pid: int) -> str:

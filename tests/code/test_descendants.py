@@ -1,4 +1,4 @@
-"""All below a process is found; what has ended is no trouble."""
+"""All below a process is found, also where the kernel lists no children; what has ended is no trouble."""
 
 import subprocess
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from jqd.code.descendants import _memory_files, _shared_bytes, kill_with_descendants, usage
+from jqd.worker import programs
 
 GONE = 1 << 22  # above all process ids
 
@@ -21,7 +22,11 @@ def leader() -> Iterator["subprocess.Popen[str]"]:
         kill_with_descendants(child.pid)
 
 
-def test_all_below_it_are_found_and_killed(leader: "subprocess.Popen[str]") -> None:
+@pytest.mark.parametrize("are_listed", [True, False], ids=["listed", "looked for"])
+def test_all_below_it_are_found_and_killed(
+    leader: "subprocess.Popen[str]", monkeypatch: pytest.MonkeyPatch, are_listed: bool
+) -> None:
+    monkeypatch.setattr(programs, "_are_listed", lambda: are_listed)
     assert usage([leader.pid])[leader.pid].processes >= 5
     kill_with_descendants(leader.pid)
     assert leader.wait(timeout=60) == -9
