@@ -40,7 +40,7 @@ def amount(text: str, units: Mapping[str, float]) -> float:
     """Return a number, multiplied by its unit where it has one. Raises ValueError saying what can be written."""
     match = _AMOUNT.fullmatch(text)
     if match is None:
-        raise ValueError("write one like 90, 1.5, 30s, 5m or 64MiB")
+        raise ValueError(f"write one like {', '.join(('90', '1.5', *(f'30{unit}' for unit in units)))}")
     number, unit = float(match[1].replace("_", "")), match[2]
     if unit and unit not in units:
         raise ValueError(f"unknown unit {unit!r}" + (f"; there are {', '.join(units)}" if units else ""))

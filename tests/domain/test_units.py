@@ -34,7 +34,7 @@ def test_any_other_text_is_refused(text: str) -> None:
     ("text", "told"),
     [
         ("", "write one like"),
-        ("soon", "write one like"),
+        ("soon", "write one like 90, 1.5, 30ms, 30s, 30m, 30h, 30d"),
         ("5 parsec", "unknown unit 'parsec'; there are ms, s"),
         ("-1s", "0 or more"),
         ("9e999", "finite"),
