@@ -34,7 +34,7 @@ from jqd.tenants.quota_service import reserve_owed
 
 GIVEN_S = 10.0  # well below the store's `name_reserve_s`: a name reserved longer ago may be another job's by now
 TAKEN = "another job has the id {!r}, and has not come to the store yet"
-LOOKS_MAX = 600  # at a last job that lies in a journal only, one a second: it was lost with its daemon's disk
+COMING_S = 600.0  # a last job that lies in a journal only for longer was lost with its daemon's disk
 TAKEN_S = 90.0  # a name reserved for so long without a job belongs to a job in a journal that is away
 
 _encoder = msgspec.msgpack.Encoder()
@@ -51,9 +51,10 @@ async def last_of(services: Services, one: KnownSchedule) -> Last | None:
         services = _of(services, one)
         view = await find(services, await resolve(services, bare(job_id)), named=True)
         # Between the two calls it may have been purged: a job that just got its name is not in the store either.
+        now_s = services.clock.boot_s()
+        one.coming_since_s = (one.coming_since_s or now_s) if isinstance(view, Coming) else 0.0
         if isinstance(view, Coming):
-            one.looks += 1
-            is_lost = _is_late(one.fired, view) or one.looks > LOOKS_MAX
+            is_lost = _is_late(one.fired, view) or now_s - one.coming_since_s > COMING_S
             if is_lost or await resolve(services, bare(job_id)) != view.id:
                 return Last(0)
     except NotFound:

@@ -140,8 +140,8 @@ class KnownSchedule(Struct):
     """When this daemon tries again, on the monotonic clock; 0: it has not failed since the last date."""
     taken_at_s: float = 0.0
     """Since when another job has had the id of that date, on the clock since boot; 0: none has."""
-    looks: int = 0
-    """How often the store said that the last job is on its way."""
+    coming_since_s: float = 0.0
+    """Since when the store has said that the last job is on its way, on the clock since boot; 0: it does not."""
 
     @property
     def through_ms(self) -> int:
@@ -306,7 +306,10 @@ class Schedules:
         if saved is not None and not saved.is_deleted:
             schedule = before.schedule if before and setting.kind == FIRED else _schedule_decoder.decode(saved.body)
             done = NEVER if fired is None else _seen_to(fired)
-            self._known[setting.name] = KnownSchedule(setting.name, schedule, done, fired.revision if fired else 0)
+            one = KnownSchedule(setting.name, schedule, done, fired.revision if fired else 0)
+            if before and before.fired.job_id == done.job_id:
+                one.coming_since_s = before.coming_since_s  # each date that is skipped comes by here
+            self._known[setting.name] = one
             self._new.add(setting.name)
         self.changed.set()
         self.changed = trio.Event()

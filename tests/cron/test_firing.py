@@ -8,7 +8,7 @@ from msgspec import Raw, structs
 
 from jqd.cron import service as schedules
 from jqd.cron.decide import Firing, Last, Step
-from jqd.cron.firing import TAKEN_S, fire, last_of
+from jqd.cron.firing import COMING_S, TAKEN_S, fire, last_of, note
 from jqd.cron.schedules import (
     FiredDate,
     KnownSchedule,
@@ -229,18 +229,22 @@ async def test_what_became_of_the_last_job(edge: Whole) -> None:
     assert known(edge).fired.fired == 3, "there is nothing to replace any more"
 
 
-async def test_a_last_job_that_was_lost_with_its_journal_is_not_waited_for_for_ever(
-    edge: Whole, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_last_job_that_was_lost_with_its_journal_is_not_waited_for_for_ever(edge: Whole) -> None:
     """Its daemon's disk was lost between its two lanes: the schedule fired nothing for two days."""
-    monkeypatch.setattr("jqd.cron.firing.LOOKS_MAX", 2)
     due = firing(edge)
     wanted = NameWanted(due.job_id, edge.journal.ids.take(1).first, date_digest(due.job_id), False)
     (given,) = await services(edge).store.reserve_names([wanted])
     await services(edge).store.confirm_names([NameJournaled(due.job_id, given.job_id, wanted.digest, given.revision)])
     fired = FiredDate(due.step.through_ms, job_id=due.job_id, at_ms=edge.clock.wall_ms(), given=given.job_id)
-    one = structs.replace(known(edge), fired=fired)
-    assert [await last_of(services(edge), one) for _ in range(3)] == [Last(None), Last(None), Last(0)]
+    await note(services(edge), [fired_setting("s", fired, now_ms=edge.clock.wall_ms(), after=known(edge).revision)])
+    assert await last_of(services(edge), known(edge)) == Last(None)
+    edge.clock.advance(COMING_S)
+    assert await last_of(services(edge), known(edge)) == Last(None)
+    await go(edge, fires=False)  # with `overlap: skip` each date is noted, and is looked at once
+    edge.clock.advance(1)
+    assert await last_of(services(edge), known(edge)) == Last(0)
+    await go(edge)
+    assert known(edge).coming_since_s == 0, "the next job has its own time"
 
 
 async def test_a_request_that_was_on_its_way_since_the_last_job_was_pushed_holds_no_date_up(edge: Whole) -> None:
