@@ -5,6 +5,7 @@ from all, queried at the same time. An error names its partition. docs/adr/0009 
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import Any, TypeVar
 
@@ -326,7 +327,8 @@ class PartitionedStore:
 
     def _named(self, error: StoreError, number: int) -> StoreError:
         """Return the same error, with its partition."""
-        named = type(error)(f"partition {number} of {len(self._stores)}: {error}")
+        named = copy(error)
+        named.args = (f"partition {number} of {len(self._stores)}: {error}",)
         named.__cause__ = error
         return named
 

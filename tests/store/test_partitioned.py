@@ -188,6 +188,10 @@ async def test_an_error_is_told_as_what_it_is(fakes: Cluster, monkeypatch: pytes
     with pytest.raises(StoreRefused, match=r"^partition 0 of 3: odd$") as refused:
         await fakes.spread.list_types()
     assert refused.value.__cause__ is errors[0]
+    monkeypatch.setattr(fakes.stores[0], "list_types", _raises(StoreAway("no answer", "1.2.3.4: reset"), turns=0))
+    with pytest.raises(StoreAway, match=r"^partition 0 of 3: no answer$") as away:
+        await fakes.spread.list_types()
+    assert away.value.in_full == "partition 0 of 3: no answer: 1.2.3.4: reset", "for logs, and who runs jqd"
     monkeypatch.setattr(fakes.stores[0], "list_types", fakes.one.list_types)
     with pytest.raises(StoreChanged, match=r"^partition 1 of 3: another$"):
         await fakes.spread.list_types()
