@@ -259,14 +259,12 @@ class Outbox:
 
     async def _try_shelf(self, tenant: str, entries: Sequence[bytes]) -> None:
         """Push what is on a shelf; `entries`: its first."""
-        walked, tried = self._shelf_walks.pop(tenant, 0), 0
-        if walked:
-            entries = await self._on_shelf(tenant, walked)
+        walked, tried, passed = 0, 0, self._shelf_walks.pop(tenant, 0)
         while entries and tried < FROM_SHELF_AT_ONCE:
             left, over = await self._push_some(entries, tenant)
+            walked, passed = max(walked + len(left), passed if left else 0), 0  # at the front where the first can go
             if over:
-                return  # the next look begins at the front
-            walked += len(left)
+                break
             tried += len(entries)
             entries = await self._on_shelf(tenant, walked)
         if entries:  # perhaps for the quota: what went back now would return to the shelf

@@ -317,6 +317,28 @@ async def test_what_waits_for_something_else_keeps_no_shelf(
     assert await room.left() == acme[:0]
 
 
+async def test_what_waits_for_something_else_is_passed_once_and_not_for_each_bit_of_a_quota(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch, room: Room
+) -> None:
+    """One entry went in each walk, and each walk took as many looks as there was in front of it."""
+    monkeypatch.setattr("jqd.chaining.outbox.ENTRIES", 5)
+    monkeypatch.setattr("jqd.chaining.outbox.FROM_SHELF_AT_ONCE", 10)
+    acme = [b"acme %02d" % number for number in range(60)]
+    room.pushes.room, room.pushes.waits = 0, set(acme[:50])
+    await room.put(*acme)
+    await room.store.put_off("acme", (await room.store.get_outbox(1000, 1 << 20)).entries, SHELF_S)
+    await trio.sleep(20 * SHELF_S)
+    for number in range(50, 55):
+        room.pushes.room = 1
+        await trio.sleep(SHELF_S + SHELF_LOOK_S)
+        assert room.pushes.taken == acme[50 : number + 1]
+    room.pushes.waits = set()
+    await trio.sleep(REST_S)
+    room.pushes.room = 1
+    await trio.sleep(SHELF_S + SHELF_LOOK_S)
+    assert room.pushes.taken[5:] == acme[:1], "what can go now is not behind all others"
+
+
 async def test_a_store_that_is_away_keeps_nobody_waiting(autojump_clock: None, room: Room) -> None:
     room.pushes.room = 0
     await room.put(b"acme")
