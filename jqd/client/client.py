@@ -383,7 +383,7 @@ def _named(info: JobInfo) -> str:
 def _ending(info: JobInfo) -> str:
     if info.state == "cancelled":
         return "was cancelled"
-    why = info.error if info.error is not None else info.message
-    if (info.message or "").startswith("PARENT_FAILED"):  # the error is the parent's id
-        why = f"{info.message} ({info.error})"
+    message, why = info.message or "", info.error if info.error is not None else info.message
+    if message and not (isinstance(why, str) and why.strip() in message):  # a value for programs, or the parent's id
+        why = f"{message} ({why})"
     return f"{info.state}: {why}" if why else info.state

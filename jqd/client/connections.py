@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from jqd.client.http1 import Connection
-from jqd.client.transport import Request, Response, UnreachedError
+from jqd.client.transport import CrowdedError, Request, Response, UnreachedError
 from jqd.domain.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Connections:
                 self._end(connection, waits=waits)
 
     def _begin(self, wait_s: float) -> None:
-        """Wait until fewer than the limit are under way. Raises UnreachedError."""
+        """Wait until fewer than the limit are under way. Raises CrowdedError."""
         with self._lock:
             if self._under_way < CONNECTIONS_MAX:
                 self._under_way += 1
@@ -91,7 +91,7 @@ class Connections:
                     else:  # it was handed over just now
                         self._pass_on()
         if not is_handed:
-            raise UnreachedError(f"{CONNECTIONS_MAX} requests were under way for {wait_s:g} s")
+            raise CrowdedError(f"none of its {CONNECTIONS_MAX} connections was free within {wait_s:g} s")
 
     def _pass_on(self) -> None:
         """Let the next begin: by name, for whoever has just ended is always sooner than a thread that must wake."""

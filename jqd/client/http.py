@@ -27,7 +27,16 @@ from jqd.client.errors import (
     refused_after,
     took_nothing,
 )
-from jqd.client.transport import LostError, Request, Response, SilentError, Transport, TransportError, UnreachedError
+from jqd.client.transport import (
+    CrowdedError,
+    LostError,
+    Request,
+    Response,
+    SilentError,
+    Transport,
+    TransportError,
+    UnreachedError,
+)
 from jqd.domain.backoff import Backoff
 from jqd.domain.media import MSGPACK
 
@@ -222,6 +231,8 @@ class Http:
         if isinstance(error, SilentError):
             taken = "" if method == "GET" else "; it may have taken the request"
             return TimedOut(f"{url} did not answer within {self._timeout_s:g} s{taken}")
+        if isinstance(error, CrowdedError):
+            return Unreachable(f"this client is busy, {error}; nothing was sent", sent=False)
         if (refusal := _by_tls(url, error)) is not None:
             return Unreachable(f"{refusal}; nothing was sent", sent=False)
         why = str(error) or type(error.__cause__ or error).__name__

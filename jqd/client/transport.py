@@ -22,6 +22,10 @@ class UnreachedError(TransportError):
     """Nothing was sent."""
 
 
+class CrowdedError(UnreachedError):
+    """No connection was free: the client has as many requests under way as it sends at once."""
+
+
 class SilentError(TransportError):
     """No answer in time; it may have arrived."""
 

@@ -190,8 +190,8 @@ async def look_up(services: Services, given: str, wait_s: float) -> JobView | Co
     if isinstance(view, Coming) and await services.control.wait_caught_up(lane, services.journal.end, INGEST_S, where):
         try:  # a client that looks behind its push sees the whole job
             return await wait_final(services, job_id, 0.0, named=job_id != given, given=given)
-        except StoreAway:
-            return view  # as before it went
+        except (StoreAway, NotYet):
+            return view  # as before it went, or before a report that is late
     return view
 
 

@@ -163,6 +163,21 @@ async def test_a_store_that_goes_while_a_job_comes_takes_back_no_answer(edge):
     assert (told.status, told.body["state"]) == (200, "waiting")
 
 
+async def test_a_report_that_is_late_while_a_job_comes_takes_back_no_answer(edge, monkeypatch):
+    job_id = await pushed(edge)
+
+    async def is_late(*_: object) -> bool:
+        return False
+
+    def end() -> None:
+        edge.journal.read_points[Lane.JOBS] = 0
+        monkeypatch.setattr("jqd.service.find._wait_shown", is_late)
+
+    edge.control.on_apply[Lane.JOBS] = end
+    told = await edge.call("GET", f"/v1/jobs/{job_id}")
+    assert (told.status, told.body["state"]) == (200, "waiting")
+
+
 async def test_once_applied_only_the_store_knows(edge):
     job_id = await pushed(edge)
     edge.journal.read_points[Lane.JOBS] = edge.journal.end

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from jqd.client import Client, ClientClosed, TimedOut
+from jqd.client import Client, ClientClosed, TimedOut, Unreachable
 from jqd.client import connections as pool
 from jqd.client.connections import IDLE_S_MAX, Connections
 from jqd.client.http import Http
@@ -154,8 +154,12 @@ def test_where_no_connection_is_free_in_time_nothing_was_sent(
 ) -> None:
     monkeypatch.setattr(pool, "CONNECTIONS_MAX", 1)
     opened._begin(SOON_S)
-    with pytest.raises(UnreachedError, match="1 requests were under way for"):
+    with pytest.raises(UnreachedError, match="none of its 1 connections"):
         opened.send(asked("http://127.0.0.1:9", connect_s=SOON_S))
+    http = Http("http://127.0.0.1:9", timeout_s=SOON_S, token=None, transport=opened, sleep=lambda _: None)
+    with pytest.raises(Unreachable, match=r"^this client is busy, none of its 1 connections was free") as busy:
+        http.call("GET", "/healthz")
+    assert not busy.value.sent
     with serving(saying(OK)) as server:
         assert opened.send(asked(server.url, waits=True)).status == 200, "which is beyond the limit"
     opened._end(None, waits=False)

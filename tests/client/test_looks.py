@@ -100,7 +100,7 @@ def test_without_wait_one_question_is_asked() -> None:
 async def test_results(daemon: ScriptedDaemon) -> None:
     def push(client: Client) -> None:
         client.push("n", job_id="none")
-        for job_id in ("good", "bad", "gone"):
+        for job_id in ("good", "bad", "told", "gone"):
             client.push("n", job_id=job_id, keep_result=True)
 
     await use(daemon, push)
@@ -109,6 +109,8 @@ async def test_results(daemon: ScriptedDaemon) -> None:
     daemon.jobs["good"].end("succeeded")
     daemon.jobs["bad"].outcome = {"error": "ValueError: no"}
     daemon.jobs["bad"].end("failed")
+    daemon.jobs["told"].outcome = {"error": {"code": 550}, "message": "no such box"}
+    daemon.jobs["told"].end("failed")
     daemon.jobs["gone"].end("cancelled")
 
     def results(client: Client) -> None:
@@ -118,6 +120,8 @@ async def test_results(daemon: ScriptedDaemon) -> None:
         with pytest.raises(JobFailed, match="failed: ValueError: no") as caught:
             client.result("bad")
         assert caught.value.info.state == "failed"
+        with pytest.raises(JobFailed, match=r"failed: no such box \({'code': 550}\)$"):
+            client.result("told")
         with pytest.raises(JobFailed, match="was cancelled"):
             client.result("gone")
         with pytest.raises(NoResult, match="pushed without keep_result=True"):
