@@ -74,7 +74,8 @@ def test_a_trial_tells_of_groups_and_flows_and_takes_a_key_once() -> None:
         assert {job.state for job in ref.flow().jobs} == {"waiting", "blocked"}
         trial.run_all()
         told = trial.client.group(ref.groups[0])
-        assert (told.jobs, told.counts, told.progress) == (2, {"succeeded": 1, "failed": 1}, 1.0)
+        counts = {state: count for state, count in told.counts.items() if count}
+        assert (told.jobs, counts, told.progress) == (2, {"succeeded": 1, "failed": 1}, 1.0)
         assert [error["name"] for error in told.errors] == ["fail"]
         assert ref.retry().changed == 2
         assert ref.cancel().changed == 2
