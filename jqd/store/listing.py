@@ -113,8 +113,7 @@ class ListingMethods(QueryMethods):
     ) -> Page:
         """Return up to `limit` jobs that match: those of a page newest first, and each page as `docs/use/HTTP.md` says.
         A job that moves between two pages may be listed twice or not at all: it may leave a place that is not walked
-        yet for
-        one that is walked already.
+        yet for one that is walked already. A store that began a new life between them may tell jobs once more.
 
         `tenant`: None: of all tenants, with each one's jobtype of that name. `row_bytes`: jobs with larger rows come
         without their argument. `tried`: jobs of which no attempt ended may be left out. A page may be short or empty
@@ -122,12 +121,14 @@ class ListingMethods(QueryMethods):
         Raises ValueError for a cursor that this store did not give; StoreAway for any before the first look.
         """
         walked = decode_cursor(cursor, self.seal)
-        place = walked.pop(PART, (0.0, FIRST))[1]
+        server, _, place = walked.pop(PART, (0.0, ""))[1].rpartition(" ")
         found: dict[str, JobView] = {}  # by id: a job that moves during the walk is seen in both places
         how = state.value if state and PLACES[state] == ("ended",) else ""
         is_tried = int(tried or state is State.RETRYING)
         looking, in_parts = _Looking(ALL if tenant is None else tenant, jobtype or "", how, tag or "", is_tried), False
         while True:
+            if server != self._caller.identity:  # each run of a server has an order of its own
+                server, place = self._caller.identity, FIRST
             behind, places = await self._places(place, state, jobtype, tenant)
             in_parts = in_parts or len(places) > LIST_SOURCES or behind != place
             for at in range(0, len(places), LIST_SOURCES):
@@ -152,7 +153,7 @@ class ListingMethods(QueryMethods):
                     continue
             break
         if walked or place != FIRST:
-            walked[PART] = 0.0, place
+            walked[PART] = 0.0, f"{server} {place}"
         cursor = encode_cursor(walked, self.seal) if walked else ""
         return Page([found[job_id] for job_id in sorted(found, reverse=True)], cursor, looking.looked, in_parts)
 

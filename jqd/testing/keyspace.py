@@ -77,6 +77,8 @@ class Keyspace:
 
     def __init__(self) -> None:
         self.keys: dict[bytes, Value] = {}
+        self.seed = 0
+        """What the order of a scanned hash is made of: each run of a server has its own."""
         self._random = random.Random(0)  # of ZRANDMEMBER; the same every time
 
     def image(self) -> dict[bytes, Value]:
@@ -169,11 +171,11 @@ class Keyspace:
         self, key: bytes, cursor: bytes, match: bytes, like: bytes, option: bytes, count: Text
     ) -> tuple[bytes, ...]:
         """HSCAN with MATCH and COUNT, its answer flat: the cursor, then fields and values, in order of a number of each
-        field."""
+        field, which the seed makes."""
         assert (match, like[-1:], option) == (b"MATCH", b"*", b"COUNT"), "our functions say how much they look at"
         start, last, looked = int(cursor), 0, 0
         found: list[bytes] = []
-        for at, field in sorted((zlib.crc32(field) + 1, field) for field in self._hash(key)):
+        for at, field in sorted((zlib.crc32(field, self.seed) + 1, field) for field in self._hash(key)):
             if at > start and (looked < int(count) or at == last):
                 found += [field, self._hash(key)[field]] if field.startswith(like[:-1]) else []
                 last, looked = at, looked + 1

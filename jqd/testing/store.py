@@ -145,6 +145,7 @@ class FakeStore(Store):
     def restart(self, image: Mapping[bytes, Value] | None = None) -> None:
         """Start anew, with an older dump or with all there is: connections lead to another run of it."""
         self.server.runs += 1
+        self.server.keyspace.seed = self.server.runs
         if image is not None:
             self.server.keyspace.load(image)
 

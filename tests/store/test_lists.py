@@ -1,4 +1,7 @@
-"""Lists over several partitions: the newest of all come first, page by page, and nothing is missed or told twice."""
+"""Lists over several partitions: the newest of all come first, page by page, and nothing is missed or told twice.
+
+And over one store that starts anew between two pages.
+"""
 
 import base64
 
@@ -6,13 +9,17 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from jqd.domain.job import State
+from jqd.domain.job import Held, State
 from jqd.domain.record import Lane
 from jqd.store import (
     Page,
+    listing,
 )
 from jqd.store.merged_list import CURSOR_IDS, PIECE_JOBS
+from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
+from tests.contract.bench import StoreBench
+from tests.contract.limited import KEYED, claim, item, setting
 from tests.store.parted import CONFIG, EVERYTHING, PARTS, Cluster, name_in, parted
 
 
@@ -195,3 +202,31 @@ async def test_a_cursor_of_somebody_else_is_none(fakes: Cluster, cursor: str) ->
     await fakes.add(fakes.make(name_in(2)))
     with pytest.raises(ValueError, match="cursor"):
         await fakes.spread.list_jobs(None, None, None, 10, cursor)
+
+
+async def test_no_queue_is_missed_where_the_store_starts_anew_between_two_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its queues lie in another order since, so what came behind the place in the cursor was not what was left."""
+    monkeypatch.setattr(listing, "LIST_QUEUES", 20)
+    clock = ManualClock()
+    store = FakeStore(clock)
+    await store.look(fresh=True)
+    bench = StoreBench(store, clock)
+    await setting(bench, "each", concurrency=1)
+    await setting(bench, "all", concurrency=1, digest=0)
+    owner = await bench.join()
+    jobs = [bench.make(queue=KEYED + item("all") + item("each", key=f"={number}")) for number in range(300)]
+    await bench.add(*jobs)
+    held: list[Held] = []
+    while (got := await claim(bench, owner)) or got.more:
+        held += got
+    first = await store.list_jobs(State.WAITING, "mail", None, 110, "")
+    store.restart()
+    await store.look(fresh=False)
+    told, cursor, pages = {view.id for view in first.jobs}, first.cursor, 0
+    while cursor:
+        page = await store.list_jobs(State.WAITING, "mail", None, 110, cursor)
+        told, cursor, pages = told | {view.id for view in page.jobs}, page.cursor, pages + 1
+    assert told == {job.id for job in jobs} - {each.job.id for each in held}
+    assert pages <= len(jobs)
