@@ -80,6 +80,7 @@ class PushLinks:
             for (key, until), token in zip(keys.items(), tokens, strict=True)
             if key not in self._keys
         }
+        self._keys |= due  # given back also where the answer is lost
         taken: dict[str, str] = {}
         deadline_s = trio.current_time() + WAIT_S
         while True:
@@ -88,10 +89,10 @@ class PushLinks:
                 answers = await once_settled(services, {number}, ask)
                 for key, has in zip(some, answers, strict=True):
                     if has == due[key].token:
-                        self._keys[key] = due.pop(key)
+                        del due[key]
                     elif not has.startswith(UNDER_WAY):
                         taken[key] = has
-                        del due[key]
+                        del due[key], self._keys[key]
             if not due:
                 return taken
             if trio.current_time() >= deadline_s:

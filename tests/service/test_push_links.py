@@ -124,6 +124,23 @@ async def test_a_key_of_a_push_that_is_refused_goes_to_the_next(here: Here) -> N
     assert [one.duplicates for one in found] == [()]
 
 
+async def test_a_key_is_given_back_where_the_answer_that_gave_it_is_lost(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lay under the token of nobody for UNIQUE_S, and each repetition was a 503."""
+    reserve = here.store.reserve_unique
+
+    async def lost(wanted: Any) -> list[str]:
+        await reserve(wanted)
+        raise StoreAway("it does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(here.store, "reserve_unique", lost)
+        with pytest.raises(StoreAway):
+            await here.push(unique="k")
+    assert (await here.push(unique="k")).duplicates == ()
+
+
 async def test_a_close_waits_for_what_is_being_pushed(here: Here) -> None:
     told: list[Any] = []
 
