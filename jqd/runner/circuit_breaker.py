@@ -226,6 +226,11 @@ class CircuitBreaker:
         self._probes.clear()
         self._not_taken.clear()
 
+    def resume(self, until_s: float, why: str) -> None:
+        """Go on with a back-off that an earlier life of this daemon began."""
+        self.failures, self.why = self.failures or 1, why
+        self.open_until_s = max(self.open_until_s, until_s)
+
     def pause(self, until_s: float, *, yields: bool) -> None:
         """Note another daemon's back-off of this worker, until when; -inf: none.
 

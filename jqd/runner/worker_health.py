@@ -189,7 +189,16 @@ class WorkerViews:
         if setting.name != self._daemon:
             self._capacity.record_pauses(setting.name, self._pauses(setting.name, before))
         elif setting.revision != self._made:
-            self._workers.departures.resume(self._known[self._daemon].gone)  # what an earlier life of ours noted
+            self._resume()
+
+    def _resume(self) -> None:
+        """Go on with departures and pauses that an earlier life of this daemon noted: a worker that asked to be left
+        alone is not asked sooner for a restart of ours."""
+        self._workers.departures.resume(self._known[self._daemon].gone)
+        for worker_id, pause in self._pauses(self._daemon, None).items():
+            worker = self._workers.get(worker_id)
+            if worker is not None and worker.registered_at_ms == pause.registered_at_ms:
+                self._capacity.breaker(worker).resume(pause.until_s, self._known[self._daemon].rows[worker_id].why)
 
     def _pauses(self, daemon: str, before: WorkerView | None) -> dict[str, Pause]:
         """Return the workers that another daemon gives nothing, by our clock; not those that it cannot reach: we may

@@ -25,11 +25,11 @@ async def test_holds_count_again_after_the_store_forgot_them(store_bench: StoreB
     assert ids(await taken(bench, owner)) == [waits.id]
 
 
-@pytest.mark.parametrize("again", [(), (20.0,), (5.0,), (3_600.0, 86_400.0)], ids=str)
+@pytest.mark.parametrize("again", [(), (20.0,), (5.0,)], ids=str)
 async def test_what_was_spent_before_the_store_forgot_counts_as_all(
     store_bench: StoreBench, again: tuple[float, ...]
 ) -> None:
-    """Also where the rate is said once more after that, as its numbers are changed: for its window of then, or less."""
+    """Also where the rate is said once more after that with other numbers: for its window of then, or a shorter one."""
     bench, owner = store_bench, await store_bench.join()
     first_ms, body = bench.clock.wall_ms() - 60_000, {"digest": DIGEST, "rate": {"limit": 9, "per_s": 20.0}}
     said = Setting("constraint", "r", 1, first_ms, Raw(msgspec.msgpack.encode(body)))

@@ -32,7 +32,11 @@ def is_drained(daemon: Daemon, name: str) -> bool:
 
 
 def this(daemon: Daemon) -> str:
-    return str(daemon.get("/v1/daemons").json()["daemons"][0]["daemon"])
+    def rows() -> list[dict[str, Any]]:
+        return list(daemon.get("/v1/daemons").json()["daemons"])
+
+    wait_for(lambda: bool(rows()), "it takes pushes before it joins the store, where it is listed")
+    return str(rows()[0]["daemon"])
 
 
 def test_a_daemon_that_died_is_told_apart_from_one_that_was_stopped() -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from jqd.client import Client
-from tests.directories import short_directory
 from tests.live.harness import Daemon, Process, Worker, pair
 
 WAIT_S = 30.0  # for a job to end on a busy machine
@@ -167,23 +166,6 @@ def test_sighup_loads_the_code_anew_under_load_and_loses_no_job_and_no_attempt(d
         assert "FileNotFoundError" in worker.said("worker.not_reloaded"), "what is wrong with the new code stands there"
         assert client.result(client.push("work", 0.0, keep_result=True), wait=WAIT_S)[0] == "three"
         assert worker.stop() == 0
-
-
-def test_slots_are_promised_once_to_daemons_that_do_not_know_of_each_other(daemon: Daemon, tmp_path: Path) -> None:
-    """Each has a store of its own, so neither can tell what the other was promised."""
-
-    def promised(of: Daemon) -> int | None:
-        workers = of.get("/v1/workers").json()["workers"]
-        return next((worker["max_jobs"] for worker in workers if worker["name"] == "both"), None)
-
-    with short_directory() as base, Daemon(base / "e") as other:
-        with Crew(tmp_path / "book", daemon.url, other.url, more=("--name", "both", "--concurrency", "8")) as worker:
-            deadline_s = time.monotonic() + WAIT_S
-            while (promised(daemon), promised(other)) != (4, 4):
-                assert time.monotonic() < deadline_s
-                time.sleep(0.05)  # watches processes of their own
-            assert worker.stop() == 0
-        assert (promised(daemon), promised(other)) == (None, None)
 
 
 def test_a_worker_whose_threads_are_stuck_says_so_and_its_daemon_shows_it_until_it_is_over(
