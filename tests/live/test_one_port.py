@@ -106,7 +106,11 @@ def test_processes_share_what_comes_and_one_that_is_killed_loses_nothing(tmp_pat
         with Worker(tmp_path / "book", daemon.url) as worker:
             wait_for(ran(worker, jobs), "a job is lost")
         daemon.wait_ready()
-        assert len(httpx2.get(f"{daemon.url}/v1/daemons", timeout=10).json()["daemons"]) == 2
+
+        def are_listed() -> bool:
+            return len(httpx2.get(f"{daemon.url}/v1/daemons", timeout=10).json()["daemons"]) == 2
+
+        wait_for(are_listed, "a process that came back is not listed")
         assert (base / "d" / "journal").is_dir()
         assert (base / "d" / "journal" / "process-1").is_dir()
         assert daemon.stop() == 0

@@ -24,7 +24,7 @@ def _confirm_all(real: Real) -> Real:
 
 
 def _cancel_what_is_shown(real: Real) -> Real:
-    async def up_to(services: Any, job_ids: Sequence[str]) -> tuple[dict[str, int], bool]:
+    async def up_to(services: Any, job_ids: Sequence[str], **how: Any) -> tuple[dict[str, int], bool]:
         views = {job_id: await services.store.get_job(job_id) for job_id in job_ids}
         return {i: view.generation if isinstance(view, JobView) else 0 for i, view in views.items()}, True
 
