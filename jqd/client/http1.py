@@ -54,8 +54,9 @@ class Connection:
                 raise
         except (OSError, UnicodeError) as error:
             raise UnreachedError(str(error)) from error
-        self._readable = select.poll()
-        self._readable.register(self._socket, select.POLLIN)
+        self._readable = select.poll() if hasattr(select, "poll") else None  # Windows has none, nor has eventlet
+        if self._readable is not None:
+            self._readable.register(self._socket, select.POLLIN)
         name = f"[{host}]" if ":" in host else host
         self._own = {"host": name if parts.port in (None, PORTS[parts.scheme]) else f"{name}:{parts.port}"}
         if parts.username is not None:  # for a proxy before the daemon
@@ -64,6 +65,8 @@ class Connection:
 
     def is_quiet(self) -> bool:
         """Return whether nothing has come since the last answer; that the other side has closed it comes, too."""
+        if self._readable is None:
+            return not select.select([self._socket], [], [], 0)[0]
         return not self._readable.poll(0)
 
     def close(self) -> None:

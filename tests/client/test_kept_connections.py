@@ -31,9 +31,12 @@ def test_the_connection_that_was_used_last_is_used_first(opened: Connections) ->
 
 
 @pytest.mark.parametrize("last", [OK, OK + b"HTTP/1.1 408 Too slow\r\n\r\n"], ids=["closed", "said more"])
+@pytest.mark.parametrize("has_poll", [True, False], ids=["by poll", "by select"])
 def test_a_kept_connection_that_the_daemon_has_ended_is_found_before_it_is_used(
-    opened: Connections, last: bytes
+    opened: Connections, last: bytes, has_poll: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not has_poll:
+        monkeypatch.delattr(select, "poll")
     with serving(saying(last), saying(OK)) as server:
         opened.send(asked(server.url))
         for kept in opened._idle:
