@@ -59,12 +59,17 @@ class Tree:
         self._node = self._build(tree[4][0], frozenset())
 
     def value(self, job: Mapping[str, Any], steps: Steps) -> Any:
-        """Raises Failed."""
+        """Return its value for a job.
+
+        Raises Failed, whatever goes wrong in an operator: a daemon that ended on a job would end at it at each start.
+        """
         steps.spend(self._node.nodes)
         try:
             return self._node.run({"job": job}, steps)
         except RecursionError as error:
             raise Failed("it is nested too deeply") from error
+        except (ArithmeticError, ValueError, TypeError, LookupError) as error:
+            raise Failed(f"internal error: {type(error).__name__}: {error}"[:200]) from error
 
     def _build(self, data: bytes, bound: frozenset[str]) -> Node:
         fields = _message(data)

@@ -215,8 +215,13 @@ def _value(field: str, expression: Expression, fields: Mapping[str, Any], steps:
 
 
 def key_text(value: Any) -> str:
-    """The value of a key in the name of a queue: equal values have equal texts, others never."""
-    text = f"={value}" if isinstance(value, str) else f"={type(value).__name__}:{value}"
+    """The value of a key in the name of a queue: values that CEL calls equal have equal texts, others never.
+
+    A text stands behind "=", any other value behind its type: `int:1` is a number, `=int:1` a text.
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # 1.0 is 1, and -0.0 is 0
+    text = f"={value}" if isinstance(value, str) else f"{type(value).__name__}:{value}"
     if len(text) > KEY_LENGTH_MAX or not text.isprintable():
         return "#" + hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=12).hexdigest()
     return text

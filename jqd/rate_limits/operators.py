@@ -118,7 +118,7 @@ def _index(whole: Any, key: Any, steps: Steps) -> Any:
         if _has(whole, key, steps):
             return whole[key]
         raise Missing(f"there is no {key}", key if type(key) is str else "")
-    if type(whole) is not list or type(key) not in _NUMBERS or key != math.floor(key):
+    if type(whole) is not list or type(key) not in _NUMBERS or key != key // 1:
         raise no_such("[]", whole, key)
     if not 0 <= key < len(whole):
         raise Failed("index out of bounds")

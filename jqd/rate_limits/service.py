@@ -222,7 +222,8 @@ def why_limited(services: Services, view: JobView, place: QueuePlace) -> WaitRea
             ": it waits until the constraint is said anew or deleted"
         )
         return WaitReason(Cause.LIMITED, text, by=by, ahead=ahead, is_exact=is_exact)
-    for_key = f" for its key {key[1:]!r}" if key[:1] == "=" else ""
+    kind, _, value = key.partition(":")
+    for_key = f" for its key {key[1:]!r}" if key[:1] == "=" else f" for its key {value}" if kind and value else ""
     text = f"it is limited by constraint {by!r}{for_key}{until}{holds}"
     return WaitReason(Cause.LIMITED, text, until_ms=until_ms, by=by, ahead=ahead, is_exact=is_exact, holds=held)
 

@@ -1,6 +1,8 @@
 """Which queue a job waits in: by what matches it, what it costs, the value of a key; and what expressions may do."""
 
-from typing import Any
+from itertools import product
+from typing import Any, cast
+from unittest.mock import MagicMock
 
 import msgspec
 import pytest
@@ -11,7 +13,7 @@ from jqd.domain.queue_name import BETWEEN, items_of, limits
 from jqd.domain.settings import CONSTRAINT, NIL, Setting, SettingTable
 from jqd.rate_limits.constraints import ITEMS_MAX, Constraint, Constraints, Rate, body_of, with_digest
 from jqd.rate_limits.matcher import ARGUMENT_BYTES_MAX, STEPS_MAX, Expression, NotUnderstood, only_names
-from jqd.rate_limits.operators import Steps
+from jqd.rate_limits.operators import FUNCTIONS, Failed, Steps
 
 
 def said(*ones: tuple[str, Constraint]) -> Constraints:
@@ -92,10 +94,69 @@ def test_another_number_is_the_same_version_and_another_matcher_another() -> Non
 
 def test_equal_keys_are_equal_and_others_never() -> None:
     known = said(("k", Constraint("true", concurrency=1, key="job.argument")))
-    values = ["a", "=a", "1", 1, 1.0, True, None, "x" * 200, "x" * 201, "a\x1eb", "!"]
+    texts = [
+        "a",
+        "=a",
+        "1",
+        "int:1",
+        "=int:1",
+        "bool:True",
+        "float:1.5",
+        "NoneType:None",
+        "x" * 200,
+        "x" * 201,
+        "a\x1eb",
+    ]
+    values = [*texts, "!", 1, 1.5, True, None, 0, False, 2**63 - 1, 2.0**63, float("nan"), float("inf"), 1e308]
     queues = [known.queue_of(job(value)) for value in values]
     assert len(set(queues)) == len(values)
+    for one, equal in ((1, 1.0), (0, -0.0), (0, 0.0), (-(2**63), -(2.0**63))):
+        assert known.queue_of(job(one)) == known.queue_of(job(equal)), (one, equal)
     assert all(queue.count(BETWEEN) == 2 and len(queue) < 100 for queue in queues)
+
+
+NAN, INF = float("nan"), float("inf")
+NUMBERS = [0, 1, -1, 2**63 - 1, -(2**63), 2**64 - 1, 0.0, -0.0, NAN, INF, -INF, 1e308, 0.5, 2.0**63]
+TEXTS = ["", "a", "1", "--5", "9" * 20, "9" * 25, "-", "nan", "1e999", "²", "\x00", b"", b"x"]
+WHOLES: list[Any] = [[], [1], [NAN], [[1]], {}, {"a": 1}, {1: 2}, {True: 1}, {"a": NAN}]
+OPERATIONS = [
+    *(f"job.argument.x {operator} job.argument.y" for operator in ("==", "in", "<", ">=", "&&", "||")),
+    *(f"job.argument.x {operator} job.argument.y == 1" for operator in "+-*/%"),
+    *(f"job.argument.x.{function}(job.argument.y)" for function in ("contains", "startsWith", "endsWith")),
+    *(f"{function}(job.argument.x) == job.argument.y" for function in ("-", "size", "int", "double", "string", "dyn")),
+    *(f"job.argument.x.{loop}(v, v == job.argument.y)" for loop in ("all", "exists", "exists_one")),
+    "job.argument.x[job.argument.y] == 1",
+    "[1][job.argument.x / job.argument.y] == 1",
+    "job.argument.x.map(v, v + 1) == job.argument.y",
+    "job.argument.x.matches('a+')",
+    "{job.argument.x: 1} == job.argument.y",
+    "has(job.argument.x.a)",
+    "job.argument.x ? true : !job.argument.y",
+]
+
+
+@pytest.mark.parametrize("text", OPERATIONS)
+def test_whatever_a_job_has_an_expression_is_true_or_not_or_fails_on_it(text: str) -> None:
+    """Any other exception would end the daemon, and end it again at the same job whenever it starts."""
+    expression = Expression(text, ("BOOL",))
+    values = [None, True, False, *NUMBERS, *TEXTS, *WHOLES]
+    for x, y in product(values, values):
+        why = ""
+        try:
+            assert expression.value({"argument": {"x": x, "y": y}}) in (True, False)
+        except Failed as error:
+            why = str(error)
+        assert "internal error" not in why, (x, y)
+
+
+def test_an_operator_that_breaks_off_fails_on_that_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (ZeroDivisionError, OverflowError, ValueError, TypeError, KeyError, IndexError, UnicodeEncodeError):
+        given = ("utf-8", "x", 0, 1, "why") if error is UnicodeEncodeError else ("why",)
+        broken = MagicMock(side_effect=error(*given))
+        monkeypatch.setitem(cast("dict[Any, Any]", FUNCTIONS), ("size", 1), broken)
+        known = said(("r", Constraint("size(job.name) == 4", concurrency=1)))
+        assert items_of(known.queue_of(job())) == [("r", None, "!")]
+        assert f"match: internal error: {error.__name__}: " in known.known["r"].error
 
 
 @pytest.mark.parametrize(
