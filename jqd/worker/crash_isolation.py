@@ -52,36 +52,43 @@ class CrashIsolation:
 
     def settle(self, process: Process) -> None:
         process.bring_in()
-        at_work = [held.item for held in process.held.values() if not held.item.ended]
+        items, why = self._held(process), "its process was stopped because of another job"
         process.held.clear()
-        if process.was_killed:
-            why = "its process was stopped because of another job"
-            outcomes = [self._attempts.refused(item.batch.codec, item.job_id, why, begun=True) for item in at_work]
-        elif len(at_work) == 1:
-            outcomes = [self._attempts.died(at_work[0], process.how)]
-        else:
-            why = f"its process died ({process.how}) with {len(at_work)} jobs; next time it is alone"
-            outcomes = [self._attempts.refused(item.batch.codec, item.job_id, why, begun=True) for item in at_work]
-            self._suspects.add(item.job_id for item in at_work)
-        for item, outcome in zip(at_work, outcomes, strict=True):
+        if not process.was_killed:
+            self._suspect(items)
+            why = f"its process died ({process.how}) with {len(items)} jobs; next time it is alone"
+        for item in items:
+            if item.ended:
+                continue
             self._log.warning("worker.job_lost_its_process", job_id=item.job_id, name=item.job.name, how=process.how)
             item.stop = None
-            item.batch.put(item, outcome)
+            if len(items) == 1 and not process.was_killed:
+                item.batch.put(item, self._attempts.died(item, process.how))
+            else:
+                item.batch.put(item, self._attempts.refused(item.batch.codec, item.job_id, why, begun=True))
 
     def end_late(self, process: Process, late: Sequence[Item]) -> None:
         """End a process with jobs past their time: the only one has timed out; of several any may block the others."""
         for item in late:
             self._log.warning("worker.killed", job_id=item.job_id, name=item.job.name, pid=process.pid)
         process.bring_in()
-        items = [held.item for held in process.held.values()]
-        if len(items) > 1:
-            self._suspects.add(item.job_id for item in items)
+        items = self._held(process)
+        self._suspect(items)
         why = f"one of {len(items)} jobs blocked the loop of its process; next time it is alone"
         for item in items:
             refused = self._attempts.refused(item.batch.codec, item.job_id, why, begun=True)
             alone = self._attempts.cancelled(item, "its process was ended") if item.cancelled else None
             item.batch.put(item, refused if len(items) > 1 else alone or self._attempts.timed_out(item))
         process.kill()
+
+    @staticmethod
+    def _held(process: Process) -> list[Item]:
+        """All that run there: also those that have ended for their daemon and live on, for they may be the cause."""
+        return [held.item for held in process.held.values()]
+
+    def _suspect(self, items: Sequence[Item]) -> None:
+        if len(items) > 1:
+            self._suspects.add(item.job_id for item in items)
 
 
 class PendingJobs:
