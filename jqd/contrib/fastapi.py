@@ -23,6 +23,6 @@ def router(app: App, *, secret: Secret, body_bytes_max: int = BODY_BYTES_MAX) ->
     async def take(request: Request) -> Response:
         async with aclosing(request.stream()) as chunks:
             answer = await mount.aanswer(request.headers, chunks)
-        return Response(answer.body, answer.status, media_type=answer.content_type)
+        return Response(answer.body, answer.status, answer.headers, answer.content_type)
 
     return found

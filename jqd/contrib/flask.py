@@ -29,7 +29,7 @@ def blueprint(app: App, *, secret: Secret, name: str = "jqd", body_bytes_max: in
     def take() -> Response:
         chunks = iter(partial(request.stream.read, CHUNK_BYTES), b"")
         answer = mount.answer({name.lower(): value for name, value in request.headers}, chunks)
-        return Response(answer.body, answer.status, content_type=answer.content_type)
+        return Response(answer.body, answer.status, answer.headers, content_type=answer.content_type)
 
     @found.cli.command("register")
     @click.argument("url")

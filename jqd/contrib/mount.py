@@ -32,6 +32,7 @@ from jqd.worker.refusal import Body, Refusal, parse_batch
 from jqd.worker.signed import is_ours
 from jqd.worker.wire import Codec, codec_of
 
+NOT_SIGNED = "no daemon signed this in the last five minutes with the secret that its handler was set with"
 MAX_JOBS_DEFAULT = 4  # at once: few enough for a server of some threads to go on answering its visitors
 # Of a request. A daemon's is about 4 MiB at the most, or one job, which has 1 MiB unless `api.job_bytes_max` says more.
 BODY_BYTES_MAX = 8 << 20
@@ -44,6 +45,8 @@ class Answer(NamedTuple):
     status: int
     content_type: str
     body: bytes
+    headers: Mapping[str, str]
+    """Beside the type of the body."""
 
 
 class Mount:
@@ -110,7 +113,8 @@ class Mount:
     def _taken(self, headers: Mapping[str, str], body: bytes) -> tuple[Codec, list[Item], list[bytes]]:
         """Return the jobs to run, and the outcomes of jobs without a function. Raises Refusal."""
         if self._keys is not None and not is_ours(self._keys, headers, body, self._clock.wall_ms() / 1000):
-            raise Refusal(403, "Not signed", "a daemon signs with the secret that its handler was set with")
+            # Not 403, which fails jobs: after a 503 they wait, untried, until somebody has mended a secret or a clock.
+            raise Refusal(503, "Not signed", NOT_SIGNED)
         codec = codec_of(headers.get("content-type", "-"))
         if codec is None:
             raise Refusal(415, "Unsupported media type", "send MessagePack or JSON")
@@ -188,9 +192,10 @@ def secrets_of(secret: str | Sequence[str]) -> list[str]:
 
 
 def _answered(codec: Codec, ended: list[bytes]) -> Answer:
-    return Answer(200, codec.content_type, codec.first + codec.between.join(ended) + codec.last)
+    return Answer(200, codec.content_type, codec.first + codec.between.join(ended) + codec.last, {})
 
 
 def _refused(refusal: Refusal) -> Answer:
     fields = {"type": "about:blank", "title": refusal.title, "status": refusal.status, "detail": str(refusal)}
-    return Answer(refusal.status, "application/problem+json", msgspec.json.encode(fields))
+    headers = {"retry-after": str(refusal.retry_after_s)} if refusal.status == 503 else {}
+    return Answer(refusal.status, "application/problem+json", msgspec.json.encode(fields), headers)

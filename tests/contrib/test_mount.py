@@ -14,8 +14,11 @@ from jqd.contrib.flask import blueprint
 from jqd.contrib.mount import BODY_BYTES_MAX, Answer, Mount, register
 from jqd.domain.errors import ConfigError
 from jqd.domain.signature import signature
+from jqd.runner.protocols.native import Native
+from jqd.runner.protocols.protocol import Judgement
 from jqd.testing.clock import ManualClock
 from jqd.worker import attempt
+from jqd.worker.refusal import RETRY_AFTER_S
 
 OLD, NEW, OTHER = (f"whsec_{letter * 32}" for letter in "abc")
 JSON = {"content-type": "application/json"}
@@ -68,24 +71,26 @@ def outcomes(answer: Answer) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("signed_with", "age_s", "changed", "status"),
+    ("signed_with", "age_s", "changed", "is_taken"),
     [
-        ([NEW], 0, b"", 200),
-        ([OTHER, OLD], -299, b"", 200),
-        ([OTHER], 0, b"", 403),
-        ([NEW], 0, b" ", 403),
-        ([NEW], 300, b"", 403),
-        ([NEW], -300, b"", 403),
-        ([], 0, b"", 403),
+        ([NEW], 0, b"", True),
+        ([OTHER, OLD], -299, b"", True),
+        ([OTHER], 0, b"", False),
+        ([NEW], 0, b" ", False),
+        ([NEW], 300, b"", False),
+        ([NEW], -300, b"", False),
+        ([], 0, b"", False),
     ],
 )
 def test_only_what_a_daemon_signed_lately_is_taken(
-    signed_with: list[str], age_s: int, changed: bytes, status: int
+    signed_with: list[str], age_s: int, changed: bytes, is_taken: bool
 ) -> None:
     clock = ManualClock()
     mount, body = Mount(app(), secret=[OLD, NEW], clock=clock), batch(("double", {"number": 4}))
     headers = JSON | dict(signature(signed_with, "batch-1", clock.wall_ms() // 1000 - age_s, body))
-    assert mount.answer(headers, [body + changed]).status == status
+    answer = mount.answer(headers, [body + changed])
+    assert Native().judge(answer.status) is (Judgement.READ if is_taken else Judgement.BACK_OFF)
+    assert answer.headers == ({} if is_taken else {"retry-after": str(RETRY_AFTER_S)})
 
 
 @pytest.mark.parametrize(
@@ -102,7 +107,7 @@ def test_what_a_visitor_sends_without_a_key_is_refused_whatever_it_is(wrong: dic
     clock = ManualClock()
     mount, body = Mount(app(), secret=NEW, clock=clock), batch(("double", {"number": 4}))
     headers = JSON | dict(signature([NEW], "batch-1", clock.wall_ms() // 1000, body)) | wrong
-    assert mount.answer(headers, [body]).status == 403
+    assert mount.answer(headers, [body]).status == 503
 
 
 @pytest.mark.parametrize("secret", ["", "abc", "whsec_", "whsec_?", ["whsec_YQ==", "no"]])
@@ -208,6 +213,11 @@ def test_an_app_without_jobs_is_not_registered() -> None:
         register(jqd.App(), "http://127.0.0.1:1/jqd", secret=None)
 
 
+class Small:
+    async def receive(self) -> dict[str, Any]:
+        return {"type": "http.request", "body": batch(("double", None)), "more_body": False}
+
+
 class Endless:
     """A body that never ends, and how much of it was taken."""
 
@@ -223,7 +233,7 @@ class Endless:
         return {"type": "http.request", "body": self.read(1 << 20), "more_body": True}
 
 
-async def asked(length: str | None, body: Endless) -> dict[str, Any]:
+async def asked(length: str | None, body: "Endless | Small") -> dict[str, Any]:
     """What the problem is that an application of FastAPI answers with."""
     from fastapi import FastAPI  # here: each process of the tests would read half a second, and one runs this
 
@@ -240,7 +250,7 @@ async def asked(length: str | None, body: Endless) -> dict[str, Any]:
         "scheme": "http", "query_string": b"", "headers": [(b"content-length", length.encode())] if length else [],
     }  # fmt: skip
     await web(scope, body.receive, send)
-    return cast("dict[str, Any]", msgspec.json.decode(told[1]["body"]))
+    return cast("dict[str, Any]", msgspec.json.decode(told[1]["body"])) | {"headers": dict(told[0]["headers"])}
 
 
 @pytest.mark.parametrize("length", [None, str(BODY_BYTES_MAX + 1), "9" * 5000])
@@ -256,6 +266,16 @@ async def test_more_than_a_job_can_be_is_read_by_no_framework(length: str | None
         assert f"{BODY_BYTES_MAX} bytes" in told["detail"]
     for body in (thread, task):
         assert body.taken <= (0 if length else BODY_BYTES_MAX + (1 << 20))
+
+
+async def test_while_a_secret_or_a_clock_is_wrong_jobs_wait_behind_each_framework() -> None:
+    """A 403 failed them for good, all that came meanwhile: a request has one job, so nothing shared the blame."""
+    web = Flask(__name__)
+    web.register_blueprint(blueprint(app(), secret=NEW), url_prefix="/jqd")
+    by_flask = web.test_client().post("/jqd", data=batch(("double", None)), headers=JSON)
+    by_fastapi = await asked(None, Small())
+    assert (by_flask.status_code, by_flask.headers["retry-after"]) == (503, str(RETRY_AFTER_S))
+    assert (by_fastapi["status"], by_fastapi["headers"][b"retry-after"]) == (503, b"%d" % RETRY_AFTER_S)
 
 
 class Span:

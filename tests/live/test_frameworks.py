@@ -90,7 +90,7 @@ def orders(url: str, daemon: Daemon, number: int) -> None:
         assert "takes (to: str)" in str(failed.message)
     job = {"jobs": [{"name": "thank", "argument": {"to": "eve@example.org"}, "job_id": "1"}]}
     unsigned = httpx2.post(f"{url}/jqd", json=job, timeout=WAIT_S)
-    assert (unsigned.status_code, unsigned.json()["title"]) == (403, "Not signed")
+    assert (unsigned.status_code, unsigned.json()["title"]) == (503, "Not signed")
 
 
 def test_flask(tmp_path: Path, shared_daemon: Daemon) -> None:
