@@ -46,9 +46,8 @@ class Origin(NamedTuple):
 
 
 class Line:
-    """A TCP connection to a worker, used by one task at a time. Send and receive raise OSError and
-    trio.BrokenResourceError. Sending does not give way to other tasks when it need not, so an answer in one piece costs
-    one wake-up."""
+    """A TCP connection to a worker, used by one task at a time. Send and receive raise OSError. Sending does not give
+    way to other tasks when it need not, so an answer in one piece costs one wake-up."""
 
     def __init__(self, raw: socket.socket) -> None:
         self._raw = raw
@@ -93,23 +92,6 @@ class Line:
         self._raw.close()
 
 
-class Secured(Line):
-    def __init__(self, raw: socket.socket, stream: "trio.SSLStream[trio.SocketStream]") -> None:
-        super().__init__(raw)
-        self._stream = stream
-
-    async def send(self, data: bytes, within_s: float) -> None:
-        with trio.fail_after(within_s):
-            await self._stream.send_all(data)
-
-    async def receive(self) -> bytes:
-        return bytes(await self._stream.receive_some(RECEIVE_BYTES))
-
-    def close(self) -> None:
-        """In TLS no close is sent: the worker has had whole requests."""
-        self._stream.transport_stream.socket.close()
-
-
 class Wire:
     """A connection with a parser of its answers: one request at a time."""
 
@@ -141,7 +123,7 @@ class Wire:
         except trio.TooSlowError:
             why = f"the worker did not take the request in within {within_s:.0f} s"
             raise LostError(why, "not taken in") from None
-        except (OSError, trio.BrokenResourceError) as error:
+        except OSError as error:
             self._broken = error  # perhaps it was answered before it was read to its end
         while not self.status:
             if not await self._take_in():
@@ -170,8 +152,8 @@ class Wire:
             raise self._fault
         try:
             data = await self._line.receive()
-        except (OSError, trio.BrokenResourceError) as error:
-            raise LostError(str(error.__cause__ or error), "broken") from error
+        except OSError as error:
+            raise LostError(str(error), "broken") from error
         if not data:
             self._lasting = False
             return False

@@ -15,7 +15,8 @@ from jqd.domain.address import ip_of
 from jqd.domain.errors import JqdError
 from jqd.runner.look_up import look_up
 from jqd.runner.ssrf import SsrfGuard
-from jqd.runner.transport.http1 import Line, Origin, Secured
+from jqd.runner.transport.http1 import Line, Origin
+from jqd.runner.transport.secured import Secured
 
 NEXT_ADDRESS_S = 0.25  # for one address of several, until the next is tried beside it (RFC 8305)
 TRIED_AT_ONCE = 2  # addresses of one name: a request counts as one of the connections that there may be
@@ -56,8 +57,8 @@ class Network:
             try:
                 found = found or await _find(host, port, origin.tenant)
                 return await self._connect(origin, found)
-            except (OSError, trio.BrokenResourceError) as error:
-                raise UnreachedError(str(error.__cause__ or error), is_shared=bool(found)) from error
+            except OSError as error:
+                raise UnreachedError(str(error), is_shared=bool(found)) from error
         # Without an address only its tenant's look-ups are known to take long: it has a share of the threads.
         raise UnreachedError(f"{host} port {port} was not reached within {within_s:g} s", is_shared=bool(found))
 
@@ -71,16 +72,15 @@ class Network:
         raw = await first(functools.partial(dial, port=port), allowed)
         if origin.scheme != "https":
             return Line(raw)
-        transport = trio.SocketStream(trio.socket.from_stdlib_socket(raw))
-        stream = trio.SSLStream(transport, tls_context(), server_hostname=host, https_compatible=True)
+        line = Secured(raw, tls_context(), host)
         try:
-            await stream.do_handshake()
+            await line.do_handshake()
         except BaseException as error:
-            transport.socket.close()
-            if isinstance(error, OSError | trio.BrokenResourceError):
-                raise UnreachedError(str(error.__cause__ or error), is_shared=False) from error
+            line.close()
+            if isinstance(error, OSError):
+                raise UnreachedError(str(error), is_shared=False) from error
             raise
-        return Secured(raw, stream)
+        return line
 
 
 async def _find(host: str, port: int, tenant: str) -> list[str]:
