@@ -173,6 +173,15 @@ def test_a_function_in_lua_says_what_it_takes_and_scans_nothing() -> None:
     assert faults(judge, SCRIPTS) == []
 
 
+def test_a_line_of_lua_fits_on_a_screen() -> None:
+    def judge(path: Path) -> Iterator[str]:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if len(line) > 120:
+                yield f"line {number} has {len(line)} columns, and 120 are read at a glance"
+
+    assert faults(judge, [*SCRIPTS, *SHARED]) == []
+
+
 def test_a_link_leads_somewhere() -> None:
     def judge(path: Path) -> Iterator[str]:
         links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text())

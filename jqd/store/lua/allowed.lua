@@ -12,7 +12,9 @@ register('allowed', {'no-writes'}, function()
   end
 
   for _, command in ipairs({'hget', 'hexists', 'hmget', 'hstrlen', 'hdel'}) do check(command, K.jobs, 'x') end
-  for _, command in ipairs({'hgetall', 'hkeys', 'hvals', 'hlen', 'type', 'exists', 'unlink'}) do check(command, K.jobs) end
+  for _, command in ipairs({'hgetall', 'hkeys', 'hvals', 'hlen', 'type', 'exists', 'unlink'}) do
+    check(command, K.jobs)
+  end
   for _, command in ipairs({'hset', 'hsetnx', 'hincrby'}) do check(command, K.jobs, 'x', '1') end
   for _, command in ipairs({'zscore', 'zmscore', 'zrem'}) do check(command, K.later, 'x') end
   check('hscan', K.jobs, '0')

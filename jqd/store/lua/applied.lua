@@ -1,5 +1,5 @@
--- Where the lanes of a journal stand; makes the journal known, so that its ids are "on their way" from now on, and others
--- keep what ends its jobs until it tells since when it keeps them.
+-- Where the lanes of a journal stand; makes the journal known, so that its ids are "on their way" from now on, and
+-- others keep what ends its jobs until it tells since when it keeps them.
 -- ARGV     now_ms, identity as the caller knows it, last field, then position fields
 -- Returns  one position per position field, nil for a lane never applied
 -- Errors   JQD_STORE_CHANGED

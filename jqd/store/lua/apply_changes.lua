@@ -1,8 +1,11 @@
--- Brings changes from a journal and moves the position of their lane, in one step. A full store takes them, too: no daemon may
--- claim while an acknowledged change is missing (docs/adr/0010), so no job would end and make room. It gives no new revisions.
--- ARGV     now_ms, position field, from, to, history_max, number of unique keys, per key as in apply_jobs, then per group of changes that have them in common: 1 when they follow other contents, life of the
---          store that an edit was made in or nothing, jobtype, priority, eligible_at_ms, expires_at_ms, count and count times (revision or "revision:generation"
---          where that is another, "first second" position as of a copy or nothing, name, digest, id, row), ids ascending
+-- Brings changes from a journal and moves the position of their lane, in one step. A full store takes them, too: no
+-- daemon may claim while an acknowledged change is missing (docs/adr/0010), so no job would end and make room. It gives
+-- no new revisions.
+-- ARGV     now_ms, position field, from, to, history_max, number of unique keys, per key as in apply_jobs, then per
+--          group of changes that have them in common: 1 when they follow other contents, life of the store that an edit
+--          was made in or nothing, jobtype, priority, eligible_at_ms, expires_at_ms, count and count times (revision or
+--          "revision:generation" where that is another, "first second" position as of a copy or nothing, name, digest,
+--          id, row), ids ascending
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(changes · (members + log waiting)), and the bytes
@@ -32,9 +35,12 @@ register('apply_changes', {'allow-oom'}, function()
       end
       local copied = ARGV[place + 1]
       changes[#changes + 1] = {
-        follows = follows, life = life, jobtype = jobtype, priority = priority, eligible_at_ms = eligible_at_ms, expires_at_ms = expires_at_ms,
-        revision = number(revision, 'revision'), revision_text = revision, generation = number(generation, 'generation'),
-        was_here = copied ~= '' and Gone.was_here(field, copied:match('^(%d+) (%d+)$')), name = ARGV[place + 2], digest = ARGV[place + 3],
+        follows = follows, life = life, jobtype = jobtype, priority = priority, eligible_at_ms = eligible_at_ms,
+        expires_at_ms = expires_at_ms,
+        revision = number(revision, 'revision'), revision_text = revision,
+        generation = number(generation, 'generation'),
+        was_here = copied ~= '' and Gone.was_here(field, copied:match('^(%d+) (%d+)$')), name = ARGV[place + 2],
+        digest = ARGV[place + 3],
         id = ARGV[place + 4], row = ARGV[place + 5],
       }
     end

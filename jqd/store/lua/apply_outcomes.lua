@@ -1,11 +1,15 @@
 -- Settles attempts from a journal and moves its position, in one step.
--- ARGV     now_ms, position field, from, to, result_ttl_ms, history_max, 1 when an earlier process of that daemon wrote them: it may have died
---          before a worker heard what it was given, 1 when followers were left out that outcomes brought, number of words of
---          groups of followers (arrive.lua), and those; then per group of outcomes that have them in common: fate (job.Fate), fence,
---          jobtype, extra, count and count times (id or "id:generation" of the content that ran, packed outcome; of fate 6 the jobs that follow, for the outbox; or '=', of a copy with its positions "first last", whose followers are here; or nothing).
---          Extra is the result to keep, or nothing; of a success that jobs follow, or that printed (6), "bytes of that result", and the result; of a RETRY "attempt priority delay_ms", and of any failure what the attempt printed, in the next line; of a
---          hand-over "seconds of silence allowed, worker"
--- Returns  places, from 0, of outcomes that came too late to change anything: of two of one job one may count; nil when these were applied before: the answer was lost, and which they were
+-- ARGV     now_ms, position field, from, to, result_ttl_ms, history_max, 1 when an earlier process of that daemon wrote
+--          them: it may have died before a worker heard what it was given, 1 when followers were left out that outcomes
+--          brought, number of words of groups of followers (arrive.lua), and those; then per group of outcomes that
+--          have them in common: fate (job.Fate), fence, jobtype, extra, count and count times (id or "id:generation" of
+--          the content that ran, packed outcome; of fate 6 the jobs that follow, for the outbox; or '=', of a copy with
+--          its positions "first last", whose followers are here; or nothing). Extra is the result to keep, or nothing;
+--          of a success that jobs follow, or that printed (6), "bytes of that result", and the result; of a RETRY
+--          "attempt priority delay_ms", and of any failure what the attempt printed, in the next line; of a hand-over
+--          "seconds of silence allowed, worker"
+-- Returns  places, from 0, of outcomes that came too late to change anything: of two of one job one may count; nil when
+--          these were applied before: the answer was lost, and which they were
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in flight are written in one go
 register('apply_outcomes', {'allow-oom'}, function()
@@ -36,7 +40,8 @@ register('apply_outcomes', {'allow-oom'}, function()
 
     function write_collected()
       local adds = {
-        {'ZADD', K.ended, ended}, {'ZADD', K.dead, dead}, {'HSET', K.outcome, packed}, {'ZADD', K.outbox, waits}, {'ZREM', K.tomb, cleared},
+        {'ZADD', K.ended, ended}, {'ZADD', K.dead, dead}, {'HSET', K.outcome, packed}, {'ZADD', K.outbox, waits},
+        {'ZREM', K.tomb, cleared},
       }
       for _, add in ipairs(adds) do
         if #add[3] > 0 then
@@ -46,9 +51,10 @@ register('apply_outcomes', {'allow-oom'}, function()
       ended, dead, packed, cleared, waits = {}, {}, {}, {}, {}
     end
 
-    -- Of an ending that counts now, and is no note: what follows it waits from now on to be pushed.
-    -- Returns the job's place among the ended. A job with a kept result stands as if it ended when the result is dropped, so
-    -- that trimming the ended to their number takes others first. The result lies under the job's id, or the note's of its ending.
+    -- Of an ending that counts now, and is no note: what follows it waits from now on to be pushed. Returns the job's
+    -- place among the ended. A job with a kept result stands as if it ended when the result is dropped, so that
+    -- trimming the ended to their number takes others first. The result lies under the job's id, or the note's of its
+    -- ending.
     function keep_result(one, name)
       if one.follows and not name then
         waits[#waits + 1], waits[#waits + 2] = now_ms, one.id .. ' ' .. one.follows
@@ -62,9 +68,11 @@ register('apply_outcomes', {'allow-oom'}, function()
       return one.date_ms + result_ttl_ms
     end
 
-    -- A job whose cancel was asked ends as cancelled, unless it succeeded all the same, or is of a later content, whose change comes yet.
+    -- A job whose cancel was asked ends as cancelled, unless it succeeded all the same, or is of a later content, whose
+    -- change comes yet.
     local function asked(one)
-      return has_notes and one.fate ~= Outcomes.SUCCEEDED and redis.call('ZSCORE', K.tomb, 'c' .. one.id) and Change.cancelled_to(one.id) >= tonumber(one.generation or 0)
+      return has_notes and one.fate ~= Outcomes.SUCCEEDED and redis.call('ZSCORE', K.tomb, 'c' .. one.id)
+        and Change.cancelled_to(one.id) >= tonumber(one.generation or 0)
     end
 
     function finish(one, hold)
@@ -96,7 +104,8 @@ register('apply_outcomes', {'allow-oom'}, function()
       else
         local jobtype, priority, due_ms, date_ms = one.jobtype, one.priority, now_ms + one.delay_ms, 0
         if due_ms <= now_ms or Change.changed(one.id) > 0 then
-          -- Its row knows the queue; and if the job was edited while it ran, the outcome is of the content before the edit.
+          -- Its row knows the queue; and if the job was edited while it ran, the outcome is of the content before the
+          -- edit.
           local now_jobtype, now_priority, eligible_at_ms = Move.header(redis.call('HGET', K.jobs, one.id) or '')
           jobtype, priority = now_jobtype or jobtype, now_priority or priority
           date_ms = eligible_at_ms or 0
@@ -120,8 +129,9 @@ register('apply_outcomes', {'allow-oom'}, function()
   -- What came after the job had ended, left the hand or was given again, or before the job itself.
   local end_late, note_try, note, note_early, finish_late, succeed_after_all
   do
-    -- Of a job that waits, is in the hand of another attempt, has ended, or has not come yet: that an attempt failed is counted, and changes nothing
-    -- else of it. Returns whether no later one is known, and this one was not. What is noted of a job that is not here goes some day with the note `r`.
+    -- Of a job that waits, is in the hand of another attempt, has ended, or has not come yet: that an attempt failed is
+    -- counted, and changes nothing else of it. Returns whether no later one is known, and this one was not. What is
+    -- noted of a job that is not here goes some day with the note `r`.
     function note_try(one)
       local _, is_new, is_latest = Tries.add_try(one.id, one.attempt, one.kept, history_max)
       if redis.call('HEXISTS', K.jobs, one.id) == 0 and not redis.call('ZSCORE', K.tomb, 'r' .. one.id) then
@@ -137,10 +147,12 @@ register('apply_outcomes', {'allow-oom'}, function()
       end
     end
 
-    -- Whether a success meets another end of its own content, or of an earlier one: cancelled, failed, or given up for deaths. The job did run, so that
-    -- beats them in whatever order they come: another daemon may have found a worker silent whose success is in our journal.
+    -- Whether a success meets another end of its own content, or of an earlier one: cancelled, failed, or given up for
+    -- deaths. The job did run, so that beats them in whatever order they come: another daemon may have found a worker
+    -- silent whose success is in our journal.
     local function did_run(one)
-      return one.fate == Outcomes.SUCCEEDED and Change.gives_way(redis.call('HGET', K.outcome, one.id) or '', tonumber(one.generation or 0))
+      return one.fate == Outcomes.SUCCEEDED and Change.gives_way(redis.call('HGET', K.outcome, one.id) or '',
+        tonumber(one.generation or 0))
     end
 
     -- Of an end that gave way: one of an earlier content goes as it does when a change begins the job anew.
@@ -151,8 +163,8 @@ register('apply_outcomes', {'allow-oom'}, function()
       end
     end
 
-    -- Notes the outcome of a job that has not come yet. Returns whether it says anything new: the first ending noted stays, but a
-    -- success beats a failure.
+    -- Notes the outcome of a job that has not come yet. Returns whether it says anything new: the first ending noted
+    -- stays, but a success beats a failure.
     function note(one)
       local ends = redis.call('ZMSCORE', K.tomb, 's' .. one.id, 'd' .. one.id)
       if (ends[1] or ends[2]) and not did_run(one) then
@@ -178,7 +190,8 @@ register('apply_outcomes', {'allow-oom'}, function()
       return true
     end
 
-    -- A success of an attempt that is no longer the present one (the job did run), or any end of a forgotten claim, of a job that has not ended.
+    -- A success of an attempt that is no longer the present one (the job did run), or any end of a forgotten claim, of
+    -- a job that has not ended.
     function finish_late(one, hold)
       finish(one, hold)
       write_collected()
@@ -204,8 +217,9 @@ register('apply_outcomes', {'allow-oom'}, function()
     end
   end
 
-  -- A success of an older attempt counts, unless a later content is in the hand: the job did run. Any outcome of a claim that the store has forgotten counts,
-  -- unless the store knows a later claim; that an attempt of the same content failed counts then, too, for the job may come back from that claim untried.
+  -- A success of an older attempt counts, unless a later content is in the hand: the job did run. Any outcome of a
+  -- claim that the store has forgotten counts, unless the store knows a later claim; that an attempt of the same
+  -- content failed counts then, too, for the job may come back from that claim untried.
   local counts
   do
     -- Which content is in that hand: its generation, 0 where nobody said.
@@ -221,24 +235,28 @@ register('apply_outcomes', {'allow-oom'}, function()
       elseif one.fate ~= Outcomes.RETRY or in_hand_of(hold) > one.meant then
         return false
       end
-      -- Or the store went back to the time of that claim, and was told of a later one before: then it has forgotten what came of this one.
-      return is_forgotten(one.fence) or is_earlier(one.fence) and is_forgotten(is_behind and hold.fence or Tries.last_of(one.id))
+      -- Or the store went back to the time of that claim, and was told of a later one before: then it has forgotten
+      -- what came of this one.
+      return is_forgotten(one.fence) or is_earlier(one.fence)
+        and is_forgotten(is_behind and hold.fence or Tries.last_of(one.id))
     end
   end
 
-  -- Whether the outcome is of what lies in that hand, or of a later claim: the store was told again of an earlier one, which its worker
-  -- had given back, and the later one it has forgotten.
+  -- Whether the outcome is of what lies in that hand, or of a later claim: the store was told again of an earlier one,
+  -- which its worker had given back, and the later one it has forgotten.
   local function is_of(one, hold)
     return hold.fence == one.fence or hold.sysid == About.WORKERS and hold.fence < one.fence and is_forgotten(one.fence)
   end
 
-  -- Nearly all outcomes are of jobs in flight that are as they were when they were claimed: nothing has changed them, or the last that did is what ran,
-  -- and no edit came behind it. Whatever else may happen to one is found by looking at it before and after.
+  -- Nearly all outcomes are of jobs in flight that are as they were when they were claimed: nothing has changed them,
+  -- or the last that did is what ran, and no edit came behind it. Whatever else may happen to one is found by looking
+  -- at it before and after.
   do
     local revised = call.has_changes and #ids > 0 and redis.call('HMGET', K.generation, unpack(ids)) or {}
     for at, one in ipairs(outcomes) do
       local hold = in_hand[one.id]
-      one.date_ms = is_earlier(one.fence) and Change.ended_at(one.kept, now_ms) or now_ms  -- of an earlier life: it may have been told before
+      -- of an earlier life: it may have been told before
+      one.date_ms = is_earlier(one.fence) and Change.ended_at(one.kept, now_ms) or now_ms
       local is_its = hold and hold.fence == one.fence and not twice[one.id] and not hold.is_early
       local is_known = not revised[at] or one.generation and revised[at] == one.generation .. ':' .. one.generation
       one.is_plain = is_its and is_known and one.jobtype ~= ''
@@ -249,8 +267,8 @@ register('apply_outcomes', {'allow-oom'}, function()
   end
 
   local stale = {}
-  -- Of an earlier life: the success that counted may have been another journal's copy of this one, which has nothing of what follows (get_ends). Or it counted
-  -- there, and the change that began the job anew behind it is told first.
+  -- Of an earlier life: the success that counted may have been another journal's copy of this one, which has nothing of
+  -- what follows (get_ends). Or it counted there, and the change that began the job anew behind it is told first.
   local function is_told_again(one)
     if not is_earlier(one.fence) then
       return false
@@ -259,7 +277,8 @@ register('apply_outcomes', {'allow-oom'}, function()
     return kept and Change.fence_of(kept) == one.fence or Change.began(one.id) > one.meant
   end
 
-  -- It changes nothing. But a success of a forgotten claim, or of an earlier life, may have counted before: what follows it may be in no journal yet.
+  -- It changes nothing. But a success of a forgotten claim, or of an earlier life, may have counted before: what
+  -- follows it may be in no journal yet.
   local function too_late(one)
     table.insert(stale, one.place)
     if not (one.follows or one.brings) or not (is_forgotten(one.fence) or is_told_again(one)) then
@@ -302,7 +321,8 @@ register('apply_outcomes', {'allow-oom'}, function()
       end
     elseif hold and is_of(one, hold) then
       if call.has_changes and not one.is_plain and Change.began(one.id) > one.meant then
-        -- The content was exchanged while the job ran: the outcome of the older one does not count, and the new one waits.
+        -- The content was exchanged while the job ran: the outcome of the older one does not count, and the new one
+        -- waits.
         Back.put_back(one.id, redis.call('HGET', K.jobs, one.id), now_ms, 'running', hold.fence)
         About.leave(one.id, hold)
         too_late(one)
@@ -316,7 +336,8 @@ register('apply_outcomes', {'allow-oom'}, function()
       if not note(one) then
         too_late(one)
       end
-    elseif not over[one.id] and not Move.has_ended(one.id) and counts(one, hold) and Change.began(one.id) <= one.meant then
+    elseif not over[one.id] and not Move.has_ended(one.id) and counts(one, hold)
+        and Change.began(one.id) <= one.meant then
       if one.fate ~= Outcomes.RETRY then
         finish_late(one, hold)
         in_hand[one.id] = nil
@@ -325,8 +346,10 @@ register('apply_outcomes', {'allow-oom'}, function()
       end
     elseif over[one.id] or one.fate == Outcomes.RETRY or not Move.has_ended(one.id) then
       too_late(one)
-      local is_after = one.fate == Outcomes.RETRY and is_forgotten(one.fence) and (over[one.id] or Move.has_ended(one.id)) and Change.began(one.id) <= one.meant
-      if is_after and (redis.call('HGET', K.outcome, one.id) or ''):sub(1, 1) ~= Move.EXPIRED then  -- which says that no attempt had begun
+      local is_after = one.fate == Outcomes.RETRY and is_forgotten(one.fence)
+        and (over[one.id] or Move.has_ended(one.id)) and Change.began(one.id) <= one.meant
+      -- which says that no attempt had begun
+      if is_after and (redis.call('HGET', K.outcome, one.id) or ''):sub(1, 1) ~= Move.EXPIRED then
         note_try(one)  -- of an attempt before that end, or of a content that is not here yet
       end
     elseif not succeed_after_all(one) then
@@ -339,7 +362,8 @@ register('apply_outcomes', {'allow-oom'}, function()
     About.write_taken()  -- one of them may be in a hand already
     Arrive.follow(followers, follower_ids, brought, field, now_ms)
   end
-  About.write()  -- last: a call that breaks off is made once more, and what is in a hand still ends then, and brings what follows
+  -- last: a call that breaks off is made once more, and what is in a hand still ends then, and brings what follows
+  About.write()
   for fence, lives in pairs(met) do
     Leases.tidy_lease(fence, lives and now_us or nil)
   end

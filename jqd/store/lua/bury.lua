@@ -1,19 +1,24 @@
--- Lays jobs that wait or are in a hand, and of which something cannot be read, among the dead, where somebody finds them; their rows stay as they
--- are. One whose row is another than was seen, or that waits where it is not found, stays where it is, and so does one that has not come yet, in its hand.
--- ARGV     now_ms; then per job: id, its row as it was seen, whole or without its argument, its jobtype or nothing where nobody knows it, packed outcome
+-- Lays jobs that wait or are in a hand, and of which something cannot be read, among the dead, where somebody finds
+-- them; their rows stay as they are. One whose row is another than was seen, or that waits where it is not found, stays
+-- where it is, and so does one that has not come yet, in its hand.
+-- ARGV     now_ms; then per job: id, its row as it was seen, whole or without its argument, its jobtype or nothing
+--          where nobody knows it, packed outcome
 -- Returns  those that were buried
 -- Errors   JQD_BAD_VALUE; none after the first write
--- Cost     O(ids · log dead); of those that are in no hand, and of which nobody knows the jobtype, all jobtypes are asked
+-- Cost     O(ids · log dead); of those that are in no hand, and of which nobody knows the jobtype, all jobtypes are
+--          asked
 register('bury', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local FIRST, FIELDS, TYPES_MAX = 2, 4, 10000
 
-  -- Where a job waits whose own row does not say so: queue, priority; nil where it is loose or limited, which a claim finds.
+  -- Where a job waits whose own row does not say so: queue, priority; nil where it is loose or limited, which a claim
+  -- finds.
   local function waits_in(id)
     for _, queue in ipairs(redis.call('ZRANGE', K.types, 0, TYPES_MAX - 1)) do
       local score, from = redis.call('ZSCORE', ready_key(queue), id), '-inf'
       while not score and Queues.paged_of(queue) > 0 do
-        local priority = redis.call('ZRANGE', Queues.backlog_key(queue), from, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]
+        local priority = redis.call('ZRANGE', Queues.backlog_key(queue), from, '+inf', 'BYSCORE', 'LIMIT', 0, 1,
+          'WITHSCORES')[2]
         if not priority then
           break
         end

@@ -1,13 +1,14 @@
 -- Notes that jobs under reserved names are in a journal: they will come, so the same push again is a duplicate.
--- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms of a reservation, position field and position behind their frame, then per job: name, id, digest, revision, 1 when it was to
---          replace what stood there
--- Returns  per job: 1 when it stands under its name, or did until it was replaced; 0 when another content has the name; 2 when the
---          reservation of a replacement ran out and the content to be replaced was changed meanwhile: that content stays
+-- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms of a reservation, position field and position
+--          behind their frame, then per job: name, id, digest, revision, 1 when it was to replace what stood there
+-- Returns  per job: 1 when it stands under its name, or did until it was replaced; 0 when another content has the name;
+--          2 when the reservation of a replacement ran out and the content to be replaced was changed meanwhile: that
+--          content stays
 -- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
 -- Cost     O(names)
--- A job that came from an earlier life of the store ends as cancelled when another is confirmed under its name.
--- What is asked late may find that the job came, ended and was deleted: a name that is missing then stays so, or it would stand for a job
--- that never comes, until it is forgotten.
+-- A job that came from an earlier life of the store ends as cancelled when another is confirmed under its name. What is
+-- asked late may find that the job came, ended and was deleted: a name that is missing then stays so, or it would stand
+-- for a job that never comes, until it is forgotten.
 register('confirm_names', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local ttl_ms = number(ARGV[3], 'ttl_ms')
@@ -19,9 +20,9 @@ register('confirm_names', {'allow-oom'}, function()
   local has_come = (tonumber(redis.call('HGET', K.applied, ARGV[4]) or nil) or 0) >= number(ARGV[5], 'position')
 
   -- The greatest revision wins, as it does when both are applied. But a later revision of the same content that is only
-  -- reserved does not win: this one is in a journal, and the later one may never be.
-  -- A revision tells in microseconds when it was given. Only a revision that was given later stays; a change of the older
-  -- content gets one only when the reservation is over.
+  -- reserved does not win: this one is in a journal, and the later one may never be. A revision tells in microseconds
+  -- when it was given. Only a revision that was given later stays; a change of the older content gets one only when the
+  -- reservation is over.
   local function is_overtaken(id, revision)
     if now_ms - revision / 1000 <= ttl_ms then
       return false
@@ -79,7 +80,8 @@ register('confirm_names', {'allow-oom'}, function()
 
   local answer = {}
   for at = FIRST, #ARGV, FIELDS do
-    table.insert(answer, stands(ARGV[at], ARGV[at + 1], ARGV[at + 2], number(ARGV[at + 3], 'revision'), ARGV[at + 4] == '1'))
+    table.insert(answer, stands(ARGV[at], ARGV[at + 1], ARGV[at + 2], number(ARGV[at + 3], 'revision'),
+      ARGV[at + 4] == '1'))
   end
   Counts.write_counts(now_ms)
   if #rows > 0 then

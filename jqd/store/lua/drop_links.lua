@@ -1,6 +1,7 @@
 -- What was done for jobs that wait for others, or that ended.
--- ARGV     now_ms, until when (ms) they rest, as take_links told, or 0: what was noted or taken since then is due at another time, and stays; then per entry of
---          `links`: it, stage of which children were told, how many others were taken, or passed over, and could not be told now, number of those that were, these
+-- ARGV     now_ms, until when (ms) they rest, as take_links told, or 0: what was noted or taken since then is due at
+--          another time, and stays; then per entry of `links`: it, stage of which children were told, how many others
+--          were taken, or passed over, and could not be told now, number of those that were, these
 -- Returns  the entries with children that were not taken. One that has none but those that could not be told rests
 -- Errors   JQD_ARGUMENT
 -- Cost     O(children · log children)
@@ -11,7 +12,8 @@ register('drop_links', {'allow-oom'}, function()
 
   local entries, at = {}, FIRST
   while at <= #ARGV do
-    local one = {entry = ARGV[at], stage = number(ARGV[at + 1], 'stage'), failed = number(ARGV[at + 2], 'failed'), count = number(ARGV[at + 3], 'count'), first = at + FIELDS}
+    local one = {entry = ARGV[at], stage = number(ARGV[at + 1], 'stage'), failed = number(ARGV[at + 2], 'failed'),
+      count = number(ARGV[at + 3], 'count'), first = at + FIELDS}
     entries[#entries + 1] = one
     at = one.first + one.count
   end

@@ -1,4 +1,5 @@
--- Takes followers out of the outbox, or off the shelf of a tenant, that are in a journal, and tells their parents of them.
+-- Takes followers out of the outbox, or off the shelf of a tenant, that are in a journal, and tells their parents of
+-- them.
 -- ARGV     now_ms, "=" and a tenant, or nothing, number of pairs, per pair: parent, child, then entries
 -- Returns  how many entries were there
 -- Errors   JQD_ARGUMENT; none after the first write

@@ -1,10 +1,13 @@
--- Finds leases of which nothing was heard for too long, and sets them aside: their workers change nothing any more. Who is told of them writes
--- how their attempts ended, and the lease goes with that; if he dies before, the next one is told after a while. A lease of which nothing
--- was heard since a journal told of it, or in this life of the store, is given back at once, untried: nobody knows what became of it.
--- ARGV     now_ms, identity of the store as the caller knows it, jobs to be told of about, then pairs: seconds of silence, or 0 for what was
---          set aside; where the sequence of signs of life stood so many seconds ago on the caller's clock
--- Returns  where that sequence stands; the numbers of seconds that leases have; number of jobs given back; then per lease: fence, worker,
---          seconds of silence, flat: id, header of the row, tries row, row of `generation`, the latter two or nil
+-- Finds leases of which nothing was heard for too long, and sets them aside: their workers change nothing any more. Who
+-- is told of them writes how their attempts ended, and the lease goes with that; if he dies before, the next one is
+-- told after a while. A lease of which nothing was heard since a journal told of it, or in this life of the store, is
+-- given back at once, untried: nobody knows what became of it.
+-- ARGV     now_ms, identity of the store as the caller knows it, jobs to be told of about, then pairs: seconds of
+--          silence, or 0 for what was set aside; where the sequence of signs of life stood so many seconds ago on the
+--          caller's clock
+-- Returns  where that sequence stands; the numbers of seconds that leases have; number of jobs given back; then per
+--          lease: fence, worker, seconds of silence, flat: id, header of the row, tries row, row of `generation`, the
+--          latter two or nil
 -- Errors   JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(pairs + jobs of silent leases · log waiting), and the bytes of their rows
 register('find_silent', {'allow-oom'}, function()
@@ -36,7 +39,8 @@ register('find_silent', {'allow-oom'}, function()
     for _, id in ipairs(ids) do
       local row = redis.call('HGET', K.jobs, id)
       if row and Move.header(row) then
-        for _, value in ipairs({id, Move.header_of(row), redis.call('HGET', K.tries, id), holds[id] and Leases.generation_of(holds[id]) or false}) do
+        for _, value in ipairs({id, Move.header_of(row), redis.call('HGET', K.tries, id),
+            holds[id] and Leases.generation_of(holds[id]) or false}) do
           table.insert(flat, value)
         end
       else
@@ -71,7 +75,8 @@ register('find_silent', {'allow-oom'}, function()
     local looked = 0
     while told_of + given_back < limit and looked < limit do
       looked = looked + 1
-      local oldest = redis.call('ZRANGE', K.beats .. silence, '-inf', digits(mark), 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+      local oldest = redis.call('ZRANGE', K.beats .. silence, '-inf', digits(mark), 'BYSCORE', 'LIMIT', 0,
+        1, 'WITHSCORES')
       if #oldest == 0 then
         break
       end

@@ -1,9 +1,11 @@
--- Notes signs of life of workers, and rules that stand in no journal, and tells which rules and whose signs are new since the caller asked last.
--- ARGV     now_ms, identity as the caller knows it, number of the last rule and of the last sign it was told, at most so
---          many of each, at most so many bytes of rules after the first, how many rules follow, these flat: kind NUL name, revision, packed rule; then the ids of
---          workers that were heard of
--- Returns  number of the last rule told, packed rules; number of the last sign told, ids, how many milliseconds ago each
---          of these was; those of the caller's ids that no rule knows; 1 where there may be more to tell; the time in ms
+-- Notes signs of life of workers, and rules that stand in no journal, and tells which rules and whose signs are new
+-- since the caller asked last.
+-- ARGV     now_ms, identity as the caller knows it, number of the last rule and of the last sign it was told, at most
+--          so many of each, at most so many bytes of rules after the first, how many rules follow, these flat: kind NUL
+--          name, revision, packed rule; then the ids of workers that were heard of
+-- Returns  number of the last rule told, packed rules; number of the last sign told, ids, how many milliseconds ago
+--          each of these was; those of the caller's ids that no rule knows; 1 where there may be more to tell; the time
+--          in ms
 -- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
 -- Cost     O((told + said + ids) · log workers)
 register('follow_settings', {'allow-oom'}, function()

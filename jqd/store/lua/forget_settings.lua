@@ -1,5 +1,7 @@
--- Drops rules that nobody needs any more, if they are still the ones that the caller means and nobody gave a sign since.
--- ARGV     now_ms, number of the last sign the caller was told, then flat: kind NUL name, revision, id of its worker or nothing
+-- Drops rules that nobody needs any more, if they are still the ones that the caller means and nobody gave a sign
+-- since.
+-- ARGV     now_ms, number of the last sign the caller was told, then flat: kind NUL name, revision, id of its worker or
+--          nothing
 -- Returns  of these the rules that stay, by their places from 0: another holds, or its worker was heard of
 -- Errors   JQD_ARGUMENT; none after the first write
 -- Cost     O(rules · log rules)

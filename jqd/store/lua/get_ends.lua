@@ -1,10 +1,11 @@
--- How jobs ended, those in the dead set too; which were cancelled or are deleted, and which have a cancel that waits for a hand.
+-- How jobs ended, those in the dead set too; which were cancelled or are deleted, and which have a cancel that waits
+-- for a hand.
 -- ARGV     now_ms, identity as the caller knows it, then ids
 -- Returns  flat: id, outcome, row of `generation` or nothing, of those that ended and of which it is known; flat: id,
---          up to which generation it is cancelled, of those in a hand, and of cancelled ones of which that is known; ids of the other cancelled ones, and of
---          those that are not here; flat: id,
---          fence, seconds of silence allowed, worker, header of the row, tries row, row of `generation`, the latter two or nothing,
---          of those that workers hold
+--          up to which generation it is cancelled, of those in a hand, and of cancelled ones of which that is known;
+--          ids of the other cancelled ones, and of those that are not here; flat: id, fence, seconds of silence
+--          allowed, worker, header of the row, tries row, row of `generation`, the latter two or nothing, of those that
+--          workers hold
 -- Errors   JQD_STORE_CHANGED
 -- Cost     O(ids · log ended), and the bytes of the outcomes
 register('get_ends', {'no-writes'}, function()
@@ -23,7 +24,8 @@ register('get_ends', {'no-writes'}, function()
     local row = redis.call('HGET', K.jobs, id)
     if silence and silence ~= '0' and Move.header(row) then
       for _, value in ipairs({
-        id, digits(hold.fence), silence, worker, Move.header_of(row), redis.call('HGET', K.tries, id) or '', Leases.generation_of(hold) or '',
+        id, digits(hold.fence), silence, worker, Move.header_of(row), redis.call('HGET', K.tries, id) or '',
+        Leases.generation_of(hold) or '',
       }) do
         table.insert(entrusted, value)
       end

@@ -1,7 +1,7 @@
 -- The members of a group.
 -- ARGV     now_ms, group, how many members are passed over, and how many are told
--- Returns  when it was closed (ms) or 0; how many are passed over for the next ones, 0: that was all; then the ids of its members in the order in which
---          they came; nil when there is no such group
+-- Returns  when it was closed (ms) or 0; how many are passed over for the next ones, 0: that was all; then the ids of
+--          its members in the order in which they came; nil when there is no such group
 -- Errors   none
 -- Cost     O(members passed over and told)
 register('get_group', {'no-writes'}, function()

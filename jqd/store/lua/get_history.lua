@@ -1,6 +1,6 @@
 -- What daemons counted, the oldest first.
--- ARGV     now_ms, identity of the store as the caller knows it, minutes that a row is of, ms and field behind which to begin (no field: at that ms),
---          rows and bytes at most; one row comes whatever its size
+-- ARGV     now_ms, identity of the store as the caller knows it, minutes that a row is of, ms and field behind which to
+--          begin (no field: at that ms), rows and bytes at most; one row comes whatever its size
 -- Returns  now_ms, when the oldest row there is began (ms), or nil, 1 where there may be more, flat: field, ms, bytes
 -- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT
 -- Cost     O((log rows)² + limit) and the bytes

@@ -1,12 +1,13 @@
--- All about some jobs: the first of them, as many as BYTES_MAX go round for, one at least. The others are for the next call.
--- ARGV     now_ms, identity of the store as the caller knows it: "never was" is no answer in a store that was emptied just
---          now; 0 for all, or else results are left out, and arguments of rows with more bytes than this; 1: of failed attempts
---          no more than the last; then per job: id, last field of the journal that made it, or nothing
--- Returns  per job: place (ready, later, held, ended, dead, nowhere, early, unseen; awaited: it, or a later content, was
---          promised under its name and is on its way, of which only a full answer tells the latter), its score, sysid that holds it, row,
---          tries row, outcome, result, 1 when its cancel was asked, last id applied of that journal, its row of
---          `generation`, worker that holds it, how far it is, what its last failed attempt printed; nil for
---          what is not there
+-- All about some jobs: the first of them, as many as BYTES_MAX go round for, one at least. The others are for the next
+-- call.
+-- ARGV     now_ms, identity of the store as the caller knows it: "never was" is no answer in a store that was emptied
+--          just now; 0 for all, or else results are left out, and arguments of rows with more bytes than this; 1: of
+--          failed attempts no more than the last; then per job: id, last field of the journal that made it, or nothing
+-- Returns  per job: place (ready, later, held, ended, dead, nowhere, early, unseen; awaited: it, or a later content,
+--          was promised under its name and is on its way, of which only a full answer tells the latter), its score,
+--          sysid that holds it, row, tries row, outcome, result, 1 when its cancel was asked, last id applied of that
+--          journal, its row of `generation`, worker that holds it, how far it is, what its last failed attempt printed;
+--          nil for what is not there
 -- Errors   JQD_STORE_CHANGED
 -- Cost     O(jobs · (members + log jobs)), and their bytes: BYTES_MAX, and those of one job
 register('get_jobs', {'no-writes'}, function()
@@ -58,7 +59,8 @@ register('get_jobs', {'no-writes'}, function()
     local kept = weighed(redis.call('HGET', K.outcome, id))
     local progress = (sysid or kept and kept:sub(1, 1) == Move.CANCELLED) and redis.call('HGET', K.leases, 'p' .. id)
     return {
-      name, score, sysid, row and brief and #row > row_bytes and Move.header_of(row) or row, tries and is_last and latest(tries) or tries,
+      name, score, sysid, row and brief and #row > row_bytes and Move.header_of(row) or row,
+      tries and is_last and latest(tries) or tries,
       kept, not brief and weighed(redis.call('HGET', K.result, id)),
       redis.call('ZSCORE', K.tomb, 'c' .. id) and '1', redis.call('HGET', K.applied, last_field),
       redis.call('HGET', K.generation, id), worker, progress, not brief and weighed(redis.call('HGET', K.logs, id)),

@@ -1,6 +1,8 @@
 -- Followers that wait to be pushed, what waits longest first.
--- ARGV     now_ms, age_ms they have at least (0: all), since_ms they came, number of those to pass over, limit, bytes_max
--- Returns  now_ms, when what waits longest came, when what came last did, or nothing, of how many tenants some wait for quotas, then the entries: at least one, if there is one
+-- ARGV     now_ms, age_ms they have at least (0: all), since_ms they came, number of those to pass over, limit,
+--          bytes_max
+-- Returns  now_ms, when what waits longest came, when what came last did, or nothing, of how many tenants some wait for
+--          quotas, then the entries: at least one, if there is one
 -- Errors   JQD_ARGUMENT
 -- Cost     O(log entries + limit), and the bytes
 register('get_outbox', {'no-writes'}, function()
@@ -13,8 +15,10 @@ register('get_outbox', {'no-writes'}, function()
   local answer = {digits(now_ms), oldest or '', newest or '', redis.call('ZCARD', K.shelves)}
   -- By rank: by date the server would step over all that is passed over.
   local first = skip + (since_ms > 0 and redis.call('ZCOUNT', K.outbox, '-inf', '(' .. digits(since_ms)) or 0)
-  local is_back = newest and tonumber(newest) > now_ms  -- the clock was set back: what came before that is told, whatever its age
-  local behind = age_ms > 0 and not is_back and redis.call('ZCOUNT', K.outbox, '-inf', digits(now_ms - age_ms)) or redis.call('ZCARD', K.outbox)
+  -- the clock was set back: what came before that is told, whatever its age
+  local is_back = newest and tonumber(newest) > now_ms
+  local behind = age_ms > 0 and not is_back and redis.call('ZCOUNT', K.outbox, '-inf', digits(now_ms - age_ms))
+    or redis.call('ZCARD', K.outbox)
   Outbox.read(K.outbox, first, math.min(limit, behind - first), bytes_max, answer)
   return answer
 end)

@@ -1,5 +1,6 @@
 -- Followers that wait for the quota of their tenant, what waits longest first; that shelf rests then for everybody.
--- ARGV     now_ms, "=" and a tenant, or nothing: the one whose shelf is due for longest, rest_ms, number of entries to pass over, limit, bytes_max
+-- ARGV     now_ms, "=" and a tenant, or nothing: the one whose shelf is due for longest, rest_ms, number of entries to
+--          pass over, limit, bytes_max
 -- Returns  the tenant, then the entries: at least one; nothing: no shelf is due, or it has no more
 -- Errors   JQD_ARGUMENT; none after the first write
 -- Cost     O(log tenants + log entries + limit), and the bytes
@@ -9,7 +10,8 @@ register('get_shelf', {'allow-oom'}, function()
   local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes_max')
 
   if not tenant then
-    local first, last = redis.call('ZRANGE', K.shelves, 0, 0, 'WITHSCORES'), redis.call('ZRANGE', K.shelves, -1, -1, 'WITHSCORES')
+    local first, last = redis.call('ZRANGE', K.shelves, 0, 0, 'WITHSCORES'),
+      redis.call('ZRANGE', K.shelves, -1, -1, 'WITHSCORES')
     if first[1] and tonumber(first[2]) <= now_ms then
       tenant = first[1]
     elseif last[1] and tonumber(last[2]) > now_ms + rest_ms then  -- the clock was set back

@@ -1,16 +1,18 @@
 -- Leases jobs of one jobtype: smallest priority first, then oldest.
 -- ARGV     now_ms, sysid, epoch, jobtype, limit, priority_min, priority_max, bytes_max, identity of the store as the
---          caller knows it: nothing is given while a living member is not through the barrier of that life; alone_ms: how
---          long a suspect runs alone, a job that was in hand when daemons died; how suspects are taken: alone (by an empty
---          hand), company (by any), none; version of the matchers that the caller knows (shared/limits.lua);
---          number of the last rule it was told (follow_settings), nothing where that does not matter; nothing, or where jobs age (shared/ageing.lua) the rank
---          that none is to be behind and the priority by which the jobtype was found
--- Returns  fence; "again" when there may be more at once, "version" when the caller knows other matchers than the store, "unheard" when
---          it has not heard of workers that get nothing for now, or nothing; then flat: id, row (nil when it is gone: that id was dropped), tries row or nil,
---          row of `generation` or nil.
---          Jobs whose queue was found by other matchers were not checked: the caller does that
+--          caller knows it: nothing is given while a living member is not through the barrier of that life; alone_ms:
+--          how long a suspect runs alone, a job that was in hand when daemons died; how suspects are taken: alone (by
+--          an empty hand), company (by any), none; version of the matchers that the caller knows (shared/limits.lua);
+--          number of the last rule it was told (follow_settings), nothing where that does not matter; nothing, or where
+--          jobs age (shared/ageing.lua) the rank that none is to be behind and the priority by which the jobtype was
+--          found
+-- Returns  fence; "again" when there may be more at once, "version" when the caller knows other matchers than the
+--          store, "unheard" when it has not heard of workers that get nothing for now, or nothing; then flat: id, row
+--          (nil when it is gone: that id was dropped), tries row or nil, row of `generation` or nil. Jobs whose queue
+--          was found by other matchers were not checked: the caller does that
 -- Errors   JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
--- Cost     O(members + (limit + suspects, PASSED at most) · log waiting), and the bytes; and of suspects, while there are any
+-- Cost     O(members + (limit + suspects, PASSED at most) · log waiting), and the bytes; and of suspects, while there
+--          are any
 register('get_waiting_jobs', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local sysid, epoch, jobtype = ARGV[2], number(ARGV[3], 'epoch'), ARGV[4]
@@ -22,7 +24,8 @@ register('get_waiting_jobs', {'allow-oom'}, function()
   local held = held_key(sysid)
   Members.own(sysid, epoch)
   local life_id, its_version, backed_off = unpack(redis.call('HMGET', K.life, 'id', 'version', 'backed_off'))
-  if not Life.is_life(identity, life_id) or not Members.all_through(identity) or Deaths.runs_alone(sysid, now_ms, alone_ms) then
+  if not Life.is_life(identity, life_id) or not Members.all_through(identity)
+      or Deaths.runs_alone(sysid, now_ms, alone_ms) then
     return {'0', ''}
   elseif (its_version or '') ~= version then
     return {'0', 'version'}
@@ -32,7 +35,8 @@ register('get_waiting_jobs', {'allow-oom'}, function()
   local EXPIRE = 100  -- at once; where more have expired, those that were chosen are looked at by name
   local _, many_expired = Expire.expire_due(now_ms, EXPIRE)
   Heads.write()
-  local passed = call.has_deaths and Deaths.learn_suspects() or 0  -- so many may wait before the others: all that the daemons that died had in hand
+  -- so many may wait before the others: all that the daemons that died had in hand
+  local passed = call.has_deaths and Deaths.learn_suspects() or 0
   local may = call.has_deaths and (suspects == 'company' or suspects == 'alone' and redis.call('ZCARD', held) == 0)
   local function may_not(id) return call.has_deaths and Deaths.is_suspect(id) end
 
@@ -79,7 +83,8 @@ register('get_waiting_jobs', {'allow-oom'}, function()
 
   local answer, filled, fence, bytes = {}, 2, nil, nil
 
-  -- Claims up to `most` jobs between two scores, only those before `until_id` if it is given. How many, and the first that may start.
+  -- Claims up to `most` jobs between two scores, only those before `until_id` if it is given. How many, and the first
+  -- that may start.
   local function claim(most, from, to, until_id)
     if call.has_keyed then
       choose_of_many(most, from, to)
@@ -161,7 +166,8 @@ register('get_waiting_jobs', {'allow-oom'}, function()
       end
       local until_id, other = Ageing.until_id(one, bound + 1, ''), levels[2]
       local its = other and Ageing.until_id(one, other.rank, other.id) or until_id
-      local number, first_id = claim(math.min(left, most), one.score, one.score, Order.before(its, until_id) and its or until_id)
+      local number, first_id = claim(math.min(left, most), one.score, one.score,
+        Order.before(its, until_id) and its or until_id)
       left, most, may = left - number, math.max(FEW, 2 * number), may and number == 0
       if number == 0 and first_id and one.after ~= first_id then
         one.after = first_id  -- what stands before it may not start

@@ -1,8 +1,9 @@
 -- Which jobtypes have ready jobs that the caller wants, and the best of these jobs of each.
--- ARGV     now_ms, limit, 1: by rank (shared/ageing.lua) instead of priority, then per wish: jobtype; or for any what stands before those of a tenant, nothing for those of the
---          tenant ""; priority_min, priority_max, number of jobtypes that are not meant by "any", those
--- Returns  flat: jobtype, priority and id of its first job that is wanted, number waiting, 1 when that job may only run alone, its rank;
---          in no order. Of "any" the best `limit`
+-- ARGV     now_ms, limit, 1: by rank (shared/ageing.lua) instead of priority, then per wish: jobtype; or for any what
+--          stands before those of a tenant, nothing for those of the tenant ""; priority_min, priority_max, number of
+--          jobtypes that are not meant by "any", those
+-- Returns  flat: jobtype, priority and id of its first job that is wanted, number waiting, 1 when that job may only run
+--          alone, its rank; in no order. Of "any" the best `limit`
 -- Errors   JQD_ARGUMENT
 -- Cost     O(jobtypes named + limit + those not meant), however many unwanted jobs wait. A jobtype with jobs of many
 --          priorities costs up to HEADS rows. By rank O(priorities in use) more for each index
@@ -104,7 +105,8 @@ register('get_waiting_jobtypes', {'no-writes'}, function()
     return seen, found, true
   end
 
-  -- One row for each jobtype, however many priorities those have that are not meant. Those of other tenants are passed over.
+  -- One row for each jobtype, however many priorities those have that are not meant. Those of other tenants are passed
+  -- over.
   local function look_at_others(tenant, least, most, besides, number)
     local found, offset, size = 0, 0, limit + number
     while found < limit and offset < size + HEADS do
@@ -137,7 +139,8 @@ register('get_waiting_jobtypes', {'no-writes'}, function()
   local found = {}
   for _, jobtype in ipairs(jobtypes) do
     local head = best[jobtype]
-    for _, value in ipairs({jobtype, head.priority, head.id, Pages.all_waiting_of(jobtype), Deaths.is_suspect(head.id) and 1 or 0, head.rank}) do
+    for _, value in ipairs({jobtype, head.priority, head.id, Pages.all_waiting_of(jobtype),
+        Deaths.is_suspect(head.id) and 1 or 0, head.rank}) do
       table.insert(found, value)
     end
   end

@@ -6,7 +6,8 @@
 register('give_back', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
-  local limit, bytes_max, crash_limit = number(ARGV[4], 'limit'), number(ARGV[5], 'bytes_max'), number(ARGV[6], 'crash_limit')
+  local limit, bytes_max, crash_limit = number(ARGV[4], 'limit'), number(ARGV[5], 'bytes_max'),
+    number(ARGV[6], 'crash_limit')
 
   Members.own(sysid, epoch)
   return Giveback.give_back(sysid, digits(epoch), limit, bytes_max, now_ms, crash_limit)

@@ -1,11 +1,14 @@
--- Ids that lie in some places, from the highest score down: of equal scores the newest first. Of a filter what is told without a view:
--- who is left out does not fit, who is told may not fit either.
--- ARGV     now_ms, ids per place, ids to be looked at in all places together; then the filter: tenant, or * for all, jobtype or nothing (of all
---          tenants: that name of each), how they ended or nothing, tag or nothing, 1: an attempt of theirs ended or may have; then per place: name
---          (ready, loose, later, held, ended, dead), jobtype or sysid or nothing, score and id before which to begin, or nothing twice
--- Returns  per place: score and id of the last that was looked at, or as it was asked for; 1: that was all there is; how many were looked at; flat: id, score
+-- Ids that lie in some places, from the highest score down: of equal scores the newest first. Of a filter what is told
+-- without a view: who is left out does not fit, who is told may not fit either.
+-- ARGV     now_ms, ids per place, ids to be looked at in all places together; then the filter: tenant, or * for all,
+--          jobtype or nothing (of all tenants: that name of each), how they ended or nothing, tag or nothing, 1: an
+--          attempt of theirs ended or may have; then per place: name (ready, loose, later, held, ended, dead), jobtype
+--          or sysid or nothing, score and id before which to begin, or nothing twice
+-- Returns  per place: score and id of the last that was looked at, or as it was asked for; 1: that was all there is;
+--          how many were looked at; flat: id, score
 -- Errors   JQD_ARGUMENT
--- Cost     O(places · (log rows)² + ids looked at), and where a filter needs them the bytes of outcomes and rows: some BYTES_MAX
+-- Cost     O(places · (log rows)² + ids looked at), and where a filter needs them the bytes of outcomes and rows: some
+--          BYTES_MAX
 register('list_ids', {'no-writes'}, function()
   local limit, rows_max = number(ARGV[2], 'limit'), number(ARGV[3], 'rows')
   local tenant, wanted, how, tag, is_tried = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8] == '1'
@@ -18,7 +21,8 @@ register('list_ids', {'no-writes'}, function()
 
 
   local function key_of(name, suffix)
-    local key = name == 'ready' and ready_key(suffix) or name == 'held' and held_key(suffix) or name == 'loose' and K.loose .. suffix or K[name]
+    local key = name == 'ready' and ready_key(suffix) or name == 'held' and held_key(suffix)
+      or name == 'loose' and K.loose .. suffix or K[name]
     if not key then
       fail('JQD_ARGUMENT', 'place')
     end
@@ -61,7 +65,8 @@ register('list_ids', {'no-writes'}, function()
     local found, one, other = {}, 1, 1
     while #found / 2 < count and (ones[one] or others[other]) do
       if not others[other]
-          or ones[one] and Order.precedes(tonumber(others[other + 1]), others[other], tonumber(ones[one + 1]), ones[one]) then
+          or ones[one] and Order.precedes(tonumber(others[other + 1]), others[other], tonumber(ones[one + 1]),
+            ones[one]) then
         table.insert(found, ones[one])
         table.insert(found, ones[one + 1])
         one = one + 2
@@ -111,8 +116,8 @@ register('list_ids', {'no-writes'}, function()
     return false
   end
 
-  -- Of what has ended its outcome tells how, and of which jobtype, unless it has another content since: that is short, and a row brings its
-  -- argument. Returns whether it may fit, and whether its jobtype is known so.
+  -- Of what has ended its outcome tells how, and of which jobtype, unless it has another content since: that is short,
+  -- and a row brings its argument. Returns whether it may fit, and whether its jobtype is known so.
   local function may_have_ended_so(id, kept)
     local its_how, its = Stands.ended_as(kept or nil)
     if kept and how ~= '' and its_how ~= how then
@@ -130,7 +135,8 @@ register('list_ids', {'no-writes'}, function()
     return redis.call('HEXISTS', K.tries, id) == 1 or redis.call('HEXISTS', K.outcome, id) == 1
   end
 
-  -- Notes which of ids[first .. last] may fit, as far as `bytes` go. Returns the last of them, and what is left of these.
+  -- Notes which of ids[first .. last] may fit, as far as `bytes` go. Returns the last of them, and what is left of
+  -- these.
   local function note_fitting(name, ids, first, last, fit, bytes)
     local known, asked, places = {}, {}, {}
     local has_ended = (name == 'ended' or name == 'dead') and (of_some or how ~= '')

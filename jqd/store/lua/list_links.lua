@@ -1,17 +1,22 @@
--- What some jobs have to do with others; and what is found from them, the nearest first: a chain is walked in few calls.
--- ARGV     now_ms, identity of the store as the caller knows it, number of children to be listed of each, and of those to be passed over; how many more jobs may be
---          found, and of how many the ids follow that are known and not told again; these; then ids, or "=" and own ids
--- Returns  of how many of the given it tells: fewer are for the next call, and fewer may be found then; then per such: id, its row without its argument,
---          how it stands, number of its attempts with the one that goes on, how many children it has, their ids, its generation (change), when (ms) it ended, up to which generation it was cancelled, or nothing; nil for what is not here; then the same of each
---          that was found
+-- What some jobs have to do with others; and what is found from them, the nearest first: a chain is walked in few
+-- calls.
+-- ARGV     now_ms, identity of the store as the caller knows it, number of children to be listed of each, and of those
+--          to be passed over; how many more jobs may be found, and of how many the ids follow that are known and not
+--          told again; these; then ids, or "=" and own ids
+-- Returns  of how many of the given it tells: fewer are for the next call, and fewer may be found then; then per such:
+--          id, its row without its argument, how it stands, number of its attempts with the one that goes on, how many
+--          children it has, their ids, its generation (change), when (ms) it ended, up to which generation it was
+--          cancelled, or nothing; nil for what is not here; then the same of each that was found
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a job may have an own id that was given, JQD_ARGUMENT
--- Cost     O((ids + found) · (members + children listed + parents)) and the bytes of their rows, no more than some LINKS but for one job
+-- Cost     O((ids + found) · (members + children listed + parents)) and the bytes of their rows, no more than some
+--          LINKS but for one job
 register('list_links', {'no-writes'}, function()
   local identity = ARGV[2]
   local most, skip = number(ARGV[3], 'most'), number(ARGV[4], 'skip')
   local reach, known = number(ARGV[5], 'reach'), number(ARGV[6], 'known')
   local FIRST, FLOW = 7, 14  -- place in a row's header
-  local ID = '^[0-7]' .. ('[0-9A-Z]'):rep(25) .. '$'  -- what is no own id, nearly always: else it is not found from here
+  -- what is no own id, nearly always: else it is not found from here
+  local ID = '^[0-7]' .. ('[0-9A-Z]'):rep(25) .. '$'
   local LINKS = 4000  -- jobs, children and parents in one call: 2 ms, mostly for reading names of parents out of rows
   local A_LINK = 512  -- bytes of rows that cost as much
 
@@ -54,10 +59,12 @@ register('list_links', {'no-writes'}, function()
     end
     local _, how = Stands.how_stands(id, true)
     local failed = tries and #tries >= 4 and struct.unpack('>I4', tries) or 0
-    local attempts = how == 'running' and failed + 1 or math.max(failed, Stands.attempt_in(redis.call('HGET', K.outcome, id)))
+    local attempts = how == 'running' and failed + 1
+      or math.max(failed, Stands.attempt_in(redis.call('HGET', K.outcome, id)))
     return {
       id, good and behind > 0 and row:sub(1, behind) .. '\192' or row, how, attempts,
-      redis.call('ZCARD', key), children, (redis.call('HGET', K.generation, id) or ''):match(':(%d+)') or '', Move.has_ended(id) or '', redis.call('HGET', K.generation, 'c' .. id) or '',
+      redis.call('ZCARD', key), children, (redis.call('HGET', K.generation, id) or ''):match(':(%d+)') or '',
+      Move.has_ended(id) or '', redis.call('HGET', K.generation, 'c' .. id) or '',
     }
   end
 

@@ -1,6 +1,7 @@
 -- Of which tenants followers wait for their quotas.
 -- ARGV     now_ms, limit
--- Returns  flat: tenant, number of entries, when the one that waits longest came; those first that are looked at soonest
+-- Returns  flat: tenant, number of entries, when the one that waits longest came; those first that are looked at
+--          soonest
 -- Errors   JQD_ARGUMENT
 -- Cost     O(limit)
 register('list_shelves', {'no-writes'}, function()
@@ -10,7 +11,8 @@ register('list_shelves', {'no-writes'}, function()
   for _, tenant in ipairs(redis.call('ZRANGE', K.shelves, 0, limit - 1)) do
     local oldest = redis.call('ZRANGE', shelf_key(tenant), 0, 0, 'WITHSCORES')[2]
     if oldest then
-      answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = tenant, redis.call('ZCARD', shelf_key(tenant)), oldest
+      answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = tenant,
+        redis.call('ZCARD', shelf_key(tenant)), oldest
     end
   end
   return answer

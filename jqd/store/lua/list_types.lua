@@ -1,7 +1,8 @@
 -- How the jobs of each jobtype stand, a part of the jobtypes with each call.
 -- ARGV     now_ms, place to go on from ("0" first), about how many, "1": since when too
--- Returns  place to go on from ("0": that was all); flat: jobtype, its numbers (of STATES, then TOTALS), since when (ms) the
---          job that is next could have begun, or nothing where none is or nobody asked. A jobtype may be told twice
+-- Returns  place to go on from ("0": that was all); flat: jobtype, its numbers (of STATES, then TOTALS), since when
+--          (ms) the job that is next could have begun, or nothing where none is or nobody asked. A jobtype may be told
+--          twice
 -- Errors   JQD_ARGUMENT
 -- Cost     O(part · log waiting), and the bytes of the rows of those that are next, BYTES_MAX at most; O(part) without
 register('list_types', {'no-writes'}, function()
@@ -36,7 +37,8 @@ register('list_types', {'no-writes'}, function()
     return (tonumber(values[DELAY]) or 0) + (tonumber(values[FINISHED]) or 0)
   end
 
-  -- Of a job that waited for parents nobody knows when the last one ended: that of its push. So it is where its row is not read.
+  -- Of a job that waited for parents nobody knows when the last one ended: that of its push. So it is where its row is
+  -- not read.
   local function due_of(jobtype)
     local ID_LENGTH = 26
     local id = (Pages.first_waiting(jobtype) or call.has_keyed and Heads.best_keyed(jobtype) or ''):match('^[^:]*')

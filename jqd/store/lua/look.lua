@@ -1,11 +1,11 @@
--- Which life of the store this is. The life gets a new id if it has none (the store was never used, or was emptied), and if
--- the store was last looked at on another run of a server, or this server was a copy of another one since: a run that comes
--- back with data from elsewhere must not look as it did before.
--- ARGV     now_ms, id for a new life, run id of the server, whose history it went on from when it ceased to be a copy ('':
---          it is none, or was long ago), 1 when the caller never saw this store nor any other, which partition of how many
---          this is to be ("0/1")
--- Returns  id of this life, identity under which all came through the barrier, or nil; the last fence or epoch given, or nil; what cursors
---          are sealed with
+-- Which life of the store this is. The life gets a new id if it has none (the store was never used, or was emptied),
+-- and if the store was last looked at on another run of a server, or this server was a copy of another one since: a run
+-- that comes back with data from elsewhere must not look as it did before.
+-- ARGV     now_ms, id for a new life, run id of the server, whose history it went on from when it ceased to be a copy
+--          ('': it is none, or was long ago), 1 when the caller never saw this store nor any other, which partition of
+--          how many this is to be ("0/1")
+-- Returns  id of this life, identity under which all came through the barrier, or nil; the last fence or epoch given,
+--          or nil; what cursors are sealed with
 -- Errors   JQD_PARTITION with the one it is, JQD_BAD_VALUE; none after the first write
 -- Cost     O(1)
 register('look', {'allow-oom'}, function()

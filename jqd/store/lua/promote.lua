@@ -1,10 +1,13 @@
--- Makes jobs ready whose date has come, the longest due first; ends those that did not begin in time; and queues that their limits kept waiting, as soon as they may go on.
--- Where the server's clock was set back, what waits for so long after something waits no longer for it: retries come as much earlier, and all limits are looked at again.
+-- Makes jobs ready whose date has come, the longest due first; ends those that did not begin in time; and queues that
+-- their limits kept waiting, as soon as they may go on. Where the server's clock was set back, what waits for so long
+-- after something waits no longer for it: retries come as much earlier, and all limits are looked at again.
 -- ARGV     now_ms, limit, bytes_max
--- Returns  number moved; ms until the next is due (0: more are due now) or nil when none has a date; jobtype, number …: of jobs that died in the store itself
---          since somebody asked; 1 when some jobtype has ready jobs, those that constraints keep waiting too
+-- Returns  number moved; ms until the next is due (0: more are due now) or nil when none has a date; jobtype, number …:
+--          of jobs that died in the store itself since somebody asked; 1 when some jobtype has ready jobs, those that
+--          constraints keep waiting too
 -- Errors   JQD_ARGUMENT
--- Cost     O(limit · log waiting), and the bytes; after the clock was set back until all retries were looked at, RETRIES · log later
+-- Cost     O(limit · log waiting), and the bytes; after the clock was set back until all retries were looked at,
+--          RETRIES · log later
 register('promote', {'allow-oom'}, function()
   local now_ms, now_us = clock(ARGV[1])
   local limit, bytes_max = number(ARGV[2], 'limit'), number(ARGV[3], 'bytes_max')
@@ -43,7 +46,8 @@ register('promote', {'allow-oom'}, function()
   local ready = {}
   for position, row in ipairs(rows) do
     -- A retry may be due before the date of a content that came while the job ran.
-    if not Back.return_job(ids[position], row, now_ms, Counts.have_failed(tries[position]) and 'retrying' or 'scheduled') then
+    local before = Counts.have_failed(tries[position]) and 'retrying' or 'scheduled'
+    if not Back.return_job(ids[position], row, now_ms, before) then
       ready[#ready + 1] = ids[position]
     end
   end
@@ -64,7 +68,8 @@ register('promote', {'allow-oom'}, function()
 
   local BUCKETS = 100  -- looked at in one call
 
-  -- What a bucket counts as in a hand and is in none: mended, whatever forgot to say so. Of many some with each look, all in turns.
+  -- What a bucket counts as in a hand and is in none: mended, whatever forgot to say so. Of many some with each look,
+  -- all in turns.
   local function recount(bucket)
     local key, MOST = K.busy .. bucket, Limits.MANY * 10
     local turn, turns = math.floor(now_ms / Limits.RECOUNT_MS), math.ceil(redis.call('ZCARD', key) / MOST)
@@ -114,5 +119,6 @@ register('promote', {'allow-oom'}, function()
   if waits then
     next_due = math.min(next_due or math.huge, tonumber(waits))
   end
-  return {#rows + gone + expired, next_due and math.max(0, math.ceil(next_due - now_ms)) or false, Counts.take_died(), redis.call('EXISTS', K.types)}
+  return {#rows + gone + expired, next_due and math.max(0, math.ceil(next_due - now_ms)) or false, Counts.take_died(),
+    redis.call('EXISTS', K.types)}
 end)

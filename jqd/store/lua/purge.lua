@@ -1,6 +1,8 @@
--- Deletes what is past its keep time: results, what was spent of rates, pieces of large results that nobody refers to, ended jobs, notes of jobs that never came. Dead jobs stay.
--- Results alone go while the store is told again what it forgot.
--- ARGV     now_ms, identity of the store as the caller knows it, limit of each kind, ended_keep_ms, ended_keep_jobs, tombstone_keep_ms
+-- Deletes what is past its keep time: results, what was spent of rates, pieces of large results that nobody refers to,
+-- ended jobs, notes of jobs that never came. Dead jobs stay. Results alone go while the store is told again what it
+-- forgot.
+-- ARGV     now_ms, identity of the store as the caller knows it, limit of each kind, ended_keep_ms, ended_keep_jobs,
+--          tombstone_keep_ms
 -- Returns  number of rows deleted; those of rates only where many of them are due
 -- Errors   JQD_ARGUMENT; none after the first write
 -- Cost     O(limit · log rows), and bytes of rows, some megabytes at most

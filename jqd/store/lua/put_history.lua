@@ -1,7 +1,8 @@
--- Keeps what a daemon counted: rows of one minute and of ten, each whole in place of what the same daemon sent for it before. Drops what is past its
--- time, and of more rows than may be the oldest.
--- ARGV     now_ms, identity of the store as the caller knows it, the daemon's name for its counts, then per row: minutes it is of, when they began (ms),
---          how long such rows are kept (ms), how many of them there may be, bytes
+-- Keeps what a daemon counted: rows of one minute and of ten, each whole in place of what the same daemon sent for it
+-- before. Drops what is past its time, and of more rows than may be the oldest.
+-- ARGV     now_ms, identity of the store as the caller knows it, the daemon's name for its counts, then per row:
+--          minutes it is of, when they began (ms), how long such rows are kept (ms), how many of them there may be,
+--          bytes
 -- Returns  number of rows kept: those of a time to come are not
 -- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT; none after the first write
 -- Cost     O((rows + dropped) · log kept), dropped at most 200 a row

@@ -1,12 +1,14 @@
 -- What waits before a job that is ready.
 -- ARGV     now_ms, id, pages that are counted at most, jobtypes that are named at most, 1 where jobs age
--- Returns  nothing when it is not ready; else number of jobs of its queue before it; 1 when that is exact, else there may be fewer; deaths of daemons it
---          was in hand at; 1 when it may only run alone; number of other jobtypes whose best job is better; flat: some of those, number ready of each;
---          the bucket of a constraint that its queue waits for or nothing, when (ms) that is looked at again or 0, some ids that it has in a hand
+-- Returns  nothing when it is not ready; else number of jobs of its queue before it; 1 when that is exact, else there
+--          may be fewer; deaths of daemons it was in hand at; 1 when it may only run alone; number of other jobtypes
+--          whose best job is better; flat: some of those, number ready of each; the bucket of a constraint that its
+--          queue waits for or nothing, when (ms) that is looked at again or 0, some ids that it has in a hand
 -- Errors   JQD_ARGUMENT
 -- Cost     O(pages + jobtypes + (log waiting)²); where jobs age the last for each priority in use
 register('queue_place', {'no-writes'}, function()
-  local now_ms, id, pages_max, types_max, ages = clock(ARGV[1]), ARGV[2], number(ARGV[3], 'pages'), number(ARGV[4], 'types'), ARGV[5] == '1'
+  local now_ms, id, pages_max, types_max, ages = clock(ARGV[1]), ARGV[2], number(ARGV[3], 'pages'),
+    number(ARGV[4], 'types'), ARGV[5] == '1'
   local PAGE = 100  -- ids of a page at most
 
   local row = redis.call('HGET', K.jobs, id)
@@ -19,8 +21,9 @@ register('queue_place', {'no-writes'}, function()
     return {}
   end
 
-  -- Of those up to which `rank` members of the backlog begin, counted from the first on; how many of its ids are before that one, which only those of the
-  -- last of them may be behind: `pages_max` of all that are asked for are counted, the others taken for full.
+  -- Of those up to which `rank` members of the backlog begin, counted from the first on; how many of its ids are before
+  -- that one, which only those of the last of them may be behind: `pages_max` of all that are asked for are counted,
+  -- the others taken for full.
   local ahead, exact = 0, 1
   local function count_pages(backlog, first, rank, before_id)
     local counted = math.max(0, math.min(rank - first, pages_max))
@@ -66,15 +69,16 @@ register('queue_place', {'no-writes'}, function()
     if own and own < priority then
       better = better - 1
     end
-    for _, other in ipairs(redis.call('ZRANGE', K.types, '-inf', '(' .. priority, 'BYSCORE', 'LIMIT', 0, types_max + 1)) do
+    for _, other in ipairs(redis.call('ZRANGE', K.types, '-inf', '(' .. priority, 'BYSCORE', 'LIMIT', 0,
+        types_max + 1)) do
       if other ~= own_type then
         name_type(other)
       end
     end
   end
 
-  -- Of each level those before the id that a job of its priority and our rank would have, of those that had dates all; of other jobtypes of the tenant those in
-  -- whose first rows one is better.
+  -- Of each level those before the id that a job of its priority and our rank would have, of those that had dates all;
+  -- of other jobtypes of the tenant those in whose first rows one is better.
   local function look_by_age()
     local ROWS, ready, backlog = 1024, ready_key(jobtype), Queues.backlog_key(jobtype)
     local function first(from, to) return Queues.first_between(jobtype, from, to) end
@@ -88,9 +92,11 @@ register('queue_place', {'no-writes'}, function()
         ahead = ahead + redis.call('ZCOUNT', ready, '(' .. its, its + Ageing.LAST)
       elseif level.rank < rank or level.rank == rank and its == Ageing.priority_of(its) then
         local until_id = Ageing.until_id(level, rank, id)
-        ahead = ahead + math.max(0, Order.rank_of(ready, its, until_id) - redis.call('ZCOUNT', ready, '-inf', '(' .. its))
+        local before = redis.call('ZCOUNT', ready, '-inf', '(' .. its)
+        ahead = ahead + math.max(0, Order.rank_of(ready, its, until_id) - before)
         if Queues.paged_of(jobtype) > 0 then
-          count_pages(backlog, redis.call('ZCOUNT', backlog, '-inf', '(' .. its), Order.rank_of(backlog, its, until_id, true), until_id)
+          count_pages(backlog, redis.call('ZCOUNT', backlog, '-inf', '(' .. its),
+            Order.rank_of(backlog, its, until_id, true), until_id)
         end
       end
     end
@@ -121,5 +127,6 @@ register('queue_place', {'no-writes'}, function()
     holds = redis.call('ZRANGE', K.busy .. bucket, 0, HELD - 1)
     looked_at = #holds == 0 and redis.call('ZSCORE', K.due, place) or '0'  -- else when one of these leaves
   end
-  return {ahead, exact, (Deaths.deaths_of(id)), Deaths.is_suspect(id) and 1 or 0, better, named, bucket or '', looked_at, holds}
+  return {ahead, exact, (Deaths.deaths_of(id)), Deaths.is_suspect(id) and 1 or 0, better, named, bucket or '',
+    looked_at, holds}
 end)

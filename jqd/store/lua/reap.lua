@@ -1,12 +1,14 @@
 -- Burns the epoch of a daemon whose heartbeat stands still, empties its hand in steps, then frees its seat.
 -- ARGV     now_ms, sysid, counter and epoch as last seen, limit, bytes_max, crash_limit
--- Returns  number of jobs that left the hand; 0 when none was left, or when the heartbeat has moved since: the daemon lives
+-- Returns  number of jobs that left the hand; 0 when none was left, or when the heartbeat has moved since: the daemon
+--          lives
 -- Errors   JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
 register('reap', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local sysid, seen_counter, seen_epoch = ARGV[2], number(ARGV[3], 'counter'), number(ARGV[4], 'epoch')
-  local limit, bytes_max, crash_limit = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes_max'), number(ARGV[7], 'crash_limit')
+  local limit, bytes_max, crash_limit = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes_max'),
+    number(ARGV[7], 'crash_limit')
 
   local counter, epoch = Members.member(sysid)
   local burnt = epoch == 0

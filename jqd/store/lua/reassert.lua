@@ -1,7 +1,8 @@
 -- Decides after a loss of the store, for each job that a daemon says it holds: it has the job again, or no longer.
 -- ARGV     now_ms, sysid, epoch, identity of the store as the caller knows it, then per job: id, fence, generation
 --          of its content or 0
--- Returns  ids that are out of its hand. Whose hand a later claim takes a job from is told to stop, as by a cancel (renew_sysid); so is the caller, where one was asked
+-- Returns  ids that are out of its hand. Whose hand a later claim takes a job from is told to stop, as by a cancel
+--          (renew_sysid); so is the caller, where one was asked
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · (members + log jobs)), and the bytes of those that are ready
 register('reassert', {'allow-oom'}, function()
@@ -67,7 +68,8 @@ register('reassert', {'allow-oom'}, function()
       About.take(id, told, hold)
       in_hand[id], highest = told, math.max(highest, fence)
       local has_it = hold and hold.sysid == sysid and hold.fence == fence  -- then it was asked when the cancel came
-      if has_notes and not has_it and redis.call('ZSCORE', K.tomb, 'c' .. id) and Change.cancelled_to(id) >= tonumber(generation or 0) then
+      if has_notes and not has_it and redis.call('ZSCORE', K.tomb, 'c' .. id)
+          and Change.cancelled_to(id) >= tonumber(generation or 0) then
         tell_to_stop(sysid, id, fence)
       end
     elseif not hold or hold.sysid ~= sysid or hold.fence ~= fence then

@@ -1,8 +1,10 @@
 -- Raises this daemon's heartbeat and shows everybody's.
 -- ARGV     now_ms, sysid, epoch, identity of the store as the caller knows it, 1 when it is through the barrier of that
---          life, 1 to note that all are, if so; 1 when the answer to its last renewal came: what that told need not be told again
--- Returns  1 when this life is settled; flat: id and fence of those in our hand whose cancel was asked since the last renewal
---          that was heard, or that a later claim, told again, took out of it; then flat: sysid, "counter:epoch:identity"
+--          life, 1 to note that all are, if so; 1 when the answer to its last renewal came: what that told need not be
+--          told again
+-- Returns  1 when this life is settled; flat: id and fence of those in our hand whose cancel was asked since the last
+--          renewal that was heard, or that a later claim, told again, took out of it; then flat: sysid,
+--          "counter:epoch:identity"
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + cancels asked)
 register('renew_sysid', {'allow-oom'}, function()
@@ -11,7 +13,8 @@ register('renew_sysid', {'allow-oom'}, function()
   local identity, through, settle, answered = ARGV[4], ARGV[5] == '1', ARGV[6] == '1', ARGV[7] == '1'
   local ASKED_MAX = 500  -- told at once; the next renewal tells the rest
 
-  local key = K.asked .. sysid  -- under the fence that is to stop; below 0 from the first telling until an answer was heard
+  -- under the fence that is to stop; below 0 from the first telling until an answer was heard
+  local key = K.asked .. sysid
   local is_asked = redis.call('EXISTS', key) == 1
   -- Checked first: an owner that an emptied store does not know was not burnt.
   Life.expect_life(identity)
@@ -34,8 +37,8 @@ register('renew_sysid', {'allow-oom'}, function()
   end
   local holds = About.look(ids)
   for at, id in ipairs(ids) do
-    -- The answer may come when the job is here again under a later claim, which nobody asked to stop. One that another daemon has by now
-    -- is told: it may be ours to stop because of that.
+    -- The answer may come when the job is here again under a later claim, which nobody asked to stop. One that another
+    -- daemon has by now is told: it may be ours to stop because of that.
     local hold, fence = holds[id], math.abs(tonumber(rows[2 * at]))
     local is_ours = hold and hold.sysid == sysid and hold.fence == fence
     if is_ours or hold and hold.sysid ~= sysid and hold.fence > fence then

@@ -1,11 +1,12 @@
--- Gives pushers' own ids to jobs that are about to be journaled. A name that is not confirmed (no such job came) is free
--- again after a while, and at once for a push of the same content: under the same revision, for both may be in journals, and
--- are one job. No name is given while the store lacks what a journal knows.
--- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms, then per job: name, id, digest, 1 to replace what stands there, 2 if that
---          is another content and was cancelled, 3 if it has ended in whatever way
---          ttl_ms 0: id is what was given, and is given back, unless a journal may have it
--- Returns  flat per job: verdict (new, replace, duplicate, conflict, promised), id it stands for, revision (0 for the last three); of what is
---          given back nothing
+-- Gives pushers' own ids to jobs that are about to be journaled. A name that is not confirmed (no such job came) is
+--       free
+-- again after a while, and at once for a push of the same content: under the same revision, for both may be in
+-- journals, and are one job. No name is given while the store lacks what a journal knows.
+-- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms, then per job: name, id, digest, 1 to replace
+--          what stands there, 2 if that is another content and was cancelled, 3 if it has ended in whatever way ttl_ms
+--          0: id is what was given, and is given back, unless a journal may have it
+-- Returns  flat per job: verdict (new, replace, duplicate, conflict, promised), id it stands for, revision (0 for the
+--          last three); of what is given back nothing
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(names)
 register('reserve_names', {}, function()
@@ -17,7 +18,8 @@ register('reserve_names', {}, function()
   Settled.expect_settled(identity)
   expect_rows(FIRST, FIELDS, 'names')
 
-  -- Whether what stands under a name is over, as `replace` asks: cancelled, also before it came, or ended in whatever way.
+  -- Whether what stands under a name is over, as `replace` asks: cancelled, also before it came, or ended in whatever
+  -- way.
   local function is_over(id, revision, replace)
     if redis.call('HEXISTS', K.jobs, id) == 0 then
       return Change.cancelled_to(id) >= revision and not About.hold(id)
@@ -36,7 +38,8 @@ register('reserve_names', {}, function()
     -- A cancelled job stays cancelled: the same push may repeat one that came before the cancel.
     if replace == '1' then
       return 'replace', id
-    elseif confirmed and (replace == '3' or replace == '2' and known ~= digest) and is_over(id, tonumber(revision), replace) then
+    elseif confirmed and (replace == '3' or replace == '2' and known ~= digest)
+        and is_over(id, tonumber(revision), replace) then
       return Change.is_awaited(id, now_ms) and 'promised' or 'replace', id
     elseif known == digest then
       return confirmed and 'duplicate' or 'new', id, Change.cancelled_to(id) < tonumber(revision) and revision or nil
@@ -47,8 +50,8 @@ register('reserve_names', {}, function()
     return left_ms > 0 and (ttl_ms == 0 or left_ms <= ttl_ms) and 'promised' or 'new', id
   end
 
-  -- Who was given a name gives it back: as if he had never asked. Another push of the same content, at whatever daemon, that was given the same
-  -- id may be in a journal.
+  -- Who was given a name gives it back: as if he had never asked. Another push of the same content, at whatever daemon,
+  -- that was given the same id may be in a journal.
   local function free(name, id, digest)
     local its, until_ms, known = (redis.call('HGET', K.names, name) or ''):match('^%d+ (%S+) (%d+) (%S*)$')
     if its == id and known == digest and until_ms ~= '0' and redis.call('HEXISTS', K.generation, 'e' .. id) == 0 then
@@ -72,7 +75,8 @@ register('reserve_names', {}, function()
   for place, row in ipairs(#names > 0 and redis.call('HMGET', K.names, unpack(names)) or {}) do
     local at = FIRST + (place - 1) * FIELDS
     local what, id, revision = verdict(row or '', ARGV[at + 2], ARGV[at + 3])
-    given[place] = {what = what, id = id or ARGV[at + 1], own_id = ARGV[at + 1], digest = ARGV[at + 2], revision = what == 'new' and revision or nil}
+    given[place] = {what = what, id = id or ARGV[at + 1], own_id = ARGV[at + 1], digest = ARGV[at + 2],
+      revision = what == 'new' and revision or nil}
     if what == 'replace' or what == 'new' and not revision then
       fresh = fresh + 1
     end
@@ -88,11 +92,13 @@ register('reserve_names', {}, function()
         revision, fence = string.format('%.0f', fence), fence + 1
       end
       if one.what == 'new' then
-        rows[#rows + 1], rows[#rows + 2] = names[place], revision .. ' ' .. one.id .. ' ' .. until_ms .. ' ' .. one.digest
+        rows[#rows + 1], rows[#rows + 2] = names[place], revision .. ' ' .. one.id .. ' ' .. until_ms
+          .. ' ' .. one.digest
         notes[#notes + 1], notes[#notes + 2] = now_ms, 'n' .. names[place]
         notes[#notes + 1], notes[#notes + 2] = now_ms, 'p' .. one.id
         if one.id ~= one.own_id then
-          redis.call('HSETNX', K.generation, 'e' .. one.id, '0:0')  -- what was given the id before may be in a journal, too
+          -- what was given the id before may be in a journal, too
+          redis.call('HSETNX', K.generation, 'e' .. one.id, '0:0')
         end
       else
         -- An edit of the content that stands there would bring it back.

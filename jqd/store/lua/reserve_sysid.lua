@@ -1,9 +1,11 @@
 -- Takes a seat among the daemons under a new epoch. What earlier epochs hold has lower fences: `give_back` finds it.
--- ARGV     now_ms, sysid, 1 when the caller knows that no other process lives under this sysid, identity of the store as
---          the caller knows it, 1 when it is through the barrier of that life: else the store is not settled any more; seats_max, soon_ms,
---          the last fence that the caller saw: whoever sat down here since did so after this call was meant; nothing: it did not look; period_ms of ageing (shared/ageing.lua)
--- Returns  epoch, 1 when an earlier epoch was not burnt: the daemon that had the seat died without leaving. Epoch 0: no seat is
---          given now to a daemon that had it again and again without coming through; the others do not wait for it
+-- ARGV     now_ms, sysid, 1 when the caller knows that no other process lives under this sysid, identity of the store
+--          as the caller knows it, 1 when it is through the barrier of that life: else the store is not settled any
+--          more; seats_max, soon_ms, the last fence that the caller saw: whoever sat down here since did so after this
+--          call was meant; nothing: it did not look; period_ms of ageing (shared/ageing.lua)
+-- Returns  epoch, 1 when an earlier epoch was not burnt: the daemon that had the seat died without leaving. Epoch 0: no
+--          seat is given now to a daemon that had it again and again without coming through; the others do not wait for
+--          it
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_SYSID_TAKEN, JQD_BAD_VALUE; none after the first write
 -- Cost     O(members)
 register('reserve_sysid', {'allow-oom'}, function()
@@ -18,8 +20,8 @@ register('reserve_sysid', {'allow-oom'}, function()
   elseif present and present ~= 0 and not previous_epoch_dead then
     fail('JQD_SYSID_TAKEN', digits(present))
   end
-  -- Field "sat:<sysid>" of `life`: how often the daemon took a seat in this life without being through, one soon after the
-  -- other, and when it last did.
+  -- Field "sat:<sysid>" of `life`: how often the daemon took a seat in this life without being through, one soon after
+  -- the other, and when it last did.
   local seats_max, soon_us = number(ARGV[6], 'seats_max'), number(ARGV[7], 'soon_ms') * 1000
   local function others_sit()
     local rows = redis.call('HGETALL', K.members)

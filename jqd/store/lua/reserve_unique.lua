@@ -1,7 +1,10 @@
--- Gives unique keys to jobs that are about to be pushed, unless a job that lives has them: confirm_unique tells which they became.
--- ARGV     now_ms, identity of the store as the caller knows it, ms a key is kept for a push, or a job, that is not here: a journal may have it; then per job: key, token, "waiting": once it has begun it has
---          the key no more, or "ended"
--- Returns  per job: its token; else the id of the job that has the key; "~" before the token of a push that is under way
+-- Gives unique keys to jobs that are about to be pushed, unless a job that lives has them: confirm_unique tells which
+--       they became.
+-- ARGV     now_ms, identity of the store as the caller knows it, ms a key is kept for a push, or a job, that is not
+--          here: a journal may have it; then per job: key, token, "waiting": once it has begun it has the key no more,
+--          or "ended"
+-- Returns  per job: its token; else the id of the job that has the key; "~" before the token of a push that is under
+--          way
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: who has a key may be in a journal only, JQD_ARGUMENT
 -- Cost     O(jobs · members)
 register('reserve_unique', {}, function()

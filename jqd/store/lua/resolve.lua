@@ -1,5 +1,6 @@
 -- The jobs that pushers' own ids stand for.
--- ARGV     now_ms, identity of the store as the caller knows it, 1: not if it is only reserved, by a push that did not come in time; then names
+-- ARGV     now_ms, identity of the store as the caller knows it, 1: not if it is only reserved, by a push that did not
+--          come in time; then names
 -- Returns  per name: id, or nil: no job has it, or the job is deleted
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a job may have a name of those without one, JQD_BAD_VALUE
 -- Cost     O(members + names)

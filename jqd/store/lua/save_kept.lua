@@ -1,28 +1,36 @@
--- Tells since when a journal keeps the jobs that it may have applied again, and up to which id it brings none any more; shows what all journals told. Forgets those that are long gone.
--- ARGV     now_ms, identity of the store as the caller knows it, journal id, fence: all jobs it keeps were written after it; field and position of its lane of jobs, last field, id: once the
---          lane is there, no job of it up to that id is still to come
--- Returns  a new fence, the fence at which this life of the store began, then flat: journal id, fence it told last (which only grows), fence at which it told that
+-- Tells since when a journal keeps the jobs that it may have applied again, and up to which id it brings none any more;
+-- shows what all journals told. Forgets those that are long gone.
+-- ARGV     now_ms, identity of the store as the caller knows it, journal id, fence: all jobs it keeps were written
+--          after it; field and position of its lane of jobs, last field, id: once the lane is there, no job of it up to
+--          that id is still to come
+-- Returns  a new fence, the fence at which this life of the store began, then flat: journal id, fence it told last
+--          (which only grows), fence at which it told that
 -- Errors   JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(journals)
 register('save_kept', {'allow-oom'}, function()
   local _, now_us = clock(ARGV[1])
   local journal, since = ARGV[3], number(ARGV[4], 'since')
   local field, position, last_field, last_id = ARGV[5], number(ARGV[6], 'position'), ARGV[7], ARGV[8]
-  local KEPT, FORGOTTEN = 100, 10  -- so many journals are never too many; and of more that many are forgotten in one call
+  -- so many journals are never too many; and of more that many are forgotten in one call
+  local KEPT, FORGOTTEN = 100, 10
   local NUMBER = 10  -- digits of its id that are the number of a journal (jobid.py)
 
   Life.expect_life(ARGV[2])
   local present, told, told_at = Members.next_fence(now_us), Kept.kept_since(journal)
   Kept.save_kept(journal, math.max(since, told), present)
-  -- Jobs that ended and were deleted from the journal never come again, so after a loss their ids alone would never be passed.
-  if (tonumber(redis.call('HGET', K.applied, field) or '0') or -1) >= position and last_id > (redis.call('HGET', K.applied, last_field) or '') then
+  -- Jobs that ended and were deleted from the journal never come again, so after a loss their ids alone would never be
+  -- passed.
+  if (tonumber(redis.call('HGET', K.applied, field) or '0') or -1) >= position
+      and last_id > (redis.call('HGET', K.applied, last_field) or '') then
     redis.call('HSET', K.applied, last_field, last_id)
   end
-  local answer, silent, rows = {digits(present), redis.call('HGET', K.life, 'high') or '0'}, {}, redis.call('HGETALL', K.kept)
+  local answer, silent, rows = {digits(present), redis.call('HGET', K.life, 'high') or '0'}, {},
+    redis.call('HGETALL', K.kept)
   for at = 1, #rows, 2 do
     local its_since, its_at = rows[at + 1]:match('^(%d+) (%d+)$')
     answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = rows[at], its_since or '0', its_at or '0'
-    -- By the clock as it was when we were here last: who was away together with the store is waited for, and so are all when the clock is set forward.
+    -- By the clock as it was when we were here last: who was away together with the store is waited for, and so are all
+    -- when the clock is set forward.
     if tonumber(its_at or 0) < told_at - Kept.SILENT_US then
       silent[#silent + 1] = {journal = rows[at], at = tonumber(its_at or 0)}
     end

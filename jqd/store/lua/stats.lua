@@ -1,6 +1,7 @@
 -- Numbers of jobs by where they lie, and by how they stand.
 -- ARGV     now_ms
--- Returns  all, scheduled, running, ended, dead, jobtypes with jobs ready; numbers of all jobs, of STATES, then TOTALS (counts.lua)
+-- Returns  all, scheduled, running, ended, dead, jobtypes with jobs ready; numbers of all jobs, of STATES, then TOTALS
+--          (counts.lua)
 -- Errors   none
 -- Cost     O(members)
 register('stats', {'no-writes'}, function()

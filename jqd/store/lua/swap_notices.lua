@@ -1,6 +1,7 @@
--- Exchanges the state of what is told the administrator for a later one, unless somebody else did before. Its size is bounded, and a
--- full server is worth a notice.
--- ARGV     now_ms, identity of the store as the caller knows it, version that the caller has, later state, or nothing to look only
+-- Exchanges the state of what is told the administrator for a later one, unless somebody else did before. Its size is
+-- bounded, and a full server is worth a notice.
+-- ARGV     now_ms, identity of the store as the caller knows it, version that the caller has, later state, or nothing
+--          to look only
 -- Returns  now_ms, version, state; nil where that is the caller's
 -- Errors   JQD_STORE_CHANGED, JQD_BAD_VALUE; none after the write
 -- Cost     O(bytes)

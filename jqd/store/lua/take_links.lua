@@ -1,13 +1,19 @@
--- What is to be done next for jobs that wait for others, of more than `limit` the oldest and the newest in turns: what rested for a partition that is away is in nobody's way. Others find it again only when `rest_ms` have passed.
--- ARGV     now_ms, identity of the store as the caller knows it, limit, children_max, rest_ms; then per entry of which children could not be told: it, how many of those not told yet are passed over
--- Returns  ms until more is due, or nothing; number of jobs whose ends may concern others; until when (ms) these entries rest; then per entry: the entry; of "w<id>": the row, and 1 where the job is blocked, 0 where it goes on or has ended without having waited here;
---          of "e<id>": how it ended, '' where it began anew, its jobtype, its stage (links), how many children were passed over, 0 where that were all, ids of children that were not told of that yet. No end is told that is not certain (watch_parents)
+-- What is to be done next for jobs that wait for others, of more than `limit` the oldest and the newest in turns: what
+-- rested for a partition that is away is in nobody's way. Others find it again only when `rest_ms` have passed.
+-- ARGV     now_ms, identity of the store as the caller knows it, limit, children_max, rest_ms; then per entry of which
+--          children could not be told: it, how many of those not told yet are passed over
+-- Returns  ms until more is due, or nothing; number of jobs whose ends may concern others; until when (ms) these
+--          entries rest; then per entry: the entry; of "w<id>": the row, and 1 where the job is blocked, 0 where it
+--          goes on or has ended without having waited here; of "e<id>": how it ended, '' where it began anew, its
+--          jobtype, its stage (links), how many children were passed over, 0 where that were all, ids of children that
+--          were not told of that yet. No end is told that is not certain (watch_parents)
 -- Errors   JQD_ARGUMENT
 -- Cost     O(limit · (members + children_max + log children)), and the bytes of rows
 register('take_links', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
   local identity = ARGV[2]
-  local limit, children_max, rest_ms = number(ARGV[3], 'limit'), number(ARGV[4], 'children_max'), number(ARGV[5], 'rest_ms')
+  local limit, children_max, rest_ms = number(ARGV[3], 'limit'), number(ARGV[4], 'children_max'),
+    number(ARGV[5], 'rest_ms')
   local FIRST = 6
   local passed = {}
   for at = FIRST, #ARGV, 2 do
@@ -60,11 +66,13 @@ register('take_links', {'allow-oom'}, function()
   local BYTES = 512000  -- of rows in one answer, but for the first: a job with 10,000 parents has a row of 300 kB
   local found, bytes = {}, 0
   local due = redis.call('ZRANGE', K.links, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit)
-  local newest = #due == limit and redis.call('ZRANGE', K.links, now_ms, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, math.floor(limit / 2)) or {}
+  local newest = #due == limit and redis.call('ZRANGE', K.links, now_ms, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0,
+    math.floor(limit / 2)) or {}
   for at = #newest > 0 and math.ceil(limit / 2) or 0, 1, -1 do
     due[2 * at], due[2 * at - 1] = newest[at] or due[2 * at], due[at]
   end
-  for _, entry in ipairs(redis.call('ZRANGE', K.links, '(' .. digits(rest_until_ms), '+inf', 'BYSCORE', 'LIMIT', 0, limit - #due)) do
+  for _, entry in ipairs(redis.call('ZRANGE', K.links, '(' .. digits(rest_until_ms), '+inf', 'BYSCORE', 'LIMIT', 0,
+      limit - #due)) do
     due[#due + 1] = entry  -- the clock was set back
   end
   for _, entry in ipairs(due) do
@@ -80,5 +88,6 @@ register('take_links', {'allow-oom'}, function()
     end
   end
   local next_due = redis.call('ZRANGE', K.links, 0, 0, 'WITHSCORES')[2]
-  return {next_due and math.max(0, math.ceil(next_due - now_ms)) or '', redis.call('ZCOUNT', K.linked, 0, '(' .. Links.MADE), rest_until_ms, unpack(found)}
+  return {next_due and math.max(0, math.ceil(next_due - now_ms)) or '',
+    redis.call('ZCOUNT', K.linked, 0, '(' .. Links.MADE), rest_until_ms, unpack(found)}
 end)

@@ -1,10 +1,13 @@
 -- What workers ask of jobs that they hold: do they still? Whatever lease does is renewed, if so wished.
--- ARGV     now_ms, identity of the store as the caller knows it, 1 to renew, or 2 to renew and read no rows, seconds of silence allowed from now on or 0: as before, progress to
---          be kept or nothing, bytes printed before the next, lines that these jobs printed or nothing: kept while somebody watches; then per claim: id, fence or 0: whichever lease holds it
--- Returns  flat per lease that was met: fence, worker, seconds of silence allowed; and flat per claim: 1 when it is held under that fence, 2 when it is
---          not and has not ended, 3 when it has ended or is not here; fence; 1 when that lease holds it; 1 when its cancel was asked; row, if that is long
---          without its argument, tries row, both only where they are read; row of `generation`; where somebody watches
---          what it prints, how many bytes of that are known; each or nil
+-- ARGV     now_ms, identity of the store as the caller knows it, 1 to renew, or 2 to renew and read no rows, seconds of
+--          silence allowed from now on or 0: as before, progress to be kept or nothing, bytes printed before the next,
+--          lines that these jobs printed or nothing: kept while somebody watches; then per claim: id, fence or 0:
+--          whichever lease holds it
+-- Returns  flat per lease that was met: fence, worker, seconds of silence allowed; and flat per claim: 1 when it is
+--          held under that fence, 2 when it is not and has not ended, 3 when it has ended or is not here; fence; 1 when
+--          that lease holds it; 1 when its cancel was asked; row, if that is long without its argument, tries row, both
+--          only where they are read; row of `generation`; where somebody watches what it prints, how many bytes of that
+--          are known; each or nil
 -- Errors   JQD_STORE_CHANGED; JQD_UNSETTLED when a claim is not held and a journal may know better; JQD_BAD_VALUE,
 --          JQD_ARGUMENT; none after the first write
 -- Cost     O(claims · members), and where they are read the bytes of their rows
@@ -56,8 +59,8 @@ register('touch', {'allow-oom'}, function()
     return workers[fence] and workers[fence][2] or nil
   end
 
-  -- Whether a later content is here than the one that a daemon has in flight: the row of `generation` says so until the next change, also of whoever
-  -- claims that content after the attempt before it.
+  -- Whether a later content is here than the one that a daemon has in flight: the row of `generation` says so until the
+  -- next change, also of whoever claims that content after the attempt before it.
   local function came_later(position, hold)
     local revision = (generations[position] or ''):match('^(%d+):%d+!$')
     return revision and tonumber(revision) > hold.fence
@@ -96,8 +99,10 @@ register('touch', {'allow-oom'}, function()
     if said ~= STANDS then
       Settled.expect_settled(identity)
     end
-    answers[told + 1], answers[told + 2], answers[told + 3], answers[told + 4] = said, digits(fence), is_lent, is_asked(position, id, hold) and 1 or 0
-    answers[told + 5], answers[told + 6] = row and (#row > SHORT and Move.header_of(row) or row) or false, tries[position] or false
+    answers[told + 1], answers[told + 2], answers[told + 3], answers[told + 4] = said, digits(fence), is_lent,
+      is_asked(position, id, hold) and 1 or 0
+    answers[told + 5], answers[told + 6] = row and (#row > SHORT and Move.header_of(row) or row) or false,
+      tries[position] or false
     answers[told + 7] = is_workers and Leases.generation_of(hold) or not is_workers and generations[position] or false
     answers[told + 8] = said == STANDS and is_watched(id) and {fence} or false
     told = told + 8

@@ -11,7 +11,8 @@ register('unfinished', {'no-writes'}, function()
   local found = {}
   for at = FIRST, #ARGV do
     local id = Links.given_id(ARGV[at])
-    if id and redis.call('HEXISTS', K.jobs, id) == 1 and (not Move.has_ended(id) or dead_too and redis.call('ZSCORE', K.dead, id)) then
+    if id and redis.call('HEXISTS', K.jobs, id) == 1 and (not Move.has_ended(id)
+        or dead_too and redis.call('ZSCORE', K.dead, id)) then
       table.insert(found, ARGV[at])
     end
   end

@@ -1,10 +1,10 @@
--- Jobs wait for others: they are told when these end, and when these begin anew. While the store is told what it forgot, or a change of an ended job is on its
--- way that may begin it anew, no end is certain.
--- ARGV     now_ms, identity of the store as the caller knows it, then per pair: child, its tenant, "=" and the parent's own id, or its id; last field
---          of the journal that made it, or nothing
--- Returns  per pair, flat: id of the parent, nothing for an own id that nobody has; how it ended: '' for not yet, '?' where no such job of that tenant is here,
---          '~' where it, or what it ended as, is on its way; the last id applied of its journal, '' for none so far, nil where that journal is not known here;
---          its stage (links)
+-- Jobs wait for others: they are told when these end, and when these begin anew. While the store is told what it
+-- forgot, or a change of an ended job is on its way that may begin it anew, no end is certain.
+-- ARGV     now_ms, identity of the store as the caller knows it, then per pair: child, its tenant, "=" and the parent's
+--          own id, or its id; last field of the journal that made it, or nothing
+-- Returns  per pair, flat: id of the parent, nothing for an own id that nobody has; how it ended: '' for not yet, '?'
+--          where no such job of that tenant is here, '~' where it, or what it ended as, is on its way; the last id
+--          applied of its journal, '' for none so far, nil where that journal is not known here; its stage (links)
 -- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT
 -- Cost     O(pairs · log children)
 register('watch_parents', {'allow-oom'}, function()
@@ -15,7 +15,8 @@ register('watch_parents', {'allow-oom'}, function()
 
   local pairs_of = {}
   for at = FIRST, #ARGV, FIELDS do
-    local one = {child = ARGV[at], tenant = ARGV[at + 1], id = Links.given_id(ARGV[at + 2]) or '', last_field = ARGV[at + 3]}
+    local one = {child = ARGV[at], tenant = ARGV[at + 1], id = Links.given_id(ARGV[at + 2]) or '',
+      last_field = ARGV[at + 3]}
     pairs_of[#pairs_of + 1] = one
   end
 
@@ -24,10 +25,12 @@ register('watch_parents', {'allow-oom'}, function()
   -- Whoever waits for it is told from now on. An end that is not certain is told when it is.
   local function watch_one(one, how)
     local is_over = Counts.ENDED[how]
-    local is_certain = not is_over or is_whole and not Change.is_awaited(one.id, now_ms) and not Change.awaits_newer(one.id, redis.call('HGET', K.jobs, one.id))
+    local is_certain = not is_over or is_whole and not Change.is_awaited(one.id, now_ms)
+      and not Change.awaits_newer(one.id, redis.call('HGET', K.jobs, one.id))
     local stage = Links.stage_of(Change.began(one.id), is_over and is_certain)
     redis.call('ZADD', K.linked, 0, one.id)
-    -- This answer may be lost, and who took the child since be done with it: a mark is lowered here, and only who told raises it.
+    -- This answer may be lost, and who took the child since be done with it: a mark is lowered here, and only who told
+    -- raises it.
     local told = redis.call('ZSCORE', K.children .. one.id, one.child)
     if not told or tonumber(told) > stage then
       redis.call('ZADD', K.children .. one.id, digits(stage), one.child)

@@ -1,20 +1,25 @@
--- What is known of a job beside its row: a short record in the hash `about`, which is the truth of who has the job in flight. `held:<sysid>` lists
--- each hand for whoever looks through it, and changes with the record.
+-- What is known of a job beside its row: a short record in the hash `about`, which is the truth of who has the job in
+-- flight. `held:<sysid>` lists each hand for whoever looks through it, and changes with the record.
 --
 --     "f<fence> o<sysid> g<generation> ? q<queue>"
 --
--- Each field begins with its letter; what is not there is not known. All jobs of a claim share one text. `o`: whose hand, `*` that of all workers, however many they
--- are (leases.lua); `g`: of which content the attempt is, unless of the first, or of the one that is here; `?`: its job has not come yet; `q`, up to the end,
--- for it may have any bytes: its queue, where a `busy:` counts it (limits.lua).
--- Field "?" of the hash: how many of that kind there are, and blanks: for a value of more than 64 bytes the server keeps the hash as a table. As a list,
--- which it is up to 512 fields, each look at a job goes through half of those in flight.
--- Gives WORKERS; early: that number; hands() → sysids, with `*` when workers hold any; of(fence, sysid, generation, is_early, queue) → a hold: fence, sysid, generation (text or nil),
--- is_early, queue, text; join(one, other) → which of both has the job; hold(id), look(ids) → id → hold of those that are held, and those that are met twice in `ids`;
--- held_so(sysid, first, fields): of claims among the arguments; claim(sysid, fence, ids, ...), any number of lists; take(id, hold, before): `before` of them had it so far; leave(id, hold); come(id, hold, queue): so its job does;
--- write(): what they wait for, those that came before those that left; write_taken(): the former alone; freed: flat, id and queue of those that are in no hand any more;
--- counts(queue) → the text of what this call has claimed, with a queue.
+-- Each field begins with its letter; what is not there is not known. All jobs of a claim share one text. `o`: whose
+-- hand, `*` that of all workers, however many they are (leases.lua); `g`: of which content the attempt is, unless of
+-- the first, or of the one that is here; `?`: its job has not come yet; `q`, up to the end, for it may have any bytes:
+-- its queue, where a `busy:` counts it (limits.lua). Field "?" of the hash: how many of that kind there are, and
+-- blanks: for a value of more than 64 bytes the server keeps the hash as a table. As a list, which it is up to 512
+-- fields, each look at a job goes through half of those in flight.
+-- Gives WORKERS; early: that number; hands() → sysids, with `*` when workers hold any; of(fence, sysid, generation,
+--       is_early, queue) → a hold: fence, sysid, generation (text or nil),
+-- is_early, queue, text; join(one, other) → which of both has the job; hold(id), look(ids) → id → hold of those that
+-- are held, and those that are met twice in `ids`; held_so(sysid, first, fields): of claims among the arguments;
+-- claim(sysid, fence, ids, ...), any number of lists; take(id, hold, before): `before` of them had it so far; leave(id,
+-- hold); come(id, hold, queue): so its job does; write(): what they wait for, those that came before those that left;
+-- write_taken(): the former alone; freed: flat, id and queue of those that are in no hand any more; counts(queue) → the
+-- text of what this call has claimed, with a queue.
 About.WORKERS = '*'
-starts.records, starts.taken, starts.told, starts.moved, starts.left, starts.has_left = empty, empty, empty, empty, empty, empty
+starts.records, starts.taken, starts.told = empty, empty, empty
+starts.moved, starts.left, starts.has_left = empty, empty, empty
 starts.freed = empty
 function starts.early() return tonumber(redis.call('HGET', K.about, '?') or nil) or 0 end
 
@@ -32,7 +37,8 @@ local function read(text)
     local at, queue = (' ' .. text):match('() q(.*)$')
     local fence, sysid, rest = text:sub(1, at and at - 1):match('^f(%d+) o(%S+)(.*)$')
     hold = fence and {
-      fence = tonumber(fence), sysid = sysid, generation = rest:match(' g(%d+)'), is_early = rest:find(' ?', 1, true) ~= nil, queue = queue, text = text,
+      fence = tonumber(fence), sysid = sysid, generation = rest:match(' g(%d+)'),
+      is_early = rest:find(' ?', 1, true) ~= nil, queue = queue, text = text,
     } or false
     call.records[text] = hold
   end
@@ -40,10 +46,12 @@ local function read(text)
 end
 
 function About.of(fence, sysid, generation, is_early, queue)
-  return read('f' .. digits(fence) .. ' o' .. sysid .. (generation and ' g' .. generation or '') .. (is_early and ' ?' or '') .. (queue and ' q' .. queue or ''))
+  return read('f' .. digits(fence) .. ' o' .. sysid .. (generation and ' g' .. generation or '')
+    .. (is_early and ' ?' or '') .. (queue and ' q' .. queue or ''))
 end
 
--- That of the later claim; of one claim that of the worker, to whom it was handed over. All else is told by one alone, and makes the order whole.
+-- That of the later claim; of one claim that of the worker, to whom it was handed over. All else is told by one alone,
+-- and makes the order whole.
 function About.join(one, other)
   if not (one and other) or one.text == other.text then
     return one or other
@@ -70,7 +78,8 @@ end
 
 function About.hold(id) return not call.has_left[id] and About.look({id})[id] or nil end
 
--- Of claims among the arguments, "id fence" and perhaps more each, those that this hand has so: {id, hold, place of the id}. Before the first write.
+-- Of claims among the arguments, "id fence" and perhaps more each, those that this hand has so: {id, hold, place of the
+-- id}. Before the first write.
 function About.held_so(sysid, first, fields)
   expect_rows(first, fields, 'claims')
   local ids, found = {}, {}

@@ -1,17 +1,23 @@
 -- In which order jobs run that age: a job gains a step of priority with each period it waits (docs/adr/0048).
 --
---     rank    priority + periods between 1970 and the instant it became ready: the smallest goes first, of equal ones the smaller id. It never changes while a job waits
---     score   under which a job waits: its priority; of one that became ready in a later period than its id tells, behind the point, the number of that period.
---             There is room for NUMBERS of them, then they begin anew
+--     rank    priority + periods between 1970 and the instant it became ready: the smallest goes first, of equal ones
+--             the smaller id. It never changes while a job waits
+--     score   under which a job waits: its priority; of one that became ready in a later period than its id tells,
+--             behind the point, the number of that period. There is room for NUMBERS of them, then they begin anew
 --     level   the jobs of a priority that all had no date, or all had one: their ranks grow with score and id
---     aged    hash  sysid → period (ms) of a daemon that lets jobs age; the empty field: the longest, which counts. Without one there is no such key
+--     aged    hash  sysid → period (ms) of a daemon that lets jobs age; the empty field: the longest, which counts.
+--                   Without one there is no such key
 --
 -- After a change of the period, who had a date and waits has the rank of its push at worst.
--- Gives priority_of(score); score_of(priority, id, date_ms, generation or nil: as it is here): of a job that becomes ready now, date_ms: 0 for one without a date; begin(now_ms), before all that follows;
--- rank(score, id); levels(least, most, wanted, key, first) → {rank, id, score} …, best first: `first(from, to)` gives id and score of the first between these scores. Of more than
--- PRIORITIES in use those behind are seen by chance, some in the set `key`, and `wanted`, if it is given;
--- refresh(levels, first) → the first of them as it is now, nil where there is none; `after` of a level: what stands before that id may not start; until_id(level, rank, id): the least id of that score that does not go before that one;
--- walk(index, least, most, wanted) → a function that gives row, score, rank of the next one, nil at the end; say_period(sysid, period_ms) → flat, of the living daemons where it is another: sysid, period_ms, 0 where they do not age.
+-- Gives priority_of(score); score_of(priority, id, date_ms, generation or nil: as it is here): of a job that becomes
+--       ready now, date_ms: 0 for one without a date; begin(now_ms), before all that follows;
+-- rank(score, id); levels(least, most, wanted, key, first) → {rank, id, score} …, best first: `first(from, to)` gives
+-- id and score of the first between these scores. Of more than PRIORITIES in use those behind are seen by chance, some
+-- in the set `key`, and `wanted`, if it is given; refresh(levels, first) → the first of them as it is now, nil where
+-- there is none; `after` of a level: what stands before that id may not start; until_id(level, rank, id): the least id
+-- of that score that does not go before that one; walk(index, least, most, wanted) → a function that gives row, score,
+-- rank of the next one, nil at the end; say_period(sysid, period_ms) → flat, of the living daemons where it is another:
+-- sysid, period_ms, 0 where they do not age.
 local PRIORITIES, DRAWN, CHUNK, MICROS = 100, 8, 64, 1000
 local NUMBERS, UNIT = 2 ^ 22 - 1, 2 ^ -22  -- what a double has room for behind 32 bits
 local AHEAD = 2 ^ 16  -- periods by which the clock may be set back while jobs wait
@@ -37,7 +43,8 @@ end
 
 local function behind_point(number) return (number % NUMBERS + 1) * UNIT end
 
--- What began anew (it had ended, or was replaced) ages from then on, also after an attempt that failed: else a month of dead jobs, tried again, went before all that is fresh.
+-- What began anew (it had ended, or was replaced) ages from then on, also after an attempt that failed: else a month of
+-- dead jobs, tried again, went before all that is fresh.
 function Ageing.score_of(priority, id, date_ms, generation)
   if call.period_ms == 0 then
     return priority
@@ -90,7 +97,8 @@ function Ageing.levels(least, most, wanted, keys, first)
   local found, seen, from, are_more = {}, {}, least, true
   local function visit(priority)
     local newest, last = priority + behind_point(call.last_number), priority + Ageing.LAST
-    local plain, dated = {from = priority, to = priority}, {from = newest + UNIT, to = last, behind = {priority + UNIT, newest}}
+    local plain, dated = {from = priority, to = priority}, {from = newest + UNIT, to = last,
+      behind = {priority + UNIT, newest}}
     found[#found + 1] = look(plain, first) and plain or nil
     found[#found + 1] = first(priority + UNIT, last) and look(dated, first) and dated or nil
     seen[priority] = true
@@ -169,7 +177,8 @@ function Ageing.walk(index, least, most, wanted)
     end
     one.at = one.at + 2
     if not one.rows[one.at] then
-      one.rows, one.at = redis.call('ZRANGE', index, one.from, one.to, 'BYSCORE', 'LIMIT', one.offset, CHUNK, 'WITHSCORES'), 1
+      one.rows, one.at = redis.call('ZRANGE', index, one.from, one.to, 'BYSCORE', 'LIMIT', one.offset, CHUNK,
+        'WITHSCORES'), 1
       one.offset = one.offset + CHUNK
     end
     if one.rows[one.at] then

@@ -1,15 +1,19 @@
 -- Jobs that are new to the store: from a journal's frames of jobs, or brought by the success that they follow.
--- Gives read_groups(at, behind, fields) → groups of jobs from the argument `at` on, as apply_jobs has them, and the ids of all, in order; fields: of a job, id and row first;
--- arrive(groups, ids, fields, left_out, now_ms) → how many were new, their ids and rows, flat. left_out: place in `ids` → true: it is not
--- to come; follow(groups, ids, counts, field, now_ms): followers, of which `counts` says of the outcome at a place (from 0) whether it counted.
+-- Gives read_groups(at, behind, fields) → groups of jobs from the argument `at` on, as apply_jobs has them, and the ids
+--       of all, in order; fields: of a job, id and row first;
+-- arrive(groups, ids, fields, left_out, now_ms) → how many were new, their ids and rows, flat. left_out: place in `ids`
+-- → true: it is not to come; follow(groups, ids, counts, field, now_ms): followers, of which `counts` says of the
+-- outcome at a place (from 0) whether it counted.
 function starts.has_notes() return is_here('tomb') end
 
--- Whether something was told of a job before it came; whether it was here already, with a later content, and is deleted.
+-- Whether something was told of a job before it came; whether it was here already, with a later content, and is
+-- deleted.
 local function is_met(id)
   if call.early > 0 and About.hold(id) then
     return true, false
   end
-  local notes = call.has_notes and redis.call('ZMSCORE', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id, 'o' .. id) or {}
+  local notes = call.has_notes and redis.call('ZMSCORE', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id,
+    'o' .. id) or {}
   return notes[1] or notes[2] or notes[3] or notes[4], notes[5]
 end
 
@@ -41,16 +45,17 @@ function Arrive.read_groups(at, behind, fields)
 end
 
 function Arrive.arrive(groups, ids, fields, left_out, now_ms)
-  -- Sets first, rows second, position last: if the function were ever cut short, applying the jobs again would find the rows missing.
-  -- One call asks for all rows, and one writes them, whatever groups the jobs are of: each may have a queue of its own, and a call for each costs more
-  -- than all the rest. Only jobs that were applied before have a row.
+  -- Sets first, rows second, position last: if the function were ever cut short, applying the jobs again would find the
+  -- rows missing. One call asks for all rows, and one writes them, whatever groups the jobs are of: each may have a
+  -- queue of its own, and a call for each costs more than all the rest. Only jobs that were applied before have a row.
   local known = #ids > 0 and redis.call('HMGET', K.jobs, unpack(ids)) or {}
   local rows, filled, told, met = {}, 0, {}, 0
   for _, group in ipairs(groups) do
     local fresh, dates, is_due = {}, {}, group.eligible_at_ms <= now_ms
     local is_plain = call.early == 0 and not call.has_notes  -- as nearly always
     local arrived = is_plain and fresh or {}
-    group.fresh, group.arrived, group.how = fresh, arrived, is_due and 'waiting' or Counts.date_stands(group.eligible_at_ms)
+    group.fresh, group.arrived, group.how = fresh, arrived, is_due and 'waiting'
+      or Counts.date_stands(group.eligible_at_ms)
     for position = 1, group.count do
       met = met + 1
       local id = ids[met]
@@ -62,7 +67,8 @@ function Arrive.arrive(groups, ids, fields, left_out, now_ms)
         arrived[#arrived + 1] = is_new and id or nil
       end
       if is_new and was_told then
-        told[#told + 1] = {id = id, jobtype = group.jobtype, priority = group.priority, eligible_at_ms = group.eligible_at_ms, generation = 0, revision = 0}
+        told[#told + 1] = {id = id, jobtype = group.jobtype, priority = group.priority,
+          eligible_at_ms = group.eligible_at_ms, generation = 0, revision = 0}
       elseif is_new then
         fresh[#fresh + 1] = id
       end
@@ -100,7 +106,8 @@ function Arrive.arrive(groups, ids, fields, left_out, now_ms)
   return filled / 2, rows
 end
 
--- Of two successes of one job each may bring what follows it: it is one job. One that was pushed, for an outcome that brought nothing, has its name.
+-- Of two successes of one job each may bring what follows it: it is one job. One that was pushed, for an outcome that
+-- brought nothing, has its name.
 Arrive.FIELDS = 4  -- of a follower: id, row, name, place of its outcome
 
 function Arrive.follow(groups, ids, counts, field, now_ms)

@@ -1,8 +1,9 @@
 -- Jobs that leave a hand untried, or whose date came.
--- Gives put_back(id, row, now_ms, from, fence) → where it belongs (how it stands now, its queue), and whether it waits for a date; return_job: the same, and
--- counts it; note_begun(id, row, fence): a worker may have begun it in the hand that it leaves, so it does not expire any more;
--- give_back(id, hold, row, now_ms, is_unsent): both, and out of that hand; finish(ids, now_ms, now_us): writes what left hands, these ids among it.
--- `from`: how it stood; `fence`: of the hand that it leaves.
+-- Gives put_back(id, row, now_ms, from, fence) → where it belongs (how it stands now, its queue), and whether it waits
+--       for a date; return_job: the same, and
+-- counts it; note_begun(id, row, fence): a worker may have begun it in the hand that it leaves, so it does not expire
+-- any more; give_back(id, hold, row, now_ms, is_unsent): both, and out of that hand; finish(ids, now_ms, now_us):
+-- writes what left hands, these ids among it. `from`: how it stood; `fence`: of the hand that it leaves.
 local MICROS = 1000
 
 -- Whether the content that is here came while another was in that hand: nobody began it there.
@@ -21,17 +22,18 @@ function Back.note_begun(id, row, fence)
   end
 end
 
--- Whether the instant by which it must have begun came while it was in that hand, where nobody looks at it, and nobody has begun it. A claim
--- that came after the instant is of a job that had begun; where the clock was set back, a fence that is ahead of it tells nothing.
+-- Whether the instant by which it must have begun came while it was in that hand, where nobody looks at it, and nobody
+-- has begun it. A claim that came after the instant is of a job that had begun; where the clock was set back, a fence
+-- that is ahead of it tells nothing.
 local function is_late(id, expires_at_ms, now_ms, fence)
   local claimed_ms = fence / MICROS
   return expires_at_ms > 0 and expires_at_ms <= now_ms and not Move.has_begun(redis.call('HGET', K.tries, id))
     and (expires_at_ms > claimed_ms or claimed_ms > now_ms or came_later(id, fence))
 end
 
--- It is ready again, or cancelled if that was asked for meanwhile, or dead if it was to begin by now; its content may have been exchanged
--- meanwhile for one that has a date. A job whose row cannot be read goes to the dead set, where an operator finds it; a job that is gone or has ended
--- goes nowhere: nil.
+-- It is ready again, or cancelled if that was asked for meanwhile, or dead if it was to begin by now; its content may
+-- have been exchanged meanwhile for one that has a date. A job whose row cannot be read goes to the dead set, where an
+-- operator finds it; a job that is gone or has ended goes nowhere: nil.
 function Back.put_back(id, row, now_ms, from, fence)
   local function still(at_ms) return from == 'retrying' and from or Counts.waits(id, at_ms) end
   if not row or Move.has_ended(id) then
@@ -65,7 +67,8 @@ function Back.return_job(id, row, now_ms, from, fence)
   return is_dated
 end
 
--- A job leaves a hand untried; `is_unsent`: no worker can have begun it there. `finish` writes it, of these and of others.
+-- A job leaves a hand untried; `is_unsent`: no worker can have begun it there. `finish` writes it, of these and of
+-- others.
 function Back.give_back(id, hold, row, now_ms, is_unsent)
   if not is_unsent then
     Back.note_begun(id, row, hold.fence)

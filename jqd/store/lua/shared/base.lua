@@ -1,18 +1,25 @@
--- What all other files use: keys, arguments, time, failing by name, and what a call has found out. This file comes first.
--- Each of the others has a table of its name (heads.lua: Heads) for what others use of it; all else in it is local to it. `functions.py` joins them.
+-- What all other files use: keys, arguments, time, failing by name, and what a call has found out. This file comes
+-- first. Each of the others has a table of its name (heads.lua: Heads) for what others use of it; all else in it is
+-- local to it. `functions.py` joins them.
 --
---     register(name, flags, work)  work() is the function of that name; flags: 'no-writes'; 'allow-oom': also on a full server
---     K                            name → key, in the partition that is called; of a stem what stands before the rest of the key
+--     register(name, flags, work)  work() is the function of that name; flags: 'no-writes'; 'allow-oom': also on a full
+--                                  server
+--     K                            name → key, in the partition that is called; of a stem what stands before the rest
+--                                  of the key
 --     ARGV                         the arguments of this call
---     call                         what this call has found out or left to be written. Nothing else may change while it runs: the next call would meet it.
---                                  `starts` has functions: what a field is when it is first read; without one it is nil
+--     call                         what this call has found out or left to be written. Nothing else may change while it
+--                                  runs: the next call would meet it. `starts` has functions: what a field is when it
+--                                  is first read; without one it is nil
 --
--- Gives empty() → {}; fail(name, detail): scripts.py maps the name to an exception; number(text, what): a number or JQD_ARGUMENT; expect_rows(first, fields, what): from there on the arguments
--- are rows of so many, or JQD_ARGUMENT; clock(text) → ms, µs: what the caller sent
--- (tests), or Redis TIME when that is 0; digits(n): a whole number as text, exact up to 2^53; unpacked(text) → the table that is its first value, of a row: its header; one without anything, where that cannot be read; ready_key(jobtype), held_key(sysid), shelf_key(tenant);
--- is_here(name): whether there is that key, one of those that nearly never are; expect_ours(): JQD_WRONG_TYPE when a key has another type than we give it. That is
--- asked when somebody looks who has the store (look.lua); of a call that met one later it names that key, and what the call had written stays: the same call
--- again, when that key is gone, ends as if it had not been there (docs/build/STORE.md).
+-- Gives empty() → {}; fail(name, detail): scripts.py maps the name to an exception; number(text, what): a number or
+--       JQD_ARGUMENT; expect_rows(first, fields, what): from there on the arguments
+-- are rows of so many, or JQD_ARGUMENT; clock(text) → ms, µs: what the caller sent (tests), or Redis TIME when that is
+-- 0; digits(n): a whole number as text, exact up to 2^53; unpacked(text) → the table that is its first value, of a row:
+-- its header; one without anything, where that cannot be read; ready_key(jobtype), held_key(sysid), shelf_key(tenant);
+-- is_here(name): whether there is that key, one of those that nearly never are; expect_ours(): JQD_WRONG_TYPE when a
+-- key has another type than we give it. That is asked when somebody looks who has the store (look.lua); of a call that
+-- met one later it names that key, and what the call had written stays: the same call again, when that key is gone,
+-- ends as if it had not been there (docs/build/STORE.md).
 local K, ARGV, call
 local starts = {}
 local function empty() return {} end
@@ -45,7 +52,8 @@ do
     return value
   end}
 
-  -- By what stands before all. A server has few partitions; of more, and of long prefixes, nothing is kept: `maxmemory` does not count it.
+  -- By what stands before all. A server has few partitions; of more, and of long prefixes, nothing is kept: `maxmemory`
+  -- does not count it.
   local keys_by_prefix, kept, KEPT_MAX, PREFIX_MAX = {}, 0, 64, 256
   local function keys_of(prefix)
     local keys = keys_by_prefix[prefix]
@@ -64,8 +72,10 @@ do
   -- With room for what nearly all calls find out: a table that grows is copied each time.
   local function facts()
     return setmetatable({
-      is_moved = false, has_rare = nil, early = nil, records = nil, moves = nil, ended = nil, watched = nil, taken = nil, told = nil, moved = nil, left = nil, has_left = nil,
-      freed = nil, spelled = nil, spelling = nil, has_changes = nil, has_expiring = nil, has_linked = nil, has_keyed = nil,
+      is_moved = false, has_rare = nil, early = nil, records = nil, moves = nil, ended = nil, watched = nil,
+      taken = nil, told = nil, moved = nil, left = nil, has_left = nil,
+      freed = nil, spelled = nil, spelling = nil, has_changes = nil, has_expiring = nil, has_linked = nil,
+      has_keyed = nil,
     }, FACTS)
   end
 
@@ -78,7 +88,8 @@ do
         if said:find('^WRONGTYPE ') then
           expect_ours()
         end
-        error(type(answer) == 'string' and said:find('^[%u_]+ ') and {err = said} or answer, 0)  -- Valkey gives the text alone
+        -- Valkey gives the text alone
+        error(type(answer) == 'string' and said:find('^[%u_]+ ') and {err = said} or answer, 0)
       end
       return answer
     end}
@@ -124,7 +135,8 @@ end
 
 -- One command says that there is none of what many stores never have.
 function starts.has_rare()
-  return redis.call('EXISTS', K.paged, K.keyed, K.linked, K.links, K.expiring, K.tomb, K.deaths, K.generation, K.logs, K.leases, K.aged) > 0
+  return redis.call('EXISTS', K.paged, K.keyed, K.linked, K.links, K.expiring, K.tomb, K.deaths, K.generation, K.logs,
+    K.leases, K.aged) > 0
 end
 
 local function is_here(name) return call.has_rare and redis.call('EXISTS', K[name]) == 1 end

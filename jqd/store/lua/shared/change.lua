@@ -1,15 +1,17 @@
--- Contents of jobs that the store agreed to, so that any order of arrival ends with the same one.
--- A row of `generation` is "revision:generation": the number of the latest change,
--- and of the latest that was no mere edit; "!" behind them: the latest found the job in a hand or ended, and left it there.
--- Field "c<id>": up to which generation it was cancelled; "e<id>": "revision:until_ms:ttl_ms" of a change that is about to come. It stays when the
--- change is there, or is 0:0, for it says that journals may hold several contents of the job. When such a job is deleted its row stays as
--- long as the note `o`: a content of no greater revision that comes after that begins nothing anew.
--- Revisions of a store that is gone may be ahead of this one's, if its clock was set back. The sequence goes on above all revisions it meets.
+-- Contents of jobs that the store agreed to, so that any order of arrival ends with the same one. A row of `generation`
+-- is "revision:generation": the number of the latest change, and of the latest that was no mere edit; "!" behind them:
+-- the latest found the job in a hand or ended, and left it there. Field "c<id>": up to which generation it was
+-- cancelled; "e<id>": "revision:until_ms:ttl_ms" of a change that is about to come. It stays when the change is there,
+-- or is 0:0, for it says that journals may hold several contents of the job. When such a job is deleted its row stays
+-- as long as the note `o`: a content of no greater revision that comes after that begins nothing anew. Revisions of a
+-- store that is gone may be ahead of this one's, if its clock was set back. The sequence goes on above all revisions it
+-- meets.
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
 -- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
--- fence_of(kept); gives_way(kept, generation): an ending to a success; begin_anew(id, history_max); note_late_end(id, kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation): a cancel beats a failure;
--- awaits_newer(id, row);
--- await_change(id, revision, ttl_ms, now_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids, rows, now_ms). exchange.lua brings changes.
+-- fence_of(kept); gives_way(kept, generation): an ending to a success; begin_anew(id, history_max); note_late_end(id,
+-- kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation): a cancel beats a
+-- failure; awaits_newer(id, row); await_change(id, revision, ttl_ms, now_ms); is_awaited(id, now_ms): a change that was
+-- given its number has not come; drop_changes(ids, rows, now_ms). exchange.lua brings changes.
 function starts.has_changes() return is_here('generation') end
 
 function Change.changed(id)
@@ -48,8 +50,8 @@ function Change.note_cancel(id, to)
   end
 end
 
--- Whether a later content of this job was acknowledged under its name, and is on its way: the content that is here is not
--- the last.
+-- Whether a later content of this job was acknowledged under its name, and is on its way: the content that is here is
+-- not the last.
 function Change.awaits_newer(id, row)
   local name = call.has_changes and row and Move.job_name(row) or ''
   if name == '' then
@@ -93,8 +95,9 @@ function Change.meant_so(generation, packed)
   return Move.MEANT .. generation .. ':' .. packed
 end
 
--- The latest generation that a kept outcome may be of. Outcomes of the first content name none: a content that ran under a
--- fence is older than any change that came later; one that ended without running, whose journal tells so again, has fence 0.
+-- The latest generation that a kept outcome may be of. Outcomes of the first content name none: a content that ran
+-- under a fence is older than any change that came later; one that ended without running, whose journal tells so again,
+-- has fence 0.
 function Change.meant_for(kept)
   local mark, _, generation = Outcomes.parts(kept)
   return mark == Move.MEANT and generation or math.max(Change.fence_of(kept) or 0, 1) - 1
@@ -103,8 +106,9 @@ end
 -- Of which claim a kept outcome is; of a mere mark none.
 function Change.fence_of(kept) return tonumber(Outcomes.values(kept, 2)[2]) end
 
--- When an attempt ended its job, by its kept outcome: as its daemon says, but not before its claim nor after now, by the store's clock. What is told
--- again keeps its age so, and what is deleted first is what ended first, in whatever order it was told.
+-- When an attempt ended its job, by its kept outcome: as its daemon says, but not before its claim nor after now, by
+-- the store's clock. What is told again keeps its age so, and what is deleted first is what ended first, in whatever
+-- order it was told.
 function Change.ended_at(kept, now_ms)
   local FENCE, FINISHED, MICROS = 2, 10, 1000  -- places in an outcome (job.Outcome)
   local values = Outcomes.values(kept, FINISHED)
@@ -115,7 +119,8 @@ function Change.ended_at(kept, now_ms)
   return math.min(now_ms, math.max(finished_ms, math.floor(fence / MICROS)))
 end
 
--- Where a job lies among the ended whose ending was noted before it came: one with a kept result as if it ended when that goes.
+-- Where a job lies among the ended whose ending was noted before it came: one with a kept result as if it ended when
+-- that goes.
 function Change.noted_end(id, now_ms)
   local drop_at_ms = tonumber(redis.call('ZSCORE', K.results, id) or nil)
   return drop_at_ms or Change.ended_at(redis.call('HGET', K.outcome, id) or '', now_ms)
@@ -136,9 +141,9 @@ function Change.failure_in(kept)
   return (fate == FAILED or fate == DEAD_END) and (mark == Move.CANCELLED and kept:sub(2) or kept) or nil, generation
 end
 
--- Whether an ending, as it is kept, gives way to a success of that generation (0: of the first content): who succeeded did run. A
--- cancel and deaths in flight do always, a failure if it is of the same content, or of an earlier one: the change that began the job anew may be in no
--- journal any more. The caller knows of no later content that is here.
+-- Whether an ending, as it is kept, gives way to a success of that generation (0: of the first content): who succeeded
+-- did run. A cancel and deaths in flight do always, a failure if it is of the same content, or of an earlier one: the
+-- change that began the job anew may be in no journal any more. The caller knows of no later content that is here.
 function Change.gives_way(kept, generation)
   local mark = Outcomes.parts(kept)
   local failed, meant = Change.failure_in(kept)
@@ -155,8 +160,8 @@ function Change.begin_anew(id, history_max)
 end
 
 -- Notes an ending (`z`, of the latest such) that came while the job lay among the ended already, and that is of a later
--- content than the one that ended: a change that begins the job anew is still on its way. Its result lies under the note's
--- name, too, and the caller puts it there. Returns whether the ending was noted.
+-- content than the one that ended: a change that begins the job anew is still on its way. Its result lies under the
+-- note's name, too, and the caller puts it there. Returns whether the ending was noted.
 function Change.note_late_end(id, kept, dead, now_ms)
   local note = 'z' .. id
   local row, late = unpack(redis.call('HMGET', K.outcome, id, note))
@@ -176,9 +181,9 @@ function Change.note_late_end(id, kept, dead, now_ms)
   return true
 end
 
--- Ends a job as cancelled that lies among the ended by a failure, if a cancel of it (the caller knows of one) is meant for this
--- generation and for the content that failed: whatever came first. Not so while the success of a content that was cancelled as
--- well waits for that content, which it ends.
+-- Ends a job as cancelled that lies among the ended by a failure, if a cancel of it (the caller knows of one) is meant
+-- for this generation and for the content that failed: whatever came first. Not so while the success of a content that
+-- was cancelled as well waits for that content, which it ends.
 function Change.prefer_cancel(id, generation)
   local kept, late = unpack(redis.call('HMGET', K.outcome, id, 'z' .. id))
   if not kept or kept:sub(1, 1) == Move.CANCELLED then

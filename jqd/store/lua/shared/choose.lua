@@ -1,12 +1,15 @@
 -- Which jobs of a jobtype may start now, of all its queues: smallest priority first, then oldest.
--- Gives choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us): `passed` more are looked at, for `refuse(id)` is true of
--- some. Returns ids; their queues, in order; queue → what `settle_queues` wants (settle.lua); whether there may be more that was not looked at.
--- Queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue (at least), read at once; rows of queues whose limits are used
--- up, passed over in one claim; priorities of such queues that are asked for, for one call each. What is left of both the next claim meets.
+-- Gives choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us): `passed` more are looked
+--       at, for `refuse(id)` is true of
+-- some. Returns ids; their queues, in order; queue → what `settle_queues` wants (settle.lua); whether there may be more
+-- that was not looked at. Queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue (at
+-- least), read at once; rows of queues whose limits are used up, passed over in one claim; priorities of such queues
+-- that are asked for, for one call each. What is left of both the next claim meets.
 Choose.VISITS, Choose.ROWS, Choose.FIRST, Choose.PASSED, Choose.ASKED, Choose.LOOSE = 100, 64, 8, 500, 500, 100
 Choose.NOWHERE = {}  -- of jobs that are in no page
 
--- The next jobs of one queue, with their priorities, in order: at first its share, for other queues may have all the better ones.
+-- The next jobs of one queue, with their priorities, in order: at first its share, for other queues may have all the
+-- better ones.
 local function read_on(one)
   local queue, least, most = one.queue, one.priority_min, one.priority_max
   one.asked = math.min(one.most, math.max(one.share, 4 * one.asked))
@@ -49,8 +52,8 @@ local function is_ahead(one, other)
   return Order.precedes(mine, one.next_id, its, other.next_id)
 end
 
--- Queues in the order of their next jobs, at the places from `first` to `last`. One comes where it belongs: behind all others nearly always, or
--- before them, for their jobs came in turns, or together.
+-- Queues in the order of their next jobs, at the places from `first` to `last`. One comes where it belongs: behind all
+-- others nearly always, or before them, for their jobs came in turns, or together.
 local function put(pool, one)
   local first, last = pool.first, pool.last
   if first > last or not is_ahead(one, pool[last]) then
@@ -74,12 +77,14 @@ local function put(pool, one)
   end
 end
 
--- Jobs that are loose. What was read, flat with priorities, its ids and queues, `at` being the place of the next one, and which of them are of parked
--- queues; rows that were accepted, their priorities (keys), and what the queues of those that were read allow. accept(id, queue, row, is_parked) → whether it may start;
--- read_on() → what comes next, or nil. All of this runs for each job of a claim: each call of a function costs as much as ten steps without.
+-- Jobs that are loose. What was read, flat with priorities, its ids and queues, `at` being the place of the next one,
+-- and which of them are of parked queues; rows that were accepted, their priorities (keys), and what the queues of
+-- those that were read allow. accept(id, queue, row, is_parked) → whether it may start; read_on() → what comes next, or
+-- nil. All of this runs for each job of a claim: each call of a function costs as much as ten steps without.
 local function loosely(jobtype, priority_min, priority_max, limit, passed, version, now_us)
   local key, offset, groups, all_groups, begun, rows, filled = Queues.loose_key(jobtype), 0, {}, {}, 0, {}, 0
-  local loose = {at = 1, read = {}, ids = {}, queues = {}, parked = false, rows = rows, priorities = {}, groups = all_groups}
+  local loose = {at = 1, read = {}, ids = {}, queues = {}, parked = false, rows = rows, priorities = {},
+    groups = all_groups}
   local count, find, sub = math.min(limit + passed, Choose.LOOSE), string.find, string.sub
 
   -- A group is what was accepted of a queue: a list of ids, with room for one, for most have one.
@@ -92,7 +97,8 @@ local function loosely(jobtype, priority_min, priority_max, limit, passed, versi
     elseif items.version == version then
       allowed = {}
       for place, item in ipairs(items) do
-        allowed[2 * place - 1], allowed[2 * place] = Limits.state(item.bucket, item.name, item.cost, now_us), item.cost or false
+        allowed[2 * place - 1], allowed[2 * place] = Limits.state(item.bucket, item.name, item.cost, now_us),
+          item.cost or false
       end
     end
     local group = {false, queue = queue, allowed = allowed, count = 0}
@@ -159,7 +165,8 @@ local function pass_over(one, priority, id)
   return false
 end
 
--- What limits a queue: states and costs, flat, none where it was found by other matchers; how many jobs may start, `room` at most; whether it was.
+-- What limits a queue: states and costs, flat, none where it was found by other matchers; how many jobs may start,
+-- `room` at most; whether it was.
 local function allowed_of(queue, room, version, now_us)
   local items, allowed = Limits.items(queue), {}
   local is_old = items.version ~= version
@@ -211,16 +218,19 @@ function Choose.choose(jobtype, limit, passed, priority_min, priority_max, versi
   local function open(queue)
     local allowed, most, is_old = allowed_of(queue, limit - #ids, version, now_us)
     opened[queue] = {
-      queue = queue, priority = false, id = false, priority_min = priority_min, priority_max = priority_max, is_old = is_old, allowed = allowed,
-      most = most >= 1 and most + passed or 0, share = math.max(Choose.FIRST, math.ceil(2 * limit / math.max(1, #rows))), asked = 0, at = -1,
-      taken = {}, left = Choose.NOWHERE, rows = Choose.NOWHERE, where = Choose.NOWHERE, next_id = false, next_priority = false, spelled = false, met = Choose.NOWHERE,
+      queue = queue, priority = false, id = false, priority_min = priority_min, priority_max = priority_max,
+      is_old = is_old, allowed = allowed, most = most >= 1 and most + passed or 0,
+      share = math.max(Choose.FIRST, math.ceil(2 * limit / math.max(1, #rows))), asked = 0, at = -1,
+      taken = {}, left = Choose.NOWHERE, rows = Choose.NOWHERE, where = Choose.NOWHERE, next_id = false,
+      next_priority = false, spelled = false, met = Choose.NOWHERE,
     }
     order[#order + 1] = queue
     return opened[queue]
   end
   -- Those that are loose and before some other job, or all.
   local function accept_loose(priority, id)
-    local filled, read, at, parked, accept, spelled, its_priority = #ids, loose.read, loose.at, loose.parked, loose.accept, nil, nil
+    local filled, read, at, parked, accept, spelled, its_priority = #ids, loose.read, loose.at, loose.parked,
+      loose.accept, nil, nil
     local its_ids, queues = loose.ids, loose.queues
     local met_most, visits, marked = Choose.PASSED, Choose.VISITS, nil
     while filled < limit and met < met_most and empty < visits do

@@ -2,17 +2,21 @@
 --
 --     counts     hash  "<name>:<jobtype>", and "<name>" of all jobtypes → number; no field where it would be 0
 --
---     died       hash  jobtype → how many of it died in the store itself (expired, were alone in a hand at too many deaths) since a daemon asked
+--     died       hash  jobtype → how many of it died in the store itself (expired, were alone in a hand at too many
+--                      deaths) since a daemon asked
 --
--- Names of STATES; and totals, which only grow: `pushed` (jobs that came, or became of that jobtype), `started`, `ended`, `failures` (of these). Readers take differences.
--- A jobtype that has no jobs any more has no fields; those of all stay.
+-- Names of STATES; and totals, which only grow: `pushed` (jobs that came, or became of that jobtype), `started`,
+-- `ended`, `failures` (of these). Readers take differences. A jobtype that has no jobs any more has no fields; those of
+-- all stay.
 --
--- Gives moved(jobtype, from, to, ids, jobtype_before): jobs that stood so stand so now; nil: they were not here, or are deleted;
--- `ids`: a list, or one; jobtype_before: of their rows, if that was another. have_failed(row of `tries`): whether that job did;
--- waits(id, at_ms): how a job stands that waits, for that date if there is one. write_counts(now_ms): all of it, once, at the end of the function; what ended expires no more, and no daemon dies of it.
--- died(queue): one of it died in the store itself; take_died() → those, once.
--- read(jobtype): its numbers, or those of all; of STATES, then TOTALS; false for 0.
--- Cost: nothing while nothing moves; a call for each number that changes. Who wrote something else under the key stops no job: looks tell it.
+-- Gives moved(jobtype, from, to, ids, jobtype_before): jobs that stood so stand so now; nil: they were not here, or are
+--       deleted;
+-- `ids`: a list, or one; jobtype_before: of their rows, if that was another. have_failed(row of `tries`): whether that
+-- job did; waits(id, at_ms): how a job stands that waits, for that date if there is one. write_counts(now_ms): all of
+-- it, once, at the end of the function; what ended expires no more, and no daemon dies of it. died(queue): one of it
+-- died in the store itself; take_died() → those, once. read(jobtype): its numbers, or those of all; of STATES, then
+-- TOTALS; false for 0. Cost: nothing while nothing moves; a call for each number that changes. Who wrote something else
+-- under the key stops no job: looks tell it.
 Counts.STATES = {'waiting', 'scheduled', 'running', 'retrying', 'succeeded', 'failed', 'cancelled', 'blocked'}
 Counts.TOTALS = {'pushed', 'started', 'ended', 'failures'}
 
@@ -30,8 +34,9 @@ function Counts.read(jobtype)
   return redis.call('HMGET', K.counts, unpack(fields_of(jobtype)))
 end
 
--- Jobs that wait for parents (links.lua): MS, the date that they have (domain/flow.py); stands(at_ms): how a job stands that has this date;
--- note(id, at_ms, now_ms): its parents are to be asked, if that is it; note_ends(ids, now_ms): children are to be told.
+-- Jobs that wait for parents (links.lua): MS, the date that they have (domain/flow.py); stands(at_ms): how a job stands
+-- that has this date; note(id, at_ms, now_ms): its parents are to be asked, if that is it; note_ends(ids, now_ms):
+-- children are to be told.
 Counts.BLOCKED_MS = 253402300800000
 function starts.has_linked() return is_here('linked') or is_here('links') end
 
@@ -62,7 +67,8 @@ end
 Counts.ENDED = {succeeded = true, failed = true, cancelled = true}
 starts.moves, starts.ended = empty, empty
 
--- Jobs that are told one by one and moved alike are one move: to note each by itself cost an eighth of all that a job costs.
+-- Jobs that are told one by one and moved alike are one move: to note each by itself cost an eighth of all that a job
+-- costs.
 function Counts.moved(queue, from, to, ids, queue_before)
   local last, number = call.moves[#call.moves], type(ids) == 'table' and #ids or 1
   for at = 1, Counts.ENDED[to] and not Counts.ENDED[from] and number or 0 do
@@ -75,7 +81,8 @@ function Counts.moved(queue, from, to, ids, queue_before)
   local jobtype, jobtype_before = queue:match('^[^\30]*'), queue_before and queue_before:match('^[^\30]*')
   if number > 0 and (from ~= to or (jobtype_before or jobtype) ~= jobtype) then
     call.moves[#call.moves + 1] = {
-      queue = queue, queue_before = queue_before, jobtype = jobtype, before = jobtype_before or jobtype, from = from, to = to, number = number,
+      queue = queue, queue_before = queue_before, jobtype = jobtype, before = jobtype_before or jobtype, from = from,
+      to = to, number = number,
     }
   end
 end
@@ -85,7 +92,8 @@ function Counts.have_failed(row)
 end
 
 function Counts.waits(id, at_ms)
-  return Counts.have_failed(redis.call('HGET', K.tries, id)) and 'retrying' or at_ms and Counts.date_stands(at_ms) or 'waiting'
+  return Counts.have_failed(redis.call('HGET', K.tries, id)) and 'retrying'
+    or at_ms and Counts.date_stands(at_ms) or 'waiting'
 end
 
 -- Field → what is to be added to it; and the jobtypes that jobs left.

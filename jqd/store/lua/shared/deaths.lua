@@ -1,9 +1,10 @@
 -- Daemons' deaths that a job was in flight at. A row of `deaths` is "deaths:deaths alone in flight"; the field
--- "@<sysid>" names a job that this daemon runs alone, and until when; "#<sysid>" how many were in its hand when it began
--- to be emptied, while some are left of them.
--- Gives is_suspect(id); learn_suspects() → how many: all rows are read at once, for who asks of many ids; is_laid_to(sysid, id); count_death(id, alone) → deaths alone; alone_until(sysid, id, until_ms);
--- runs_alone(sysid, now_ms, alone_ms); hand_noted(sysid) → that number or 0; note_hand(sysid, size, gone): after a step that emptied a
--- hand of `size` by `gone`; forget_hand(sysid): the rest of the hand has a daemon again.
+-- "@<sysid>" names a job that this daemon runs alone, and until when; "#<sysid>" how many were in its hand when it
+-- began to be emptied, while some are left of them.
+-- Gives is_suspect(id); learn_suspects() → how many: all rows are read at once, for who asks of many ids;
+--       is_laid_to(sysid, id); count_death(id, alone) → deaths alone; alone_until(sysid, id, until_ms);
+-- runs_alone(sysid, now_ms, alone_ms); hand_noted(sysid) → that number or 0; note_hand(sysid, size, gone): after a step
+-- that emptied a hand of `size` by `gone`; forget_hand(sysid): the rest of the hand has a daemon again.
 local SUSPECT = 2  -- deaths from which on a job runs alone: its neighbours must not suffer from it
 function starts.has_deaths() return is_here('deaths') end
 
@@ -31,8 +32,8 @@ function Deaths.learn_suspects()
   return count
 end
 
--- Whether the death of a daemon with nothing else of ours in flight counts as a death alone. Of a suspect only if it was
--- run alone: a hand with company may have had jobs of other partitions, which this one does not see.
+-- Whether the death of a daemon with nothing else of ours in flight counts as a death alone. Of a suspect only if it
+-- was run alone: a hand with company may have had jobs of other partitions, which this one does not see.
 function Deaths.is_laid_to(sysid, id)
   local noted = (call.has_deaths and redis.call('HGET', K.deaths, '@' .. sysid) or ''):match('^%d+ (%S+)$')
   return noted == id or not Deaths.is_suspect(id)

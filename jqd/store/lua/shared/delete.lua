@@ -13,7 +13,8 @@ end
 
 -- An outcome says of which jobtype its job was, unless that may have another content since: only then its row is read.
 local function count_deleted(ids, rows)
-  local kept, revised = redis.call('HMGET', K.outcome, unpack(ids)), call.has_changes and redis.call('HMGET', K.generation, unpack(ids)) or {}
+  local kept, revised = redis.call('HMGET', K.outcome, unpack(ids)),
+    call.has_changes and redis.call('HMGET', K.generation, unpack(ids)) or {}
   local found = {}
   for at, id in ipairs(ids) do
     local how, jobtype = Stands.ended_as(kept[at])
@@ -78,13 +79,15 @@ local function delete_jobs(ids, rows, now_ms)
   Counts.write_counts(now_ms)
 end
 
--- Deletes the first of these that ended, as far as BYTES_MAX of their rows go. A kept result was promised for its time; its job stays with it, however many ended since.
--- A job whose next content is on its way stays, too, with the cancels that are meant for that content, and one that owes its end to its children: as if it
--- ended now, so that others are found first. `is_asked`: somebody named them, who gives up their results and finds those that stay as they are.
+-- Deletes the first of these that ended, as far as BYTES_MAX of their rows go. A kept result was promised for its time;
+-- its job stays with it, however many ended since. A job whose next content is on its way stays, too, with the cancels
+-- that are meant for that content, and one that owes its end to its children: as if it ended now, so that others are
+-- found first. `is_asked`: somebody named them, who gives up their results and finds those that stay as they are.
 local BYTES_MAX = 4 * 1024 * 1024
 function Delete.delete_free(ids, now_ms, is_asked)
   local free, rows, owes, all = {}, {}, owes_children(ids), {}
-  if #ids > 0 and (call.has_changes or call.has_linked or redis.call('EXISTS', K.names) == 1) then  -- others are deleted unread
+  -- others are deleted unread
+  if #ids > 0 and (call.has_changes or call.has_linked or redis.call('EXISTS', K.names) == 1) then
     all = Move.rows_within(ids, BYTES_MAX)
     ids = {unpack(ids, 1, #all)}
   end

@@ -1,7 +1,8 @@
 -- Bringing another content of a job: a push under its pusher's id, an edit, a retry.
--- Gives apply_change(one, now_ms, history_max) → 1 when the job was not here before. It counts what it moves; supersede(id, now_ms); place_unseen(one, now_ms, history_max): a job that
--- comes, whatever was told of it before.
--- Where the job lies now; the caller empties the place that it left. `retry_ms`: until when its last attempt has it wait, if it was told of before.
+-- Gives apply_change(one, now_ms, history_max) → 1 when the job was not here before. It counts what it moves;
+--       supersede(id, now_ms); place_unseen(one, now_ms, history_max): a job that
+-- comes, whatever was told of it before. Where the job lies now; the caller empties the place that it left. `retry_ms`:
+-- until when its last attempt has it wait, if it was told of before.
 local function place_change(one, now_ms, retry_ms)
   local cancelled = Change.cancelled_to(one.id)
   if cancelled > 0 and cancelled >= one.generation then
@@ -18,8 +19,8 @@ local function place_change(one, now_ms, retry_ms)
   return 'ready'
 end
 
--- Whether an ending that was noted late is of this content: then it ends the job, and all of the older ending goes: of its
--- result nothing stays, of its failure the history.
+-- Whether an ending that was noted late is of this content: then it ends the job, and all of the older ending goes: of
+-- its result nothing stays, of its failure the history.
 local function meet_late_end(one, now_ms, history_max)
   local id, note = one.id, 'z' .. one.id
   local row = redis.call('HGET', K.outcome, note)
@@ -41,8 +42,8 @@ local function meet_late_end(one, now_ms, history_max)
   return true
 end
 
--- A content that begins anew has its own attempts, whatever was noted before it came; the earlier ones stay as history, and that none of its own has
--- begun is marked: it may expire.
+-- A content that begins anew has its own attempts, whatever was noted before it came; the earlier ones stay as history,
+-- and that none of its own has begun is marked: it may expire.
 local function count_anew(one)
   local row = redis.call('HGET', K.tries, one.id) or ''
   if not Move.has_begun(row) then
@@ -82,7 +83,8 @@ local function drop_notes_of(id)
   redis.call('ZREM', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id, 'o' .. id)
 end
 
--- Of a job that has not come yet, notes count if they were meant for this content: of generation 0 all but an ending of a later one.
+-- Of a job that has not come yet, notes count if they were meant for this content: of generation 0 all but an ending of
+-- a later one.
 function Exchange.place_unseen(one, now_ms, history_max)
   local id = one.id
   Counts.note_blocked(id, one.eligible_at_ms, now_ms)  -- its parents are to know of it, whatever became of it
@@ -117,8 +119,8 @@ function Exchange.place_unseen(one, now_ms, history_max)
   drop_notes_of(id)
 end
 
--- Changes a job that is here. If it is in a hand only its row is exchanged: the outcome of an older attempt does not count
--- any more. Returns whether the job waits now.
+-- Changes a job that is here. If it is in a hand only its row is exchanged: the outcome of an older attempt does not
+-- count any more. Returns whether the job waits now.
 local function place_again(one, row, now_ms, history_max)
   local id = one.id
   local set = redis.call('ZSCORE', K.ended, id) and K.ended or redis.call('ZSCORE', K.dead, id) and K.dead
@@ -152,10 +154,12 @@ function Exchange.supersede(id, now_ms)
   end
 end
 
--- Whether the name is this job's: it belongs to the job that the store gave it to last. But a job that it had under its name in an earlier life may
--- be acknowledged: one that this life only reserved the name for, and that may never come, does not take it.
+-- Whether the name is this job's: it belongs to the job that the store gave it to last. But a job that it had under its
+-- name in an earlier life may be acknowledged: one that this life only reserved the name for, and that may never come,
+-- does not take it.
 local function take_name(one, now_ms)
-  local revision, id, until_ms, digest = (redis.call('HGET', K.names, one.name) or ''):match('^(%d+) (%S+) (%d+) (%S*)$')
+  local row = redis.call('HGET', K.names, one.name) or ''
+  local revision, id, until_ms, digest = row:match('^(%d+) (%S+) (%d+) (%S*)$')
   if revision and tonumber(revision) > one.revision then
     local _, is_earlier = Forgotten.forgotten()
     if id == one.id or until_ms == '0' or not is_earlier(one.revision) then
@@ -174,10 +178,10 @@ local function take_name(one, now_ms)
   return true
 end
 
--- Whether a job that is not here was here in this life, and is deleted: its change comes too late, and begins nothing anew.
--- The journal tells in which life an edit or a retry got its revision, when the job was there. In a later life the change
--- may come before its job is replayed. A push (it has a digest) that tells in which life it got its name is over when the
--- name is not its own any more: another content has it, or it went with its job.
+-- Whether a job that is not here was here in this life, and is deleted: its change comes too late, and begins nothing
+-- anew. The journal tells in which life an edit or a retry got its revision, when the job was there. In a later life
+-- the change may come before its job is replayed. A push (it has a digest) that tells in which life it got its name is
+-- over when the name is not its own any more: another content has it, or it went with its job.
 local function is_over(one)
   if one.life == '' or one.life ~= redis.call('HGET', K.life, 'id') then
     return false
@@ -185,8 +189,9 @@ local function is_over(one)
   return one.digest == '' or (redis.call('HGET', K.names, one.name) or ''):match('^%d+ (%S+) ') ~= one.id
 end
 
--- A confirmation that came after its job was deleted (the other copy of it, which another daemon journaled, had come) wrote the name anew, for a job
--- that never comes: its own record, which begins nothing, takes it back. What a later content of the job was promised stays.
+-- A confirmation that came after its job was deleted (the other copy of it, which another daemon journaled, had come)
+-- wrote the name anew, for a job that never comes: its own record, which begins nothing, takes it back. What a later
+-- content of the job was promised stays.
 local function drop_promise(one)
   local revision, id = (redis.call('HGET', K.names, one.name) or ''):match('^(%d+) (%S+) ')
   if id ~= one.id then
@@ -197,7 +202,8 @@ local function drop_promise(one)
   end
 end
 
--- An edit that another journal told first took the name without knowing the digest of what it edited: the same push again would be another's.
+-- An edit that another journal told first took the name without knowing the digest of what it edited: the same push
+-- again would be another's.
 local function learn_digest(one)
   local known = (redis.call('HGET', K.names, one.name) or ''):match('^%d+ (%S+) 0 $')
   if known == one.id then

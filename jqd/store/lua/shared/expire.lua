@@ -1,9 +1,13 @@
 -- Jobs that must have begun by some instant.
 --
---     expiring   zset  id → the instant (ms) from which on it must not begin any more; stays there until then, or until it has ended (counts)
+--     expiring   zset  id → the instant (ms) from which on it must not begin any more; stays there until then, or until
+--                      it has ended (counts)
 --
--- Gives note_expiry(ids, at_ms): of jobs that came, 0 for none; end_expired(id, at_ms, queue, now_ms): it is dead by that, and the caller counts where it was; forget_expiry(id); expire_due(now_ms, limit) → how many instants have come that were
--- looked at, and whether there may be more: who waits and never failed is dead. Whoever is in a hand, or was tried, began in time. expire_of(ids, now_ms) → whether some of these are dead now, or may be.
+-- Gives note_expiry(ids, at_ms): of jobs that came, 0 for none; end_expired(id, at_ms, queue, now_ms): it is dead by
+--       that, and the caller counts where it was; forget_expiry(id); expire_due(now_ms, limit) → how many instants have
+--       come that were
+-- looked at, and whether there may be more: who waits and never failed is dead. Whoever is in a hand, or was tried,
+-- began in time. expire_of(ids, now_ms) → whether some of these are dead now, or may be.
 function starts.has_expiring() return is_here('expiring') end
 
 function Expire.note_expiry(ids, at_ms)
@@ -29,13 +33,15 @@ function Expire.end_expired(id, at_ms, queue, now_ms)
   Counts.died(queue)
 end
 
--- Of those whose instants have come: how many are dead by that, and how many were looked at, the first ones: as many as BYTES_MAX of rows allow.
+-- Of those whose instants have come: how many are dead by that, and how many were looked at, the first ones: as many as
+-- BYTES_MAX of rows allow.
 local BYTES_MAX = 2 * 1024 * 1024
 local function expire_all(ids, dates, now_ms)
   local dead, rows = 0, Move.rows_within(ids, BYTES_MAX)
   for at, row in ipairs(rows) do
     local id, queue = ids[at], Move.header(row or '')
-    if queue and not Move.has_ended(id) and not Move.has_begun(redis.call('HGET', K.tries, id)) and not About.hold(id) then
+    if queue and not Move.has_ended(id) and not Move.has_begun(redis.call('HGET', K.tries, id))
+        and not About.hold(id) then
       Expire.end_expired(id, dates[at], queue, now_ms)
       local _, date_ms = Move.stop_waiting(id, row)
       Counts.moved(queue, Counts.waits(id, date_ms), 'failed', id)
@@ -49,7 +55,8 @@ local function expire_all(ids, dates, now_ms)
 end
 
 function Expire.expire_due(now_ms, limit)
-  local due, ids, dates = call.has_expiring and redis.call('ZRANGE', K.expiring, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit, 'WITHSCORES') or {}, {}, {}
+  local due, ids, dates = call.has_expiring and redis.call('ZRANGE', K.expiring, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0,
+    limit, 'WITHSCORES') or {}, {}, {}
   for at = 1, #due, 2 do
     ids[#ids + 1], dates[#dates + 1] = due[at], due[at + 1]
   end

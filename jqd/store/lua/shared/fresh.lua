@@ -1,24 +1,32 @@
--- New jobs under their pushers' own ids, many at once: of nearly all changes the store knows nothing but the name that it gave.
--- Gives apply_fresh(changes, now_ms) → those left for apply_change, in order, and how many were brought. It counts what it moves. A call for each of the many things
--- that may have come before a job costs more than all else, so each is asked once for all jobs, and any answer leaves the job to apply_change.
+-- New jobs under their pushers' own ids, many at once: of nearly all changes the store knows nothing but the name that
+-- it gave.
+-- Gives apply_fresh(changes, now_ms) → those left for apply_change, in order, and how many were brought. It counts what
+--       it moves. A call for each of the many things
+-- that may have come before a job costs more than all else, so each is asked once for all jobs, and any answer leaves
+-- the job to apply_change.
 local STEP = 500  -- at once: `unpack` ends a function at some 8,000 words
 
 local function may_be_fresh(one, now_ms)
   return not one.follows and not one.was_here and one.name ~= '' and one.digest ~= '' and one.eligible_at_ms <= now_ms
-    and one.revision == one.generation and Ageing.score_of(one.priority, one.id, one.eligible_at_ms, one.generation) == one.priority
+    and one.revision == one.generation and Ageing.score_of(one.priority, one.id, one.eligible_at_ms,
+      one.generation) == one.priority
 end
 
--- Those of which the store knows the name, as it gave it, and nothing else: id → row of the name, true where that is confirmed; and all others.
+-- Those of which the store knows the name, as it gave it, and nothing else: id → row of the name, true where that is
+-- confirmed; and all others.
 local function choose_fresh(some)
   local ids, names, notes, late, contents = {}, {}, {}, {}, {}
   for at, one in ipairs(some) do
     local id, place = one.id, 5 * at
     ids[at], names[at], late[at] = id, one.name, 'z' .. id
     contents[2 * at - 1], contents[2 * at] = id, 'c' .. id
-    notes[place - 4], notes[place - 3], notes[place - 2], notes[place - 1], notes[place] = 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id, 'o' .. id
+    notes[place - 4], notes[place - 3], notes[place - 2], notes[place - 1], notes[place] = 's' .. id, 'd' .. id,
+      'c' .. id, 'r' .. id, 'o' .. id
   end
-  local rows, tries, ends = redis.call('HMGET', K.jobs, unpack(ids)), redis.call('HMGET', K.tries, unpack(ids)), redis.call('HMGET', K.outcome, unpack(late))
-  local changes, noted = call.has_changes and redis.call('HMGET', K.generation, unpack(contents)) or {}, redis.call('ZMSCORE', K.tomb, unpack(notes))
+  local rows, tries, ends = redis.call('HMGET', K.jobs, unpack(ids)), redis.call('HMGET', K.tries, unpack(ids)),
+    redis.call('HMGET', K.outcome, unpack(late))
+  local changes, noted = call.has_changes and redis.call('HMGET', K.generation, unpack(contents)) or {},
+    redis.call('ZMSCORE', K.tomb, unpack(notes))
   local fresh, given = {}, redis.call('HMGET', K.names, unpack(names))
   for at, one in ipairs(some) do
     local place = 5 * at

@@ -1,9 +1,10 @@
 -- Emptying a hand.
--- Gives leave(sysid, counter, limit, bytes_max, now_ms, crash_limit): burns the epoch of a daemon, empties its hand in steps, then frees its seat; give_back(sysid, below, limit, bytes_max, now_ms, crash_limit): returns
--- jobs claimed under fences lower than `below`, at most `limit`, and how many left the hand. Each job is added before it
--- is removed; the hold of a job that has not come yet is dropped. crash_limit 0: no daemon died; else this counts as a death of
--- each job, and a job that was alone in flight at so many goes to the dead set. A hand counts as large as it was when its
--- emptying began: the last job of many, left to a step of its own, was not alone.
+-- Gives leave(sysid, counter, limit, bytes_max, now_ms, crash_limit): burns the epoch of a daemon, empties its hand in
+--       steps, then frees its seat; give_back(sysid, below, limit, bytes_max, now_ms, crash_limit): returns
+-- jobs claimed under fences lower than `below`, at most `limit`, and how many left the hand. Each job is added before
+-- it is removed; the hold of a job that has not come yet is dropped. crash_limit 0: no daemon died; else this counts as
+-- a death of each job, and a job that was alone in flight at so many goes to the dead set. A hand counts as large as it
+-- was when its emptying began: the last job of many, left to a step of its own, was not alone.
 function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   local held = held_key(sysid)
   local size = redis.call('ZCARD', held)
@@ -13,7 +14,8 @@ function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   for position, row in ipairs(rows) do
     local id, jobtype = ids[position], row and Move.header(row)
     local hold = holds[id] or About.of(0, sysid)  -- somebody deleted its record
-    local crashes = crash_limit > 0 and row and not Move.has_ended(id) and Deaths.count_death(id, alone and Deaths.is_laid_to(sysid, id)) or 0
+    local crashes = crash_limit > 0 and row and not Move.has_ended(id)
+      and Deaths.count_death(id, alone and Deaths.is_laid_to(sysid, id)) or 0
     if crashes > 0 and crashes >= crash_limit and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
       redis.call('ZADD', K.dead, now_ms, id)
       redis.call('HSET', K.outcome, id, Move.CRASHED .. crashes)

@@ -1,10 +1,13 @@
--- Ranges of a journal that were deleted before this life of the store had read them. Retention copies a job that
--- has not ended from such a range to the journal's end. If a job was here, a missing row says that it ended and was deleted:
--- its copy must not begin it anew. Field "<journal id>:gone" of `applied`: "from-to from-to", positions, none of a
--- journal that was brought here whole.
--- Gives note_gone(field, from, to), of a position field; was_here(field, first, last): whether a job at one of these positions
+-- Ranges of a journal that were deleted before this life of the store had read them. Retention copies a job that has
+-- not ended from such a range to the journal's end. If a job was here, a missing row says that it ended and was
+-- deleted: its copy must not begin it anew. Field "<journal id>:gone" of `applied`: "from-to from-to", positions, none
+-- of a journal that was brought here whole.
+-- Gives note_gone(field, from, to), of a position field; was_here(field, first, last): whether a job at one of these
+--       positions
 -- was here, false when they are ''.
-local GONE_MAX = 8  -- ranges; one comes with each loss of the store. Of more the two oldest become one: a copy is rather begun twice than lost
+-- ranges; one comes with each loss of the store. Of more the two oldest become one: a copy is rather begun twice than
+-- lost
+local GONE_MAX = 8
 
 local function gone_field(field) return field:match('^[^:]*') .. ':gone' end
 

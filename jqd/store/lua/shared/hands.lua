@@ -1,13 +1,15 @@
 -- Jobs that come into the hand of all workers.
 -- Gives may_entrust(one, hold, is_forgotten, is_earlier),
--- entrust(one, hold, now_us, is_again) → the hold, of an outcome (outcomes.lua) that says that a worker has the job in its own hand. The caller writes it (about.lua).
--- Whether a hand-over still means anything that the store does not know: of two claims the later one has the job. A claim that
--- the store knew of, and that holds nothing now, was given back since; of one that it has forgotten nobody may know a later end. One that
--- its daemon is taken to have still, in a store that went back, was given back as well when a later claim failed.
+-- entrust(one, hold, now_us, is_again) → the hold, of an outcome (outcomes.lua) that says that a worker has the job in
+-- its own hand. The caller writes it (about.lua). Whether a hand-over still means anything that the store does not
+-- know: of two claims the later one has the job. A claim that the store knew of, and that holds nothing now, was given
+-- back since; of one that it has forgotten nobody may know a later end. One that its daemon is taken to have still, in
+-- a store that went back, was given back as well when a later claim failed.
 function Hands.may_entrust(one, hold, is_forgotten, is_earlier)
   if hold and hold.fence >= one.fence then
     return hold.fence == one.fence and not (is_earlier(one.fence) and Tries.last_of(one.id) > one.fence)
-  elseif not is_forgotten(one.fence) or Move.has_ended(one.id) or Change.began(one.id) > one.meant or Tries.last_of(one.id) >= one.fence then
+  elseif not is_forgotten(one.fence) or Move.has_ended(one.id) or Change.began(one.id) > one.meant
+      or Tries.last_of(one.id) >= one.fence then
     return false
   end
   local notes = redis.call('ZMSCORE', K.tomb, 's' .. one.id, 'd' .. one.id, 'o' .. one.id)
@@ -19,7 +21,8 @@ starts.entrusted = empty  -- text of a record in a daemon's hand → what became
 starts.beaten = empty  -- fence → what was written of that lease; all of one claim say the same
 function Hands.entrust(one, before, now_us, is_again)
   local same = before and call.entrusted[before.text]
-  if same and same.hold.fence == one.fence and same.generation == one.generation and same.silence == one.silence and same.worker == one.worker then
+  if same and same.hold.fence == one.fence and same.generation == one.generation and same.silence == one.silence
+      and same.worker == one.worker then
     About.take(one.id, same.hold, before)
     return same.hold
   end
@@ -38,7 +41,8 @@ function Hands.entrust(one, before, now_us, is_again)
   -- What retention tells again and again is no sign of life, or a worker that fell silent would never be found.
   local is_repeated = told and before and before.sysid == About.WORKERS and before.fence == fence
   if not is_repeated and (not known or known.silence ~= one.silence or known.worker ~= one.worker) then
-    Leases.beat(fence, one.silence, told or (not is_again and before and before.fence == fence) and '0' or '1', one.worker, now_us)
+    Leases.beat(fence, one.silence, told or (not is_again and before and before.fence == fence) and '0' or '1',
+      one.worker, now_us)
     call.beaten[fence] = {silence = one.silence, worker = one.worker}
   end
   About.take(id, hold, before)

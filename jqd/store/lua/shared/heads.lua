@@ -1,21 +1,29 @@
 -- Which job is next of each jobtype and priority, in one order over all of them.
 --
---     heads            zset  "<id>:<queue>" → priority: one row for each priority that jobs of a queue wait under, of the first of them.
---                            Of a jobtype's keyed queues only the best of each priority has one, loose or not
+--     heads            zset  "<id>:<queue>" → priority: one row for each priority that jobs of a queue wait under, of
+--                            the first of them. Of a jobtype's keyed queues only the best of each priority has one,
+--                            loose or not
 --     queues:<tenant>\31 zset  the same of one tenant; in `heads` are those of the tenant ""
 --     queues:<jobtype> zset  rows of all keyed queues of a jobtype
---     loose:<jobtype>  zset  the same rows, each of a job that waits here and nowhere else: few came at once for its queue, and those stay here until it must wait
---     tied             hash  keyed queue whose jobs are not all loose → "", or "<id> <place>": its first job, and where it waits (parked.lua). Then it has no row in those above
+--     loose:<jobtype>  zset  the same rows, each of a job that waits here and nowhere else: few came at once for its
+--                            queue, and those stay here until it must wait
+--     tied             hash  keyed queue whose jobs are not all loose → "", or "<id> <place>": its first job, and where
+--                            it waits (parked.lua). Then it has no row in those above
 --     aside:<place>    zset  "<id>:<queue>" → priority: of each queue that waits there the first job
 --
--- So the best jobs of any range of priorities are found, whatever waits outside it. pages.lua says where jobs wait.
--- A *line* is what waits of a queue under one priority. While a call runs its lines change; what the indexes say of them, and of what is loose, is written by `write`, once: for
--- a call for each of hundreds of queues costs more than all else. That is before jobs leave where they were (about.lua) and before their rows are written.
--- Gives touch(queue, priority, known, head): that line changed, `known` had its row, and `head` is its first job now: nil: that is looked up, false: it is empty; came(queue, priority,
--- leads, known, id); write(); mend(jobtype): jobs of it left otherwise; count_keyed(queue, number): so many more wait; note_paged(queue, number): of ids in its pages;
--- loosen(queue, priority, ids): these come loose, or to their queue if it is parked; note_taken(queue, priorities, rows): these are not loose any more, of its jobtype, under these priorities: the keys of a table;
--- note_gone(priority, id, queue): the row of a queue that is parked by this call. may_loosen(queue); is_loose(queue, id) → priority; drop_loose(queue, id) → whether it was;
--- best_keyed(jobtype, from, to: of all priorities if nil) → best row in `queues` and `loose`, priority; call_with(words, command, key): with all these words.
+-- So the best jobs of any range of priorities are found, whatever waits outside it. pages.lua says where jobs wait. A
+-- *line* is what waits of a queue under one priority. While a call runs its lines change; what the indexes say of them,
+-- and of what is loose, is written by `write`, once: for a call for each of hundreds of queues costs more than all
+-- else. That is before jobs leave where they were (about.lua) and before their rows are written.
+-- Gives touch(queue, priority, known, head): that line changed, `known` had its row, and `head` is its first job now:
+--       nil: that is looked up, false: it is empty; came(queue, priority,
+-- leads, known, id); write(); mend(jobtype): jobs of it left otherwise; count_keyed(queue, number): so many more wait;
+-- note_paged(queue, number): of ids in its pages; loosen(queue, priority, ids): these come loose, or to their queue if
+-- it is parked; note_taken(queue, priorities, rows): these are not loose any more, of its jobtype, under these
+-- priorities: the keys of a table; note_gone(priority, id, queue): the row of a queue that is parked by this call.
+-- may_loosen(queue); is_loose(queue, id) → priority; drop_loose(queue, id) → whether it was; best_keyed(jobtype, from,
+-- to: of all priorities if nil) → best row in `queues` and `loose`, priority; call_with(words, command, key): with all
+-- these words.
 starts.lines, starts.lines_of, starts.gathered, starts.gathered_types = empty, empty, empty, empty
 local function none() return false end
 starts.mends, starts.paged_numbers = none, none  -- jobtype → true; queue → number of ids in its pages, to be written
@@ -27,7 +35,8 @@ local function gathered_of(queue)
     local jobtype = Queues.type_of(queue)
     its = call.gathered[jobtype]
     if not its then
-      its = {jobtype = jobtype, gone = {}, lines = {}, priorities = {}, loose = {}, taken = {}, count = 0, best = math.huge}
+      its = {jobtype = jobtype, gone = {}, lines = {}, priorities = {}, loose = {}, taken = {}, count = 0,
+        best = math.huge}
       call.gathered_types[#call.gathered_types + 1], call.gathered[jobtype], call.is_moved = its, its, true
     end
     call.gathered[queue] = its
@@ -65,7 +74,8 @@ local function find_head(line)
   return gone
 end
 
--- A job came, which is the first of its line or not; `known` was (Queues.may_lead). If it is not, one that stands before it was offered.
+-- A job came, which is the first of its line or not; `known` was (Queues.may_lead). If it is not, one that stands
+-- before it was offered.
 function Heads.came(queue, priority, leads, known, id)
   if leads then
     Heads.touch(queue, priority, known, id)
@@ -123,7 +133,8 @@ end
 local function lead_of(jobtype, priority) return (Heads.best_keyed(jobtype, priority, priority)) end
 
 function Heads.is_loose(queue, id)
-  return call.has_keyed and Queues.is_keyed(queue) and redis.call('ZSCORE', Queues.loose_key(queue), Queues.head_row(id, queue)) or nil
+  return call.has_keyed and Queues.is_keyed(queue) and redis.call('ZSCORE', Queues.loose_key(queue),
+    Queues.head_row(id, queue)) or nil
 end
 
 function Heads.drop_loose(queue, id)
@@ -188,7 +199,8 @@ local function write_loose(jobtype, its)
   for at, one in ipairs(its.loose) do
     queues[at] = one.queue
   end
-  local tied = #queues > 0 and redis.call('EXISTS', K.tied) == 1 and redis.call('HMGET', K.tied, unpack(queues)) or Choose.NOWHERE
+  local tied = #queues > 0 and redis.call('EXISTS', K.tied) == 1 and redis.call('HMGET', K.tied, unpack(queues))
+    or Choose.NOWHERE
   for at, one in ipairs(its.loose) do
     local is_parked = Queues.is_parked(tied[at])
     local words = is_parked and {} or rows
@@ -203,7 +215,8 @@ local function write_loose(jobtype, its)
   its.count = its.count + Heads.call_with(rows, 'ZADD', K.loose .. jobtype)
 end
 
--- As many calls as it takes: `unpack` ends a function at some 8,000 words, after what it had written. Returns the sum of the answers.
+-- As many calls as it takes: `unpack` ends a function at some 8,000 words, after what it had written. Returns the sum
+-- of the answers.
 function Heads.call_with(words, command, key)
   local sum = 0
   for at = 1, #words, 1000 do
@@ -305,7 +318,8 @@ function Heads.write()
       end
     end
   end
-  for _, line in ipairs(lines) do  -- when none has the row of another any more: a job may have come from one of these to the other
+  -- when none has the row of another any more: a job may have come from one of these to the other
+  for _, line in ipairs(lines) do
     if line.head and not Queues.is_keyed(line.queue) then
       redis.call('ZADD', Queues.all_of(line.queue), line.priority, Queues.head_row(line.head, line.queue))
     end
@@ -316,5 +330,6 @@ function Heads.write()
   for jobtype in pairs(call.mends or Choose.NOWHERE) do
     Pages.mend_type(jobtype)
   end
-  call.lines, call.lines_of, call.gathered, call.gathered_types, call.mends, call.paged_numbers, call.is_moved = nil, nil, nil, nil, nil, nil, false
+  call.lines, call.lines_of, call.gathered, call.gathered_types = nil, nil, nil, nil
+  call.mends, call.paged_numbers, call.is_moved = nil, nil, false
 end

@@ -1,9 +1,12 @@
 -- Since when journals keep jobs.
 --
---     kept       hash  journal id → "fence fence": all jobs that it may have applied again were written after the first; it told that at the second
+--     kept       hash  journal id → "fence fence": all jobs that it may have applied again were written after the
+--                      first; it told that at the second
 --
--- Gives kept_since(journal) → both, 0 where nothing was told; save_kept(journal, since, now_us); SILENT_US: a journal of which nothing was heard for
--- so long may be forgotten, when there are many. Should it come back all the same, it is told here again from its beginning.
+-- Gives kept_since(journal) → both, 0 where nothing was told; save_kept(journal, since, now_us); SILENT_US: a journal
+--       of which nothing was heard for
+-- so long may be forgotten, when there are many. Should it come back all the same, it is told here again from its
+-- beginning.
 Kept.SILENT_US = 30 * 86400 * 1000000
 
 function Kept.kept_since(journal)

@@ -1,13 +1,14 @@
--- Jobs that workers hold themselves. They lie in one hand, `held:*`, under the fences of their claims: a lease is a fence.
--- Field "<fence>" of `leases`: "silence told worker". For how many seconds the worker may be silent, 0 when that was too long already;
--- 1 when only a journal told of the lease and nothing was heard of its worker since, else 0; the worker's id. Field "silences": the
--- numbers of seconds that leases have, with blanks around each; "p<id>": how far the worker is with that job, which may lie in a daemon's hand, or was when it was cancelled.
--- `beats:<silence>`: fence of each lease by the number of its last sign of life, out of the growing sequence of all fences: no clock
--- says who is silent, but that the sequence was further already when a daemon looked so many seconds ago on its own clock.
+-- Jobs that workers hold themselves. They lie in one hand, `held:*`, under the fences of their claims: a lease is a
+-- fence. Field "<fence>" of `leases`: "silence told worker". For how many seconds the worker may be silent, 0 when that
+-- was too long already; 1 when only a journal told of the lease and nothing was heard of its worker since, else 0; the
+-- worker's id. Field "silences": the numbers of seconds that leases have, with blanks around each; "p<id>": how far the
+-- worker is with that job, which may lie in a daemon's hand, or was when it was cancelled. `beats:<silence>`: fence of
+-- each lease by the number of its last sign of life, out of the growing sequence of all fences: no clock says who is
+-- silent, but that the sequence was further already when a daemon looked so many seconds ago on its own clock.
 -- Gives lease(fence) → silence, told, worker or nil; beat(fence, silence, told, worker, now_us): a sign of life;
--- of silence '0': it was silent for too long; jobs_of(fence) → their ids; tidy_lease(fence, now_us): it ends with
--- its last job, and before that this is a sign of life unless now_us is nil;
--- generation_of(hold) → the generation that a worker has of a job, for a later content may be here by now: as a row of `generation`, or false.
+-- of silence '0': it was silent for too long; jobs_of(fence) → their ids; tidy_lease(fence, now_us): it ends with its
+-- last job, and before that this is a sign of life unless now_us is nil; generation_of(hold) → the generation that a
+-- worker has of a job, for a later content may be here by now: as a row of `generation`, or false.
 local LEASE_JOBS_MAX = 2000  -- a claim has no more
 
 starts.lease_rows = empty  -- of leases, as this function has found or left them; false: there is none

@@ -1,5 +1,7 @@
--- Which life of the store a caller knows. An identity is "run id of the server.id of the life"; "." before a first look.
--- Gives is_life(identity, id): whether that life is still the present one, or the caller never looked; `id` of the present
+-- Which life of the store a caller knows. An identity is "run id of the server.id of the life"; "." before a first
+-- look.
+-- Gives is_life(identity, id): whether that life is still the present one, or the caller never looked; `id` of the
+--       present
 -- life, where it was read already; expect_life(identity): JQD_STORE_CHANGED unless it is.
 function Life.is_life(identity, present)
   local id = identity:match('%.(.*)$')

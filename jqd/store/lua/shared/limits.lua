@@ -1,30 +1,38 @@
--- What constraints allow (docs/adr/0048).
--- A keyed queue is "<jobtype>\30<version>" and, for each constraint that matches its jobs, "\30<constraint>\29<cost>\29<key>". The version tells by
--- which matchers it was found; the cost is what one job takes of a rate, nothing where the matcher failed: such jobs wait until somebody mends
--- it. A *bucket*, "<constraint>\29<key>", is what is limited.
+-- What constraints allow (docs/adr/0048). A keyed queue is "<jobtype>\30<version>" and, for each constraint that
+-- matches its jobs, "\30<constraint>\29<cost>\29<key>". The version tells by which matchers it was found; the cost is
+-- what one job takes of a rate, nothing where the matcher failed: such jobs wait until somebody mends it. A *bucket*,
+-- "<constraint>\29<key>", is what is limited.
 --
---     limits           hash  constraint → "limit window_us burst concurrency until_ms said_ms digest"; 0 where it does not limit so.
---     spent            hash  bucket → claims in the window, in pieces of at most a 64th of it: "begin_us end_us owed count total", of the latest piece but for the
---                            total and what was owed at its end: all that was spent, less what the rate gave back; then " end_us:count" of each earlier one, the oldest first. A piece counts until its end is out of the window: never less than
---                            was spent, and for a claim a 64th too long at most
+--     limits           hash  constraint → "limit window_us burst concurrency until_ms said_ms digest"; 0 where it does
+--                            not limit so.
+--     spent            hash  bucket → claims in the window, in pieces of at most a 64th of it: "begin_us end_us owed
+--                            count total", of the latest piece but for the total and what was owed at its end: all that
+--                            was spent, less what the rate gave back; then " end_us:count" of each earlier one, the
+--                            oldest first. A piece counts until its end is out of the window: never less than was
+--                            spent, and for a claim a 64th too long at most
 --     busy:<bucket>    zset  id → fence of those in a hand; their records have the queue (about.lua)
---     due              zset  place where queues wait (parked.lua) → when (ms) it is to be looked at again; `again`: those to be looked at once, for a constraint was changed
+--     due              zset  place where queues wait (parked.lua) → when (ms) it is to be looked at again; `again`:
+--                            those to be looked at once, for a constraint was changed
 --
--- Gives version_of(queue); items(queue) → {name, bucket, cost}; allows(queue, now_us) → how many jobs, bucket that stops them;
+-- Gives version_of(queue); items(queue) → {name, bucket, cost}; allows(queue, now_us) → how many jobs, bucket that
+--       stops them;
 -- state(bucket, name, cost, now_us); sweep(now_us) → how many rows of `spent` went, 0 where few did; row_spent(its);
--- bucket_of(queue) → bucket, {name, cost, version} or nothing; put_off(), read_rates(now_us): what `state` reads of rates in between is read together; may(state, cost) → how many; has(state, cost); use(allowed) → whether one job more may start.
--- What is spent: spend.lua. What waits for a limit: parked.lua.
+-- bucket_of(queue) → bucket, {name, cost, version} or nothing; put_off(), read_rates(now_us): what `state` reads of
+-- rates in between is read together; may(state, cost) → how many; has(state, cost); use(allowed) → whether one job more
+-- may start. What is spent: spend.lua. What waits for a limit: parked.lua.
 starts.bucket_states, starts.limit_rules, starts.queue_items = empty, empty, empty
 Limits.FAILED = '\29!'  -- ends the bucket of jobs that a matcher failed on
 Limits.EVER_MS = 9000000000000000
-Limits.FEW = 20  -- queues let go at once for one start: those of jobtypes that no worker takes must not stand before others
+-- queues let go at once for one start: those of jobtypes that no worker takes must not stand before others
+Limits.FEW = 20
 Limits.MANY = 100  -- queues looked at in one go
 Limits.AGAIN_MS = 100  -- until more are let go, while the limit has room
 Limits.RECOUNT_MS = 60000  -- between two counts of who is in a hand, which mend what was forgotten
 Limits.PIECES = 64  -- of a window
 Limits.SWEEP_ROWS = 50  -- rows looked at in one go: less than half a millisecond
 Limits.PRIORITIES = 1000  -- of one queue, moved at once
-function starts.let_go_left() return 2000 end  -- rows of queues that are let go, written by one function; the others soon after
+-- rows of queues that are let go, written by one function; the others soon after
+function starts.let_go_left() return 2000 end
 
 -- Of a queue that has all but the key in common with one that was read.
 function Limits.bucket_of(queue)
@@ -43,7 +51,8 @@ function Limits.items(queue)
   end
   local bucket = Limits.bucket_of(queue)
   if bucket then
-    items = {{name = call.queue_shape.name, cost = call.queue_shape.cost, bucket = bucket}, version = call.queue_shape.version}
+    items = {{name = call.queue_shape.name, cost = call.queue_shape.cost, bucket = bucket},
+      version = call.queue_shape.version}
     call.queue_items[queue] = items
     return items
   end
@@ -57,7 +66,8 @@ function Limits.items(queue)
     end
     if name and #key > 1 and not call.queue_shape then
       local length = mark + #name + #cost + 2
-      call.queue_shape = {length = length, front = queue:sub(1, length), name = name, cost = tonumber(cost), version = items.version}
+      call.queue_shape = {length = length, front = queue:sub(1, length), name = name, cost = tonumber(cost),
+        version = items.version}
     end
     mark = queue:find('\30', mark + 1, true)
   end
@@ -84,24 +94,29 @@ end
 function Limits.rule(name)
   local rule = call.limit_rules[name]
   if rule == nil then
-    local row = (call.limit_rows and call.limit_rows[name] or not call.limit_rows and redis.call('HGET', K.limits, name)) or ''
+    local row = (call.limit_rows and call.limit_rows[name] or not call.limit_rows
+      and redis.call('HGET', K.limits, name)) or ''
     local limit, window_us, burst, concurrency, until_ms, said_ms = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)')
     rule = limit and {
-      limit = limit == '0' and 0 or tonumber(limit), window_us = window_us == '0' and 0 or tonumber(window_us), burst = burst == '0' and 0 or tonumber(burst),
-      concurrency = concurrency == '0' and 0 or tonumber(concurrency), until_ms = until_ms == '0' and 0 or tonumber(until_ms), said_ms = tonumber(said_ms),
+      limit = limit == '0' and 0 or tonumber(limit), window_us = window_us == '0' and 0 or tonumber(window_us),
+      burst = burst == '0' and 0 or tonumber(burst),
+      concurrency = concurrency == '0' and 0 or tonumber(concurrency),
+      until_ms = until_ms == '0' and 0 or tonumber(until_ms), said_ms = tonumber(said_ms),
     } or false
     call.limit_rules[name] = rule
   end
   return rule
 end
 
--- From a row of `spent`: what still counts of it, and since when (us) the oldest of that does; nothing: none, nor is its burst spent.
--- What is owed is a number of starts, and never more than the rule has now: so an edit of it makes nobody wait for what another rule would have given back,
--- and what a faster rule has given back stays so when a slower one is said again (docs/use/SCHEDULING.md).
+-- From a row of `spent`: what still counts of it, and since when (us) the oldest of that does; nothing: none, nor is
+-- its burst spent. What is owed is a number of starts, and never more than the rule has now: so an edit of it makes
+-- nobody wait for what another rule would have given back, and what a faster rule has given back stays so when a slower
+-- one is said again (docs/use/SCHEDULING.md).
 function Limits.spent_in(row, bucket, rule, now_us)
   local begin_us, end_us, owed, count, total, before = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+)(.*)$')
   local its = {
-    begin_us = tonumber(begin_us), end_us = tonumber(end_us), owed = tonumber(owed), count = tonumber(count), total = tonumber(total), before = before,
+    begin_us = tonumber(begin_us), end_us = tonumber(end_us), owed = tonumber(owed), count = tonumber(count),
+    total = tonumber(total), before = before,
   }
   if its.end_us > now_us then  -- the server's clock was set back: all of it counts as spent now
     its.begin_us, its.end_us, its.count, its.before = now_us, now_us, its.total, ''
@@ -130,7 +145,8 @@ function Limits.row_spent(its)
   return string.format('%d %d %.14g %d %d%s', its.begin_us, its.end_us, its.owed, its.count, its.total, its.before)
 end
 
--- What was spent in the time that the store has forgotten nobody knows: until then it may have been all. 0: nothing was forgotten.
+-- What was spent in the time that the store has forgotten nobody knows: until then it may have been all. 0: nothing was
+-- forgotten.
 function Limits.clear_us(rule)
   local clear_us = rule.clear_us
   if not clear_us then
@@ -145,8 +161,8 @@ function Limits.clear_us(rule)
   return clear_us
 end
 
--- What a rate still allows, when it allows more, and what was spent; `row`: of `spent`, or nothing. A burst is on top of the limit in any window, and comes
--- back at the rate of the limit.
+-- What a rate still allows, when it allows more, and what was spent; `row`: of `spent`, or nothing. A burst is on top
+-- of the limit in any window, and comes back at the rate of the limit.
 function Limits.rate_of(rule, bucket, row, now_us)
   local its, first_us
   if row then
@@ -161,12 +177,14 @@ function Limits.rate_of(rule, bucket, row, now_us)
   local size = rule.limit + rule.burst
   local left, next_us = size - its.total, first_us and first_us + rule.window_us
   if rule.burst > 0 and size - math.ceil(its.owed) < left then
-    left, next_us = size - math.ceil(its.owed), now_us + math.max((its.owed - size + 1) * rule.window_us / rule.limit, 1000)
+    left, next_us = size - math.ceil(its.owed), now_us + math.max((its.owed - size + 1) * rule.window_us / rule.limit,
+      1000)
   end
   return math.max(0, left), next_us, its
 end
 
--- Rows that say nothing any more go, of some buckets with each call, one after the other. 0: fewer than half of these did, and to look for more is not worth it yet.
+-- Rows that say nothing any more go, of some buckets with each call, one after the other. 0: fewer than half of these
+-- did, and to look for more is not worth it yet.
 function Limits.sweep(now_us)
   local from = redis.call('EXISTS', K.spent) == 1 and (redis.call('HGET', K.life, 'swept') or '0')
   if not from then
@@ -185,7 +203,8 @@ function Limits.sweep(now_us)
   return 4 * #gone >= #rows and #gone or 0
 end
 
--- What `state` is asked for from now on allows whatever one likes of rates until read_rates is called, in the same function.
+-- What `state` is asked for from now on allows whatever one likes of rates until read_rates is called, in the same
+-- function.
 function Limits.put_off() call.unread_rates = {} end
 
 function Limits.read_rates(now_us)
@@ -243,7 +262,8 @@ end
 
 function Limits.has(state, cost) return state.slots >= 1 and cost and state.rate >= cost end
 
--- `allowed`: flat, state and cost of each constraint of a queue. Whether all allow one job more, which then counts in this function.
+-- `allowed`: flat, state and cost of each constraint of a queue. Whether all allow one job more, which then counts in
+-- this function.
 function Limits.use(allowed)
   for place = 1, #allowed, 2 do
     local state, cost = allowed[place], allowed[place + 1]

@@ -1,19 +1,26 @@
 -- Jobs that wait for others, and groups.
 --
---     links      zset  "w<id>": the parents of this blocked job are to be asked; "e<id>": this job ended, or began anew, and its children are to be told → when it is due
---     linked     zset  ids of jobs that have children, parents or a unique key → 0: their ends are noted in `links`; MADE: their children wait for nothing
+--     links      zset  "w<id>": the parents of this blocked job are to be asked; "e<id>": this job ended, or began
+--                      anew, and its children are to be told → when it is due
+--     linked     zset  ids of jobs that have children, parents or a unique key → 0: their ends are noted in `links`;
+--                      MADE: their children wait for nothing
 --     children   zset  of a parent: id of a child → the last stage of the parent that it was told
---     parents    hash  of a child: id of a parent → "stage how", how it ended, '' while it has not; '#' → how many have; '@' → how many there are, once all are known;
---                      '=' → which parents are asked for (Flow.mark); "~" and an id: what was told before that one was asked, or of one that it waits for no more
+--     parents    hash  of a child: id of a parent → "stage how", how it ended, '' while it has not; '#' → how many
+--                      have; '@' → how many there are, once all are known; '=' → which parents are asked for
+--                      (Flow.mark); "~" and an id: what was told before that one was asked, or of one that it waits for
+--                      no more
 --
--- A parent's *stage* is twice its generation (change.lua), and 1 more when it has ended: it only grows, so of two notes of a parent the later stage
--- counts, in whatever order they come; of one stage a success, for a late one beats a failure or cancel. The stage of one that is gone is the last there
--- is: nothing can follow.
+-- A parent's *stage* is twice its generation (change.lua), and 1 more when it has ended: it only grows, so of two notes
+-- of a parent the later stage counts, in whatever order they come; of one stage a success, for a late one beats a
+-- failure or cancel. The stage of one that is gone is the last there is: nothing can follow.
 --
--- Gives note_made(parents, children); stage_of(generation, has_ended), STAGE_GONE; has_parents_ended(child) → whether all of them have, the first that did not succeed, or '', and '=';
--- note_parent(child, parent, how, stage, is_told: by the parent, which it may have ceased to wait for); given_id(given) → the id of "=" and an own id, nil where nobody has that.
--- give_up_places(key of a group, keep_ms, now_ms): those of pushes that died, also while the clock was ahead;
--- give_key(key, known, id, holds, now_ms): a unique key goes from whom it was to another; leave_key(id): who has it no more; learn_keys(at, count, now_ms): of jobs from a journal that came just now, from the argument `at` on (key, id, holds).
+-- Gives note_made(parents, children); stage_of(generation, has_ended), STAGE_GONE; has_parents_ended(child) → whether
+--       all of them have, the first that did not succeed, or '', and '=';
+-- note_parent(child, parent, how, stage, is_told: by the parent, which it may have ceased to wait for); given_id(given)
+-- → the id of "=" and an own id, nil where nobody has that. give_up_places(key of a group, keep_ms, now_ms): those of
+-- pushes that died, also while the clock was ahead; give_key(key, known, id, holds, now_ms): a unique key goes from
+-- whom it was to another; leave_key(id): who has it no more; learn_keys(at, count, now_ms): of jobs from a journal that
+-- came just now, from the argument `at` on (key, id, holds).
 local NOT_TOLD = '9007199254740991'  -- the last stage there is: they wait for nothing, so the parent owes them nothing
 
 function Links.given_id(given)

@@ -1,9 +1,12 @@
--- What the last attempt of a job printed, up to 64 KiB of its end: lines that its worker sent while somebody watched, and what came with its outcome. It goes
--- with a later attempt that printed nothing.
--- A row of `logs` is "\1<fence of the attempt> <bytes printed before> <text>", and lines end in a line feed; without that head it is an earlier jqd's.
--- `logged` has the ids by when that was, of successes below 0: of the newest MAX of them it is kept, and of the newest MAX others.
--- Gives printed(id, fence) → how many bytes of that attempt were printed as far as is known, or 0; add(id, fence, from, text, score): the bytes from there on;
--- keep(one, has_succeeded), of an outcome; trim(). While there is none, the server is asked once per function and no more.
+-- What the last attempt of a job printed, up to 64 KiB of its end: lines that its worker sent while somebody watched,
+-- and what came with its outcome. It goes with a later attempt that printed nothing. A row of `logs` is "\1<fence of
+-- the attempt> <bytes printed before> <text>", and lines end in a line feed; without that head it is an earlier jqd's.
+-- `logged` has the ids by when that was, of successes below 0: of the newest MAX of them it is kept, and of the newest
+-- MAX others.
+-- Gives printed(id, fence) → how many bytes of that attempt were printed as far as is known, or 0; add(id, fence, from,
+--       text, score): the bytes from there on;
+-- keep(one, has_succeeded), of an outcome; trim(). While there is none, the server is asked once per function and no
+-- more.
 local MAX = 1000
 local BYTES_MAX = 65536
 function starts.has_logs() return is_here('logs') end
@@ -27,7 +30,8 @@ function Logs.printed(id, fence)
   return from and from + #text or 0
 end
 
--- What is known already is passed over, so it may come twice. Where some is missing in between, what was before that goes.
+-- What is known already is passed over, so it may come twice. Where some is missing in between, what was before that
+-- goes.
 function Logs.add(id, fence, from, text, score)
   local before, known = log_of(id, fence)
   local ends = before and before + #known or 0

@@ -1,6 +1,7 @@
 -- Daemons and what they hold.
 -- A row is "counter:epoch:identity": the life of the store in which that daemon came through the barrier, or nothing.
--- Gives member_of(row), member(sysid) → counter, epoch, identity or nil; own(sysid, epoch): JQD_STALE_OWNER unless that epoch is the
+-- Gives member_of(row), member(sysid) → counter, epoch, identity or nil; own(sysid, epoch): JQD_STALE_OWNER unless that
+--       epoch is the
 -- present one; set_member(sysid, counter, epoch, identity); all_through(identity): whether every unburnt member is;
 -- next_fence(now_us, count): the first of so many numbers (1): grows with every call, even after the store was emptied.
 local DIGITS_MAX = 16  -- microseconds since 1970 have sixteen until the year 2286, and stay exact

@@ -7,12 +7,14 @@ Move.EXPIRED = 'E'  -- in `outcome`, where no attempt had begun at that instant 
 Move.MEANT = 'G'  -- in `outcome`, before an outcome of a content that is not the first: "G<generation>:"
 local ELIGIBLE, NAME, KEY, EXPIRES = 8, 9, 12, 13  -- places in a row's header
 
--- The queue of its jobs, priority, eligible_at_ms and expires_at_ms (0: never) from a row's header, nil when it cannot be read. Copies nothing but the header.
+-- The queue of its jobs, priority, eligible_at_ms and expires_at_ms (0: never) from a row's header, nil when it cannot
+-- be read. Copies nothing but the header.
 function Move.header(row)
   local fields = unpacked(row)
   if type(fields[2]) == 'string' and type(fields[3]) == 'number' then
     local key = fields[KEY]
-    return type(key) == 'string' and key ~= '' and fields[2] .. key or fields[2], fields[3], tonumber(fields[ELIGIBLE]) or 0, tonumber(fields[EXPIRES]) or 0
+    return type(key) == 'string' and key ~= '' and fields[2] .. key or fields[2], fields[3],
+      tonumber(fields[ELIGIBLE]) or 0, tonumber(fields[EXPIRES]) or 0
   end
   return nil
 end
@@ -34,9 +36,10 @@ function Move.job_name(row)
   return type(name) == 'string' and name or ''
 end
 
--- The first of `ids` whose rows stay below bytes_max together with `before` bytes, which others have; one at least where that is nil. Returns their rows in the same order,
--- false for a row that is gone, and how many bytes all have. Cost: O(ids) and the bytes read. A few rows are read by one call, for a call costs more than
--- a row: so at most some more than fit.
+-- The first of `ids` whose rows stay below bytes_max together with `before` bytes, which others have; one at least
+-- where that is nil. Returns their rows in the same order, false for a row that is gone, and how many bytes all have.
+-- Cost: O(ids) and the bytes read. A few rows are read by one call, for a call costs more than a row: so at most some
+-- more than fit.
 local AT_ONCE = 8  -- rows, of a megabyte at most
 function Move.rows_within(ids, bytes_max, before)
   local rows, bytes = {}, before or 0
@@ -52,7 +55,8 @@ function Move.rows_within(ids, bytes_max, before)
   return rows, bytes
 end
 
--- How far their workers were with jobs that left a hand (leases.lua). Of one that was cancelled that is told until it is deleted or begins anew.
+-- How far their workers were with jobs that left a hand (leases.lua). Of one that was cancelled that is told until it
+-- is deleted or begins anew.
 function Move.forget_progress(ids)
   local fields = {}
   for _, id in ipairs(ids) do
@@ -81,8 +85,8 @@ function Move.add_ready(jobtype, priority, id, date_ms, generation)
   Heads.came(jobtype, score, leads, known, id)
 end
 
--- Takes a job that nobody holds out of where it waits. Returns its queue, and the date that it waited for. One whose row cannot be read stays where it waits, without a
--- queue: the next claim finds out and takes it away.
+-- Takes a job that nobody holds out of where it waits. Returns its queue, and the date that it waited for. One whose
+-- row cannot be read stays where it waits, without a queue: the next claim finds out and takes it away.
 function Move.stop_waiting(id, row)
   local jobtype, priority = Move.header(row or '')
   local at_ms = redis.call('ZSCORE', K.later, id)

@@ -1,7 +1,7 @@
 -- In which order jobs wait: by priority, then by id.
 -- Gives precedes(priority, id, other priority, other id); before(id, other id); rank_of(key, score, id, too) → how many
--- members of a set come before that one, itself counted or not. Cost of the latter: O((log members)²); pushed_ms(id): when an id was given.
--- As the server sorts: by bytes. `<` follows the locale of the server instead.
+-- members of a set come before that one, itself counted or not. Cost of the latter: O((log members)²); pushed_ms(id):
+-- when an id was given. As the server sorts: by bytes. `<` follows the locale of the server instead.
 Order.has_no_locale = 'B' < 'a'
 function Order.precedes(priority, id, other_priority, other_id)
   if priority ~= other_priority then

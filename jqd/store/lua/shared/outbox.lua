@@ -1,6 +1,8 @@
 -- Followers that wait to be pushed, in the outbox or on the shelf of their tenant.
--- Gives read(key, first, limit, bytes_max, answer) → how many: entries from that place on, behind what `answer` has; at least one, if there is one;
--- move(from, to, at) → how many of the entries in ARGV, from the argument `at` on, lay there: as old as they are; tidy(tenant): of whom some left the shelf.
+-- Gives read(key, first, limit, bytes_max, answer) → how many: entries from that place on, behind what `answer` has; at
+--       least one, if there is one;
+-- move(from, to, at) → how many of the entries in ARGV, from the argument `at` on, lay there: as old as they are;
+-- tidy(tenant): of whom some left the shelf.
 local STEP = 10  -- entries read at once: each may have a megabyte
 
 function Outbox.read(key, first, limit, bytes_max, answer)

@@ -1,19 +1,23 @@
 -- Outcomes as apply_outcomes is told of them: groups of those that have something in common.
--- Gives fates (job.Fate); values(kept, count) → the first values of one; parts(kept) → mark, packed, generation; read_outcomes(at): from the argument `at` on → outcomes, their ids, groups.
--- In an outcome are id, kept: as `outcome` keeps it, and what its group says: fate, fence, meant: the generation that it may be of at
--- most, generation: as text, where one was named, jobtype, result, log and log_from, follows: for the outbox; brings: followers come with it, copied: of a copy its positions; plain: ids of those that end so and are as they were claimed;
--- of a RETRY attempt, priority, delay_ms; of a hand-over silence, worker.
+-- Gives fates (job.Fate); values(kept, count) → the first values of one; parts(kept) → mark, packed, generation;
+--       read_outcomes(at): from the argument `at` on → outcomes, their ids, groups.
+-- In an outcome are id, kept: as `outcome` keeps it, and what its group says: fate, fence, meant: the generation that
+-- it may be of at most, generation: as text, where one was named, jobtype, result, log and log_from, follows: for the
+-- outbox; brings: followers come with it, copied: of a copy its positions; plain: ids of those that end so and are as
+-- they were claimed; of a RETRY attempt, priority, delay_ms; of a hand-over silence, worker.
 Outcomes.SUCCEEDED, Outcomes.DEAD, Outcomes.RETRY, Outcomes.ENTRUSTED = 1, 3, 4, 5
 
 local function given(good, _, ...) return good and {...} or {} end
 
--- The first `count` values of an outcome (job.Outcome), none where it cannot be read; those behind the twelfth may be bytes, which the server cannot read.
+-- The first `count` values of an outcome (job.Outcome), none where it cannot be read; those behind the twelfth may be
+-- bytes, which the server cannot read.
 function Outcomes.values(kept, count)
   local _, packed = Outcomes.parts(kept)
   return given(pcall(cmsgpack.unpack_limit, packed, count, packed:byte(1) == 0xdc and 3 or 1))
 end
 
--- What `outcome` has of a job: its mark, '' for none; the packed outcome, '' where jqd itself ended the job; the generation that ran, 0 where none is named.
+-- What `outcome` has of a job: its mark, '' for none; the packed outcome, '' where jqd itself ended the job; the
+-- generation that ran, 0 where none is named.
 function Outcomes.parts(kept)
   local mark = kept:sub(1, 1)
   if mark == Move.MEANT then
@@ -40,7 +44,8 @@ local function read_log(group, said)
 end
 
 local function read_group(at)
-  local group = {fate = number(ARGV[at], 'fate'), fence = number(ARGV[at + 1], 'fence'), jobtype = ARGV[at + 2], result = ARGV[at + 3]}
+  local group = {fate = number(ARGV[at], 'fate'), fence = number(ARGV[at + 1], 'fence'), jobtype = ARGV[at + 2],
+    result = ARGV[at + 3]}
   group.meant = group.fence - 1
   if group.fate == Outcomes.RETRY then
     local attempt, priority, delay_ms = group.result:match('^(%d+) (-?%d+) (%d+)')

@@ -1,21 +1,22 @@
--- Where ready jobs wait. Few of one jobtype and priority lie in `ready:` and nowhere else. What is pushed behind many of
--- them lies in pages of few ids each, which the server keeps packed: a third of the memory.
+-- Where ready jobs wait. Few of one jobtype and priority lie in `ready:` and nowhere else. What is pushed behind many
+-- of them lies in pages of few ids each, which the server keeps packed: a third of the memory.
 --
 -- Of keyed queues some lie loose (heads.lua).
 --
 --     ready:<jobtype>       zset  id → priority: any of them, in any number
---     backlog:<jobtype>     zset  first id of a page → priority of all that are in it. A page has nothing before that id,
---                                 nor from the first id of the next page of its priority on
+--     backlog:<jobtype>     zset  first id of a page → priority of all that are in it. A page has nothing before that
+--                                 id, nor from the first id of the next page of its priority on
 --     page:<id>:<jobtype>   list  ids, ascending
 --     paged                 hash  jobtype → number of ids in its pages; no row when it has none
 --
--- A job waits in `ready`, in one page or loose; its row says under which priority. `ready` is always right: a job that comes
--- back, or finds no good page, goes there.
+-- A job waits in `ready`, in one page or loose; its row says under which priority. `ready` is always right: a job that
+-- comes back, or finds no good page, goes there.
 -- Gives add_waiting(jobtype, priority, ids): ascending and in no
--- place yet; first_of(jobtype, limit, priority_min, priority_max) → ids, where they are, heads; remove(jobtype, ids, where): some of
--- those; take(jobtype, ids, where, heads): and mends the rows of what is next; drop_waiting(jobtype, priority, id) and, if it is not in `ready`, or comes there now, drop_paged of the same: remove one;
--- first_waiting(jobtype) → id, priority or nil: of those that are not loose; waiting_of(queue), all_waiting_of(jobtype) → number; place_of(jobtype, priority, id) → priority
--- it waits under, or nil; mend_type(jobtype): after jobs left.
+-- place yet; first_of(jobtype, limit, priority_min, priority_max) → ids, where they are, heads; remove(jobtype, ids,
+-- where): some of those; take(jobtype, ids, where, heads): and mends the rows of what is next; drop_waiting(jobtype,
+-- priority, id) and, if it is not in `ready`, or comes there now, drop_paged of the same: remove one;
+-- first_waiting(jobtype) → id, priority or nil: of those that are not loose; waiting_of(queue), all_waiting_of(jobtype)
+-- → number; place_of(jobtype, priority, id) → priority it waits under, or nil; mend_type(jobtype): after jobs left.
 -- `has_some`: it is known to have pages.
 local function add_paged(jobtype, number, has_some)
   local sum = 0
@@ -47,7 +48,8 @@ end
 
 -- In a block of its own, for a function has 200 names at most.
 do
-  local READY_MAX = 100  -- ids of one priority in `ready` from which on pages are used: the server packs up to 128 itself
+  -- ids of one priority in `ready` from which on pages are used: the server packs up to 128 itself
+  local READY_MAX = 100
   local LOOSE_MAX = 50  -- of one queue that come at once: more of them are packed, and cost a claim less each
   local PAGE_MAX = 100  -- ids, less than 4 KiB: packed by all servers, and cheap to rewrite
   local function add_here(jobtype, priority, ids, first, last)
@@ -68,7 +70,8 @@ do
     redis.call('RPUSH', Queues.page_key(ids[first], jobtype), unpack(ids, first, last))
   end
 
-  -- Writes a page anew with ids[first .. last] among those it has; in two halves when that is too long. Returns how many came.
+  -- Writes a page anew with ids[first .. last] among those it has; in two halves when that is too long. Returns how
+  -- many came.
   local function rewrite_page(jobtype, priority, page, ids, first, last)
     local known, all, at = redis.call('LRANGE', page, 0, -1), {}, first
     for _, id in ipairs(known) do
@@ -91,7 +94,8 @@ do
     return #all - #known
   end
 
-  -- Adds ids[at] and the ids behind it that belong to the same page. Returns the last of them, and how many more are in pages now.
+  -- Adds ids[at] and the ids behind it that belong to the same page. Returns the last of them, and how many more are in
+  -- pages now.
   local function add_some(jobtype, priority, ids, at)
     local first, next_first = find_page(jobtype, priority, ids[at])
     local last = math.min(#ids, at + PAGE_MAX - 1)
@@ -126,7 +130,8 @@ do
     end
     local number = tonumber(priority)
     local leads, known, here = Queues.may_lead(jobtype, priority, ids[1])
-    local is_paged = known ~= here or here and Queues.paged_of(jobtype) > 0 and redis.call('ZCOUNT', Queues.backlog_key(jobtype), priority, priority) > 0
+    local is_paged = known ~= here or here and Queues.paged_of(jobtype) > 0
+      and redis.call('ZCOUNT', Queues.backlog_key(jobtype), priority, priority) > 0
     local few = not is_paged and #ids <= READY_MAX
     if few and (not here or #ids + redis.call('ZCOUNT', ready_key(jobtype), priority, priority) <= READY_MAX) then
       add_here(jobtype, priority, ids, 1, #ids)
@@ -144,8 +149,8 @@ do
   end
 end
 
--- The jobs in `ready` and those in pages, as one queue. `where` says for an id in which page it is, `where.all` of all that are
--- not named; `heads` says, flat, for each priority that was met which job is its first.
+-- The jobs in `ready` and those in pages, as one queue. `where` says for an id in which page it is, `where.all` of all
+-- that are not named; `heads` says, flat, for each priority that was met which job is its first.
 function Pages.first_of(jobtype, limit, priority_min, priority_max)
   local here = Queues.read_between(ready_key(jobtype), priority_min, priority_max, 0, limit)
   local ids, filled, where, heads, at, offset, last = {}, 0, {}, {}, 1, 0, nil
@@ -164,7 +169,8 @@ function Pages.first_of(jobtype, limit, priority_min, priority_max)
   end
   local has_backlog = Queues.paged_of(jobtype) > 0
   while filled < limit do
-    local row = has_backlog and Queues.read_between(Queues.backlog_key(jobtype), priority_min, priority_max, offset, 1) or {}
+    local row = has_backlog and Queues.read_between(Queues.backlog_key(jobtype), priority_min, priority_max,
+      offset, 1) or {}
     local first, priority = row[1], tonumber(row[2])
     put_here(priority, first)
     if not first or filled == limit then
@@ -290,7 +296,8 @@ function Pages.mend_type(queue)
   if waits then  -- of those that are parked nobody is to be offered the best
     local _, best = Heads.best_keyed(jobtype)
     best = tonumber(best)
-    priority = math.min(tonumber(priority) or best or tonumber(redis.call('ZSCORE', K.types, jobtype) or nil) or 0, best or math.huge)
+    priority = math.min(tonumber(priority) or best or tonumber(redis.call('ZSCORE', K.types, jobtype) or nil) or 0,
+      best or math.huge)
   end
   if priority then
     redis.call('ZADD', K.types, priority, jobtype)

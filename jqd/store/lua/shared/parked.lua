@@ -1,6 +1,8 @@
--- Queues whose jobs may not start: where they wait, and when they are looked at again. Their *place* is "<version>\30<bucket>": those of another version are all let go,
--- whatever their bucket allows, and come to another place if that constraint still limits them.
--- Gives park(queue, bucket, heads, now_us): `heads` it has left; look_at(place, version, now_us, recount) → number of queues that may run again;
+-- Queues whose jobs may not start: where they wait, and when they are looked at again. Their *place* is
+-- "<version>\30<bucket>": those of another version are all let go, whatever their bucket allows, and come to another
+-- place if that constraint still limits them.
+-- Gives park(queue, bucket, heads, now_us): `heads` it has left; look_at(place, version, now_us, recount) → number of
+--       queues that may run again;
 -- let_go(queue); take_hold(queue, id, fence) → that queue where a limit counts it, or nil: of a job that is in a hand
 -- without a claim here; left(now_us): whoever is out of all hands (about.lua: freed) counts no more.
 -- Of a hand that it left in this call: before it counts anew, or `left` would take that out as well.

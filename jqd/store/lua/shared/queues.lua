@@ -1,11 +1,13 @@
--- What queues are, what is known of them before any is looked at, and how a range of their jobs is read.
--- A *queue* is what runs or waits together. That of jobs that no constraint limits is spelled like their jobtype; the others are *keyed*: `limits.lua`
--- says how they are spelled. Where this says jobtype, any queue may stand.
--- Gives read_between(key, priority_min, priority_max, offset, count) → flat; first_between(jobtype, priority_min, priority_max) → id,
--- priority or nil; has_pages; paged_of(jobtype) → ids in its pages; backlog_key, page_key; heads(queue, most); head_of(jobtype, priority) → id or nil; head_row(id, jobtype);
--- may_lead(jobtype, priority, id). is_keyed(queue); type_of(queue) → jobtype; all_of(queue) → key of the index of its tenant; loose_key(queue);
--- is_parked(row of `tied`); parked_at(queue) → its first job, the place where it waits, or nil;
--- learn_paged(queues), learn_paged_of(rows): the number of ids in pages of many at once.
+-- What queues are, what is known of them before any is looked at, and how a range of their jobs is read. A *queue* is
+-- what runs or waits together. That of jobs that no constraint limits is spelled like their jobtype; the others are
+-- *keyed*: `limits.lua` says how they are spelled. Where this says jobtype, any queue may stand.
+-- Gives read_between(key, priority_min, priority_max, offset, count) → flat; first_between(jobtype, priority_min,
+--       priority_max) → id,
+-- priority or nil; has_pages; paged_of(jobtype) → ids in its pages; backlog_key, page_key; heads(queue, most);
+-- head_of(jobtype, priority) → id or nil; head_row(id, jobtype); may_lead(jobtype, priority, id). is_keyed(queue);
+-- type_of(queue) → jobtype; all_of(queue) → key of the index of its tenant; loose_key(queue); is_parked(row of `tied`);
+-- parked_at(queue) → its first job, the place where it waits, or nil; learn_paged(queues), learn_paged_of(rows): the
+-- number of ids in pages of many at once.
 function starts.has_pages() return is_here('paged') end
 function starts.has_keyed() return is_here('keyed') end
 
@@ -55,13 +57,15 @@ local function first_paged(jobtype, priority_min, priority_max)
   if Queues.paged_of(jobtype) == 0 then
     return nil
   end
-  local first, score = unpack(redis.call('ZRANGE', Queues.backlog_key(jobtype), priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
+  local first, score = unpack(redis.call('ZRANGE', Queues.backlog_key(jobtype), priority_min, priority_max, 'BYSCORE',
+    'LIMIT', 0, 1, 'WITHSCORES'))
   return first and redis.call('LINDEX', Queues.page_key(first, jobtype), 0), score
 end
 
 -- The first of two places where a jobtype waits between two priorities: id and priority, or nil.
 function Queues.first_between(jobtype, priority_min, priority_max)
-  local id, priority = unpack(redis.call('ZRANGE', ready_key(jobtype), priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
+  local id, priority = unpack(redis.call('ZRANGE', ready_key(jobtype), priority_min, priority_max, 'BYSCORE', 'LIMIT',
+    0, 1, 'WITHSCORES'))
   local head, score = first_paged(jobtype, priority_min, priority_max)
   if head and (not id or Order.precedes(tonumber(score), head, tonumber(priority), id)) then
     return head, score
@@ -111,8 +115,8 @@ function Queues.begin_keyed()
   end
 end
 
--- Whether that job, which is about to come, may be the first of its priority, or is it already: a cheap question, for nearly no job is. Also
--- which job is the first now, and which is the first of those in `ready`.
+-- Whether that job, which is about to come, may be the first of its priority, or is it already: a cheap question, for
+-- nearly no job is. Also which job is the first now, and which is the first of those in `ready`.
 function Queues.may_lead(jobtype, priority, id)
   local here = redis.call('ZRANGE', ready_key(jobtype), priority, priority, 'BYSCORE', 'LIMIT', 0, 1)[1]
   if here and Order.before(here, id) then

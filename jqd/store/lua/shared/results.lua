@@ -1,8 +1,9 @@
--- Kept results. A small one is a row of `result`. The row of a large one, "\193<name of its pieces> <bytes> <number of pieces>", is no MessagePack: its
--- pieces were put before, into a key of that name, and are its own once `large` says so. Which nobody refers to are spare, and purge drops them.
+-- Kept results. A small one is a row of `result`. The row of a large one, "\193<name of its pieces> <bytes> <number of
+-- pieces>", is no MessagePack: its pieces were put before, into a key of that name, and are its own once `large` says
+-- so. Which nobody refers to are spare, and purge drops them.
 -- Gives results: pieces_in(row) → their name and number, nil where there are none; expect_pieces(named, number): all
--- were put; put(owner, row, drop_at_ms), of a job or a note; drop(owners); hand(note, id): it is the job's, too; let_go(named): pieces that are not
--- needed, unless somebody refers to them; drop_pieces(named).
+-- were put; put(owner, row, drop_at_ms), of a job or a note; drop(owners); hand(note, id): it is the job's, too;
+-- let_go(named): pieces that are not needed, unless somebody refers to them; drop_pieces(named).
 local AT_ONCE = 0  -- when they may go: the earliest date
 
 function Results.pieces_in(row)

@@ -1,7 +1,8 @@
 -- Rules, of which of each kind and name the highest revision stays, and of equal ones the greater.
 -- Gives take_rule(member, revision, packed, now_us) → whether it holds now and did not before.
 
--- Constraints are read by functions, too: what they limit, as shared/limits.lua has it. All buckets are looked at once after a change.
+-- Constraints are read by functions, too: what they limit, as shared/limits.lua has it. All buckets are looked at once
+-- after a change.
 local function take_limits(member, packed)
   local name = member:match('^constraint%z(.*)$')
   local good, _, rule = pcall(cmsgpack.unpack_limit, packed, 1, 0)
@@ -12,7 +13,8 @@ local function take_limits(member, packed)
   if type(body) == 'table' then
     local rate = type(body.rate) == 'table' and body.rate or {}
     local window_us = math.floor((rate.per_s or 0) * 1000000 + 0.5)
-    local row = {rate.limit or 0, window_us, rate.burst or 0, body.concurrency or 0, body.until_ms or 0, body.rated_ms or rule[4] or 0, body.digest or 0}
+    local row = {rate.limit or 0, window_us, rate.burst or 0, body.concurrency or 0, body.until_ms or 0,
+      body.rated_ms or rule[4] or 0, body.digest or 0}
     for at, value in ipairs(row) do
       row[at] = string.format('%.0f', tonumber(value) or 0)
     end

@@ -1,5 +1,6 @@
 -- What becomes of the queues of jobs that were chosen.
--- Gives settle_queues(queues, opened, taken, are_all, fence, now_us): they were taken: counts them, and parks what may not go on.
+-- Gives settle_queues(queues, opened, taken, are_all, fence, now_us): they were taken: counts them, and parks what may
+--       not go on.
 -- The first job of each priority that was read, but for those that were taken; flat: priority, id.
 local function heads_of(one, taken)
   local heads, last = {}, nil
@@ -15,7 +16,8 @@ end
 -- Whether all was read that the queue has waiting up to any priority.
 local function is_read(one) return #one.left == 0 and #one.rows < 2 * one.asked and one.priority_max >= Queues.WORST end
 
--- The first job that a queue has left of each priority, flat, or of the first `most` of them. What was read of it says so, if that was all.
+-- The first job that a queue has left of each priority, flat, or of the first `most` of them. What was read of it says
+-- so, if that was all.
 local function heads_left(one, taken, most)
   if is_read(one) and one.priority_min <= Queues.BEST then
     return heads_of(one, taken)
@@ -45,8 +47,9 @@ local function mend_heads(one, taken)
   end
 end
 
--- Takes a queue that may give nothing more out of the indexes, with what was found of it there. Whether it is one. What was accepted is off the
--- states already, and not all of it was given: `fresh` are buckets that were asked anew. Also how many of its priorities went, of `asked` at most.
+-- Takes a queue that may give nothing more out of the indexes, with what was found of it there. Whether it is one. What
+-- was accepted is off the states already, and not all of it was given: `fresh` are buckets that were asked anew. Also
+-- how many of its priorities went, of `asked` at most.
 local function park(one, taken, fresh, now_us, asked)
   local is_used_up = false
   for place = 1, #one.allowed, 2 do
@@ -127,7 +130,8 @@ local function tie(one)
   Heads.count_keyed(one.queue, #one.left)
 end
 
--- `taken`: id → true of those that were given; `are_all`: of those that were chosen. What gave some, or nothing because of its limits, may have to wait.
+-- `taken`: id → true of those that were given; `are_all`: of those that were chosen. What gave some, or nothing because
+-- of its limits, may have to wait.
 function Settle.settle_queues(order, opened, taken, are_all, fence, now_us)
   local first = order[1] or order.loose.groups[1] and order.loose.groups[1].queue
   if not first then

@@ -1,10 +1,13 @@
 -- Whether this life of the store has all that the journals of its daemons know.
--- Gives note_settled(identity, now_ms): all daemons are through the barrier of that life; is_settled(identity), expect_settled: JQD_UNSETTLED while a
--- living member is not, or the note is missing that all had the time to join it, so no daemon's opinion of the others can be late;
--- is_told(identity, now_ms), expect_told: whether nothing is left, either, of what follows the outcomes that were told again. Until then what
--- has ended must not be deleted: its cancel, its name, its ending may be all that keeps what is still told from beginning anew.
+-- Gives note_settled(identity, now_ms): all daemons are through the barrier of that life; is_settled(identity),
+--       expect_settled: JQD_UNSETTLED while a
+-- living member is not, or the note is missing that all had the time to join it, so no daemon's opinion of the others
+-- can be late; is_told(identity, now_ms), expect_told: whether nothing is left, either, of what follows the outcomes
+-- that were told again. Until then what has ended must not be deleted: its cancel, its name, its ending may be all that
+-- keeps what is still told from beginning anew.
 local TENANTS = 1000  -- whose shelves are looked at
-local OUTBOX_MS = 3600000  -- what cannot be pushed for so long waits for a partition or a quota; what ended must not fill the memory meanwhile
+-- what cannot be pushed for so long waits for a partition or a quota; what ended must not fill the memory meanwhile
+local OUTBOX_MS = 3600000
 
 function Settled.is_settled(identity)
   return redis.call('HGET', K.life, 'settled') == identity and Members.all_through(identity)

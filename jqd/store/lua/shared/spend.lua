@@ -1,5 +1,6 @@
 -- What claims spend of limits, and how it is written.
--- Gives spend(queue, allowed, ids), but for those in call.gone: their rows were lost, and they come into no hand; then write_spent(fence, now_us).
+-- Gives spend(queue, allowed, ids), but for those in call.gone: their rows were lost, and they come into no hand; then
+--       write_spent(fence, now_us).
 starts.spending, starts.spent_slots, starts.spent_ids, starts.gone = empty, empty, empty, empty
 
 local function claimed(ids)
@@ -60,7 +61,8 @@ local function write_rates(now_us)
       row = Limits.row_spent(added(state.last, rule, count, now_us))
     else  -- of one rule and count they are all alike, and spelled once
       alike[rule] = alike[rule] or {}
-      row = alike[rule][count] or Limits.row_spent(added({begin_us = 0, owed = 0, count = 0, total = 0, before = ''}, rule, count, now_us))
+      row = alike[rule][count] or Limits.row_spent(added({begin_us = 0, owed = 0, count = 0, total = 0, before = ''},
+        rule, count, now_us))
       alike[rule][count] = row
     end
     rows[2 * at - 1], rows[2 * at] = state.bucket, row

@@ -1,11 +1,11 @@
 -- How a job stands, found by looking: what the counts are made of.
--- Gives ended_as(kept) → how a job ended that has this in `outcome`, nil where it cannot be read, and the jobtype it ran as, where that is known;
--- attempt_in(kept) → the number of the attempt that ended it, 0 where none did or it cannot be read;
--- place(id), of a job that is here → dead, ended, later or held, its score there, its hold; nothing: it waits to be claimed;
--- how_stands(id, is_here) → jobtype, how; nil where it is not here. is_here: it is, and only how
--- matters: its row is not read;
--- watch(id, is_new): counts this job by how it stands now and how at the end, whatever happens in between. is_new: it is not here yet;
--- count_watched(): the end, when counts are written.
+-- Gives ended_as(kept) → how a job ended that has this in `outcome`, nil where it cannot be read, and the jobtype it
+--       ran as, where that is known;
+-- attempt_in(kept) → the number of the attempt that ended it, 0 where none did or it cannot be read; place(id), of a
+-- job that is here → dead, ended, later or held, its score there, its hold; nothing: it waits to be claimed;
+-- how_stands(id, is_here) → jobtype, how; nil where it is not here. is_here: it is, and only how matters: its row is
+-- not read; watch(id, is_new): counts this job by how it stands now and how at the end, whatever happens in between.
+-- is_new: it is not here yet; count_watched(): the end, when counts are written.
 local FATE, JOBTYPE, ATTEMPT, SUCCEEDED = 3, 4, 6, 1
 
 function Stands.ended_as(kept)

@@ -1,16 +1,19 @@
--- What went wrong with a job so far: `tries` holds a row only for jobs that failed once, or (a count of 0 alone) may have begun and must not expire any more.
+-- What went wrong with a job so far: `tries` holds a row only for jobs that failed once, or (a count of 0 alone) may
+-- have begun and must not expire any more.
 --
 --     ┌─────────┬───────────┬─────────┬───────────┬─────────┬──
---     │ count   │ length    │ outcome │ length    │ outcome │ …    newest first, as `outcome` keeps them (change.lua: MEANT); lengths and count: 4 bytes, big endian
+--     │ count   │ length    │ outcome │ length    │ outcome │ …    newest first, as `outcome` keeps them (change.lua:
+--                                                 MEANT); lengths and count: 4 bytes, big endian
 --     └─────────┴───────────┴─────────┴───────────┴─────────┴──
 --
--- An attempt that was put off (a snooze) or interrupted is not counted, and takes the place of such a one right before it: a job that is put off a
--- thousand times keeps its failures.
--- A first outcome of no bytes says that those behind it are of contents before this one, of which no attempt began.
+-- An attempt that was put off (a snooze) or interrupted is not counted, and takes the place of such a one right before
+-- it: a job that is put off a thousand times keeps its failures. A first outcome of no bytes says that those behind it
+-- are of contents before this one, of which no attempt began.
 -- Gives tried(outcome) → fence, attempts spent; add_try(id, attempt, outcome, history_max) → attempts that failed,
 -- whether that says anything new: one that was told before is not counted once more, and whether no later one is known;
--- told_in(row, generation) → how many attempts of that content its outcomes tell of, whether any: a later one says how many were before it, so one
--- that is told of behind it is mostly counted already; last_of(id) → the latest claim of which the store knows that its attempt failed, of those that are kept, or 0. Cost: the bytes of the row.
+-- told_in(row, generation) → how many attempts of that content its outcomes tell of, whether any: a later one says how
+-- many were before it, so one that is told of behind it is mostly counted already; last_of(id) → the latest claim of
+-- which the store knows that its attempt failed, of those that are kept, or 0. Cost: the bytes of the row.
 local UNCOUNTED = {snooze = true, interrupted = true}
 local NONE = '\0\0\0\0'  -- a row of no attempts
 
@@ -51,7 +54,8 @@ local function told_of(outcomes, generation)
       all[#all + 1] = {uncounted and spent + 1 or spent, uncounted}
     end
   end
-  table.sort(all, function(one, other) return one[1] < other[1] end)  -- fences go back where a store that lost all has a clock that was set back
+  -- fences go back where a store that lost all has a clock that was set back
+  table.sort(all, function(one, other) return one[1] < other[1] end)
   for _, one in ipairs(all) do
     count = counted(count, one[1], one[2])
   end
@@ -68,10 +72,11 @@ function Tries.last_of(id)
   return latest
 end
 
--- An outcome stands behind those of later claims, though it may be told of after them (by another journal), so that the newest is the latest. One that does not say of
--- which claim it is is of none.
+-- An outcome stands behind those of later claims, though it may be told of after them (by another journal), so that the
+-- newest is the latest. One that does not say of which claim it is is of none.
 function Tries.add_try(id, attempt, outcome, history_max)
-  local row, fence, uncounted, place = redis.call('HGET', K.tries, id) or NONE, (Tries.tried(outcome)), is_uncounted(outcome), 1
+  local row, fence, uncounted, place = redis.call('HGET', K.tries, id) or NONE, (Tries.tried(outcome)),
+    is_uncounted(outcome), 1
   local all = outcomes_of(Move.has_begun(row) and row or row:sub(1, 4) .. row:sub(9))
   local before = #row >= 4 and struct.unpack('>I4', row) or 0
   while all[place] and Tries.tried(all[place]) > fence do
@@ -84,7 +89,8 @@ function Tries.add_try(id, attempt, outcome, history_max)
   local replaces = is_kept and uncounted and all[place] and is_uncounted(all[place])
   local others = {unpack(all, replaces and place + 1 or place)}
   table.insert(all, place, outcome)
-  local count = math.max(before, not uncounted and attempt <= before and told_of(all, Change.began(id)) or counted(before, attempt, uncounted))
+  local count = math.max(before, not uncounted and attempt <= before and told_of(all, Change.began(id))
+    or counted(before, attempt, uncounted))
   local kept = {struct.pack('>I4', count)}
   for at = 1, place - 1 + (is_kept and 1 or 0) do
     kept[at + 1] = struct.pack('>I4', #all[at]) .. all[at]

@@ -1,7 +1,7 @@
--- What a look is asked for.
--- A wish is in ARGV: jobtype; or for any what stands before those of a tenant, nothing for those of the tenant ""; the least priority and the most; number of jobtypes that
--- are not meant by "any", and those. Gives each(first, named, any): from ARGV[first] on, each is named(jobtype, least, most), or any(tenant, least, most, besides, count of
--- those); is_of(tenant, jobtype).
+-- What a look is asked for. A wish is in ARGV: jobtype; or for any what stands before those of a tenant, nothing for
+-- those of the tenant ""; the least priority and the most; number of jobtypes that are not meant by "any", and those.
+-- Gives each(first, named, any): from ARGV[first] on, each is named(jobtype, least, most), or any(tenant, least, most,
+-- besides, count of those); is_of(tenant, jobtype).
 local FIELDS, SEPARATOR = 4, '\31'  -- the latter stands behind the tenant in a jobtype
 
 function Wishes.is_of(tenant, jobtype)
