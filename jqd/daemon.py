@@ -145,6 +145,7 @@ class Daemon:
                 for partition in self.partitions:
                     await partition.start(working, partition.loops())
                     await working.start(self.api.watch, partition.number)
+                    await working.start(self.parts.services.key_returns.run, partition.store, partition.number)
                 async with trio.open_nursery() as dispatching:
                     with trio.move_on_after(SETTINGS_S):  # of a single process the kernel takes connections
                         await self.workers.settings.synced.wait()

@@ -6,7 +6,7 @@ job survives, and whoever applies the journals in any order ends with the latest
 
 import enum
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NoReturn
 
@@ -15,7 +15,7 @@ import trio
 from msgspec import Raw
 
 from jqd.domain.charge import FREE, Charge
-from jqd.domain.errors import Conflict, Invalid, JournalRefused, NotYet, Overloaded, Overtaken, StoreError
+from jqd.domain.errors import Conflict, Invalid, JournalRefused, NotYet, Overtaken
 from jqd.domain.flow import CALLBACK, Flow
 from jqd.domain.job import ChangeKind, Priority, State
 from jqd.domain.job_spec import KEPT, Date, Delay, JobRecord, links_of
@@ -26,6 +26,7 @@ from jqd.domain.tenant import bare
 from jqd.service.find import Coming, expect_promised, find, once_settled, resolve
 from jqd.service.flow_checks import NO_MAP, is_map
 from jqd.service.job_limits import date_faults, eligible_at_ms
+from jqd.service.key_returns import UNDER_WAY
 from jqd.service.server_only import expect_allowed
 from jqd.service.services import Services
 from jqd.service.settings import record
@@ -62,6 +63,7 @@ ALLOWED = {
 }
 
 BUSY_S = 0.02  # between looks whether somebody else's change has come: its sync takes about so long
+EARLIER = "-"  # before the token of a retry: than any id, so the job gets the key when its retry is applied
 AT_ONCE_S = 0.001  # a job that is not to be run expires now, and so long after its push or date at least
 LAPSES_S = 10.0  # well below the store's `name_reserve_s`: a change that took longer may have been overtaken
 
@@ -148,21 +150,34 @@ async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -
     quota allows; JournalRefused, StoreUnsettled, StoreAway, StoreRefused.
     """
     _expect_fitting(view, kind, fields)
-    async with _with_key(services, view, kind):
+    async with _with_key(services, view, kind) as journaled:
         if kind is Kind.RELEASE or not services.principal.tenant:
-            return await _change(services, view, kind, fields, FREE)
+            return await _change(services, view, kind, fields, FREE, journaled)
         size_bytes, is_retry = len(_array(services, view, kind, fields)), kind is Kind.RETRY
         reserve = services.hooks.reserve
         with await reserve(services, 1, size_bytes, retried=is_retry, changed=not is_retry) as charge:
-            return await _change(services, view, kind, fields, charge)
+            return await _change(services, view, kind, fields, charge, journaled)
 
 
-async def _change(services: Services, view: JobView, kind: Kind, fields: dict[str, Any], charge: Charge) -> JobView:
+class Journaled:
+    """Whether a change is in the journal."""
+
+    done = False
+
+
+async def _change(
+    services: Services, view: JobView, kind: Kind, fields: dict[str, Any], charge: Charge, journaled: Journaled
+) -> JobView:
     began_s = trio.current_time()
     view, given = await _reserve(services, view, kind, fields)
     revision, array = given.revision, _array(services, view, kind, fields)
     position = services.journal.write(Lane.CHANGES, 1, _frame(services, view, kind, given, array, fields))
-    await services.journal.wsync(position, shielded=True)
+    journaled.done = True
+    try:
+        await services.journal.wsync(position, shielded=True)
+    except JournalRefused:
+        journaled.done = False
+        raise
     charge.taken(services.partitions_of([view.id]), len(array))
     if not await services.control.wait_caught_up(
         Lane.CHANGES, position, services.config.cancel_s, services.where(view.id)
@@ -233,30 +248,32 @@ def _is_made_of(view: JobView, again: JobView, kind: Kind) -> bool:
 
 
 @asynccontextmanager
-async def _with_key(services: Services, view: JobView, kind: Kind) -> AsyncIterator[None]:
-    """Give a job that is to begin anew its unique key again. Raises Conflict where another has it that lives."""
+async def _with_key(services: Services, view: JobView, kind: Kind) -> AsyncIterator[Journaled]:
+    """Give a job that is to begin anew its unique key again. Raises Conflict where another has it that lives, NotYet
+    where it is not known yet whether one will."""
+    journaled = Journaled()  # then the store is told of the key with the job
     if kind is not Kind.RETRY or view.flow is None or not view.flow.unique:
-        yield
+        yield journaled
         return
-    wanted, home = UniqueWanted(view.flow.unique, view.id, view.flow.until, view.id), services.home(view.flow.unique)
-    ask = partial(home.reserve_unique, [wanted])
-    (has,) = await once_settled(services, {partition_of_name(wanted.key, services.partitions)}, ask)
-    if has != view.id:
-        other = "a job that is being pushed" if has.startswith("~") else f"job {has}"
-        raise Conflict(f"job {_called(view)} cannot be {kind.value}: {other} has its unique key now")
-    is_journaled = True  # then the store is told of the key with the job
+    token = EARLIER + services.journal.ids.take(1).first
+    wanted = UniqueWanted(view.flow.unique, token, view.flow.until)
+    unsure = [wanted]
     try:
-        yield
-    except (Conflict, JournalRefused, Overloaded):
-        is_journaled = False
-        raise
+        ask = partial(services.home(wanted.key).reserve_unique, [wanted])
+        (has,) = await once_settled(services, {partition_of_name(wanted.key, services.partitions)}, ask)
+        unsure = []
+        if has.startswith(UNDER_WAY):
+            raise NotYet(f"whether another job gets the unique key of job {_called(view)} is not known yet; try again")
+        if has not in (token, view.id):
+            raise Conflict(f"job {_called(view)} cannot be {kind.value}: job {has} has its unique key now")
+        yield journaled
     except NotYet:
-        services.journal.unsure_to = services.journal.written
+        if journaled.done:
+            services.journal.unsure_to = services.journal.written
         raise
     finally:
-        if not is_journaled:
-            with trio.CancelScope(shield=True), suppress(StoreError):  # else it is free by itself soon
-                await home.confirm_unique([wanted._replace(job_id="")])
+        if not journaled.done:
+            await services.key_returns.give_back(services.store, services.partitions, [wanted], unsure)
 
 
 def _expect_fitting(view: JobView, kind: Kind, fields: dict[str, Any]) -> None:

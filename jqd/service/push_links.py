@@ -3,8 +3,8 @@
     reserve_keys, join ──▶ store: kept for a push, under tokens ──▶ journal ──▶ confirm: under the ids that it gave
 
 So no answer names a job that is never taken: a push that finds a key of a push that is under way waits for its
-confirmation, and so does a call that closes its group. A push that fails gives both back; one that dies keeps places
-for PLACE_S, and keys for UNIQUE_S. The lanes tell the store once more what the journal has.
+confirmation, and so does a call that closes its group. A push that fails gives both back (key_returns.py); one that
+dies keeps places for PLACE_S, and keys for UNIQUE_S. The lanes tell the store once more what the journal has.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +23,7 @@ from jqd.domain.record import Lane, cancel_of, encode_cancels
 from jqd.domain.tenant import bare
 from jqd.service.find import once_settled
 from jqd.service.flow_checks import following_of
+from jqd.service.key_returns import UNDER_WAY
 from jqd.service.services import Services
 from jqd.store import OnItsWay
 from jqd.store.links import GROUP_MAX, Joined, UniqueWanted
@@ -30,7 +31,6 @@ from jqd.store.links import GROUP_MAX, Joined, UniqueWanted
 WAIT_S = 2.0  # for another push of the same key: a sync takes some milliseconds
 POLL_S = 0.02
 SEEN = 100  # members of a group that tell a token for some jobs whether it may join: one call of each partition
-UNDER_WAY = "~"  # before a token: of another push
 
 
 class PushLinks:
@@ -40,6 +40,7 @@ class PushLinks:
         """`follows`: its jobs cannot be refused; where their group is closed, they are no members."""
         self._services, self._follows = services, follows
         self._keys: dict[str, UniqueWanted] = {}
+        self._unanswered: dict[str, UniqueWanted] = {}
         self._places: dict[str, list[str]] = {}
         """Group → tokens of places that no job has yet."""
 
@@ -49,14 +50,15 @@ class PushLinks:
 
     async def __aexit__(self, *_: object) -> None:
         """Give back what was not confirmed."""
-        if not self._keys and not any(self._places.values()):
-            return
+        services = self._services
+        if self._keys:
+            unsure = self._unanswered.values()
+            await services.key_returns.give_back(services.store, services.partitions, self._keys.values(), unsure)
         try:
             with trio.CancelScope(shield=True):
-                for key, wanted in self._keys.items():
-                    await self._services.home(key).confirm_unique([wanted])
                 for group, tokens in self._places.items():
-                    await self._services.home(group).confirm_members(group, [(token, "") for token in tokens])
+                    if tokens:
+                        await services.home(group).confirm_members(group, [(token, "") for token in tokens])
         except StoreError as error:  # they are free by themselves soon
             get_logger("links").warning("links.kept", error=str(error))
 
@@ -81,6 +83,7 @@ class PushLinks:
             if key not in self._keys
         }
         self._keys |= due  # given back also where the answer is lost
+        self._unanswered = due
         taken: dict[str, str] = {}
         deadline_s = trio.current_time() + WAIT_S
         while True:

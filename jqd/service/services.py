@@ -25,6 +25,7 @@ from jqd.runner import Pulls, Runners, WorkerHealth, WorkerRegistry
 from jqd.runner.departures import Gone, Kind
 from jqd.service.concurrent_pushes import ConcurrentPushes
 from jqd.service.config import ServiceConfig
+from jqd.service.key_returns import KeyReturns
 from jqd.service.principal import EVERYBODY, Principal
 from jqd.service.recent_outcomes import RecentOutcomes
 from jqd.service.registered_options import RegisteredOptions
@@ -121,6 +122,7 @@ class Services:
     """What code workers run it in."""
     recent_outcomes: RecentOutcomes = field(default_factory=RecentOutcomes)
     concurrent_pushes: ConcurrentPushes = field(default_factory=ConcurrentPushes)
+    key_returns: KeyReturns = field(default_factory=KeyReturns)
     partition_breaker: PartitionBreaker = field(default_factory=PartitionBreaker)
     pulls: Pulls = field(default_factory=Pulls)
     listeners: list[Listener] = field(default_factory=list)

@@ -16,7 +16,7 @@ from jqd.domain.errors import StoreUnsettled
 from jqd.domain.flow import RESULTS_GONE, Flow
 from jqd.domain.job import Fate, Held
 from jqd.runner import Report
-from jqd.service.edit import Kind, _change
+from jqd.service.edit import Journaled, Kind, _change
 from jqd.service.outcome_batch import OutcomeAnswer, OutcomeBatch
 from jqd.service.parents import CHECKED_MAX
 from jqd.store import NameJournaled, NameWanted, Replace
@@ -101,7 +101,7 @@ async def test_an_argument_that_results_cannot_be_put_into_is_refused_or_fails_t
     assert "has to be a map" in refused.body["detail"]
     view: Any = await edge.whole.get_job(child)
     # Who changes it may see another content of it than the one that he changes.
-    await _change(edge.api._parts.services, view, Kind.EDIT, {"argument": b"\x05"}, FREE)
+    await _change(edge.api._parts.services, view, Kind.EDIT, {"argument": b"\x05"}, FREE, Journaled())
     (held,) = [one for one in await _run_now(edge, parent) if one.job.id == parent]
     await edge.end(held, Fate.SUCCEEDED)
     await settle(edge)
