@@ -9,20 +9,16 @@
 -- its queue, where a `busy:` counts it (limits.lua). Field "?" of the hash: how many of that kind there are, and
 -- blanks: for a value of more than 64 bytes the server keeps the hash as a table. As a list, which it is up to 512
 -- fields, each look at a job goes through half of those in flight.
--- Gives WORKERS; early: that number; hands() → sysids, with `*` when workers hold any; of(fence, sysid, generation,
---       is_early, queue) → a hold: fence, sysid, generation (text or nil),
--- is_early, queue, text; join(one, other) → which of both has the job; hold(id), look(ids) → id → hold of those that
--- are held, and those that are met twice in `ids`; held_so(sysid, first, fields): of claims among the arguments;
--- claim(sysid, fence, ids, ...), any number of lists; take(id, hold, before): `before` of them had it so far; leave(id,
--- hold); come(id, hold, queue): so its job does; write(): what they wait for, those that came before those that left;
--- write_taken(): the former alone; freed: flat, id and queue of those that are in no hand any more; counts(queue) → the
--- text of what this call has claimed, with a queue.
+-- `call.freed` has, flat, id and queue of jobs that are in no hand any more.
 About.WORKERS = '*'
 starts.records, starts.taken, starts.told = empty, empty, empty
 starts.moved, starts.left, starts.has_left = empty, empty, empty
 starts.freed = empty
+
+-- How many jobs are in a hand and have not come yet.
 function starts.early() return tonumber(redis.call('HGET', K.about, '?') or nil) or 0 end
 
+-- The sysids that hold jobs, with `*` when workers hold any.
 function About.hands()
   local sysids = redis.call('HKEYS', K.members)
   if redis.call('EXISTS', held_key(About.WORKERS)) == 1 then
@@ -45,13 +41,14 @@ local function read(text)
   return hold
 end
 
+-- Makes a hold: fence, sysid, generation (text or nil), is_early, queue, text.
 function About.of(fence, sysid, generation, is_early, queue)
   return read('f' .. digits(fence) .. ' o' .. sysid .. (generation and ' g' .. generation or '')
     .. (is_early and ' ?' or '') .. (queue and ' q' .. queue or ''))
 end
 
--- That of the later claim; of one claim that of the worker, to whom it was handed over. All else is told by one alone,
--- and makes the order whole.
+-- Which of two holds of a job has it. That of the later claim; of one claim that of the worker, to whom it was handed
+-- over. All else is told by one alone, and makes the order whole.
 function About.join(one, other)
   if not (one and other) or one.text == other.text then
     return one or other
@@ -64,6 +61,7 @@ function About.join(one, other)
   return (its > others or its == others and Order.before(other.text, one.text)) and one or other
 end
 
+-- Reads holds: id → hold of those that are held, and those that are met twice in `ids`.
 function About.look(ids)
   local found, twice = {}, {}
   for at, text in ipairs(#ids > 0 and redis.call('HMGET', K.about, unpack(ids)) or {}) do
@@ -76,6 +74,7 @@ function About.look(ids)
   return found, twice
 end
 
+-- The hold of one job, or nil.
 function About.hold(id) return not call.has_left[id] and About.look({id})[id] or nil end
 
 -- Of claims among the arguments, "id fence" and perhaps more each, those that this hand has so: {id, hold, place of the
@@ -106,6 +105,7 @@ local function count_early(more)
   end
 end
 
+-- That hand takes jobs: any number of lists of ids.
 function About.claim(sysid, fence, ...)
   local claim, listed, told, filled = digits(fence), {}, {'?', spelled_early()}, 0
   local text = 'f' .. claim .. ' o' .. sysid
@@ -120,6 +120,7 @@ function About.claim(sysid, fence, ...)
   redis.call('ZADD', held_key(sysid), unpack(listed))
 end
 
+-- The text of what this call has claimed, with a queue.
 function About.counts(queue) return call.claimed .. ' q' .. queue end
 
 local function list_of(lists, sysid)
@@ -128,6 +129,7 @@ local function list_of(lists, sysid)
   return list
 end
 
+-- A job comes to that hold; `before`, if not nil, had it so far.
 function About.take(id, hold, before)
   if call.has_left[id] then
     About.write()
@@ -142,11 +144,13 @@ function About.take(id, hold, before)
   count_early((hold.is_early and 1 or 0) - (before and before.is_early and 1 or 0))
 end
 
+-- A job that a hand has already comes; from now on that hold names its queue.
 function About.come(id, hold, queue)
   About.take(id, About.of(hold.fence, hold.sysid, hold.generation, nil, queue), hold)
   About.write()
 end
 
+-- A job leaves that hold.
 function About.leave(id, hold)
   local ids = list_of(call.left, hold.sysid)
   ids[#ids + 1], call.has_left[id] = id, true
@@ -157,6 +161,7 @@ function About.leave(id, hold)
   end
 end
 
+-- Writes what was taken.
 function About.write_taken()
   for sysid, rows in pairs(call.taken) do
     redis.call('ZADD', held_key(sysid), unpack(rows))
@@ -170,6 +175,8 @@ function About.write_taken()
   call.taken, call.told, call.moved = {}, {}, {}
 end
 
+-- Writes all: what was taken, then what left; and from then on call.freed has, flat, id and queue of the jobs that are
+-- in no hand any more.
 function About.write()
   Heads.write()
   About.write_taken()

@@ -9,15 +9,6 @@
 --                   Without one there is no such key
 --
 -- After a change of the period, who had a date and waits has the rank of its push at worst.
--- Gives priority_of(score); score_of(priority, id, date_ms, generation or nil: as it is here): of a job that becomes
---       ready now, date_ms: 0 for one without a date; begin(now_ms), before all that follows;
--- rank(score, id); levels(least, most, wanted, key, first) → {rank, id, score} …, best first: `first(from, to)` gives
--- id and score of the first between these scores. Of more than PRIORITIES in use those behind are seen by chance, some
--- in the set `key`, and `wanted`, if it is given; refresh(levels, first) → the first of them as it is now, nil where
--- there is none; `after` of a level: what stands before that id may not start; until_id(level, rank, id): the least id
--- of that score that does not go before that one; walk(index, least, most, wanted) → a function that gives row, score,
--- rank of the next one, nil at the end; say_period(sysid, period_ms) → flat, of the living daemons where it is another:
--- sysid, period_ms, 0 where they do not age.
 local PRIORITIES, DRAWN, CHUNK, MICROS = 100, 8, 64, 1000
 local NUMBERS, UNIT = 2 ^ 22 - 1, 2 ^ -22  -- what a double has room for behind 32 bits
 local AHEAD = 2 ^ 16  -- periods by which the clock may be set back while jobs wait
@@ -28,6 +19,7 @@ function starts.period_ms() return is_here('aged') and tonumber(redis.call('HGET
 
 starts.periods = empty
 
+-- The priority in a score.
 function Ageing.priority_of(score) return math.floor(tonumber(score)) end
 
 local function number_of(ms) return call.period_ms > 0 and math.floor(ms / call.period_ms) or 0 end
@@ -43,8 +35,9 @@ end
 
 local function behind_point(number) return (number % NUMBERS + 1) * UNIT end
 
--- What began anew (it had ended, or was replaced) ages from then on, also after an attempt that failed: else a month of
--- dead jobs, tried again, went before all that is fresh.
+-- The score of a job that becomes ready now. date_ms: 0 for one without a date; generation: nil for the one that is
+-- here. What began anew (it had ended, or was replaced) ages from then on, also after an attempt that failed: else a
+-- month of dead jobs, tried again, went before all that is fresh.
 function Ageing.score_of(priority, id, date_ms, generation)
   if call.period_ms == 0 then
     return priority
@@ -55,8 +48,10 @@ function Ageing.score_of(priority, id, date_ms, generation)
   return number > period_of(id) and priority + behind_point(number) or priority
 end
 
+-- To be called before all that follows.
 function Ageing.begin(now_ms) call.last_number = number_of(now_ms) + AHEAD end
 
+-- Where a job stands with its age: the less, the sooner it starts.
 function Ageing.rank(score, id)
   local priority = math.floor(score)
   if score == priority or call.period_ms == 0 then
@@ -93,6 +88,9 @@ local function look(level, first)
   return id ~= nil
 end
 
+-- The scores between two that are in use, best first: {rank, id, score} …; `first(from, to)` gives id and score of the
+-- first job between two scores. Of more than PRIORITIES in use those behind are seen by chance, some in the set `key`,
+-- and `wanted`, if it is given.
 function Ageing.levels(least, most, wanted, keys, first)
   local found, seen, from, are_more = {}, {}, least, true
   local function visit(priority)
@@ -129,6 +127,8 @@ function Ageing.levels(least, most, wanted, keys, first)
   return found
 end
 
+-- The first of these levels as it is now, nil where there is none. A level's `after`: what stands before that id may
+-- not start.
 function Ageing.refresh(levels, first)
   while levels[1] do
     local id, rank = levels[1].id, levels[1].rank
@@ -155,6 +155,7 @@ local function id_of(period)
   return time
 end
 
+-- The least id of that level's score that does not go before a job of that rank and id.
 function Ageing.until_id(level, rank, id)
   local LAST_ID = '~'
   if call.period_ms == 0 or level.score ~= math.floor(level.score) then
@@ -165,6 +166,7 @@ function Ageing.until_id(level, rank, id)
   return Order.before(from, its) and its or from
 end
 
+-- A function that gives row, score and rank of the next one of an index each time it is called, nil at the end.
 function Ageing.walk(index, least, most, wanted)
   local function first(from, to)
     return unpack(redis.call('ZRANGE', index, from, to, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
@@ -206,6 +208,8 @@ function Ageing.walk(index, least, most, wanted)
   end
 end
 
+-- A daemon says its period. Returns, flat, of the living daemons where it is another: sysid and period_ms, 0 where they
+-- do not age.
 function Ageing.say_period(sysid, period_ms)
   if period_ms == 0 and redis.call('EXISTS', K.aged) == 0 then
     return {}

@@ -1,9 +1,4 @@
 -- Jobs that are new to the store: from a journal's frames of jobs, or brought by the success that they follow.
--- Gives read_groups(at, behind, fields) → groups of jobs from the argument `at` on, as apply_jobs has them, and the ids
---       of all, in order; fields: of a job, id and row first;
--- arrive(groups, ids, fields, left_out, now_ms) → how many were new, their ids and rows, flat. left_out: place in `ids`
--- → true: it is not to come; follow(groups, ids, counts, field, now_ms): followers, of which `counts` says of the
--- outcome at a place (from 0) whether it counted.
 function starts.has_notes() return is_here('tomb') end
 
 -- Whether something was told of a job before it came; whether it was here already, with a later content, and is
@@ -19,6 +14,8 @@ end
 
 local GROUP = 5  -- words before the jobs of a group
 
+-- Groups of jobs from the argument `at` on, as apply_jobs has them, and the ids of all, in order. fields: of a job, id
+-- and row first.
 function Arrive.read_groups(at, behind, fields)
   local groups, queues, ids, met = {}, {}, {}, 0
   while at < behind do
@@ -44,6 +41,7 @@ function Arrive.read_groups(at, behind, fields)
   return groups, ids
 end
 
+-- Jobs come. left_out: place in `ids` → true: it is not to come. Returns how many were new, their ids and rows, flat.
 function Arrive.arrive(groups, ids, fields, left_out, now_ms)
   -- Sets first, rows second, position last: if the function were ever cut short, applying the jobs again would find the
   -- rows missing. One call asks for all rows, and one writes them, whatever groups the jobs are of: each may have a
@@ -110,6 +108,7 @@ end
 -- brought nothing, has its name.
 Arrive.FIELDS = 4  -- of a follower: id, row, name, place of its outcome
 
+-- Followers come, of those outcomes of which `counts` says, at their place from 0, that they counted.
 function Arrive.follow(groups, ids, counts, field, now_ms)
   local places, names, left_out, met = {}, {}, {}, {}
   for _, group in ipairs(groups) do

@@ -1,9 +1,4 @@
 -- Jobs that leave a hand untried, or whose date came.
--- Gives put_back(id, row, now_ms, from, fence) → where it belongs (how it stands now, its queue), and whether it waits
---       for a date; return_job: the same, and
--- counts it; note_begun(id, row, fence): a worker may have begun it in the hand that it leaves, so it does not expire
--- any more; give_back(id, hold, row, now_ms, is_unsent): both, and out of that hand; finish(ids, now_ms, now_us):
--- writes what left hands, these ids among it. `from`: how it stood; `fence`: of the hand that it leaves.
 local MICROS = 1000
 
 -- Whether the content that is here came while another was in that hand: nobody began it there.
@@ -11,6 +6,7 @@ local function came_later(id, fence)
   return fence <= (tonumber((redis.call('HGET', K.generation, id) or ''):match(':(%d+)')) or 0)
 end
 
+-- A worker may have begun that job in the hand that it leaves, so it does not expire any more.
 function Back.note_begun(id, row, fence)
   local _, _, _, expires_at_ms = Move.header(row or '')
   if (expires_at_ms or 0) == 0 or Move.has_ended(id) or came_later(id, fence) then
@@ -31,9 +27,10 @@ local function is_late(id, expires_at_ms, now_ms, fence)
     and (expires_at_ms > claimed_ms or claimed_ms > now_ms or came_later(id, fence))
 end
 
--- It is ready again, or cancelled if that was asked for meanwhile, or dead if it was to begin by now; its content may
--- have been exchanged meanwhile for one that has a date. A job whose row cannot be read goes to the dead set, where an
--- operator finds it; a job that is gone or has ended goes nowhere: nil.
+-- Where a job belongs that leaves a hand: how it stands now, its queue; and whether it waits for a date. `from`: how it
+-- stood; `fence`: of the hand that it leaves. It is ready again, or cancelled if that was asked for meanwhile, or dead
+-- if it was to begin by now; its content may have been exchanged meanwhile for one that has a date. A job whose row
+-- cannot be read goes to the dead set, where an operator finds it; a job that is gone or has ended goes nowhere: nil.
 function Back.put_back(id, row, now_ms, from, fence)
   local function still(at_ms) return from == 'retrying' and from or Counts.waits(id, at_ms) end
   if not row or Move.has_ended(id) then
@@ -59,6 +56,7 @@ function Back.put_back(id, row, now_ms, from, fence)
   return still(), jobtype, false
 end
 
+-- The same, and it is counted.
 function Back.return_job(id, row, now_ms, from, fence)
   local to, jobtype, is_dated = Back.put_back(id, row, now_ms, from, fence)
   if to then
@@ -77,6 +75,7 @@ function Back.give_back(id, hold, row, now_ms, is_unsent)
   About.leave(id, hold)
 end
 
+-- Writes what left hands, these ids among it.
 function Back.finish(ids, now_ms, now_us)
   About.write()
   Move.forget_progress(ids)

@@ -10,25 +10,19 @@
 --     call                         what this call has found out or left to be written. Nothing else may change while it
 --                                  runs: the next call would meet it. `starts` has functions: what a field is when it
 --                                  is first read; without one it is nil
---
--- Gives empty() → {}; fail(name, detail): scripts.py maps the name to an exception; number(text, what): a number or
---       JQD_ARGUMENT; expect_rows(first, fields, what): from there on the arguments
--- are rows of so many, or JQD_ARGUMENT; clock(text) → ms, µs: what the caller sent (tests), or Redis TIME when that is
--- 0; digits(n): a whole number as text, exact up to 2^53; unpacked(text) → the table that is its first value, of a row:
--- its header; one without anything, where that cannot be read; ready_key(jobtype), held_key(sysid), shelf_key(tenant);
--- is_here(name): whether there is that key, one of those that nearly never are; expect_ours(): JQD_WRONG_TYPE when a
--- key has another type than we give it. That is asked when somebody looks who has the store (look.lua); of a call that
--- met one later it names that key, and what the call had written stays: the same call again, when that key is gone,
--- ends as if it had not been there (docs/build/STORE.md).
 local K, ARGV, call
 local starts = {}
 local function empty() return {} end
 
+-- Breaks off; scripts.py maps the name to an exception.
 local function fail(name, detail)
   error({err = name .. ' ' .. detail})
 end
 
--- Of a family those that end in a word of this call. It is named, never the key: that may end in a user's bytes.
+-- JQD_WRONG_TYPE when a key has another type than we give it. That is asked when somebody looks who has the store
+-- (look.lua); of a call that met one later it names that key, and what the call had written stays: the same call again,
+-- when that key is gone, ends as if it had not been there (docs/build/STORE.md). Of a family those that end in a word
+-- of this call. It is named, never the key: that may end in a user's bytes.
 local function expect_ours()
   local WORDS = 100
   local function expect_kind(key, name)
@@ -96,6 +90,7 @@ do
   end
 end
 
+-- The table that is the first value of a text: of a row its header. One without anything, where that cannot be read.
 local function unpacked(text)
   local good, _, value = pcall(cmsgpack.unpack_limit, text, 1, 0)
   return good and type(value) == 'table' and value or {}
@@ -105,16 +100,19 @@ local function ready_key(jobtype) return K.ready .. jobtype end
 local function held_key(sysid) return K.held .. sysid end
 local function shelf_key(tenant) return K.shelf .. tenant end
 
+-- A number, or JQD_ARGUMENT.
 local function number(text, what)
   return tonumber(text) or fail('JQD_ARGUMENT', what)
 end
 
+-- From there on the arguments are rows of so many, or JQD_ARGUMENT.
 local function expect_rows(first, fields, what)
   if (#ARGV - first + 1) % fields ~= 0 then
     fail('JQD_ARGUMENT', what)
   end
 end
 
+-- Now in ms and µs: what the caller sent (tests), or Redis TIME when that is 0.
 local function clock(text)
   local now_ms = number(text, 'now_ms')
   if now_ms > 0 then
@@ -125,7 +123,8 @@ local function clock(text)
   return math.floor(now_us / 1000), now_us
 end
 
--- Functions spell one number again and again, and the server takes its time for it.
+-- A whole number as text, exact up to 2^53. Functions spell one number again and again, and the server takes its time
+-- for it.
 local function digits(n)
   if n ~= call.spelled then
     call.spelled, call.spelling = n, string.format('%.0f', n)
@@ -139,4 +138,5 @@ function starts.has_rare()
     K.leases, K.aged) > 0
 end
 
+-- Whether there is that key, one of those that nearly never are.
 local function is_here(name) return call.has_rare and redis.call('EXISTS', K[name]) == 1 end

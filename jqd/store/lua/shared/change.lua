@@ -6,14 +6,10 @@
 -- as long as the note `o`: a content of no greater revision that comes after that begins nothing anew. Revisions of a
 -- store that is gone may be ahead of this one's, if its clock was set back. The sequence goes on above all revisions it
 -- meets.
--- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
--- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
--- fence_of(kept); gives_way(kept, generation): an ending to a success; begin_anew(id, history_max); note_late_end(id,
--- kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation): a cancel beats a
--- failure; awaits_newer(id, row); await_change(id, revision, ttl_ms, now_ms); is_awaited(id, now_ms): a change that was
--- given its number has not come; drop_changes(ids, rows, now_ms). exchange.lua brings changes.
+-- exchange.lua brings changes.
 function starts.has_changes() return is_here('generation') end
 
+-- Revision and generation of a job, 0 and 0 for one that is as it was pushed.
 function Change.changed(id)
   local row = call.has_changes and redis.call('HGET', K.generation, id)
   if not row then
@@ -23,11 +19,13 @@ function Change.changed(id)
   return tonumber(revision) or 0, tonumber(generation) or 0
 end
 
+-- The generation of a job, 0 for one that is as it was pushed.
 function Change.began(id)
   local _, generation = Change.changed(id)
   return generation
 end
 
+-- Up to which generation its cancel was asked.
 function Change.cancelled_to(id)
   return tonumber(call.has_changes and redis.call('HGET', K.generation, 'c' .. id) or nil) or 0
 end
@@ -42,6 +40,7 @@ function Change.go_on_above(revision)
   end
 end
 
+-- Its cancel was asked, up to that generation.
 function Change.note_cancel(id, to)
   Change.go_on_above(to)
   if to > Change.cancelled_to(id) then
@@ -61,10 +60,12 @@ function Change.awaits_newer(id, row)
   return named == id and until_ms == '0' and tonumber(given) > Change.changed(id)
 end
 
+-- A change was given that number, and comes within that time.
 function Change.await_change(id, revision, ttl_ms, now_ms)
   redis.call('HSET', K.generation, 'e' .. id, revision .. ':' .. digits(now_ms + ttl_ms) .. ':' .. digits(ttl_ms))
 end
 
+-- Whether a change that was given its number has not come.
 function Change.is_awaited(id, now_ms)
   local row = call.has_changes and redis.call('HGET', K.generation, 'e' .. id) or ''
   local revision, until_ms, ttl_ms = row:match('^(%d+):(%d+):(%d+)$')
@@ -91,6 +92,7 @@ function Change.drop_changes(ids, rows, now_ms)
   end
 end
 
+-- The outcome of that generation as `outcome` keeps it.
 function Change.meant_so(generation, packed)
   return Move.MEANT .. generation .. ':' .. packed
 end
@@ -126,7 +128,7 @@ function Change.noted_end(id, now_ms)
   return drop_at_ms or Change.ended_at(redis.call('HGET', K.outcome, id) or '', now_ms)
 end
 
--- Of a job, or of a note `z`.
+-- Its ending is forgotten. Of a job, or of a note `z`.
 function Change.forget_end(id)
   redis.call('HDEL', K.outcome, id)
   Results.drop({id})

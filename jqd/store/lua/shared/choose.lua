@@ -1,10 +1,7 @@
 -- Which jobs of a jobtype may start now, of all its queues: smallest priority first, then oldest.
--- Gives choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us): `passed` more are looked
---       at, for `refuse(id)` is true of
--- some. Returns ids; their queues, in order; queue → what `settle_queues` wants (settle.lua); whether there may be more
--- that was not looked at. Queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue (at
--- least), read at once; rows of queues whose limits are used up, passed over in one claim; priorities of such queues
--- that are asked for, for one call each. What is left of both the next claim meets.
+-- VISITS: queues that give nothing, looked at in one claim. ROWS of the index, and FIRST jobs of a queue (at least),
+-- are read at once. PASSED: rows of queues whose limits are used up, passed over in one claim; ASKED: priorities of
+-- such queues that are asked for, for one call each. What is left of both the next claim meets.
 Choose.VISITS, Choose.ROWS, Choose.FIRST, Choose.PASSED, Choose.ASKED, Choose.LOOSE = 100, 64, 8, 500, 500, 100
 Choose.NOWHERE = {}  -- of jobs that are in no page
 
@@ -178,6 +175,9 @@ local function allowed_of(queue, room, version, now_us)
   return allowed, room, is_old
 end
 
+-- The first jobs that may start: `limit` at most, between two priorities. `passed` more are looked at, for `refuse(id)`
+-- is true of some. Returns ids; their queues, in order; queue → what `settle_queues` wants (settle.lua); whether there
+-- may be more that was not looked at.
 function Choose.choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us)
   local index, rows, at, offset, pool = K.queues .. jobtype, {}, 1, 0, {first = 1, last = 0}
   local ids, order, opened, empty, met = {}, {}, {}, 0, 0

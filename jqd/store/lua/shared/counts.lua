@@ -9,14 +9,7 @@
 -- `ended`, `failures` (of these). Readers take differences. A jobtype that has no jobs any more has no fields; those of
 -- all stay.
 --
--- Gives moved(jobtype, from, to, ids, jobtype_before): jobs that stood so stand so now; nil: they were not here, or are
---       deleted;
--- `ids`: a list, or one; jobtype_before: of their rows, if that was another. have_failed(row of `tries`): whether that
--- job did; waits(id, at_ms): how a job stands that waits, for that date if there is one. write_counts(now_ms): all of
--- it, once, at the end of the function; what ended expires no more, and no daemon dies of it. died(queue): one of it
--- died in the store itself; take_died() → those, once. read(jobtype): its numbers, or those of all; of STATES, then
--- TOTALS; false for 0. Cost: nothing while nothing moves; a call for each number that changes. Who wrote something else
--- under the key stops no job: looks tell it.
+-- Who wrote something else under the key stops no job: looks tell it.
 Counts.STATES = {'waiting', 'scheduled', 'running', 'retrying', 'succeeded', 'failed', 'cancelled', 'blocked'}
 Counts.TOTALS = {'pushed', 'started', 'ended', 'failures'}
 
@@ -30,6 +23,7 @@ local function fields_of(jobtype)
   return fields
 end
 
+-- The numbers of a jobtype, or those of all: of STATES, then TOTALS; false for 0.
 function Counts.read(jobtype)
   return redis.call('HMGET', K.counts, unpack(fields_of(jobtype)))
 end
@@ -67,8 +61,9 @@ end
 Counts.ENDED = {succeeded = true, failed = true, cancelled = true}
 starts.moves, starts.ended = empty, empty
 
--- Jobs that are told one by one and moved alike are one move: to note each by itself cost an eighth of all that a job
--- costs.
+-- Jobs that stood so stand so now; nil: they were not here, or are deleted. `ids`: a list, or one; queue_before: of
+-- their rows, if that was another. Jobs that are told one by one and moved alike are one move: to note each by itself
+-- cost an eighth of all that a job costs.
 function Counts.moved(queue, from, to, ids, queue_before)
   local last, number = call.moves[#call.moves], type(ids) == 'table' and #ids or 1
   for at = 1, Counts.ENDED[to] and not Counts.ENDED[from] and number or 0 do
@@ -87,10 +82,12 @@ function Counts.moved(queue, from, to, ids, queue_before)
   end
 end
 
+-- Whether a job with that row of `tries` failed.
 function Counts.have_failed(row)
   return row and #row >= 4 and struct.unpack('>I4', row) > 0
 end
 
+-- How a job stands that waits, for that date if there is one.
 function Counts.waits(id, at_ms)
   return Counts.have_failed(redis.call('HGET', K.tries, id)) and 'retrying'
     or at_ms and Counts.date_stands(at_ms) or 'waiting'
@@ -183,6 +180,8 @@ local function write_sums()
   end
 end
 
+-- Writes all of it, once, at the end of the function; what ended expires no more, and no daemon dies of it. Costs
+-- nothing while nothing moved; else a call for each number that changes.
 function Counts.write_counts(now_ms)
   Heads.write()
   Stands.count_watched()

@@ -1,6 +1,4 @@
 -- Deleting jobs with all that is known of them.
--- Gives delete_free(ids, now_ms, is_asked) → which were deleted, and how many were looked at.
--- Id → whether some that wait for it were not told yet how it ended (links: stage).
 local function owes_children(ids)
   local owes = {}
   if #ids > 0 and call.has_linked then
@@ -84,6 +82,8 @@ end
 -- that are meant for that content, and one that owes its end to its children: as if it ended now, so that others are
 -- found first. `is_asked`: somebody named them, who gives up their results and finds those that stay as they are.
 local BYTES_MAX = 4 * 1024 * 1024
+
+-- Deletes those of these ended jobs that may go. Returns which, and how many were looked at.
 function Delete.delete_free(ids, now_ms, is_asked)
   local free, rows, owes, all = {}, {}, owes_children(ids), {}
   -- others are deleted unread

@@ -1,8 +1,4 @@
 -- Bringing another content of a job: a push under its pusher's id, an edit, a retry.
--- Gives apply_change(one, now_ms, history_max) → 1 when the job was not here before. It counts what it moves;
---       supersede(id, now_ms); place_unseen(one, now_ms, history_max): a job that
--- comes, whatever was told of it before. Where the job lies now; the caller empties the place that it left. `retry_ms`:
--- until when its last attempt has it wait, if it was told of before.
 local function place_change(one, now_ms, retry_ms)
   local cancelled = Change.cancelled_to(one.id)
   if cancelled > 0 and cancelled >= one.generation then
@@ -83,8 +79,9 @@ local function drop_notes_of(id)
   redis.call('ZREM', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id, 'o' .. id)
 end
 
--- Of a job that has not come yet, notes count if they were meant for this content: of generation 0 all but an ending of
--- a later one.
+-- A job comes, whatever was told of it before. Returns where it lies now; the caller empties the place that it left.
+-- `retry_ms`: until when its last attempt has it wait, if it was told of before. Of a job that has not come yet, notes
+-- count if they were meant for this content: of generation 0 all but an ending of a later one.
 function Exchange.place_unseen(one, now_ms, history_max)
   local id = one.id
   Counts.note_blocked(id, one.eligible_at_ms, now_ms)  -- its parents are to know of it, whatever became of it
@@ -211,7 +208,7 @@ local function learn_digest(one)
   end
 end
 
--- Returns 1 when the job was not here before.
+-- Applies a change, and counts what it moves. Returns 1 when the job was not here before.
 function Exchange.apply_change(one, now_ms, history_max)
   local id = one.id
   Change.go_on_above(one.revision)

@@ -2,14 +2,9 @@
 --
 --     expiring   zset  id → the instant (ms) from which on it must not begin any more; stays there until then, or until
 --                      it has ended (counts)
---
--- Gives note_expiry(ids, at_ms): of jobs that came, 0 for none; end_expired(id, at_ms, queue, now_ms): it is dead by
---       that, and the caller counts where it was; forget_expiry(id); expire_due(now_ms, limit) → how many instants have
---       come that were
--- looked at, and whether there may be more: who waits and never failed is dead. Whoever is in a hand, or was tried,
--- began in time. expire_of(ids, now_ms) → whether some of these are dead now, or may be.
 function starts.has_expiring() return is_here('expiring') end
 
+-- Jobs came that expire at that instant; 0: never.
 function Expire.note_expiry(ids, at_ms)
   local rows = {}
   for at, id in ipairs(at_ms > 0 and ids or {}) do
@@ -21,12 +16,14 @@ function Expire.note_expiry(ids, at_ms)
   end
 end
 
+-- That job does not expire any more.
 function Expire.forget_expiry(id)
   if call.has_expiring then
     redis.call('ZREM', K.expiring, id)
   end
 end
 
+-- That job is dead, for it did not begin in time. The caller counts where it was.
 function Expire.end_expired(id, at_ms, queue, now_ms)
   redis.call('ZADD', K.dead, now_ms, id)
   redis.call('HSET', K.outcome, id, Move.EXPIRED .. digits(at_ms))
@@ -54,6 +51,8 @@ local function expire_all(ids, dates, now_ms)
   return dead, #rows
 end
 
+-- Looks at jobs whose instant has come: who waits and never failed is dead. Whoever is in a hand, or was tried, began
+-- in time. Returns how many instants were looked at, and whether there may be more.
 function Expire.expire_due(now_ms, limit)
   local due, ids, dates = call.has_expiring and redis.call('ZRANGE', K.expiring, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0,
     limit, 'WITHSCORES') or {}, {}, {}
@@ -64,6 +63,7 @@ function Expire.expire_due(now_ms, limit)
   return looked, looked < #ids or #ids == limit
 end
 
+-- The same of these jobs. Returns whether some are dead now, or may be.
 function Expire.expire_of(ids, now_ms)
   local its, dates = {}, {}
   for at, at_ms in ipairs(call.has_expiring and redis.call('ZMSCORE', K.expiring, unpack(ids)) or {}) do

@@ -1,9 +1,5 @@
 -- New jobs under their pushers' own ids, many at once: of nearly all changes the store knows nothing but the name that
 -- it gave.
--- Gives apply_fresh(changes, now_ms) → those left for apply_change, in order, and how many were brought. It counts what
---       it moves. A call for each of the many things
--- that may have come before a job costs more than all else, so each is asked once for all jobs, and any answer leaves
--- the job to apply_change.
 local STEP = 500  -- at once: `unpack` ends a function at some 8,000 words
 
 local function may_be_fresh(one, now_ms)
@@ -88,6 +84,9 @@ local function bring(fresh, names)
   end
 end
 
+-- Applies what is fresh, and counts what it moves. Returns the changes that are left for apply_change, in order, and
+-- how many jobs were brought. A call for each of the many things that may have come before a job costs more than all
+-- else, so each is asked once for all jobs, and any answer leaves the job to apply_change.
 function Fresh.apply_fresh(changes, now_ms)
   local met, left, brought = {}, {}, 0
   for _, one in ipairs(changes) do

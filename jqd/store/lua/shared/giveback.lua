@@ -1,10 +1,9 @@
 -- Emptying a hand.
--- Gives leave(sysid, counter, limit, bytes_max, now_ms, crash_limit): burns the epoch of a daemon, empties its hand in
---       steps, then frees its seat; give_back(sysid, below, limit, bytes_max, now_ms, crash_limit): returns
--- jobs claimed under fences lower than `below`, at most `limit`, and how many left the hand. Each job is added before
--- it is removed; the hold of a job that has not come yet is dropped. crash_limit 0: no daemon died; else this counts as
--- a death of each job, and a job that was alone in flight at so many goes to the dead set. A hand counts as large as it
--- was when its emptying began: the last job of many, left to a step of its own, was not alone.
+-- Puts jobs back where they wait: those that were claimed under fences lower than `below`, at most `limit`. Returns
+-- how many, and how many left the hand. Each job is added before it is removed; the hold of a job that has not come yet
+-- is dropped. crash_limit 0: no daemon died; else this counts as a death of each job, and a job that was alone in
+-- flight at so many goes to the dead set. A hand counts as large as it was when its emptying began: the last job of
+-- many, left to a step of its own, was not alone.
 function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   local held = held_key(sysid)
   local size = redis.call('ZCARD', held)
@@ -34,6 +33,7 @@ function Giveback.give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   return #rows
 end
 
+-- A daemon leaves: burns its epoch, empties its hand in steps, then frees its seat.
 function Giveback.leave(sysid, counter, limit, bytes_max, now_ms, crash_limit)
   Members.set_member(sysid, counter, 0, '')
   local moved = Giveback.give_back(sysid, '+inf', limit, bytes_max, now_ms, crash_limit)

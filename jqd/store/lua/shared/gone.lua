@@ -2,9 +2,6 @@
 -- not ended from such a range to the journal's end. If a job was here, a missing row says that it ended and was
 -- deleted: its copy must not begin it anew. Field "<journal id>:gone" of `applied`: "from-to from-to", positions, none
 -- of a journal that was brought here whole.
--- Gives note_gone(field, from, to), of a position field; was_here(field, first, last): whether a job at one of these
---       positions
--- was here, false when they are ''.
 -- ranges; one comes with each loss of the store. Of more the two oldest become one: a copy is rather begun twice than
 -- lost
 local GONE_MAX = 8
@@ -23,6 +20,7 @@ local function gone_of(field)
   return call.known_gone[field]
 end
 
+-- The jobs of that part of a journal were here before the store's loss.
 function Gone.note_gone(field, from, to)
   local ranges, texts = gone_of(field), {}
   table.insert(ranges, {tonumber(from), tonumber(to)})
@@ -37,6 +35,7 @@ function Gone.note_gone(field, from, to)
   redis.call('HSET', K.applied, gone_field(field), table.concat(texts, ' '))
 end
 
+-- Whether a job at one of these positions was here; false when they are ''.
 function Gone.was_here(field, first, last)
   local left = {tonumber(first), tonumber(last)}
   for _, range in ipairs(#left == 2 and gone_of(field) or {}) do

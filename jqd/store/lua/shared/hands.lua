@@ -1,10 +1,8 @@
 -- Jobs that come into the hand of all workers.
--- Gives may_entrust(one, hold, is_forgotten, is_earlier),
--- entrust(one, hold, now_us, is_again) → the hold, of an outcome (outcomes.lua) that says that a worker has the job in
--- its own hand. The caller writes it (about.lua). Whether a hand-over still means anything that the store does not
--- know: of two claims the later one has the job. A claim that the store knew of, and that holds nothing now, was given
--- back since; of one that it has forgotten nobody may know a later end. One that its daemon is taken to have still, in
--- a store that went back, was given back as well when a later claim failed.
+-- Of an outcome (outcomes.lua) that says that a worker has the job in its own hand: whether that still means anything
+-- that the store does not know. Of two claims the later one has the job. A claim that the store knew of, and that holds
+-- nothing now, was given back since; of one that it has forgotten nobody may know a later end. One that its daemon is
+-- taken to have still, in a store that went back, was given back as well when a later claim failed.
 function Hands.may_entrust(one, hold, is_forgotten, is_earlier)
   if hold and hold.fence >= one.fence then
     return hold.fence == one.fence and not (is_earlier(one.fence) and Tries.last_of(one.id) > one.fence)
@@ -19,6 +17,8 @@ end
 -- The attempt goes on in the hand of all workers. A job that has not come yet comes into that hand.
 starts.entrusted = empty  -- text of a record in a daemon's hand → what became of it: of all of a claim the same
 starts.beaten = empty  -- fence → what was written of that lease; all of one claim say the same
+
+-- The hold of such an outcome; the caller writes it (about.lua).
 function Hands.entrust(one, before, now_us, is_again)
   local same = before and call.entrusted[before.text]
   if same and same.hold.fence == one.fence and same.generation == one.generation and same.silence == one.silence

@@ -15,15 +15,6 @@
 -- *line* is what waits of a queue under one priority. While a call runs its lines change; what the indexes say of them,
 -- and of what is loose, is written by `write`, once: for a call for each of hundreds of queues costs more than all
 -- else. That is before jobs leave where they were (about.lua) and before their rows are written.
--- Gives touch(queue, priority, known, head): that line changed, `known` had its row, and `head` is its first job now:
---       nil: that is looked up, false: it is empty; came(queue, priority,
--- leads, known, id); write(); mend(jobtype): jobs of it left otherwise; count_keyed(queue, number): so many more wait;
--- note_paged(queue, number): of ids in its pages; loosen(queue, priority, ids): these come loose, or to their queue if
--- it is parked; note_taken(queue, priorities, rows): these are not loose any more, of its jobtype, under these
--- priorities: the keys of a table; note_gone(priority, id, queue): the row of a queue that is parked by this call.
--- may_loosen(queue); is_loose(queue, id) → priority; drop_loose(queue, id) → whether it was; best_keyed(jobtype, from,
--- to: of all priorities if nil) → best row in `queues` and `loose`, priority; call_with(words, command, key): with all
--- these words.
 starts.lines, starts.lines_of, starts.gathered, starts.gathered_types = empty, empty, empty, empty
 local function none() return false end
 starts.mends, starts.paged_numbers = none, none  -- jobtype → true; queue → number of ids in its pages, to be written
@@ -44,6 +35,8 @@ local function gathered_of(queue)
   return its
 end
 
+-- A line changed. `known`: its job that had a row; `head`: which is first now; nil: that is looked up; false: the line
+-- is empty.
 function Heads.touch(queue, priority, known, head)
   local lines, number = call.lines_of[queue], tonumber(priority)
   if not lines then
@@ -88,11 +81,13 @@ function Heads.came(queue, priority, leads, known, id)
   end
 end
 
+-- Jobs of that jobtype left, otherwise than by a line that changed: its row in `types` is mended.
 function Heads.mend(jobtype)
   call.mends, call.is_moved = call.mends or {}, true
   call.mends[jobtype] = true
 end
 
+-- So many more wait in that queue, if it is a keyed one.
 function Heads.count_keyed(queue, number)
   if number ~= 0 and Queues.is_keyed(queue) then
     local its = gathered_of(queue)
@@ -100,6 +95,7 @@ function Heads.count_keyed(queue, number)
   end
 end
 
+-- So many ids are in the pages of that queue now.
 function Heads.note_paged(queue, number)
   call.paged_numbers, call.is_moved = call.paged_numbers or {}, true
   call.paged_numbers[queue] = number
@@ -118,6 +114,8 @@ local function write_paged()
   Heads.call_with(gone, 'HDEL', K.paged)
 end
 
+-- The best row of a jobtype in `queues` and `loose`, and its priority; nil, nil: none. Between two priorities, of all
+-- if they are nil.
 function Heads.best_keyed(jobtype, from, to)
   local function first_of(index)
     return unpack(redis.call('ZRANGE', index, from or '-inf', to or '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
@@ -132,11 +130,13 @@ end
 
 local function lead_of(jobtype, priority) return (Heads.best_keyed(jobtype, priority, priority)) end
 
+-- The priority under which a job lies loose, or nil.
 function Heads.is_loose(queue, id)
   return call.has_keyed and Queues.is_keyed(queue) and redis.call('ZSCORE', Queues.loose_key(queue),
     Queues.head_row(id, queue)) or nil
 end
 
+-- Takes a job out of the loose ones. Returns whether it was there.
 function Heads.drop_loose(queue, id)
   local priority = Heads.is_loose(queue, id)
   if priority then
@@ -151,16 +151,20 @@ end
 
 -- Where jobs age each queue has its jobs together, for those that had dates go by what stands behind them (ageing.lua).
 function starts.may_loosen() return not is_here('aged') end
+
+-- Whether jobs that come for that queue may lie loose.
 function Heads.may_loosen(queue)
   return Queues.is_keyed(queue) and call.may_loosen
 end
 
+-- Jobs come loose, or to their queue if that is parked.
 function Heads.loosen(queue, priority, ids)
   local its = gathered_of(queue)
   its.loose[#its.loose + 1] = {queue = queue, priority = priority, ids = ids}
   its.priorities[tonumber(priority)], its.best = true, math.min(its.best, tonumber(priority))
 end
 
+-- These rows of the jobtype of that queue are loose no more. `priorities`: a table whose keys are theirs.
 function Heads.note_taken(queue, priorities, rows)
   local its = gathered_of(queue)
   local taken, filled = its.taken, #its.taken
@@ -172,6 +176,7 @@ function Heads.note_taken(queue, priorities, rows)
   end
 end
 
+-- The row of a queue goes, for this call parks it.
 function Heads.note_gone(priority, id, queue)
   local its = gathered_of(queue)
   its.gone[#its.gone + 1] = Queues.head_row(id, queue)
@@ -215,8 +220,8 @@ local function write_loose(jobtype, its)
   its.count = its.count + Heads.call_with(rows, 'ZADD', K.loose .. jobtype)
 end
 
--- As many calls as it takes: `unpack` ends a function at some 8,000 words, after what it had written. Returns the sum
--- of the answers.
+-- Calls a command with all these words, in as many calls as it takes: `unpack` ends a function at some 8,000 words,
+-- after what it had written. Returns the sum of the answers.
 function Heads.call_with(words, command, key)
   local sum = 0
   for at = 1, #words, 1000 do
@@ -298,6 +303,7 @@ local function write_gathered(its)
   end
 end
 
+-- Writes what changed in the indexes, once, and begins anew.
 function Heads.write()
   if not call.is_moved then
     return

@@ -5,13 +5,11 @@
 -- worker is with that job, which may lie in a daemon's hand, or was when it was cancelled. `beats:<silence>`: fence of
 -- each lease by the number of its last sign of life, out of the growing sequence of all fences: no clock says who is
 -- silent, but that the sequence was further already when a daemon looked so many seconds ago on its own clock.
--- Gives lease(fence) → silence, told, worker or nil; beat(fence, silence, told, worker, now_us): a sign of life;
--- of silence '0': it was silent for too long; jobs_of(fence) → their ids; tidy_lease(fence, now_us): it ends with its
--- last job, and before that this is a sign of life unless now_us is nil; generation_of(hold) → the generation that a
--- worker has of a job, for a later content may be here by now: as a row of `generation`, or false.
 local LEASE_JOBS_MAX = 2000  -- a claim has no more
 
 starts.lease_rows = empty  -- of leases, as this function has found or left them; false: there is none
+
+-- A lease: silence, told, worker; nil: there is none.
 function Leases.lease(fence)
   if call.lease_rows[fence] == nil then
     call.lease_rows[fence] = redis.call('HGET', K.leases, digits(fence))
@@ -42,6 +40,7 @@ function Leases.drop_beat(fence, silence)
   end
 end
 
+-- A sign of life. Of silence '0': the worker was silent for too long.
 function Leases.beat(fence, silence, told, worker, now_us)
   call.beat_number = call.beat_number or Members.next_fence(now_us)
   local known = redis.call('HGET', K.leases, 'silences') or ' '
@@ -56,11 +55,13 @@ function Leases.beat(fence, silence, told, worker, now_us)
   end
 end
 
+-- The ids under a lease.
 function Leases.jobs_of(fence)
   local at = digits(fence)
   return redis.call('ZRANGE', held_key(About.WORKERS), at, at, 'BYSCORE', 'LIMIT', 0, LEASE_JOBS_MAX)
 end
 
+-- Ends a lease that has no job any more; before its last job went this is a sign of life, unless now_us is nil.
 function Leases.tidy_lease(fence, now_us)
   local silence, _, worker = Leases.lease(fence)
   if not silence then
@@ -73,4 +74,6 @@ function Leases.tidy_lease(fence, now_us)
   end
 end
 
+-- The generation that a worker has of a job, for a later content may be here by now: as a row of `generation`, or
+-- false.
 function Leases.generation_of(hold) return hold.generation and '0:' .. hold.generation or false end

@@ -13,13 +13,6 @@
 --     busy:<bucket>    zset  id → fence of those in a hand; their records have the queue (about.lua)
 --     due              zset  place where queues wait (parked.lua) → when (ms) it is to be looked at again; `again`:
 --                            those to be looked at once, for a constraint was changed
---
--- Gives version_of(queue); items(queue) → {name, bucket, cost}; allows(queue, now_us) → how many jobs, bucket that
---       stops them;
--- state(bucket, name, cost, now_us); sweep(now_us) → how many rows of `spent` went, 0 where few did; row_spent(its);
--- bucket_of(queue) → bucket, {name, cost, version} or nothing; put_off(), read_rates(now_us): what `state` reads of
--- rates in between is read together; may(state, cost) → how many; has(state, cost); use(allowed) → whether one job more
--- may start. What is spent: spend.lua. What waits for a limit: parked.lua.
 starts.bucket_states, starts.limit_rules, starts.queue_items = empty, empty, empty
 Limits.FAILED = '\29!'  -- ends the bucket of jobs that a matcher failed on
 Limits.EVER_MS = 9000000000000000
@@ -34,7 +27,8 @@ Limits.PRIORITIES = 1000  -- of one queue, moved at once
 -- rows of queues that are let go, written by one function; the others soon after
 function starts.let_go_left() return 2000 end
 
--- Of a queue that has all but the key in common with one that was read.
+-- The bucket of a queue, and {name, cost, version}; nothing where that is not seen at once. Of a queue that has all but
+-- the key in common with one that was read.
 function Limits.bucket_of(queue)
   local its = call.queue_shape
   if its and queue:find(its.front, 1, true) == 1 and not queue:find('\30', its.length + 1, true) then
@@ -43,7 +37,7 @@ function Limits.bucket_of(queue)
   return nil
 end
 
--- Also the version, by its name.
+-- The constraints that limit a queue: a list of {name, bucket, cost}. Also the version, by its name.
 function Limits.items(queue)
   local items = call.queue_items[queue]
   if items then
@@ -78,9 +72,10 @@ function Limits.items(queue)
   return items
 end
 
+-- The version of the matchers that found a queue.
 function Limits.version_of(queue) return Limits.items(queue).version end
 
--- Few are read by one call: for a claim wants them all.
+-- Reads all constraints at once. Few are read by one call: for a claim wants them all.
 function Limits.read_rules()
   if redis.call('HLEN', K.limits) <= Limits.MANY then
     local words = redis.call('HGETALL', K.limits)
@@ -91,6 +86,7 @@ function Limits.read_rules()
   end
 end
 
+-- What a constraint allows; false: there is none of that name.
 function Limits.rule(name)
   local rule = call.limit_rules[name]
   if rule == nil then
@@ -141,6 +137,7 @@ function Limits.spent_in(row, bucket, rule, now_us)
   return its, first_us
 end
 
+-- The row of `spent` that `spent_in` reads.
 function Limits.row_spent(its)
   return string.format('%d %d %.14g %d %d%s', its.begin_us, its.end_us, its.owed, its.count, its.total, its.before)
 end
@@ -183,8 +180,8 @@ function Limits.rate_of(rule, bucket, row, now_us)
   return math.max(0, left), next_us, its
 end
 
--- Rows that say nothing any more go, of some buckets with each call, one after the other. 0: fewer than half of these
--- did, and to look for more is not worth it yet.
+-- Looks over some rows of `spent`. Returns how many went. Rows that say nothing any more go, of some buckets with each
+-- call, one after the other. 0: fewer than half of these did, and to look for more is not worth it yet.
 function Limits.sweep(now_us)
   local from = redis.call('EXISTS', K.spent) == 1 and (redis.call('HGET', K.life, 'swept') or '0')
   if not from then
@@ -207,6 +204,7 @@ end
 -- function.
 function Limits.put_off() call.unread_rates = {} end
 
+-- Reads, in few calls, what `state` was asked for since `put_off`.
 function Limits.read_rates(now_us)
   local states = call.unread_rates
   call.unread_rates = nil
@@ -223,7 +221,8 @@ function Limits.read_rates(now_us)
   end
 end
 
--- Also what a claim spends of it. Seven fields: with a ninth Lua makes room for sixteen. Only what is used up has more.
+-- What a bucket still allows: rate and slots; due_us: when it allows more. Also what a claim spends of it. Seven
+-- fields: with a ninth Lua makes room for sixteen. Only what is used up has more.
 function Limits.state(bucket, name, cost, now_us)
   local state = call.bucket_states[bucket]
   if state then
@@ -260,6 +259,7 @@ function Limits.state(bucket, name, cost, now_us)
   return state
 end
 
+-- Whether a bucket lets one job of that cost start.
 function Limits.has(state, cost) return state.slots >= 1 and cost and state.rate >= cost end
 
 -- `allowed`: flat, state and cost of each constraint of a queue. Whether all allow one job more, which then counts in

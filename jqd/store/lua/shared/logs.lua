@@ -3,12 +3,10 @@
 -- the attempt> <bytes printed before> <text>", and lines end in a line feed; without that head it is an earlier jqd's.
 -- `logged` has the ids by when that was, of successes below 0: of the newest MAX of them it is kept, and of the newest
 -- MAX others.
--- Gives printed(id, fence) → how many bytes of that attempt were printed as far as is known, or 0; add(id, fence, from,
---       text, score): the bytes from there on;
--- keep(one, has_succeeded), of an outcome; trim(). While there is none, the server is asked once per function and no
--- more.
 local MAX = 1000
 local BYTES_MAX = 65536
+
+-- While there is none, the server is asked once per function and no more.
 function starts.has_logs() return is_here('logs') end
 
 local function drop(ids)
@@ -25,13 +23,14 @@ local function log_of(id, fence)
   end
 end
 
+-- How many bytes of that attempt were printed as far as is known, or 0.
 function Logs.printed(id, fence)
   local from, text = log_of(id, fence)
   return from and from + #text or 0
 end
 
--- What is known already is passed over, so it may come twice. Where some is missing in between, what was before that
--- goes.
+-- Adds the bytes from there on. What is known already is passed over, so it may come twice. Where some is missing in
+-- between, what was before that goes.
 function Logs.add(id, fence, from, text, score)
   local before, known = log_of(id, fence)
   local ends = before and before + #known or 0
@@ -52,6 +51,7 @@ function Logs.add(id, fence, from, text, score)
   call.has_logs = true
 end
 
+-- Keeps what an attempt printed, of an outcome.
 function Logs.keep(one, has_succeeded)
   local score = has_succeeded and -one.date_ms or one.date_ms
   if one.log then
@@ -66,6 +66,7 @@ function Logs.keep(one, has_succeeded)
   end
 end
 
+-- Drops what is too much.
 function Logs.trim()
   local successes = call.has_logs and redis.call('ZCOUNT', K.logged, '-inf', '(0') or 0
   if successes > MAX then

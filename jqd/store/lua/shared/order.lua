@@ -1,8 +1,8 @@
 -- In which order jobs wait: by priority, then by id.
--- Gives precedes(priority, id, other priority, other id); before(id, other id); rank_of(key, score, id, too) → how many
--- members of a set come before that one, itself counted or not. Cost of the latter: O((log members)²); pushed_ms(id):
--- when an id was given. As the server sorts: by bytes. `<` follows the locale of the server instead.
+-- As the server sorts: by bytes. `<` follows the locale of the server instead.
 Order.has_no_locale = 'B' < 'a'
+
+-- Whether the first of two jobs stands before the other.
 function Order.precedes(priority, id, other_priority, other_id)
   if priority ~= other_priority then
     return priority < other_priority
@@ -18,8 +18,10 @@ function Order.precedes(priority, id, other_priority, other_id)
   return #id < #other_id
 end
 
+-- The same of two ids of one priority.
 function Order.before(id, other) return Order.precedes(0, id, 0, other) end
 
+-- When an id was given.
 function Order.pushed_ms(id)
   local DIGITS, ms = '0123456789ABCDEFGHJKMNPQRSTVWXYZ', 0
   for letter in id:sub(1, 10):gmatch('.') do
@@ -28,7 +30,8 @@ function Order.pushed_ms(id)
   return ms
 end
 
--- Found by halving, for that member may be gone.
+-- How many members of a set come before that one, itself counted or not. Cost: O((log members)²). Found by halving, for
+-- that member may be gone.
 function Order.rank_of(key, score, id, too)
   local low, high = 0, redis.call('ZCARD', key)
   while low < high do

@@ -1,10 +1,7 @@
 -- Followers that wait to be pushed, in the outbox or on the shelf of their tenant.
--- Gives read(key, first, limit, bytes_max, answer) → how many: entries from that place on, behind what `answer` has; at
---       least one, if there is one;
--- move(from, to, at) → how many of the entries in ARGV, from the argument `at` on, lay there: as old as they are;
--- tidy(tenant): of whom some left the shelf.
 local STEP = 10  -- entries read at once: each may have a megabyte
 
+-- Reads entries from that place on, behind what `answer` has; at least one, if there is one. Returns how many.
 function Outbox.read(key, first, limit, bytes_max, answer)
   local bytes, found = 0, 0
   while found < limit and bytes < bytes_max do
@@ -24,6 +21,7 @@ function Outbox.read(key, first, limit, bytes_max, answer)
   return found
 end
 
+-- Moves the entries in ARGV, from the argument `at` on, which stay as old as they are. Returns how many lay there.
 function Outbox.move(from, to, at)
   local moved = 0
   for place = at, #ARGV do
@@ -37,6 +35,7 @@ function Outbox.move(from, to, at)
   return moved
 end
 
+-- After some left the shelf of that tenant.
 function Outbox.tidy(tenant)
   if redis.call('EXISTS', shelf_key(tenant)) == 0 then
     redis.call('ZREM', K.shelves, tenant)

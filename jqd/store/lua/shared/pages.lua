@@ -11,12 +11,6 @@
 --
 -- A job waits in `ready`, in one page or loose; its row says under which priority. `ready` is always right: a job that
 -- comes back, or finds no good page, goes there.
--- Gives add_waiting(jobtype, priority, ids): ascending and in no
--- place yet; first_of(jobtype, limit, priority_min, priority_max) → ids, where they are, heads; remove(jobtype, ids,
--- where): some of those; take(jobtype, ids, where, heads): and mends the rows of what is next; drop_waiting(jobtype,
--- priority, id) and, if it is not in `ready`, or comes there now, drop_paged of the same: remove one;
--- first_waiting(jobtype) → id, priority or nil: of those that are not loose; waiting_of(queue), all_waiting_of(jobtype)
--- → number; place_of(jobtype, priority, id) → priority it waits under, or nil; mend_type(jobtype): after jobs left.
 -- `has_some`: it is known to have pages.
 local function add_paged(jobtype, number, has_some)
   local sum = 0
@@ -123,6 +117,7 @@ do
     return last, last - at + 1
   end
 
+  -- Adds jobs, ascending ids that are in no place yet.
   function Pages.add_waiting(jobtype, priority, ids)
     if #ids <= LOOSE_MAX and Heads.may_loosen(jobtype) then
       Heads.loosen(jobtype, priority, ids)
@@ -149,8 +144,9 @@ do
   end
 end
 
--- The jobs in `ready` and those in pages, as one queue. `where` says for an id in which page it is, `where.all` of all
--- that are not named; `heads` says, flat, for each priority that was met which job is its first.
+-- The first jobs, `limit` at most, between two priorities: ids, where they are, heads. The jobs in `ready` and those in
+-- pages, as one queue. `where` says for an id in which page it is, `where.all` of all that are not named; `heads` says,
+-- flat, for each priority that was met which job is its first.
 function Pages.first_of(jobtype, limit, priority_min, priority_max)
   local here = Queues.read_between(ready_key(jobtype), priority_min, priority_max, 0, limit)
   local ids, filled, where, heads, at, offset, last = {}, 0, {}, {}, 1, 0, nil
@@ -238,6 +234,7 @@ function Pages.remove(jobtype, ids, where)
   end
 end
 
+-- As `remove`, and what is next is noted as first of its line.
 function Pages.take(jobtype, ids, where, heads)
   Pages.remove(jobtype, ids, where)
   local gone = {}
@@ -251,6 +248,7 @@ function Pages.take(jobtype, ids, where, heads)
   end
 end
 
+-- Removes one job that is not in `ready`, or comes there now.
 function Pages.drop_paged(jobtype, priority, id)
   if Heads.drop_loose(jobtype, id) or Queues.paged_of(jobtype) == 0 then
     return
@@ -265,20 +263,23 @@ function Pages.drop_paged(jobtype, priority, id)
   end
 end
 
+-- Id and priority of the first job that waits and is not loose; nil: none.
 function Pages.first_waiting(jobtype)
   return Queues.first_between(jobtype, '-inf', '+inf')
 end
 
+-- How many jobs of a queue wait that are not loose.
 function Pages.waiting_of(jobtype)
   return redis.call('ZCARD', ready_key(jobtype)) + Queues.paged_of(jobtype)
 end
 
--- Of all queues of a jobtype.
+-- How many jobs wait. Of all queues of a jobtype.
 function Pages.all_waiting_of(jobtype)
   local more = call.has_keyed and redis.call('HGET', K.keyed, jobtype) or 0
   return Pages.waiting_of(jobtype) + (tonumber(more) or 0)
 end
 
+-- The priority under which a job waits, or nil.
 function Pages.place_of(jobtype, priority, id)
   local score = redis.call('ZSCORE', ready_key(jobtype), id)
   local first = not score and Queues.paged_of(jobtype) > 0 and find_page(jobtype, priority, id)
@@ -306,6 +307,7 @@ function Pages.mend_type(queue)
   end
 end
 
+-- Removes one job, wherever it waits.
 function Pages.drop_waiting(jobtype, priority, id)
   local score = redis.call('ZSCORE', ready_key(jobtype), id) or priority  -- another one where jobs age
   local known = Queues.head_of(jobtype, score)

@@ -1,10 +1,6 @@
 -- Queues whose jobs may not start: where they wait, and when they are looked at again. Their *place* is
 -- "<version>\30<bucket>": those of another version are all let go, whatever their bucket allows, and come to another
 -- place if that constraint still limits them.
--- Gives park(queue, bucket, heads, now_us): `heads` it has left; look_at(place, version, now_us, recount) → number of
---       queues that may run again;
--- let_go(queue); take_hold(queue, id, fence) → that queue where a limit counts it, or nil: of a job that is in a hand
--- without a claim here; left(now_us): whoever is out of all hands (about.lua: freed) counts no more.
 -- Of a hand that it left in this call: before it counts anew, or `left` would take that out as well.
 local function take_out(id)
   for at = 1, #call.freed, 2 do
@@ -17,6 +13,7 @@ local function take_out(id)
   end
 end
 
+-- Of a job that is in a hand without a claim here: its queue where a limit counts it, or nil.
 function Parked.take_hold(queue, id, fence)
   take_out(id)
   if not Queues.is_keyed(queue) then
@@ -50,7 +47,8 @@ local function look_later(place, bucket, now_us, ...)
   redis.call('ZADD', K.due, unpack(words))
 end
 
--- `heads`: flat, the first ones it has left; their rows go, and what it had before its caller has dropped.
+-- A queue waits until that bucket allows more. `heads`: flat, the first ones it has left; their rows go, and what it
+-- had before its caller has dropped.
 function Parked.park(queue, bucket, heads, now_us)
   for at = 1, #heads, 2 do
     Heads.note_gone(heads[at], heads[at + 1], queue)
@@ -65,6 +63,7 @@ function Parked.park(queue, bucket, heads, now_us)
   end
 end
 
+-- A queue waits no more.
 function Parked.let_go(queue)
   local known, place = Queues.parked_at(queue)
   if not known then
@@ -79,6 +78,7 @@ function Parked.let_go(queue)
   end
 end
 
+-- Lets go of a place what its bucket allows now. Returns how many queues may run again.
 function Parked.look_at(place, version, now_us, recount)
   local its, bucket = place:match('^([^\30]*)\30(.*)$')
   call.bucket_states[bucket] = nil
@@ -110,6 +110,7 @@ function Parked.look_at(place, version, now_us, recount)
   return gone
 end
 
+-- Whoever is out of all hands (about.lua: freed) counts no more.
 function Parked.left(now_us)
   local freed, order = {}, {}
   for at = 1, #call.freed, 2 do

@@ -1,13 +1,6 @@
 -- What queues are, what is known of them before any is looked at, and how a range of their jobs is read. A *queue* is
 -- what runs or waits together. That of jobs that no constraint limits is spelled like their jobtype; the others are
 -- *keyed*: `limits.lua` says how they are spelled. Where this says jobtype, any queue may stand.
--- Gives read_between(key, priority_min, priority_max, offset, count) → flat; first_between(jobtype, priority_min,
---       priority_max) → id,
--- priority or nil; has_pages; paged_of(jobtype) → ids in its pages; backlog_key, page_key; heads(queue, most);
--- head_of(jobtype, priority) → id or nil; head_row(id, jobtype); may_lead(jobtype, priority, id). is_keyed(queue);
--- type_of(queue) → jobtype; all_of(queue) → key of the index of its tenant; loose_key(queue); is_parked(row of `tied`);
--- parked_at(queue) → its first job, the place where it waits, or nil; learn_paged(queues), learn_paged_of(rows): the
--- number of ids in pages of many at once.
 function starts.has_pages() return is_here('paged') end
 function starts.has_keyed() return is_here('keyed') end
 
@@ -15,6 +8,8 @@ function Queues.backlog_key(jobtype) return K.backlog .. jobtype end
 function Queues.page_key(first, jobtype) return K.page .. first .. ':' .. jobtype end
 
 starts.in_pages = empty  -- queue → number of ids, where it was asked for
+
+-- How many ids a queue has in its pages.
 function Queues.paged_of(jobtype)
   if not call.has_pages then
     return 0
@@ -86,14 +81,18 @@ function Queues.heads(queue, most)
   return heads
 end
 
+-- The first job that waits under that priority, or nil.
 function Queues.head_of(jobtype, priority)
   return (Queues.first_between(jobtype, priority, priority))
 end
 
+-- Its row in the indexes (heads.lua).
 function Queues.head_row(id, jobtype) return id .. ':' .. jobtype end
 
 -- Behind the jobtype of such a queue stands a character that is in no jobtype.
 function Queues.is_keyed(queue) return queue:find('\30', 1, true) ~= nil end
+
+-- The jobtype of a queue.
 function Queues.type_of(queue)
   local at = queue:find('\30', 1, true)
   return at and queue:sub(1, at - 1) or queue
@@ -105,6 +104,8 @@ function Queues.all_of(queue)
 end
 -- By its row of `tied` (heads.lua).
 function Queues.is_parked(row) return row and row ~= '' end
+
+-- The first job of a parked queue and the place where it waits, or nil.
 function Queues.parked_at(queue) return (redis.call('HGET', K.tied, queue) or ''):match('^(%S+) (.*)$') end
 function Queues.loose_key(queue) return K.loose .. Queues.type_of(queue) end
 

@@ -1,16 +1,15 @@
 -- Kept results. A small one is a row of `result`. The row of a large one, "\193<name of its pieces> <bytes> <number of
 -- pieces>", is no MessagePack: its pieces were put before, into a key of that name, and are its own once `large` says
 -- so. Which nobody refers to are spare, and purge drops them.
--- Gives results: pieces_in(row) → their name and number, nil where there are none; expect_pieces(named, number): all
--- were put; put(owner, row, drop_at_ms), of a job or a note; drop(owners); hand(note, id): it is the job's, too;
--- let_go(named): pieces that are not needed, unless somebody refers to them; drop_pieces(named).
 local AT_ONCE = 0  -- when they may go: the earliest date
 
+-- The name and number of the pieces that a row refers to, nil where there are none.
 function Results.pieces_in(row)
   local named, pieces = row:match('^\193(%S+) %d+ (%d+)$')
   return named, tonumber(pieces)
 end
 
+-- Breaks off unless all pieces were put.
 function Results.expect_pieces(named, pieces)
   if not named then
     return
@@ -27,12 +26,14 @@ local function is_referred_to(named)
   return own == named or noted == named
 end
 
+-- Drops pieces that are not needed, unless somebody refers to them.
 function Results.let_go(named)
   if not is_referred_to(named) then
     redis.call('ZADD', K.spare, AT_ONCE, named)
   end
 end
 
+-- Drops pieces.
 function Results.drop_pieces(named)
   if not is_referred_to(named) then
     redis.call('UNLINK', K.pieces .. named)
@@ -52,6 +53,7 @@ local function forget_pieces(owners)
   end
 end
 
+-- Keeps the result of a job, or of a note, until then.
 function Results.put(owner, row, drop_at_ms)
   if redis.call('HSET', K.result, owner, row) == 0 then
     forget_pieces({owner})  -- of the one before
@@ -64,12 +66,14 @@ function Results.put(owner, row, drop_at_ms)
   end
 end
 
+-- Drops the results of these jobs and notes.
 function Results.drop(owners)
   forget_pieces(owners)
   redis.call('HDEL', K.result, unpack(owners))
   redis.call('ZREM', K.results, unpack(owners))
 end
 
+-- The result of a note is the job's, too.
 function Results.hand(note, id)
   local row, drop_at_ms = redis.call('HGET', K.result, note), redis.call('ZSCORE', K.results, note)
   if row and drop_at_ms then

@@ -1,5 +1,4 @@
 -- Rules, of which of each kind and name the highest revision stays, and of equal ones the greater.
--- Gives take_rule(member, revision, packed, now_us) → whether it holds now and did not before.
 
 -- Constraints are read by functions, too: what they limit, as shared/limits.lua has it. All buckets are looked at once
 -- after a change.
@@ -41,6 +40,7 @@ local function note_back_offs(member, packed, number)
   end
 end
 
+-- Takes a setting. Returns whether it holds now and did not before.
 function Rules.take_rule(member, revision, packed, now_us)
   local row = redis.call('HGET', K.rules, member) or ''
   local number = tonumber(row:match('^(%d+):') or nil) or 0

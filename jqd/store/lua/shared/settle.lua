@@ -1,6 +1,4 @@
 -- What becomes of the queues of jobs that were chosen.
--- Gives settle_queues(queues, opened, taken, are_all, fence, now_us): they were taken: counts them, and parks what may
---       not go on.
 -- The first job of each priority that was read, but for those that were taken; flat: priority, id.
 local function heads_of(one, taken)
   local heads, last = {}, nil
@@ -130,8 +128,9 @@ local function tie(one)
   Heads.count_keyed(one.queue, #one.left)
 end
 
--- `taken`: id → true of those that were given; `are_all`: of those that were chosen. What gave some, or nothing because
--- of its limits, may have to wait.
+-- Jobs of these queues were taken: counts them, and parks the queues that may not go on. `taken`: id → true of those
+-- that were given; `are_all`: of those that were chosen. What gave some, or nothing because of its limits, may have to
+-- wait.
 function Settle.settle_queues(order, opened, taken, are_all, fence, now_us)
   local first = order[1] or order.loose.groups[1] and order.loose.groups[1].queue
   if not first then

@@ -1,6 +1,4 @@
 -- What claims spend of limits, and how it is written.
--- Gives spend(queue, allowed, ids), but for those in call.gone: their rows were lost, and they come into no hand; then
---       write_spent(fence, now_us).
 starts.spending, starts.spent_slots, starts.spent_ids, starts.gone = empty, empty, empty, empty
 
 local function claimed(ids)
@@ -11,7 +9,8 @@ local function claimed(ids)
   return found
 end
 
--- What several queues spend of one bucket is one entry.
+-- Jobs start: what that takes of the rates is noted, but for those in call.gone: their rows were lost, and they come
+-- into no hand. What several queues spend of one bucket is one entry.
 function Spend.spend(queue, allowed, ids)
   ids = call.has_gone and claimed(ids) or ids
   local is_busy, count = false, #ids
@@ -70,6 +69,7 @@ local function write_rates(now_us)
   Heads.call_with(rows, 'HSET', K.spent)
 end
 
+-- Writes what was noted.
 function Spend.write_spent(fence, now_us)
   write_rates(now_us)
   local score = digits(fence)

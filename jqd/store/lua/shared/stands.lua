@@ -1,13 +1,8 @@
 -- How a job stands, found by looking: what the counts are made of.
--- Gives ended_as(kept) → how a job ended that has this in `outcome`, nil where it cannot be read, and the jobtype it
---       ran as, where that is known;
--- attempt_in(kept) → the number of the attempt that ended it, 0 where none did or it cannot be read; place(id), of a
--- job that is here → dead, ended, later or held, its score there, its hold; nothing: it waits to be claimed;
--- how_stands(id, is_here) → jobtype, how; nil where it is not here. is_here: it is, and only how matters: its row is
--- not read; watch(id, is_new): counts this job by how it stands now and how at the end, whatever happens in between.
--- is_new: it is not here yet; count_watched(): the end, when counts are written.
 local FATE, JOBTYPE, ATTEMPT, SUCCEEDED = 3, 4, 6, 1
 
+-- How a job ended that has this in `outcome`, nil where it cannot be read, and the jobtype it ran as, where that is
+-- known.
 function Stands.ended_as(kept)
   local mark = Outcomes.parts(kept or Move.CRASHED)
   if mark == Move.CRASHED or mark == Move.EXPIRED then
@@ -19,11 +14,14 @@ function Stands.ended_as(kept)
   return mark == Move.CANCELLED and 'cancelled' or how, good and values[JOBTYPE] or nil
 end
 
+-- The number of the attempt that ended it, 0 where none did or it cannot be read.
 function Stands.attempt_in(kept)
   return tonumber(Outcomes.values(kept or '', ATTEMPT)[ATTEMPT]) or 0
 end
 
 local PLACES = {'dead', 'ended', 'later'}
+
+-- Where a job is that is here: dead, ended, later or held, its score there, its hold; nothing: it waits to be claimed.
 function Stands.place(id)
   for _, name in ipairs(PLACES) do
     local score = redis.call('ZSCORE', K[name], id)
@@ -35,6 +33,8 @@ function Stands.place(id)
   return hold and 'held', hold and digits(hold.fence), hold
 end
 
+-- The jobtype of a job and how it stands; nil where it is not here. is_here: it is, and only how matters: its row is
+-- not read.
 function Stands.how_stands(id, is_here)
   local row = is_here or redis.call('HGET', K.jobs, id)
   if not row then
@@ -50,12 +50,14 @@ end
 
 starts.watched = empty
 
+-- Counts a job by how it stands now and how at the end, whatever happens in between. is_new: it is not here yet.
 function Stands.watch(id, is_new)
   if not call.watched[id] then
     call.watched[id] = is_new and {} or {Stands.how_stands(id)}
   end
 end
 
+-- The end, when counts are written.
 function Stands.count_watched()
   for id, before in pairs(call.watched) do
     local jobtype, how = Stands.how_stands(id)

@@ -9,11 +9,6 @@
 -- An attempt that was put off (a snooze) or interrupted is not counted, and takes the place of such a one right before
 -- it: a job that is put off a thousand times keeps its failures. A first outcome of no bytes says that those behind it
 -- are of contents before this one, of which no attempt began.
--- Gives tried(outcome) → fence, attempts spent; add_try(id, attempt, outcome, history_max) → attempts that failed,
--- whether that says anything new: one that was told before is not counted once more, and whether no later one is known;
--- told_in(row, generation) → how many attempts of that content its outcomes tell of, whether any: a later one says how
--- many were before it, so one that is told of behind it is mostly counted already; last_of(id) → the latest claim of
--- which the store knows that its attempt failed, of those that are kept, or 0. Cost: the bytes of the row.
 local UNCOUNTED = {snooze = true, interrupted = true}
 local NONE = '\0\0\0\0'  -- a row of no attempts
 
@@ -62,8 +57,11 @@ local function told_of(outcomes, generation)
   return count, #all > 0
 end
 
+-- How many attempts of that content the outcomes in a row tell of, and whether any does: a later one says how many were
+-- before it, so one that is told of behind it is mostly counted already.
 function Tries.told_in(row, generation) return told_of(outcomes_of(row), generation) end
 
+-- The latest claim of which the store knows that its attempt failed, of those that are kept, or 0.
 function Tries.last_of(id)
   local latest = 0
   for _, kept in ipairs(outcomes_of(redis.call('HGET', K.tries, id) or '')) do
@@ -72,8 +70,10 @@ function Tries.last_of(id)
   return latest
 end
 
--- An outcome stands behind those of later claims, though it may be told of after them (by another journal), so that the
--- newest is the latest. One that does not say of which claim it is is of none.
+-- Adds an attempt that failed. Returns how many did; whether that says anything new: one that was told before is not
+-- counted once more; whether no later one is known. Cost: the bytes of the row. An outcome stands behind those of later
+-- claims, though it may be told of after them (by another journal), so that the newest is the latest. One that does not
+-- say of which claim it is is of none.
 function Tries.add_try(id, attempt, outcome, history_max)
   local row, fence, uncounted, place = redis.call('HGET', K.tries, id) or NONE, (Tries.tried(outcome)),
     is_uncounted(outcome), 1

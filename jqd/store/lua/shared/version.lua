@@ -1,5 +1,5 @@
 -- By which constraints jobs are matched, as one number: the sum of the digests of their matchers.
--- Gives note_version(): after a constraint came, changed or went, or the life was begun.
+-- After a constraint came, changed or went, or the life was begun.
 function Version.note_version()
   local sum, some = 0, false
   for _, row in ipairs(redis.call('HVALS', K.limits)) do

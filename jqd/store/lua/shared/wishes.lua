@@ -1,13 +1,14 @@
 -- What a look is asked for. A wish is in ARGV: jobtype; or for any what stands before those of a tenant, nothing for
 -- those of the tenant ""; the least priority and the most; number of jobtypes that are not meant by "any", and those.
--- Gives each(first, named, any): from ARGV[first] on, each is named(jobtype, least, most), or any(tenant, least, most,
--- besides, count of those); is_of(tenant, jobtype).
 local FIELDS, SEPARATOR = 4, '\31'  -- the latter stands behind the tenant in a jobtype
 
+-- Whether a jobtype is one of that tenant.
 function Wishes.is_of(tenant, jobtype)
   return tenant == '' and not jobtype:find(SEPARATOR, 1, true) or tenant ~= '' and jobtype:sub(1, #tenant) == tenant
 end
 
+-- From ARGV[first] on, calls for each wish named(jobtype, least, most), or any(tenant, least, most, besides, count of
+-- those).
 function Wishes.each(first, named, any)
   local at = first
   while at <= #ARGV do
