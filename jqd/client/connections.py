@@ -28,7 +28,9 @@ class Connections:
             self._tls = trusted()
             self._tls.set_alpn_protocols(["http/1.1"])
         self._clock = SystemClock()
-        self._lock = threading.RLock()  # a stream that nobody holds ends wherever Python collects it
+        # A stream that nobody holds ends wherever Python collects it, also in a thread that has the lock: between any
+        # two steps its connection may leave the busy ones, and the one that was idle for the longest may be closed.
+        self._lock = threading.RLock()
         self._process = os.getpid()
         self._idle: list[Connection] = []  # the longest first
         self._busy: set[Connection] = set()
@@ -58,7 +60,7 @@ class Connections:
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
-            for connection in self._busy:
+            for connection in list(self._busy):
                 connection.shut_down()
             for turn in self._turns:
                 turn.set()
@@ -113,10 +115,18 @@ class Connections:
 
     def _kept(self, url: str) -> Connection | None:
         with self._lock:
-            for index in range(len(self._idle) - 1, -1, -1):
-                if self._idle[index].url == url:
-                    return self._idle.pop(index)
+            for connection in self._idle[::-1]:
+                if connection.url == url and self._take(connection):
+                    return connection
         return None
+
+    def _take(self, connection: Connection) -> bool:
+        """Return whether it was idle until now."""
+        try:
+            self._idle.remove(connection)
+        except ValueError:
+            return False
+        return True
 
     def _is_open(self, connection: Connection) -> bool:
         return self._clock.boot_s() - connection.free_since_s <= IDLE_S_MAX and connection.is_quiet()
@@ -132,7 +142,9 @@ class Connections:
                     connection.free_since_s = now_s
                     self._idle.append(connection)
                     connection = None
-            if self._idle and (len(self._idle) > CONNECTIONS_MAX or now_s - self._idle[0].free_since_s > IDLE_S_MAX):
-                self._idle.pop(0).close()
+            for oldest in self._idle[:1]:
+                is_stale = len(self._idle) > CONNECTIONS_MAX or now_s - oldest.free_since_s > IDLE_S_MAX
+                if is_stale and self._take(oldest):
+                    oldest.close()
         if connection is not None:
             connection.close()
