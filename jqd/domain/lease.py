@@ -14,6 +14,7 @@ Sources: River's leader election notes (trust window), the DynamoDB lock client 
 import math
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -88,30 +89,64 @@ class Peer(NamedTuple):
     """Seconds since its heartbeat was seen to change."""
 
 
+class WatchedTime:
+    """Seconds in which something was looked at: of the time between two looks at most `gap_s` count.
+
+    Whoever could not be heard meanwhile was not silent."""
+
+    def __init__(self, gap_s: float) -> None:
+        self._gap_s = gap_s
+        self._watched_s = 0.0
+        self._looked_at_s: float | None = None
+
+    def look(self, now_s: float) -> float:
+        """Note a look, and return the seconds that count until now."""
+        self._watched_s, self._looked_at_s = self.at(now_s), now_s
+        return self._watched_s
+
+    def at(self, now_s: float) -> float:
+        """Return the seconds that would count if this were a look."""
+        return self._watched_s + (0.0 if self._looked_at_s is None else min(now_s - self._looked_at_s, self._gap_s))
+
+
+class BeatAge(NamedTuple):
+    """Since when a member's heartbeat has not changed; infinite: it was never seen."""
+
+    watched_s: float
+    """Of that, what counts: the store answered."""
+    all_s: float
+
+
 class Heartbeats:
-    """Tells dead members: those whose heartbeat has not changed for a lease on our clock."""
+    """Tells dead members: those whose heartbeat has not changed for a lease on our clock, while the store answered.
+
+    Each answer of the store counts for one period of renewals. After it was away, whoever renews first finds all others
+    as they were before: they have more than that period to follow.
+    """
 
     def __init__(self, config: LeaseConfig) -> None:
         self._lease_s = config.lease_s
-        self._seen: dict[str, tuple[tuple[int, int], float]] = {}
+        self._watched = WatchedTime(config.renew_s)
+        self._seen: dict[str, tuple[object, float, float]] = {}
 
-    def observe(self, members: dict[str, tuple[int, int]], now_s: float) -> list[str]:
-        """Note each member's (counter, epoch) and return the dead. Members that left are forgotten."""
-        dead = []
+    def observe(self, members: Mapping[str, object], now_s: float) -> list[str]:
+        """Note each member's heartbeat and return the dead. Members that left are forgotten."""
+        dead, watched_s = [], self._watched.look(now_s)
         for sysid, beat in members.items():
             seen = self._seen.get(sysid)
             if seen is None or seen[0] != beat:
-                self._seen[sysid] = (beat, now_s)
-            elif now_s - seen[1] > self._lease_s:
+                self._seen[sysid] = (beat, watched_s, now_s)
+            elif watched_s - seen[1] > self._lease_s:
                 dead.append(sysid)
         for sysid in self._seen.keys() - members.keys():
             del self._seen[sysid]
         return dead
 
-    def silent_s(self, name: str, now_s: float) -> float:
-        """Return since when a member's heartbeat has not changed; infinite: it was never seen."""
-        seen = self._seen.get(name)
-        return now_s - seen[1] if seen is not None else math.inf
+    def age(self, name: str, now_s: float) -> BeatAge:
+        if name not in self._seen:
+            return BeatAge(math.inf, math.inf)
+        _, watched_s, seen_at_s = self._seen[name]
+        return BeatAge(self._watched.at(now_s) - watched_s, now_s - seen_at_s)
 
     def forget(self) -> None:
         """Forget all heartbeats: the store is another, or was away."""
@@ -142,28 +177,24 @@ class Marks:
         self.forget()
 
     def forget(self) -> None:
-        self._watched_s = 0.0
-        self._at_s: float | None = None
+        self._watched = WatchedTime(self._gap_s)
         self._count = 0
         self._rows: list[deque[tuple[float, int]]] = [deque(maxlen=MARKS) for _ in range(DISTANCES)]
 
     def note(self, number: int, now_s: float) -> None:
         if self._rows[0] and number < self._rows[0][-1][1]:
             self.forget()  # it went back: it is another sequence
-        self._watched_s, self._at_s = self._watched(now_s), now_s
+        watched_s = self._watched.look(now_s)
         for distance, row in enumerate(self._rows):
             if self._count % (1 << distance):
                 break
-            row.append((self._watched_s, number))
+            row.append((watched_s, number))
         self._count += 1
 
     def find(self, age_s: float, now_s: float) -> int | None:
         """Return the value that long ago, or before; None when it was not watched for so long."""
-        at_s = self._watched(now_s) - age_s
+        at_s = self._watched.at(now_s) - age_s
         for row in self._rows:
             if row and row[0][0] <= at_s:
                 return row[bisect_right(row, at_s, key=lambda mark: mark[0]) - 1][1]
         return None
-
-    def _watched(self, now_s: float) -> float:
-        return self._watched_s + (0.0 if self._at_s is None else min(now_s - self._at_s, self._gap_s))

@@ -6,14 +6,14 @@ what an owner holds stays its own until its epoch is burnt. At a store that one 
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
 from jqd.domain.beat import next_beat_s
 from jqd.domain.clock import Clock
 from jqd.domain.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
-from jqd.domain.lease import Peer
+from jqd.domain.lease import BeatAge, Heartbeats, Peer
 from jqd.domain.log import get_logger
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
@@ -40,8 +40,8 @@ class Heartbeat:
         self.backoff = LoopBackoff("heartbeat", source=source)
         self._store, self._membership, self._clock = store, membership, clock
         self._stop_work, self._cancelled, self._seen = stop_work, cancelled, seen
-        self._peers: dict[str, tuple[Member, float]] = {}
-        self._answered_at_s = 0.0
+        self._peers: dict[str, Member] = {}
+        self._heartbeats = Heartbeats(membership.config)
         self._log = get_logger("heartbeat")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -74,30 +74,25 @@ class Heartbeat:
     def peers(self) -> list[Peer]:
         """Return all daemons of the last renewal's answer, this one first."""
         now_s, ours = self._clock.mono_s(), self._membership.sysid
-        rows = [
-            Peer(sysid, member.epoch, sysid == ours, self._lives(sysid, now_s), member.through, now_s - renewed_at_s)
-            for sysid, (member, renewed_at_s) in self._peers.items()
-        ]
+        rows = []
+        for sysid, member in self._peers.items():
+            age = self._heartbeats.age(sysid, now_s)
+            living = self._lives(sysid, member, age)
+            rows.append(Peer(sysid, member.epoch, sysid == ours, living, member.through, age.all_s))
         return sorted(rows, key=lambda peer: (not peer.is_this, peer.sysid))
 
-    def _lives(self, sysid: str, now_s: float) -> bool | None:
-        config, (member, renewed_at_s) = self._membership.config, self._peers[sysid]
+    def _lives(self, sysid: str, member: Member, age: BeatAge) -> bool | None:
+        lease_s = self._membership.config.lease_s
         if not member.epoch:
             return False
-        if sysid == self._membership.sysid or now_s - renewed_at_s <= config.lease_s:
+        if sysid == self._membership.sysid or age.all_s <= lease_s:
             return True
-        # Silent already when the store last answered, which is a renewal ago while it does.
-        was_silent = self._answered_at_s - renewed_at_s > config.lease_s - config.renew_s - config.margin_s
-        return False if was_silent else None
+        return False if age.watched_s > lease_s else None
 
-    def _note_members(self, members: Mapping[str, Member]) -> None:
+    def _note_members(self, members: dict[str, Member]) -> None:
         """Note whose heartbeat changed since the last answer, and forget who is gone."""
-        now_s, known = self._clock.mono_s(), self._peers
-        self._answered_at_s = now_s
-        self._peers = {
-            sysid: (member, known[sysid][1] if sysid in known and known[sysid][0].counter == member.counter else now_s)
-            for sysid, member in members.items()
-        }
+        self._peers = members
+        self._heartbeats.observe({sysid: member.counter for sysid, member in members.items()}, self._clock.mono_s())
 
     async def _renew(self, owner: Owner) -> None:
         membership = self._membership

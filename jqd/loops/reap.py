@@ -1,6 +1,7 @@
 """Gives back jobs whose holder is gone: those of dead daemons, and those of a claim of ours whose answer was lost.
 
-A daemon is dead when its heartbeat has not changed for a lease on *our* clock.
+A daemon is dead when its heartbeat has not changed for a lease on *our* clock, of which only such time counts in which
+the store answered.
 """
 
 import math
@@ -10,7 +11,7 @@ from functools import partial
 import trio
 
 from jqd.domain.clock import Clock
-from jqd.domain.lease import Heartbeats
+from jqd.domain.lease import BeatAge, Heartbeats
 from jqd.domain.log import get_logger
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
@@ -32,7 +33,7 @@ class Reap:
         self._heartbeats = Heartbeats(membership.config)
         self._dead: dict[str, Member] = {}
         self._others: dict[str, Member] = {}
-        self._silent_s: dict[str, float] = {}  # of the dead, when that was seen
+        self._ages: dict[str, BeatAge] = {}  # of the dead, when that was seen
         self._found = trio.Event()
         self.daemons = self.jobs = 0
         """Of how many, and how many, jobs were given back since the start."""
@@ -44,10 +45,10 @@ class Reap:
         self._note_left(others)
         counters = {sysid: (member.counter, member.epoch) for sysid, member in others.items()}
         now_s = self._clock.mono_s()
-        silent_s = {sysid: self._heartbeats.silent_s(sysid, now_s) for sysid in others}  # that it is burnt is no beat
+        ages = {sysid: self._heartbeats.age(sysid, now_s) for sysid in others}  # that it is burnt is no beat
         dead = self._heartbeats.observe(counters, now_s)
         dead += [sysid for sysid, member in others.items() if member.epoch == 0]
-        self._silent_s |= {sysid: silent_s[sysid] for sysid in dead if sysid not in self._dead}
+        self._ages |= {sysid: ages[sysid] for sysid in dead if sysid not in self._dead}
         self._dead |= {sysid: others[sysid] for sysid in dead}
         if self._dead:
             self._found.set()
@@ -74,7 +75,7 @@ class Reap:
             total += moved
         self.daemons, self.jobs = self.daemons + (total > 0), self.jobs + total
         self._log.warning("reap.jobs", sysid=sysid, epoch=member.epoch, count=total)
-        self._depart(sysid, self._silent_s.pop(sysid, math.inf), total)
+        self._depart(sysid, self._ages.pop(sysid, BeatAge(math.inf, math.inf)), total)
 
     def _note_left(self, others: dict[str, Member]) -> None:
         """Note members that left in good order: their heartbeats changed until lately. A daemon that fell silent is
@@ -82,14 +83,14 @@ class Reap:
         """
         now_s = self._clock.mono_s()
         for sysid in self._others.keys() - others.keys() - self._dead.keys():
-            silent_s = self._heartbeats.silent_s(sysid, now_s)
-            if silent_s < self._membership.config.lease_s / 2:
-                self._depart(sysid, silent_s, 0)
+            age = self._heartbeats.age(sysid, now_s)
+            if age.all_s < self._membership.config.lease_s / 2:
+                self._depart(sysid, age, 0)
         self._others = others
 
-    def _depart(self, sysid: str, silent_s: float, jobs: int) -> None:
-        died = silent_s >= self._membership.config.lease_s / 2
-        last_seen_at_ms = self._clock.wall_ms() - round(silent_s * 1000) if silent_s < math.inf else 0
+    def _depart(self, sysid: str, age: BeatAge, jobs: int) -> None:
+        died = age.watched_s >= self._membership.config.lease_s / 2
+        last_seen_at_ms = self._clock.wall_ms() - round(age.all_s * 1000) if age.all_s < math.inf else 0
         self.departures.note("daemon", sysid, died=died, last_seen_at_ms=last_seen_at_ms, jobs=jobs)
 
 

@@ -197,7 +197,27 @@ def test_who_left_is_forgotten() -> None:
     assert heartbeats.observe({"a": (1, 1)}, 0) == []
     assert heartbeats.observe({}, 5) == []
     assert heartbeats.observe({"a": (1, 1)}, 50) == []
-    assert heartbeats.observe({"a": (1, 1)}, 61) == ["a"]
+    assert [heartbeats.observe({"a": (1, 1)}, now_s) for now_s in (53, 56, 59, 62)] == [[], [], [], ["a"]]
+
+
+@given(st.floats(10, 100_000), st.lists(st.floats(0, 3), min_size=1, max_size=4))
+def test_time_without_an_answer_makes_nobody_dead(away_s: float, later_s: list[float]) -> None:
+    """All that any daemon could not do meanwhile is renew: whoever is answered first had called all others dead."""
+    config = LeaseConfig(lease_s=10, renew_s=3, margin_s=2)
+    heartbeats, now_s = Heartbeats(config), 0.0
+    assert heartbeats.observe({"a": (1, 1)}, now_s) == []
+    since_s = 0.0
+    for wait_s in (away_s, *later_s):
+        now_s += wait_s
+        since_s += min(wait_s, config.renew_s)
+        assert heartbeats.observe({"a": (1, 1)}, now_s) == (["a"] if since_s > config.lease_s else [])
+    assert heartbeats.age("a", now_s).watched_s == pytest.approx(since_s)
+    assert heartbeats.age("a", now_s).all_s == now_s
+
+
+def test_who_is_dead_is_found_however_seldom_the_store_answers() -> None:
+    heartbeats = Heartbeats(LeaseConfig())
+    assert [heartbeats.observe({"a": (1, 1)}, 60 * minute) for minute in range(5)] == [[], [], [], [], ["a"]]
 
 
 def test_clocks_only_pass_forward_by_themselves() -> None:
