@@ -1,11 +1,17 @@
 -- Brings changes from a journal and moves the position of their lane, in one step. A full store takes them, too: no
 -- daemon may claim while an acknowledged change is missing (docs/adr/0010), so no job would end and make room. It gives
 -- no new revisions.
--- ARGV     now_ms, position field, from, to, history_max, number of unique keys, per key as in apply_jobs, then per
---          group of changes that have them in common: 1 when they follow other contents, life of the store that an edit
---          was made in or nothing, jobtype, priority, eligible_at_ms, expires_at_ms, count and count times (revision or
---          "revision:generation" where that is another, "first second" position as of a copy or nothing, name, digest,
---          id, row), ids ascending
+-- ARGV     1    now_ms
+--          2–4  position field, from, to
+--          5    history_max
+--          6    number of unique keys
+--          then for each key as in apply_jobs
+--          then groups of changes that have in common: 1 when they follow other contents, life of the store that an
+--               edit was made in or nothing, jobtype, priority, eligible_at_ms, expires_at_ms. Each is these six, a
+--               count, and so many times, ids ascending:
+--               * revision, or "revision:generation" where that is another
+--               * "first second" position as of a copy, or nothing
+--               * name, digest, id, row
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(changes · (members + log waiting)), and the bytes

@@ -1,8 +1,14 @@
 -- Adds jobs from a journal and moves the position of their lane, in one step.
--- ARGV     now_ms, position field, from, to, last field, last id (nothing: it stays), number of unique keys, and of
---          copies; per key: it, id, how long its job has it; per copy: id, position where it stood first, position it
---          was copied from; then per group of jobs that have them in common: jobtype, priority, eligible_at_ms or 0,
---          expires_at_ms or 0, count and count times (id, row), ids ascending
+-- ARGV     1    now_ms
+--          2–4  position field, from, to
+--          5    last field
+--          6    last id; nothing: it stays
+--          7    number of unique keys
+--          8    number of copies
+--          then for each key: it, id, how long its job has it
+--          then for each copy: id, position where it stood first, position it was copied from
+--          then groups of jobs that have in common: jobtype, priority, eligible_at_ms or 0, expires_at_ms or 0. Each is
+--               these four, a count, and so many times id and row; ids ascending
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes

@@ -1,13 +1,22 @@
 -- Settles attempts from a journal and moves its position, in one step.
--- ARGV     now_ms, position field, from, to, result_ttl_ms, history_max, 1 when an earlier process of that daemon wrote
---          them: it may have died before a worker heard what it was given, 1 when followers were left out that outcomes
---          brought, number of words of groups of followers (arrive.lua), and those; then per group of outcomes that
---          have them in common: fate (job.Fate), fence, jobtype, extra, count and count times (id or "id:generation" of
---          the content that ran, packed outcome; of fate 6 the jobs that follow, for the outbox; or '=', of a copy with
---          its positions "first last", whose followers are here; or nothing). Extra is the result to keep, or nothing;
---          of a success that jobs follow, or that printed (6), "bytes of that result", and the result; of a RETRY
---          "attempt priority delay_ms", and of any failure what the attempt printed, in the next line; of a hand-over
---          "seconds of silence allowed, worker"
+-- ARGV     1    now_ms
+--          2–4  position field, from, to
+--          5    result_ttl_ms
+--          6    history_max
+--          7    1 when an earlier process of that daemon wrote them: it may have died before a worker heard what it was
+--               given
+--          8    1 when followers were left out that outcomes brought
+--          9    number of words of groups of followers
+--          10…  these groups (arrive.lua)
+--          then groups of outcomes that have in common: fate (job.Fate), fence, jobtype, extra. Each is these four, a
+--               count, and so many times three words:
+--               * id, or "id:generation" of the content that ran
+--               * the packed outcome
+--               * of fate 6 the jobs that follow, for the outbox; or "=", of a copy with its positions "first last",
+--               whose followers are here; or nothing
+--               Extra is: the result to keep, or nothing; of a success that jobs follow, or that printed (fate 6),
+--               "bytes of that result", and the result; of a RETRY "attempt priority delay_ms"; of any failure what the
+--               attempt printed, in the next line; of a hand-over "seconds of silence allowed, worker"
 -- Returns  places, from 0, of outcomes that came too late to change anything: of two of one job one may count; nil when
 --          these were applied before: the answer was lost, and which they were
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write

@@ -1,6 +1,10 @@
 -- Notes that jobs under reserved names are in a journal: they will come, so the same push again is a duplicate.
--- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms of a reservation, position field and position
---          behind their frame, then per job: name, id, digest, revision, 1 when it was to replace what stood there
+-- ARGV     1    now_ms
+--          2    identity of the store as the caller knows it
+--          3    ttl_ms of a reservation
+--          4    position field
+--          5    position behind their frame
+--          then for each job: name, id, digest, revision, 1 when it was to replace what stood there
 -- Returns  per job: 1 when it stands under its name, or did until it was replaced; 0 when another content has the name;
 --          2 when the reservation of a replacement ran out and the content to be replaced was changed meanwhile: that
 --          content stays

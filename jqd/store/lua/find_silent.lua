@@ -2,9 +2,11 @@
 -- is told of them writes how their attempts ended, and the lease goes with that; if he dies before, the next one is
 -- told after a while. A lease of which nothing was heard since a journal told of it, or in this life of the store, is
 -- given back at once, untried: nobody knows what became of it.
--- ARGV     now_ms, identity of the store as the caller knows it, jobs to be told of about, then pairs: seconds of
---          silence, or 0 for what was set aside; where the sequence of signs of life stood so many seconds ago on the
---          caller's clock
+-- ARGV     1    now_ms
+--          2    identity of the store as the caller knows it
+--          3    jobs to be told of about
+--          then pairs: seconds of silence, or 0 for what was set aside; where the sequence of signs of life stood so
+--               many seconds ago on the caller's clock
 -- Returns  where that sequence stands; the numbers of seconds that leases have; number of jobs given back; then per
 --          lease: fence, worker, seconds of silence, flat: id, header of the row, tries row, row of `generation`, the
 --          latter two or nil

@@ -1,8 +1,11 @@
 -- All about some jobs: the first of them, as many as BYTES_MAX go round for, one at least. The others are for the next
 -- call.
--- ARGV     now_ms, identity of the store as the caller knows it: "never was" is no answer in a store that was emptied
---          just now; 0 for all, or else results are left out, and arguments of rows with more bytes than this; 1: of
---          failed attempts no more than the last; then per job: id, last field of the journal that made it, or nothing
+-- ARGV     1    now_ms
+--          2    identity of the store as the caller knows it: "never was" is no answer in a store that was emptied just
+--               now
+--          3    0 for all, or else results are left out, and arguments of rows with more bytes than this
+--          4    1: of failed attempts no more than the last
+--          then for each job: id; last field of the journal that made it, or nothing
 -- Returns  per job: place (ready, later, held, ended, dead, nowhere, early, unseen; awaited: it, or a later content,
 --          was promised under its name and is on its way, of which only a full answer tells the latter), its score,
 --          sysid that holds it, row, tries row, outcome, result, 1 when its cancel was asked, last id applied of that

@@ -1,11 +1,20 @@
 -- Leases jobs of one jobtype: smallest priority first, then oldest.
--- ARGV     now_ms, sysid, epoch, jobtype, limit, priority_min, priority_max, bytes_max, identity of the store as the
---          caller knows it: nothing is given while a living member is not through the barrier of that life; alone_ms:
---          how long a suspect runs alone, a job that was in hand when daemons died; how suspects are taken: alone (by
---          an empty hand), company (by any), none; version of the matchers that the caller knows (shared/limits.lua);
---          number of the last rule it was told (follow_settings), nothing where that does not matter; nothing, or where
---          jobs age (shared/ageing.lua) the rank that none is to be behind and the priority by which the jobtype was
---          found
+-- ARGV     1    now_ms
+--          2    sysid
+--          3    epoch
+--          4    jobtype
+--          5    limit
+--          6    priority_min
+--          7    priority_max
+--          8    bytes_max
+--          9    identity of the store as the caller knows it: nothing is given while a living member is not through the
+--               barrier of that life
+--          10   alone_ms: how long a suspect runs alone, a job that was in hand when daemons died
+--          11   how suspects are taken: alone (by an empty hand), company (by any), none
+--          12   version of the matchers that the caller knows (shared/limits.lua)
+--          13   number of the last rule it was told (follow_settings), nothing where that does not matter
+--          14…  nothing, or where jobs age (shared/ageing.lua) the rank that none is to be behind and the priority by
+--               which the jobtype was found
 -- Returns  fence; "again" when there may be more at once, "version" when the caller knows other matchers than the
 --          store, "unheard" when it has not heard of workers that get nothing for now, or nothing; then flat: id, row
 --          (nil when it is gone: that id was dropped), tries row or nil, row of `generation` or nil. Jobs whose queue

@@ -1,7 +1,9 @@
 -- Which jobtypes have ready jobs that the caller wants, and the best of these jobs of each.
--- ARGV     now_ms, limit, 1: by rank (shared/ageing.lua) instead of priority, then per wish: jobtype; or for any what
---          stands before those of a tenant, nothing for those of the tenant ""; priority_min, priority_max, number of
---          jobtypes that are not meant by "any", those
+-- ARGV     1    now_ms
+--          2    limit
+--          3    1: by rank (shared/ageing.lua) instead of priority
+--          then for each wish: jobtype; or for any what stands before those of a tenant, nothing for those of the
+--               tenant "". priority_min, priority_max, number of jobtypes that are not meant by "any", those
 -- Returns  flat: jobtype, priority and id of its first job that is wanted, number waiting, 1 when that job may only run
 --          alone, its rank; in no order. Of "any" the best `limit`
 -- Errors   JQD_ARGUMENT

@@ -1,9 +1,15 @@
 -- Ids that lie in some places, from the highest score down: of equal scores the newest first. Of a filter what is told
 -- without a view: who is left out does not fit, who is told may not fit either.
--- ARGV     now_ms, ids per place, ids to be looked at in all places together; then the filter: tenant, or * for all,
---          jobtype or nothing (of all tenants: that name of each), how they ended or nothing, tag or nothing, 1: an
---          attempt of theirs ended or may have; then per place: name (ready, loose, later, held, ended, dead), jobtype
---          or sysid or nothing, score and id before which to begin, or nothing twice
+-- ARGV     1    now_ms
+--          2    ids for each place
+--          3    ids to be looked at in all places together
+--          4    tenant, or * for all
+--          5    jobtype or nothing; of all tenants: that name of each
+--          6    how they ended, or nothing
+--          7    tag, or nothing
+--          8    1: an attempt of theirs ended or may have
+--          then for each place: name (ready, loose, later, held, ended, dead); jobtype or sysid or nothing; score and
+--               id before which to begin, or nothing twice
 -- Returns  per place: score and id of the last that was looked at, or as it was asked for; 1: that was all there is;
 --          how many were looked at; flat: id, score
 -- Errors   JQD_ARGUMENT

@@ -1,8 +1,13 @@
 -- What some jobs have to do with others; and what is found from them, the nearest first: a chain is walked in few
 -- calls.
--- ARGV     now_ms, identity of the store as the caller knows it, number of children to be listed of each, and of those
---          to be passed over; how many more jobs may be found, and of how many the ids follow that are known and not
---          told again; these; then ids, or "=" and own ids
+-- ARGV     1    now_ms
+--          2    identity of the store as the caller knows it
+--          3    number of children to be listed of each
+--          4    how many of those are passed over
+--          5    how many more jobs may be found
+--          6    number of ids that are known and not told again
+--          then these
+--          then ids, or "=" and own ids
 -- Returns  of how many of the given it tells: fewer are for the next call, and fewer may be found then; then per such:
 --          id, its row without its argument, how it stands, number of its attempts with the one that goes on, how many
 --          children it has, their ids, its generation (change), when (ms) it ended, up to which generation it was

@@ -1,10 +1,15 @@
 -- What became of the parents of jobs that wait for them. Of jobs that wait for none any more, or are not here, nothing
 -- is noted.
--- ARGV     now_ms, then per note: child; parent or nothing; how it ended, or nothing; how many parents it has, of which
---          all are noted, or nothing; or "new": all that was noted of this child is void, unless its entry of `links`
---          was taken or dropped since; the stage of the parent, or nothing: it has not begun anew; of "new": until when
---          (ms) that entry rests, as take_links told; of whom these were asked about, the mark of the parents
---          (Flow.mark), or nothing: the parent tells
+-- ARGV     1    now_ms
+--          then for each note:
+--               * child
+--               * parent, or nothing
+--               * how it ended, or nothing
+--               * how many parents it has, of which all are noted, or nothing; or "new": all that was noted of this
+--               child is void, unless its entry of `links` was taken or dropped since
+--               * the stage of the parent, or nothing: it has not begun anew; of "new": until when (ms) that entry
+--               rests, as take_links told
+--               * of whom these were asked about, the mark of the parents (Flow.mark), or nothing: the parent tells
 -- Returns  per child, flat, in the order of their first notes: child, 1 when all its parents have ended, the first that
 --          did not succeed or nothing, the mark
 -- Errors   none

@@ -1,5 +1,9 @@
 -- What waits before a job that is ready.
--- ARGV     now_ms, id, pages that are counted at most, jobtypes that are named at most, 1 where jobs age
+-- ARGV     1    now_ms
+--          2    id
+--          3    pages that are counted at most
+--          4    jobtypes that are named at most
+--          5    1 where jobs age
 -- Returns  nothing when it is not ready; else number of jobs of its queue before it; 1 when that is exact, else there
 --          may be fewer; deaths of daemons it was in hand at; 1 when it may only run alone; number of other jobtypes
 --          whose best job is better; flat: some of those, number ready of each; the bucket of a constraint that its

@@ -1,6 +1,9 @@
 -- Decides after a loss of the store, for each job that a daemon says it holds: it has the job again, or no longer.
--- ARGV     now_ms, sysid, epoch, identity of the store as the caller knows it, then per job: id, fence, generation
---          of its content or 0
+-- ARGV     1    now_ms
+--          2    sysid
+--          3    epoch
+--          4    identity of the store as the caller knows it
+--          then for each job: id, fence, generation of its content or 0
 -- Returns  ids that are out of its hand. Whose hand a later claim takes a job from is told to stop, as by a cancel
 --          (renew_sysid); so is the caller, where one was asked
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write

@@ -1,6 +1,5 @@
 -- Gives jobs in flight back untried, without an outcome: ready again, or cancelled where that was asked for. The hold
---       of a job that has not come yet is dropped: the job is ready
--- when it comes.
+-- of a job that has not come yet is dropped: the job is ready when it comes.
 -- ARGV     now_ms, sysid and epoch of the daemon that holds them; or * where workers do, and the identity of the store
 --          as the caller knows it; how, then per job: id, fence, and if they go into other queues, for they were found
 --          to be limited: header of the row as it was claimed, new header. How: unget; unsent: no worker began them;

@@ -1,6 +1,5 @@
 -- Gives a number to an edit or a retry, which holds the whole job as its editor saw it: only if the job still is as the
---       editor
--- saw it, and no other change of it is about to come. Else the edit would undo what came meanwhile.
+-- editor saw it, and no other change of it is about to come. Else the edit would undo what came meanwhile.
 -- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms: for so long others wait for a change that does
 --          not come, id, revision of the content that was seen
 -- Returns  revision and the life of the store that gave it; 0 when the job is another by now, or is just being changed;

@@ -1,10 +1,12 @@
 -- Gives pushers' own ids to jobs that are about to be journaled. A name that is not confirmed (no such job came) is
---       free
--- again after a while, and at once for a push of the same content: under the same revision, for both may be in
+-- free again after a while, and at once for a push of the same content: under the same revision, for both may be in
 -- journals, and are one job. No name is given while the store lacks what a journal knows.
--- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms, then per job: name, id, digest, 1 to replace
---          what stands there, 2 if that is another content and was cancelled, 3 if it has ended in whatever way ttl_ms
---          0: id is what was given, and is given back, unless a journal may have it
+-- ARGV     1    now_ms
+--          2    identity of the store as the caller knows it
+--          3    ttl_ms
+--          then for each job: name, id, digest; 1 to replace what stands there, 2 if that is another content and was
+--               cancelled, 3 if it has ended in whatever way
+--          ttl_ms 0: id is what was given, and is given back, unless a journal may have it
 -- Returns  flat per job: verdict (new, replace, duplicate, conflict, promised), id it stands for, revision (0 for the
 --          last three); of what is given back nothing
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write

@@ -1,5 +1,5 @@
 -- Gives unique keys to jobs that are about to be pushed, unless a job that lives has them: confirm_unique tells which
---       they became.
+-- they became.
 -- ARGV     now_ms, identity of the store as the caller knows it, ms a key is kept for a push, or a job, that is not
 --          here: a journal may have it; then per job: key, token, "waiting": once it has begun it has the key no more,
 --          or "ended"

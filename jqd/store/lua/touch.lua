@@ -1,8 +1,12 @@
 -- What workers ask of jobs that they hold: do they still? Whatever lease does is renewed, if so wished.
--- ARGV     now_ms, identity of the store as the caller knows it, 1 to renew, or 2 to renew and read no rows, seconds of
---          silence allowed from now on or 0: as before, progress to be kept or nothing, bytes printed before the next,
---          lines that these jobs printed or nothing: kept while somebody watches; then per claim: id, fence or 0:
---          whichever lease holds it
+-- ARGV     1    now_ms
+--          2    identity of the store as the caller knows it
+--          3    1 to renew, 2 to renew and read no rows
+--          4    seconds of silence allowed from now on, or 0: as before
+--          5    progress to be kept, or nothing
+--          6    bytes printed before the next
+--          7    lines that these jobs printed, or nothing: kept while somebody watches
+--          then for each claim: id; fence, or 0: whichever lease holds it
 -- Returns  flat per lease that was met: fence, worker, seconds of silence allowed; and flat per claim: 1 when it is
 --          held under that fence, 2 when it is not and has not ended, 3 when it has ended or is not here; fence; 1 when
 --          that lease holds it; 1 when its cancel was asked; row, if that is long without its argument, tries row, both

@@ -1,7 +1,9 @@
 -- Jobs wait for others: they are told when these end, and when these begin anew. While the store is told what it
 -- forgot, or a change of an ended job is on its way that may begin it anew, no end is certain.
--- ARGV     now_ms, identity of the store as the caller knows it, then per pair: child, its tenant, "=" and the parent's
---          own id, or its id; last field of the journal that made it, or nothing
+-- ARGV     1    now_ms
+--          2    identity of the store as the caller knows it
+--          then for each pair: child; its tenant; "=" and the parent's own id, or its id; last field of the journal
+--               that made it, or nothing
 -- Returns  per pair, flat: id of the parent, nothing for an own id that nobody has; how it ended: '' for not yet, '?'
 --          where no such job of that tenant is here, '~' where it, or what it ended as, is on its way; the last id
 --          applied of its journal, '' for none so far, nil where that journal is not known here; its stage (links)
