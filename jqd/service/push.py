@@ -317,7 +317,7 @@ async def take(
             if links is not None:
                 places = frame.places or range(len(jobs))
                 revisions = {at: changes[place][1] for at, place in enumerate(places) if place in changes}
-                await links.confirm(its, frame.job_ids, revisions)
+                await links.confirm(its, frame, revisions)
     except JournalRefused as error:
         if not 0 < len(written) < len(parts):
             raise

@@ -23,6 +23,7 @@ from jqd.domain.record import Lane, cancel_of, encode_cancels
 from jqd.domain.tenant import bare
 from jqd.service.find import once_settled
 from jqd.service.flow_checks import following_of
+from jqd.service.frames import Written
 from jqd.service.key_returns import UNDER_WAY
 from jqd.service.services import Services
 from jqd.store import OnItsWay
@@ -149,7 +150,7 @@ class PushLinks:
                     "but what waits for the group does not wait for them; nothing else of this push was taken"
                 )
 
-    async def confirm(self, jobs: Sequence[JobSpec], job_ids: Sequence[str], generations: Mapping[int, int]) -> None:
+    async def confirm(self, jobs: Sequence[JobSpec], frame: Written, generations: Mapping[int, int]) -> None:
         """Confirm places and keys of jobs that are in the journal now. `generations`: by index, of jobs that have one.
 
         Raises NotYet: the store does not answer; or it took so long that others have the places or keys, and these jobs
@@ -157,7 +158,7 @@ class PushLinks:
         """
         if not self._keys and not self._places:
             return
-        services = self._services
+        services, job_ids = self._services, frame.job_ids
         members: dict[str, list[tuple[str, str]]] = {}
         wanted: list[UniqueWanted] = []
         for job, job_id in zip(jobs, job_ids, strict=True):
@@ -169,7 +170,7 @@ class PushLinks:
                 wanted.append(self._keys.pop(key)._replace(job_id=job_id))
         try:
             with trio.CancelScope(shield=True):
-                late = await self._confirm(members, wanted)
+                late = await self._confirm(members, wanted, frame)
         except StoreError as error:
             services.journal.unsure_to = services.journal.written
             raise NotYet(
@@ -180,13 +181,16 @@ class PushLinks:
             numbers = {job_id: generations.get(place, 0) for place, job_id in enumerate(job_ids)}
             raise await self._taken_back([cancel_of(job_id, numbers[job_id]) for job_id in late])
 
-    async def _confirm(self, members: Mapping[str, list[tuple[str, str]]], wanted: Sequence[UniqueWanted]) -> list[str]:
+    async def _confirm(
+        self, members: Mapping[str, list[tuple[str, str]]], wanted: Sequence[UniqueWanted], frame: Written
+    ) -> list[str]:
         late: list[str] = []
+        written = self._services.journal.journal_id, frame.position
         for group, pairs in members.items():
             late += await self._services.home(group).confirm_members(group, pairs)
         by_key = {one.key: one for one in wanted}
         for number, some in self._by_home(by_key):
-            has = await self._services.store.at(number).confirm_unique([by_key[key] for key in some])
+            has = await self._services.store.at(number).confirm_unique([by_key[key] for key in some], written)
             late += [by_key[key].job_id for key, its in zip(some, has, strict=True) if its != by_key[key].job_id]
         return late
 

@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 from jqd.domain.errors import StoreRefused
 from jqd.domain.job import Job, State
+from jqd.domain.record import Lane
 from jqd.store import codec
+from jqd.store.keys import lane_field
 from jqd.store.methods import STEP_JOBS, ScriptMethods, in_steps
 
 NEW = "new"  # as the number of parents: what was noted before is void, unless others asked since
@@ -357,10 +359,14 @@ class LinkMethods(ScriptMethods):
             given += self._texts("unique", await self._caller.call("reserve_unique", *life, *flat))
         return given
 
-    async def confirm_unique(self, wanted: Sequence[UniqueWanted]) -> list[str]:
-        """Note that jobs with unique keys are journaled, or, without an id, never will be. Returns each key's owner."""
+    async def confirm_unique(self, wanted: Sequence[UniqueWanted], written: tuple[str, int] | None = None) -> list[str]:
+        """Note that jobs with unique keys are journaled, or, without an id, never will be. Returns each key's owner; of
+        one whose job came and was deleted since, that job. `written`: in which journal, and the position behind
+        their frame: no job with a key has an id of its pusher, so all are in the lane of jobs."""
+        journal_id, position = written or ("", 1)  # of no journal anything is applied
         given: list[str] = []
         for some in in_steps(wanted, STEP_JOBS):
             flat = [one for each in some for one in (each.key, each.token, each.job_id, each.until)]
-            given += self._texts("unique", await self._caller.call("confirm_unique", *flat))
+            where = lane_field(journal_id, Lane.JOBS), position
+            given += self._texts("unique", await self._caller.call("confirm_unique", *where, *flat))
         return given

@@ -94,6 +94,11 @@ class StoreBench:
         if changes:
             await self.store.apply_changes(JOURNAL, *self._range(Lane.CHANGES, 100), changes)
 
+    @property
+    def written(self) -> tuple[str, int]:
+        """Where the jobs that were added last were written: as `confirm_names` has it."""
+        return JOURNAL, self.at[Lane.JOBS]
+
     async def push(self, jobtype: str = "mail", **fields: Any) -> Job:
         """Make one job and add it."""
         job = self.make(jobtype, **fields)

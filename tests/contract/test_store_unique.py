@@ -119,6 +119,40 @@ async def test_a_journal_that_comes_late_has_the_key_of_its_push(store_bench: St
     assert await store.reserve_unique([wanted("again")]) == [job.id]
 
 
+async def test_a_late_confirm_gives_no_key_to_a_job_that_is_deleted_already(store_bench: StoreBench) -> None:
+    """Pushes of ten minutes were acknowledged as its duplicates, and run by nobody."""
+    store, owner = store_bench.store, await store_bench.join("one")
+    job = store_bench.make(flow=Flow(unique="k"))
+    await store.reserve_unique([wanted("t1")])
+    await store_bench.add(job)
+    written = store_bench.written
+    (held,) = await store_bench.claim(owner)
+    await store_bench.settle(outcome(held, Fate.FAILED))
+    assert await store.delete_dead([job.id]) == [job.id]
+    assert await store.confirm_unique([wanted("t1", job.id)], written) == [job.id], "it was taken, and has run"
+    assert await store.reserve_unique([wanted("t2")]) == ["t2"]
+    assert await store.confirm_unique([wanted("t1", job.id)], written) == [job.id]
+    assert await store.reserve_unique([wanted("t3")]) == ["~t2"], "another push has it"
+
+
+async def test_a_late_confirm_leaves_the_key_of_a_job_that_is_here(store_bench: StoreBench) -> None:
+    store, job = store_bench.store, store_bench.make(flow=Flow(unique="k"))
+    await store.reserve_unique([wanted("t1")])
+    await store_bench.add(job)
+    written = store_bench.written
+    assert await store.confirm_unique([wanted("t1", job.id)], written) == [job.id]
+    assert await store.reserve_unique([wanted("t2")]) == [job.id]
+
+
+async def test_a_confirm_ahead_of_the_lane_gives_the_key(store_bench: StoreBench) -> None:
+    store, job = store_bench.store, store_bench.make(flow=Flow(unique="k"))
+    await store_bench.push()
+    journal_id, position = store_bench.written
+    await store.reserve_unique([wanted("t1")])
+    assert await store.confirm_unique([wanted("t1", job.id)], (journal_id, position + 1)) == [job.id]
+    assert await store.reserve_unique([wanted("t2")]) == [job.id]
+
+
 async def test_a_deleted_job_frees_its_key(store_bench: StoreBench) -> None:
     store, owner = store_bench.store, await store_bench.join("one")
     await pushed(store_bench, "t1")

@@ -261,3 +261,23 @@ async def test_an_empty_group_is_closed_again_too(here: Here) -> None:
     await Links(0, here.store, 1).confirm([job])
     with pytest.raises(Conflict, match="closed"):
         await here.push(group="none")
+
+
+async def test_a_key_is_free_whose_job_was_deleted_before_the_push_had_confirmed_it(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The push is told that its job was taken, as it was; the next one of the key is no duplicate of it."""
+    confirm = here.store.confirm_unique
+
+    async def late(wanted: Any, written: Any = None) -> list[str]:
+        (job,) = decode_jobs(here.journal.frames[-1][2])
+        await here.store.apply_jobs(here.journal.journal_id, 0, here.journal.synced, [job])
+        await here.store.apply_cancels(here.journal.journal_id, 0, 1, [job.id])
+        await here.store.delete_dead([job.id])
+        return await confirm(wanted, written)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(here.store, "confirm_unique", late)
+        first = await here.push(unique="k")
+    assert (first.duplicates, len(here.journal.frames)) == ((), 1)
+    assert (await here.push(unique="k")).duplicates == ()

@@ -1,23 +1,29 @@
 -- What became of unique keys: the jobs that have them are journaled, or will never be.
--- ARGV     now_ms, then per job: key, token, its id or nothing: it was not pushed; "waiting" or "ended"
+-- ARGV     now_ms, position field and position behind their frame, then per job: key, token, its id or nothing: it was
+--          not pushed; "waiting" or "ended"
 -- Returns  per job: who has the key now; nothing: nobody
--- Errors   none
+-- Errors   JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs)
+-- What is asked late may find that the job came, ended and was deleted: it had the key by its lane, and has it no more.
 register('confirm_unique', {'allow-oom'}, function()
   local now_ms = clock(ARGV[1])
-  local FIRST, FIELDS = 2, 4
+  local FIRST, FIELDS = 4, 4
+
+  local has_come = (tonumber(redis.call('HGET', K.applied, ARGV[2]) or nil) or 0) >= number(ARGV[3], 'position')
 
   local answer = {}
   for at = FIRST, #ARGV, FIELDS do
     local key, token, id, holds = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
     local mark, known = (redis.call('HGET', K.unique, key) or ''):match('^(~?)(%S+) ')
     local is_own = known == token or known == id
-    if id == '' then
+    local is_gone = id ~= '' and has_come and redis.call('HEXISTS', K.jobs, id) == 0
+    if id == '' or is_gone then
       if mark == '~' and is_own then
         redis.call('HDEL', K.unique, key)
         redis.call('ZREM', K.groups, '\0' .. key)
         known = nil
       end
+      known = is_gone and id or known
     elseif not known or is_own then
       Links.give_key(key, known, id, holds, now_ms)
       known = id
