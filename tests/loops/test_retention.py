@@ -12,6 +12,7 @@ from jqd.domain.record import Lane, decode_rules, encode_rules
 from jqd.domain.settings import Setting, SettingTable
 from jqd.journal import Journal
 from jqd.loops.ingest import Ingest, LaneRules
+from jqd.loops.retention.horizon import Horizon
 from jqd.loops.retention.retention import EVERY_S
 from jqd.store import JobView, OnItsWay
 from jqd.store.types import Ends
@@ -136,6 +137,41 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
         retention._partitions = keepers
         if why != "not durable":
             await until(lambda: here.journal.start > 0)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("refused", ["write", "retire"])
+async def test_a_full_disk_gets_the_room_of_segments_that_nobody_needs_any_more(
+    refused: str, autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies and the mark of what is retired were refused first, at each look, and nothing was deleted."""
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        needed = [0]  # by another daemon's jobs: from the start on
+        monkeypatch.setattr(Horizon, "unneeded", lambda *_: needed[0] if needed else None)
+        await push(here, 60)
+        await finish(here, owner, set())
+        await nursery.start(retention.run)
+        await until(lambda: here.journal.retired > 0)
+        ids = await push(here, 60)
+        await finish(here, owner, {ids[3]})
+        retired = here.journal.retired
+
+        def refuse(*_: object, **named: object) -> int:
+            raise JournalRefused("the disk is full", full=True)
+
+        async def refuse_retire(position: int) -> None:
+            refuse()
+
+        if refused == "write":
+            monkeypatch.setattr(here.journal, "write", refuse)
+        monkeypatch.setattr(here.journal, "retire", refuse_retire)
+        await until(lambda: retention.backoff.reason)
+        assert (here.journal.start, here.journal.retired) == (0, retired)
+        needed.clear()
+        await trio.sleep(3 * EVERY_S)
+        assert here.journal.start == here.journal.closed(retired) > 0
         nursery.cancel_scope.cancel()
 
 

@@ -98,11 +98,11 @@ class Retention:
             return  # a life of the store is being entered, or may be soon: it may lack what these segments have
         self._journal.opened_by(min(self._clock.wall_ms(), self._settings.now_ms(self._clock)))
         applied = min(self._read_points(Lane))
+        await self._trim(applied, states)  # first: copies and marks need room, and a full disk gets some by this alone
         if self._copied is None or self._copied.done_at is None:
             await self._copy(applied, states)
         if self._copied is not None and self._copied.done_at is not None:
             await self._retire(self._copied, self._copied.done_at, states)
-        await self._trim(applied, states)
 
     def _read_points(self, lanes: Iterable[Lane]) -> list[int]:
         return [self._journal.read_point(lane, n) for n in range(len(self._partitions)) for lane in lanes]
