@@ -311,13 +311,15 @@ async def take(
                 charge.taken(services.partitions_of(frame.job_ids), frame.size_bytes)
             its = [jobs[place] for place in frame.places] if several else jobs
             services.control.entered(frame.job_ids, its, services.principal.tenant)
+            if links is not None:
+                links.journaled(its, frame.job_ids)
             if confirmed is not None and frame.lane is Lane.CHANGES and wanted.level != "memory":
                 with trio.CancelScope(shield=True):  # as above: what is to be written behind it came with the request
                     await confirmed(frame.places or range(len(jobs)), frame)
             if links is not None:
                 places = frame.places or range(len(jobs))
                 revisions = {at: changes[place][1] for at, place in enumerate(places) if place in changes}
-                await links.confirm(its, frame, revisions)
+                await links.confirm(frame, revisions)
     except JournalRefused as error:
         if not 0 < len(written) < len(parts):
             raise

@@ -44,6 +44,10 @@ class PushLinks:
         self._unanswered: dict[str, UniqueWanted] = {}
         self._places: dict[str, list[str]] = {}
         """Group → tokens of places that no job has yet."""
+        self._members: dict[str, list[tuple[str, str]]] = {}
+        """Group → token and id of jobs that are in the journal, and were not confirmed yet."""
+        self._wanted: list[UniqueWanted] = []
+        """Keys of such jobs."""
 
     async def __aenter__(self) -> Self:
         """Begin a push."""
@@ -150,24 +154,26 @@ class PushLinks:
                     "but what waits for the group does not wait for them; nothing else of this push was taken"
                 )
 
-    async def confirm(self, jobs: Sequence[JobSpec], frame: Written, generations: Mapping[int, int]) -> None:
-        """Confirm places and keys of jobs that are in the journal now. `generations`: by index, of jobs that have one.
+    def journaled(self, jobs: Sequence[JobSpec], job_ids: Sequence[str]) -> None:
+        """Note that these jobs are in the journal: whatever fails from now on, theirs is not given back."""
+        for job, job_id in zip(jobs, job_ids, strict=True):
+            group = None if job.group is None else self._services.qualified_name(job.group)
+            if group in self._places:
+                self._members.setdefault(group, []).append((self._places[group].pop(), job_id))
+            key = self._services.unique_key(job)
+            if key in self._keys:
+                self._wanted.append(self._keys.pop(key)._replace(job_id=job_id))
+
+    async def confirm(self, frame: Written, generations: Mapping[int, int]) -> None:
+        """Confirm places and keys of the jobs that were journaled with this frame. `generations`: by index, of jobs
+        that have one.
 
         Raises NotYet: the store does not answer; or it took so long that others have the places or keys, and these jobs
         are cancelled.
         """
-        if not self._keys and not self._places:
-            return
         services, job_ids = self._services, frame.job_ids
-        members: dict[str, list[tuple[str, str]]] = {}
-        wanted: list[UniqueWanted] = []
-        for job, job_id in zip(jobs, job_ids, strict=True):
-            group = None if job.group is None else services.qualified_name(job.group)
-            if group in self._places:
-                members.setdefault(group, []).append((self._places[group].pop(), job_id))
-            key = services.unique_key(job)
-            if key in self._keys:
-                wanted.append(self._keys.pop(key)._replace(job_id=job_id))
+        members, self._members = self._members, {}
+        wanted, self._wanted = self._wanted, []
         try:
             with trio.CancelScope(shield=True):
                 late = await self._confirm(members, wanted, frame)

@@ -231,6 +231,25 @@ async def test_a_repeat_whose_group_was_closed_without_it_is_told_so(
         await here.push(job_id="a", group="g")
 
 
+async def test_a_job_that_is_in_the_journal_keeps_its_place_whatever_fails_behind_it(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its group was closed without it: it ran, and nothing waited for it."""
+
+    async def away(*_: Any) -> list[Any]:
+        raise StoreAway("it does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(here.store, "confirm_names", away)
+        with pytest.raises(NotYet):
+            await here.push(job_id="a", group="g")
+    assert (await here.store.close_group("g")).unsure == 1, "who closes it waits for that job"
+    (job,) = decode_jobs(here.journal.frames[0][2])
+    await Links(0, here.store, 1).confirm([job])
+    here.clock.advance(PLACE_S + 1)
+    assert await here.store.close_group("g") == Closing(0, [job.id])
+
+
 @pytest.mark.parametrize("said", [{"then": msgspec.Raw(b"\x81\xa4name\xa3sum")}, {"callback": "https://example.org/"}])
 async def test_a_store_that_lost_all_learns_that_a_group_was_closed(here: Here, said: dict[str, Any]) -> None:
     """From what waits for it, in whatever order the journals of several daemons bring its members."""
