@@ -4,6 +4,7 @@ Redirects are answers like others, and nobody waits for a `100 Continue`. A writ
 refuses a large body closes the connection, and the answer can still be read.
 """
 
+import os
 import re
 import select
 import socket
@@ -35,6 +36,7 @@ class Connection:
         parts = urlsplit(url)
         host = parts.hostname or ""
         self.url, self._base = url, parts.path
+        self._process = os.getpid()
         self.is_free = False
         """Its last answer is read, and it can have another request."""
         self.free_since_s = 0.0
@@ -70,12 +72,15 @@ class Connection:
         return not self._readable.poll(0)
 
     def close(self) -> None:
+        """End it: also where a child of a fork has it, too, and would keep it open. A child itself only lets it go."""
+        self.shut_down()
         self._socket.close()
 
     def shut_down(self) -> None:
         """Wake the thread that uses it, which then closes it."""
-        with suppress(OSError):  # it is broken already
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # of TLS, too: its own one forgets the session
+        if os.getpid() == self._process:
+            with suppress(OSError):  # it is broken already
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # of TLS, too: its own one forgets the session
 
     def ask(self, request: Request) -> Response:
         """Return the answer, with `pieces` to be read. Raises SilentError, LostError."""

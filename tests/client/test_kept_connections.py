@@ -194,15 +194,3 @@ def test_a_stream_that_nobody_reads_to_its_end_is_closed_and_a_silent_one_timed_
         assert left.wait(PATIENCE_S)
         with pytest.raises(TimedOut):
             list(client._http.lines("/v1/x", {}, SOON_S))
-
-
-def test_a_child_of_a_fork_ends_no_stream_of_its_parent(opened: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(saying(OK)) as server:
-        pieces = opened.send(asked(server.url, streams=True)).pieces
-        assert pieces is not None
-        assert next(pieces) == b"ok"
-        with monkeypatch.context() as child:
-            child.setattr("os.getpid", lambda: -1)
-            del pieces
-        assert opened._under_way == 1
-        opened._busy.pop().close()
