@@ -105,6 +105,8 @@ class _Member(ExitStack):
 
     def start(self, start: Start) -> "subprocess.Popen[bytes]":
         """Start a life of it. Raises OSError."""
+        while self.notice():
+            log.debug("supervisor.notice_dropped", process=self.number)  # of the life before, which is over
         self.is_ready, self.state, self.config = False, "starts", start.config
         command = [sys.executable, "-m", "jqd.cli.process", str(self.number)]
         # In a session of its own: Ctrl-C reaches us alone, and we say who is to stop.
@@ -113,9 +115,19 @@ class _Member(ExitStack):
         )
         assert process.stdin is not None
         data = pickle.dumps(start)
-        process.stdin.write(len(data).to_bytes(4, "big") + data)  # a pipe has room for some ten of these
+        try:
+            process.stdin.write(len(data).to_bytes(4, "big") + data)  # a pipe has room for some ten of these
+        except BrokenPipeError:  # it was killed before it read: how it ended is seen as with any other
+            log.warning("supervisor.not_read", process=self.number)
         os.set_blocking(process.stdin.fileno(), False)
         return process
+
+    def notice(self) -> str:
+        """Return what a process has said of itself next; "": nothing is there."""
+        try:
+            return self.notices.recv(NOTICE_BYTES).decode("utf-8", "replace")
+        except BlockingIOError:
+            return ""
 
     def signal(self, number: int) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -214,7 +226,7 @@ class _Supervisor:
         """Note what a process says of itself."""
         while True:
             await trio.lowlevel.wait_readable(member.notices)
-            for line in member.notices.recv(NOTICE_BYTES).decode("utf-8", "replace").splitlines():
+            for line in member.notice().splitlines():
                 name, _, value = line.partition("=")
                 if name == "STATUS":
                     member.state = value

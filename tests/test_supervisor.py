@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
@@ -40,6 +41,7 @@ from jqd.supervisor import BACKOFF, LOOK_S, _Member, _read_certificate, _Supervi
 from tests.directories import short_directory
 from tests.live.test_night import certificate
 
+POPEN = subprocess.Popen
 NOW_MS = SystemClock().wall_ms()
 WELL = Ready("ready", Half(True, None), Half(True, None), [])
 
@@ -123,6 +125,50 @@ async def test_a_process_that_hangs_is_killed_and_one_that_starts_or_says_that_i
             await look(1)
             assert sent.numbers == [signal.SIGKILL]
             nursery.cancel_scope.cancel()
+
+
+async def test_what_a_life_said_at_its_end_is_not_taken_for_a_word_of_the_next(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ready while it starts, it would get a reload's signal before it listens for that, and be killed as if it hung."""
+    with supervisor() as its:
+        member = its._members[0]
+        lives: list[subprocess.Popen[bytes]] = []
+
+        def begin(*_: object, **given: Any) -> subprocess.Popen[bytes]:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as process:
+                for _at in range(2 if not lives else 0):
+                    process.sendto(b"READY=1", member.address)
+            lives.append(POPEN(["sleep", "0" if not lives else "60"], **given))
+            return lives[-1]
+
+        monkeypatch.setattr(subprocess, "Popen", begin)
+        async with trio.open_nursery() as nursery:
+            await its._live(member)
+            nursery.start_soon(its._live, member)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            nursery.start_soon(its._listen, member)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert not member.is_ready
+            lives[-1].kill()
+            await trio.to_thread.run_sync(lives[-1].wait)
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_process_that_is_killed_before_it_reads_what_it_is_has_died_as_any_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Taken for one that cannot be started, it ended all while any had not been ready yet."""
+
+    def begin(*_: Any, **given: Any) -> subprocess.Popen[bytes]:
+        child = POPEN(["sleep", "60"], **given)
+        child.kill()
+        child.wait()
+        return child
+
+    with supervisor() as its:
+        monkeypatch.setattr(subprocess, "Popen", begin)
+        assert await its._live(its._members[0]) == ("killed by SIGKILL", -signal.SIGKILL)
 
 
 async def test_whom_it_was_not_told_whole_is_informed_again_on_a_line_of_its_own() -> None:
