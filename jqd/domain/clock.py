@@ -6,7 +6,10 @@ goes on; a watcher of others counts monotonic time, for it may only be late. No 
 Components take a `Clock`; tests hand them a `ManualClock` (jqd.testing.clock).
 """
 
+import math
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -79,3 +82,25 @@ class Speed:
         weight = self.busy_s / (self.busy_s + SAMPLE_S) if self.rate else 1.0
         self.rate += (sample - self.rate) * weight
         self.busy_s, self.ended = 0.0, 0
+
+
+@dataclass(slots=True)
+class Inactivity:
+    """How long somebody has said nothing. It stands still while we do not listen."""
+
+    since_s: float = 0.0
+    paused_at_s: float = math.inf
+
+    def lasts_s(self, now_s: float) -> float:
+        """Return the seconds since then, those of pauses left out."""
+        return min(now_s, max(self.paused_at_s, self.since_s)) - self.since_s
+
+    @contextmanager
+    def pause(self, mono_s: Callable[[], float]) -> Iterator[None]:
+        """Stand still within."""
+        paused_at_s = self.paused_at_s = mono_s()
+        try:
+            yield
+        finally:
+            self.paused_at_s = math.inf
+            self.since_s += mono_s() - max(self.since_s, paused_at_s)

@@ -92,6 +92,10 @@ class Capacity:
         breakers = ((worker, self.breaker(worker)) for worker in posted if not disowned(worker))
         return [(worker, breaker) for worker, breaker in breakers if not breaker.barred]
 
+    def tenants(self) -> int:
+        """Return how many tenants have workers."""
+        return len({worker.tenant for worker in self._workers.list()})
+
     def wanted(self, paused: Paused) -> tuple[list[Wanted], bool]:
         now_s, demand = self._clock.mono_s(), Demand(paused.types.names, paused.tenants.names)
         self.pulls.wish(demand)

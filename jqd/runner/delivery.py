@@ -15,10 +15,9 @@ import trio
 
 from jqd.domain.backoff import Backoff
 from jqd.domain.brought import FollowerOptions
-from jqd.domain.clock import Clock
+from jqd.domain.clock import Clock, Inactivity
 from jqd.domain.job import Fate, Held, Outcome, lease_claim
 from jqd.domain.lease import allowed_silence_s
-from jqd.domain.log import get_logger
 from jqd.runner.capacity import Capacity
 from jqd.runner.circuit_breaker import CircuitBreaker
 from jqd.runner.config import RunnerConfig
@@ -42,7 +41,6 @@ from jqd.runner.transport import Ending, Post
 from jqd.runner.worker import Worker
 
 Ended = tuple[InFlightJob, Report]
-log = get_logger("runner")
 
 
 @dataclass(slots=True)
@@ -134,7 +132,9 @@ class Delivery:
         self._shared = shared
         self._begun: set[str] = set()
         self._had_room = False  # for all jobs of ours at its worker, these included: then it began each at once
-        self._answered_at_s = 0.0
+        self._inactivity = Inactivity()
+        self.pause_timeouts = partial(self._inactivity.pause, shared.clock.mono_s)
+        """Within this context the worker waits for us: no time of its jobs passes."""
         self._over_at_s = math.inf  # when the last of its jobs left it
         shared.open[self] = shared.capacity.requests[self] = None
         self.stay: Stay | None = None
@@ -179,7 +179,7 @@ class Delivery:
         shared = self._shared
         if not self.missing or len(self.missing) != self.size or not shared.trusts():
             return False
-        self.sent_at_s = self._answered_at_s = shared.clock.mono_s()
+        self.sent_at_s = self._inactivity.since_s = shared.clock.mono_s()
         self._had_room = self.breaker.in_flight <= self.worker.max_jobs
         shared.in_flight.sent(self.missing.values(), shared.clock.wall_ms())
         if self.stay is not None:
@@ -225,7 +225,7 @@ class Delivery:
             case ItemFailures(job_ids, status):
                 self._item_failures(job_ids, status)
             case Pending():
-                self._answered_at_s = self._shared.clock.mono_s()
+                self._inactivity.since_s = self._shared.clock.mono_s()
             case Unclear(why):
                 self._note_unclear(why)
 
@@ -281,7 +281,7 @@ class Delivery:
         """End the attempts that are past their time; end the request when those were all, or its answer lingers."""
         if now_s - self._over_at_s >= self._shared.config.linger_s:
             self.scope.cancel()
-        quiet_s = now_s - self._answered_at_s - self._shared.config.timeout_margin_s
+        quiet_s = self._inactivity.lasts_s(now_s) - self._shared.config.timeout_margin_s
         if self.sent_at_s is None or quiet_s < self._timeout_min_s or not self.missing:
             return
         overdue = [entry for entry in self.missing.values() if entry.held.job.timeout <= quiet_s]
@@ -307,7 +307,7 @@ class Delivery:
         if not ended:
             return
         if by_worker:
-            self._answered_at_s = now_s
+            self._inactivity.since_s = now_s
         shared, worker = self._shared, self.worker
         outcomes: list[tuple[InFlightJob, Outcome]] = []
         job_ids: list[str] = []
@@ -369,7 +369,7 @@ class Delivery:
         """Hand back a job that the worker has not begun, or was interrupted at."""
         if (entry := self._take(job_id)) is not None:
             assert self.sent_at_s is not None
-            now_s = self._answered_at_s = self._shared.clock.mono_s()
+            now_s = self._inactivity.since_s = self._shared.clock.mono_s()
             self._return(entry, refused=True, interruption=interruption)
             self.breaker.crowded(self.sent_at_s, now_s, retry_after_s)
 
@@ -382,7 +382,7 @@ class Delivery:
         elif job_id in self.missing and job_id not in self._begun:
             self._begun.add(job_id)
             self.missing[job_id].begun = True
-            self._answered_at_s = self._shared.clock.mono_s()
+            self._inactivity.since_s = self._shared.clock.mono_s()
 
     def _item_failures(self, job_ids: Iterable[str], status: int) -> None:
         listed = frozenset(job_ids)

@@ -31,7 +31,7 @@ from jqd.runner.outcome import Report, nothing_follows, succeed_late
 from jqd.runner.pulls import Offer, Pull
 from jqd.runner.registry import WorkerRegistry
 from jqd.runner.ssrf import AddressPolicy
-from jqd.runner.transport import End, Pool, Post
+from jqd.runner.transport import End, LargeReads, Pool, Post
 
 RECORDED_S = 5.0  # a report waits for the disk no longer than this; a sync takes milliseconds
 
@@ -99,7 +99,8 @@ class Runner:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Carry deliveries until cancelled. Requests under way end with it; their jobs stay in flight."""
-        self._post = Post(self._pool, self._capacity.connections, self._config, self._is_backlogged)
+        large = LargeReads(self._is_backlogged, self._capacity.tenants)
+        self._post = Post(self._pool, self._capacity.connections, self._config, large)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             for delivery in self._early:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import jqd
+from jqd.domain.clock import Inactivity
 from jqd.domain.job import Fate
 from jqd.runner.delivery import Delivery
 from jqd.runner.runner import Runner
@@ -51,7 +52,7 @@ async def test_a_hook_that_succeeds_costs_few_functions_of_few_files(open_house:
             house.runner.run_jobs(offer.worker.id, "mail", [held])
             await house.runner.wait_stopped()
         # Of the next loop, and of what watches time limits.
-        for other in (house.runner.wait_stopped.__func__, Runner.run, Delivery.expire):
+        for other in (house.runner.wait_stopped.__func__, Runner.run, Delivery.expire, Inactivity.lasts_s):
             seen.pop(other.__code__, None)
         await house.stopped(2)
         outcome = house.outcomes[held.job.id]

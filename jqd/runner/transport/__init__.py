@@ -1,6 +1,7 @@
 """Carries requests to workers and their answers back, whatever they mean."""
 
+from jqd.runner.transport.large_reads import LargeReads
 from jqd.runner.transport.pool import Connections, Pool, make_pool
 from jqd.runner.transport.post import End, Ending, Post
 
-__all__ = ["Connections", "End", "Ending", "Pool", "Post", "make_pool"]
+__all__ = ["Connections", "End", "Ending", "LargeReads", "Pool", "Post", "make_pool"]

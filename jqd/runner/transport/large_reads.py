@@ -3,6 +3,7 @@
 Who has no turn does not read on, and its worker waits to send. A worker that sends too slowly loses its turn.
 """
 
+from collections import Counter
 from collections.abc import Callable
 
 import trio
@@ -16,21 +17,48 @@ LOOK_S = 0.05  # until it is looked again whether the disk took some
 
 
 class LargeReads:
-    def __init__(self, is_full: Callable[[], bool]) -> None:
-        """`is_full`: whether enough results wait for the disk."""
-        self.limiter = trio.CapacityLimiter(LARGE_READ_MAX)
+    """A tenant has its equal share of the turns, or half of what the others leave: slow workers of one take none of
+    another's."""
+
+    def __init__(self, is_full: Callable[[], bool], tenants: Callable[[], int]) -> None:
+        """`is_full`: whether enough results wait for the disk. `tenants`: how many have workers."""
         self.is_full = is_full
+        self._tenants = tenants
+        self.taken: dict[Turn, None] = {}
+        self._waiting: dict[Turn, trio.Event] = {}  # who came first first
+
+    async def take(self, turn: "Turn") -> None:
+        event = self._waiting[turn] = trio.Event()
+        self._admit()
+        await event.wait()
+
+    def leave(self, turn: "Turn") -> None:
+        """Give up a turn, or the wait for it."""
+        del (self.taken if turn in self.taken else self._waiting)[turn]
+        self._admit()
+
+    def _admit(self) -> None:
+        if not self._waiting:
+            return
+        share, taken_by = LARGE_READ_MAX // max(1, self._tenants()), Counter(turn.tenant for turn in self.taken)
+        for turn in [*self._waiting]:
+            free, own = LARGE_READ_MAX - len(self.taken), taken_by[turn.tenant]
+            if free and own < max(1, share, (free + own) // 2):
+                taken_by[turn.tenant] += 1
+                self.taken[turn] = None
+                self._waiting.pop(turn).set()
 
 
 class Turn:
     """The room of one answer among large reads."""
 
-    def __init__(self, reads: LargeReads) -> None:
-        self._reads, self._due_s = reads, 0.0
+    def __init__(self, reads: LargeReads, tenant: str) -> None:
+        self.tenant = tenant
+        self._reads, self._wants, self._due_s = reads, False, 0.0
 
     async def read(self, wire: Wire) -> bytes:
         """Return the next piece of the body; empty at its end. Raises LostError, AnswerGarbled."""
-        if not self._due_s:
+        if not self._wants:
             return await wire.read()
         with trio.move_on_at(self._due_s):
             return await wire.read()
@@ -40,13 +68,14 @@ class Turn:
         """Wait for a turn when what has begun is large; leave it when that is complete. `held`: its bytes so far."""
         if held <= LARGE_BYTES:
             self.leave()
-        elif not self._due_s:
-            await self._reads.limiter.acquire_on_behalf_of(self)
-            self._due_s = trio.current_time() + READ_S
+        elif not self._wants:
+            self._wants = True
+            await self._reads.take(self)
             while self._reads.is_full():  # noqa: ASYNC110 - of a disk that stands still
                 await trio.sleep(LOOK_S)
+            self._due_s = trio.current_time() + READ_S
 
     def leave(self) -> None:
-        if self._due_s:
-            self._due_s = 0.0
-            self._reads.limiter.release_on_behalf_of(self)
+        if self._wants:
+            self._wants = False
+            self._reads.leave(self)

@@ -84,9 +84,8 @@ class PostAnswer(NamedTuple):
 class Post:
     """Posts a request for each batch, and one more for a cancel."""
 
-    def __init__(self, pool: Pool, connections: Connections, config: RunnerConfig, is_full: Callable[[], bool]) -> None:
-        """`is_full`: whether enough results wait for the disk."""
-        self._large = LargeReads(is_full)
+    def __init__(self, pool: Pool, connections: Connections, config: RunnerConfig, large: LargeReads) -> None:
+        self._large = large
         self._pool, self._connections, self._config = pool, connections, config
         self._writing = trio.CapacityLimiter(1)  # more threads of Python would only take turns
 
@@ -226,12 +225,21 @@ async def _read_answer(
             if wire.pieces > PIECES_MAX + PIECES_PER_JOB * len(sending.held) + size // PIECE_BYTES:
                 raise AnswerGarbled(f"the answer comes in crumbs: {wire.pieces} of {size} bytes; write larger ones")
             is_costly = size > READ_AT_ONCE_BYTES and reader.is_costly(chunk)
-            delivery.receive(await _read_apart(reader, chunk) if is_costly else reader.feed(chunk))
+            if is_costly:
+                with delivery.pause_timeouts():
+                    answers = await _read_apart(reader, chunk)
+            else:
+                answers = reader.feed(chunk)
+            delivery.receive(answers)
             if size > LARGE_BYTES:
-                turn = turn or Turn(large)
-                await turn.look(reader.held)
-        is_costly = size > READ_AT_ONCE_BYTES and reader.is_costly(b"")
-        last = await _apart(reader.end) if is_costly else reader.end()
+                turn = turn or Turn(large, sending.worker.tenant)
+                with delivery.pause_timeouts():
+                    await turn.look(reader.held)
+        if size > READ_AT_ONCE_BYTES and reader.is_costly(b""):
+            with delivery.pause_timeouts():
+                last = await _apart(reader.end)
+        else:
+            last = reader.end()
         # Without a length the end of the connection is the end of the body, also when the worker died there.
         framed = wire.status == 204 or b"content-length" in wire.headers or b"transfer-encoding" in wire.headers
         if not framed and not reader.is_decided:
