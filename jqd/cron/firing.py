@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from jqd.cron.decide import Firing, Last
-from jqd.cron.schedules import FiredDate, KnownSchedule, Schedules, fired_setting
+from jqd.cron.schedules import ComingSince, FiredDate, KnownSchedule, Schedules, fired_setting
 from jqd.domain.charge import Charge
 from jqd.domain.dates import iso
 from jqd.domain.errors import NotFound, NotYet
@@ -42,8 +42,9 @@ _fields_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
 _job_decoder = msgspec.msgpack.Decoder(JobSpec)
 
 
-async def last_of(services: Services, one: KnownSchedule) -> Last | None:
-    """The state of the job that a schedule pushed last. Raises StoreAway, StoreRefused."""
+async def last_of(services: Services, one: KnownSchedule, steady_s: float) -> Last | None:
+    """The state of the job that a schedule pushed last. `steady_s`: for so long its partition has answered without a
+    break, in one life. Raises StoreAway, StoreRefused."""
     job_id = one.fired.job_id
     if not job_id:
         return None
@@ -51,10 +52,11 @@ async def last_of(services: Services, one: KnownSchedule) -> Last | None:
         services = _of(services, one)
         view = await find(services, await resolve(services, bare(job_id)), named=True)
         # Between the two calls it may have been purged: a job that just got its name is not in the store either.
-        now_s = services.clock.boot_s()
-        one.coming_since_s = (one.coming_since_s or now_s) if isinstance(view, Coming) else 0.0
-        if isinstance(view, Coming):
-            is_lost = _is_late(one.fired, view) or now_s - one.coming_since_s > COMING_S
+        if not isinstance(view, Coming):
+            one.coming = None
+        else:
+            one.coming = one.coming or ComingSince(services.clock.boot_s(), services.journal.end)
+            is_lost = _is_late(one.fired, view) or _is_lost(services, one.coming, job_id, steady_s)
             if is_lost or await resolve(services, bare(job_id)) != view.id:
                 return Last(0)
     except NotFound:
@@ -62,6 +64,15 @@ async def last_of(services: Services, one: KnownSchedule) -> Last | None:
     if not view.state.is_final:
         return Last(None)
     return Last(view.outcome.finished_at_ms if isinstance(view, JobView) and view.outcome else 0)
+
+
+def _is_lost(services: Services, coming: ComingSince, job_id: str, steady_s: float) -> bool:
+    """Return whether a job has been on its way for longer than a journal takes that is there. While the store was away,
+    nothing could come to it; and what this daemon's journal may still have is not lost."""
+    home = partition_of_name(job_id, services.partitions)
+    if services.journal.read_point(Lane.CHANGES, home) < coming.end:
+        return False
+    return min(services.clock.boot_s() - coming.since_s, steady_s) > COMING_S
 
 
 def _is_late(fired: FiredDate, view: Coming) -> bool:

@@ -71,7 +71,7 @@ class CronLoop:
                 self._put_off(one, away[home])
                 continue
             try:
-                step = decide(one, await last_of(self._services, one), self._schedules.now_ms())
+                step = decide(one, await last_of(self._services, one, self._steady_s(home)), self._schedules.now_ms())
             except WEATHER as error:
                 away[home] = str(error)
                 self._put_off(one, str(error))
@@ -100,6 +100,10 @@ class CronLoop:
         follow = self._follows[home]
         synced_at_s = follow.synced_at_s
         return synced_at_s is not None and self._clock.boot_s() - synced_at_s <= CURRENT_S and life in ("", follow.life)
+
+    def _steady_s(self, home: int) -> float:
+        since_s = self._follows[home].steady_since_s
+        return 0.0 if since_s is None else self._clock.boot_s() - since_s
 
     def _put_off(self, one: KnownSchedule, why: str) -> None:
         """Try a schedule again a little later; the API shows why."""

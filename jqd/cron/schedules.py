@@ -8,7 +8,7 @@ Where the store's clock was ahead, it goes on from the revision that was made th
 import hashlib
 import heapq
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import trio
@@ -124,6 +124,13 @@ class FiredDate(Struct, frozen=True, omit_defaults=True):
     """The id that the store gave the last job. A daemon that learns of it late may ask for another one by its name."""
 
 
+class ComingSince(NamedTuple):
+    since_s: float
+    """On the clock since boot."""
+    end: int
+    """The end of this daemon's journal then: up to there the job may lie in it."""
+
+
 class KnownSchedule(Struct):
     """One schedule, and what this daemon knows of its dates."""
 
@@ -140,8 +147,8 @@ class KnownSchedule(Struct):
     """When this daemon tries again, on the monotonic clock; 0: it has not failed since the last date."""
     taken_at_s: float = 0.0
     """Since when another job has had the id of that date, on the clock since boot; 0: none has."""
-    coming_since_s: float = 0.0
-    """Since when the store has said that the last job is on its way, on the clock since boot; 0: it does not."""
+    coming: ComingSince | None = None
+    """Since when the store has said that the last job is on its way; None: it does not."""
 
     @property
     def through_ms(self) -> int:
@@ -308,7 +315,7 @@ class Schedules:
             done = NEVER if fired is None else _seen_to(fired)
             one = KnownSchedule(setting.name, schedule, done, fired.revision if fired else 0)
             if before and before.fired.job_id == done.job_id:
-                one.coming_since_s = before.coming_since_s  # each date that is skipped comes by here
+                one.coming = before.coming  # each date that is skipped comes by here
             self._known[setting.name] = one
             self._new.add(setting.name)
         self.changed.set()

@@ -40,6 +40,7 @@ SILENT_MAX = DELETED_MAX = 10_000  # of a tenant no more than so many: programs 
 FIRST_S = 0.02  # between tries of the first question: pushes wait for its answer
 FOLLOW_S = 0.5  # between two questions what is new: with the way through the journal well below two seconds
 PUBLISH_S = 0.25  # between two published views: each stops the claims of all other daemons until they have it
+BREAK_S = 5.0  # without an answer: several questions went by, or the machine was suspended
 AGAIN_S = 0.1  # between two questions at least, however many wait for one
 SIGNS_PER_CALL = 500  # ids in one call
 TIDY_S = 60.0  # between looks for settings that nobody needs
@@ -75,6 +76,8 @@ class SettingsSync:
         """Settings of other daemons that are not in our journal yet."""
         self.synced_at_s: float | None = None
         """On the clock since boot: everything saved before is known here. None before the first answer."""
+        self.steady_since_s: float | None = None
+        """On the clock since boot: from then on it was synced without a break, in one life of the store."""
         self._store = store
         self._membership = membership
         self._settings = workers.settings
@@ -163,6 +166,7 @@ class SettingsSync:
         if self._life != self._membership.life:
             # Numbers of another life mean nothing, and it may lack our view.
             self._life, self.rules_at, self._signs_at, self._published = self._membership.life, 0, 0, 0
+            self.steady_since_s = None
         wanted = self._settings.asking()
         asked_at_s = self._clock.boot_s()
         # Our view from before a restart is read first: a worker's backoff outlasts it.
@@ -184,6 +188,8 @@ class SettingsSync:
         self._workers.record_signs(answer.alive)
         self.unknown.update(answer.unknown)
         if not answer.more:
+            if self.steady_since_s is None or asked_at_s - (self.synced_at_s or asked_at_s) > BREAK_S:
+                self.steady_since_s = asked_at_s
             self.synced_at_s = asked_at_s
             self._settings.synced.set()
             self._answered = wanted

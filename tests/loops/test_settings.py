@@ -17,6 +17,7 @@ from jqd.domain.settings import NIL, Setting, SettingTable
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops import settings as settings_module
 from jqd.loops.settings import (
+    BREAK_S,
     DELETED_S,
     ENDED_S,
     FIRED_S,
@@ -317,3 +318,26 @@ async def test_of_what_is_over_only_so_many_are_kept_the_latest(monkeypatch: pyt
         *("silent0", "silent1", "silent2"),
         *("left0", "left1"),
     ]
+
+
+async def test_a_store_is_steady_since_it_answers_without_a_break_in_one_life() -> None:
+    clock = ManualClock()
+    store = FakeStore(clock)
+    await store.look(fresh=True)
+    house = House(clock, [store])
+    follows: list[Any] = [*house.follows]
+    (follow,) = follows
+    assert [one.steady_since_s for one in follows] == [None]
+    await house.ask()
+    first_s = follow.steady_since_s
+    for _ in range(20):
+        clock.advance(BREAK_S)
+        await house.ask()
+    assert follow.steady_since_s == first_s == clock.boot_s() - 20 * BREAK_S
+    clock.advance(BREAK_S + 1)
+    await house.ask()
+    assert follow.steady_since_s == clock.boot_s(), "nobody knows what it said meanwhile"
+    clock.advance(1)
+    follow._membership.life = "a.c"
+    await house.ask()
+    assert follow.steady_since_s == clock.boot_s(), "it may have lost what was on its way"
