@@ -74,11 +74,8 @@ class Control:
         stores = [partition.store for partition in partitions]
         self.pressure = Backpressure(shared.config.pressure, stores, self._behind_bytes, shared.source)
         shared.meter.own = self._samples
-        settings, clock = shared.workers.settings, shared.clock
         self._tally = shared.joblog.tally
-        self.history = HistoryLoop(
-            store=stores[0], daemon=self.sysid, tally=self._tally, now_ms=lambda: settings.now_ms(clock)
-        )
+        self.history = HistoryLoop(store=stores[0], daemon=self.sysid, tally=self._tally, now_ms=shared.clock.wall_ms)
         to = shared.config.notify
         self.notices = make_notices(to, stores=stores, sysid=self.sysid, clock=shared.clock, source=shared.source)
 

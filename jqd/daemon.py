@@ -24,7 +24,7 @@ from jqd.control import Control
 from jqd.cron.loop import CronLoop
 from jqd.cron.schedules import Schedules
 from jqd.domain import root_token
-from jqd.domain.clock import Clock
+from jqd.domain.clock import Clock, StoreClock
 from jqd.domain.descriptors import open_files_max, share_out
 from jqd.domain.errors import ConfigError
 from jqd.domain.joblog import JobLog
@@ -82,6 +82,7 @@ class Daemon:
         sysid = journal.journal_id[:10]
         ssrf = SsrfGuard(config.runner.worker_networks, config.runner.callback_networks)
         table, secret = SettingTable(loading=True), config.runner.callback_secret
+        clock = self.store_clock = StoreClock(table.ahead_ms, clock)
         self.meter, path = Meter(table, clock, config.metrics), Path(config.log.job_log) if config.log.job_log else None
         self.joblog = JobLog(path, daemon=sysid, clock=clock, tally=self.meter.tally)
         self.workers = WorkerRegistry(table, clock=clock, ssrf=ssrf, callback_secret=secret)
@@ -198,7 +199,7 @@ class Daemon:
             views=self.worker_views,
             save=partial(save, services, bounded=False),
             unneeded=partial(unneeded_options, services),
-            clock=self.clock,
+            clock=self.store_clock,
             source=source,
         )
 
@@ -220,7 +221,7 @@ class Daemon:
             pulls=self.capacity.pulls,
             workers=self.workers,
             control=self.control,
-            clock=self.clock,
+            clock=self.store_clock,
             hooks=HOOKS,
             features={Constraints: self.constraints, Meter: self.meter},
             partitions=len(stores),

@@ -26,6 +26,7 @@ class SharedParts:
     config: Config
     journal: Journal
     clock: Clock
+    """Its wall time is the store's."""
     source: random.Random
     scheduler: Scheduler
     workers: WorkerRegistry

@@ -8,7 +8,7 @@ Components take a `Clock`; tests hand them a `ManualClock` (jqd.testing.clock).
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -41,6 +41,21 @@ class SystemClock:
 
     def boot_s(self) -> float:
         return time.clock_gettime(_SINCE_BOOT)
+
+
+class StoreClock:
+    """Our clock with the wall time of the store, of several of the one furthest behind; before any answered, ours.
+
+    For all dates that leave a daemon, or that another one made: they do not depend on the daemons' own clocks."""
+
+    def __init__(self, ahead_ms: Mapping[object, int], clock: Clock) -> None:
+        """`ahead_ms`: how far each store's clock is ahead of ours since boot, in ms."""
+        self._ahead_ms, self._clock = ahead_ms, clock
+        self.mono_s, self.boot_s = clock.mono_s, clock.boot_s
+
+    def wall_ms(self) -> int:
+        ahead_ms = min(self._ahead_ms.values(), default=None)
+        return self._clock.wall_ms() if ahead_ms is None else round(self.boot_s() * 1000) + ahead_ms
 
 
 def processor_s() -> float:

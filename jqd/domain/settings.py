@@ -12,7 +12,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from jqd.domain.clock import Clock
+from jqd.domain.clock import Clock, StoreClock
 from jqd.domain.errors import Invalid
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.log import get_logger
@@ -116,10 +116,18 @@ class SettingTable:
         self._highest = 0
 
     def now_ms(self, clock: Clock) -> int:
-        """Return the time by the store's clock, of several by the one furthest behind; before a store answered, by
-        ours. So dates that daemons exchange do not depend on their own clocks."""
-        ahead_ms = min(self.ahead_ms.values(), default=None)
-        return clock.wall_ms() if ahead_ms is None else round(clock.boot_s() * 1000) + ahead_ms
+        """Return the time by the store's clock, as StoreClock tells it."""
+        return StoreClock(self.ahead_ms, clock).wall_ms()
+
+    def note_time(self, store: object, now_ms: int, *, sent_at_s: float, received_at_s: float) -> int:
+        """Note the time that a store told between two instants of our clock since boot: when it was asked and answered.
+
+        Returns by how many ms its clock was set since. What was known stays while it may be true: the time would run
+        by fits otherwise."""
+        first, last = now_ms - round(received_at_s * 1000), now_ms - round(sent_at_s * 1000)
+        before_ms = self.ahead_ms.get(store, first)
+        self.ahead_ms[store] = min(max(before_ms, first), last)
+        return self.ahead_ms[store] - before_ms
 
     def look_again(self) -> trio.Event:
         """Return an event that is set when all settings that a store has now are known; at once where no loop fetches

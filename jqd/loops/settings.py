@@ -175,9 +175,9 @@ class SettingsSync:
         views = [view] if view is not None and view.revision != self._published else []
         signs = sorted(self._signs)[:SIGNS_PER_CALL] if self._own_applied() else []
         answer = await self._store.follow_settings(self.rules_at, self._signs_at, signs, views)
-        ahead_ms = answer.now_ms - round(self._clock.boot_s() * 1000)
-        was_set = abs(ahead_ms - self._settings.ahead_ms.get(self, ahead_ms)) >= SAME_MS
-        self._settings.ahead_ms[self] = ahead_ms
+        received_at_s = self._clock.boot_s()
+        moved_ms = self._settings.note_time(self, answer.now_ms, sent_at_s=asked_at_s, received_at_s=received_at_s)
+        was_set = abs(moved_ms) >= SAME_MS
         if view is not None and views:
             # The dates of a view are by the store's clock: where that was set they were wrong, and it goes once more.
             self._published, self._publish_at_s = 0 if was_set else view.revision, trio.current_time() + PUBLISH_S

@@ -20,7 +20,7 @@ from jqd.journal import JournalConfig, open_journal
 from jqd.testing.store import FakeStore
 
 ROOT = str(Path(jqd.__file__).parent)
-FILES_MAX, FUNCTIONS_MAX = 16, 57
+FILES_MAX, FUNCTIONS_MAX = 16, 58
 BODY = msgspec.msgpack.encode({"name": "mail", "argument": {"to": "x@example.org"}})
 REQUEST = (
     b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/msgpack\r\ncontent-length: %d\r\n\r\n%b"

@@ -365,7 +365,7 @@ class Retention:
         async with aclosing(self._read(start, end, Lane.RULES)) as pieces:
             async for piece in pieces:
                 with self._charge_piece(piece):
-                    settings = carried(self._settings, decode_rules(piece.body), self._clock.wall_ms())
+                    settings = carried(self._settings, decode_rules(piece.body), self._settings.now_ms(self._clock))
                 if settings:
                     yield settings
 
