@@ -41,6 +41,7 @@ class Pause(NamedTuple):
 
 
 NO_PAUSES: Mapping[str, Pause] = {}
+DRAWS = 8  # at least, for the room of one version: with fewer, luck fills it at once, and bad luck is not made up for
 FORGET_ABOVE = 16  # gates of workers that left, kept beyond twice the number of those that are here
 
 
@@ -144,17 +145,19 @@ class Capacity:
 
     def divide(self, offer: Offer, jobtype: str, held: Sequence[Held]) -> dict[str, list[Held]]:
         """Return who gets the jobs of a claim. Of two versions of a handler the one with the smaller share gets what is
-        drawn for it, each request by itself, and has room; never more, or a bad one would get most of what is left."""
+        drawn for it, a request at a time or a part of one, and has room; never more, or a bad one would get most of
+        what is left."""
         if offer.other is None:
             return {offer.worker.id: [*held]}
         other, most = offer.other
-        parts, step = {offer.worker.id: list[Held](), other.id: list[Held]()}, self.breaker(other).post_jobs_max
+        leader, drawn = list[Held](), list[Held]()
+        step = max(1, min(self.breaker(other).post_jobs_max, most // DRAWS))
         for part in (held[at : at + step] for at in range(0, len(held), step)):
-            fits = len(parts[other.id]) + len(part) <= most and all(
-                other.takes(jobtype, one.job.priority) for one in part
-            )
-            parts[other.id if fits and self._source.random() * 100 < other.share else offer.worker.id] += part
-        return {worker_id: jobs for worker_id, jobs in parts.items() if jobs}
+            takes = all(other.takes(jobtype, one.job.priority) for one in part)
+            room = most - len(drawn) if takes and self._source.random() * 100 < other.share else 0
+            drawn += part[:room]
+            leader += part[room:]
+        return {worker_id: jobs for worker_id, jobs in ((offer.worker.id, leader), (other.id, drawn)) if jobs}
 
     def breaker(self, worker: Worker) -> CircuitBreaker:
         """Return the circuit breaker of one worker, as wide as this daemon's share of the slots that it registered."""

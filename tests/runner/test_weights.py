@@ -86,6 +86,22 @@ async def test_a_newer_version_gets_its_weight_however_many_jobs_come_at_once(at
     assert abs(desk.given[NEW] - JOBS // at_once * at_once // 10) <= OFF_MAX, desk.given
 
 
+@pytest.mark.parametrize("weight", [10, 40, 90])
+@pytest.mark.parametrize("at_once", [20, 200, 20_000])
+async def test_a_weight_holds_for_versions_that_take_large_batches(at_once: int, weight: int) -> None:
+    """One that had no room for a whole request got none; so its speed was never known, nor its window ever wider."""
+    options = StoredOptions(style="native", batch=500)
+    desk = Desk(options, msgspec.structs.replace(options, weight=weight))
+    for _ in range(20_000 // at_once):
+        waiting = desk.push(at_once)
+        while waiting or desk.at_work:
+            desk.clock.advance(0.02)
+            desk.end(NEW)
+            desk.end(OLD)
+            waiting = desk.push(waiting)
+    assert abs(desk.given[NEW] / 20_000 - weight / 100) < 0.05, desk.given
+
+
 async def test_all_or_nothing_where_the_weight_says_so() -> None:
     for weight, taker in ((100, NEW), (0, OLD)):
         desk = Desk(StoredOptions(weight=1), StoredOptions(weight=weight))
