@@ -45,11 +45,9 @@ class Connections:
         try:
             connection = self._connected(request)
             response = connection.ask(request)
-            assert response.pieces is not None
-            if streamed := request.streams and response.is_success:
+            if response.pieces is not None:
+                streamed = True
                 response.pieces = self._streamed(connection, response.pieces, waits=request.waits)
-            else:
-                response.body = b"".join(response.pieces)
         finally:  # after an interrupt as after an error: what is left of the answer is nobody's
             if not streamed:
                 self._end(connection, waits=request.waits)
@@ -105,7 +103,7 @@ class Connections:
     def _connected(self, request: Request) -> Connection:
         while (connection := self._kept(request.url)) is not None and not self._is_open(connection):
             connection.close()
-        connection = connection or Connection(request.url, self._tls, request.connect_s)
+        connection = connection or Connection(request.url, self._tls, request.connect_s, self._clock)
         with self._lock:
             if not self._closed:
                 self._busy.add(connection)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from jqd.client.transport import LostError, Request, Response, SilentError, UnreachedError
+from jqd.domain.clock import Clock
 
 if TYPE_CHECKING:
     import ssl
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 16
 HEAD_BYTES_MAX = 100 << 10  # of an answer; a daemon's has a few hundred
 CHUNK_HEAD_BYTES_MAX = 1 << 10
+ANSWER_BYTES_MAX = 256 << 20  # of one that is no stream; a result has 16 MiB, and a list of a daemon less than this
+# Who sends or takes a byte now and then is never silent: so an exchange as a whole has the time of one silence, and a
+# second more for each so many bytes. Slow networks are faster.
+BYTES_S_MIN = 16 << 10
 PORTS = {"http": 80, "https": 443}
 _STATUS = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: .*)?", re.DOTALL)
 _LENGTH = re.compile("[0-9]{1,18}")
@@ -31,7 +36,7 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL)
 class Connection:
     """One connection, with one request at a time."""
 
-    def __init__(self, url: str, tls: "ssl.SSLContext | None", connect_s: float) -> None:
+    def __init__(self, url: str, tls: "ssl.SSLContext | None", connect_s: float, clock: Clock) -> None:
         """Raises UnreachedError."""
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -40,7 +45,12 @@ class Connection:
         self.is_free = False
         """Its last answer is read, and it can have another request."""
         self.free_since_s = 0.0
-        self._timeout_s = connect_s
+        self._clock = clock
+        self._timeout_s = connect_s  # as the socket has it
+        self._read_s, self._begun_s, self._is_stream = connect_s, 0.0, False  # of the exchange
+        self._sent_bytes = self._received_bytes = (
+            0  # its bytes; of a request that one write took none, so that no clock is looked at
+        )
         self._left = b""  # of what came, what is not read yet
         try:
             if not host.isascii():
@@ -83,18 +93,23 @@ class Connection:
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # of TLS, too: its own one forgets the session
 
     def ask(self, request: Request) -> Response:
-        """Return the answer, with `pieces` to be read. Raises SilentError, LostError."""
+        """Return the whole answer, or one with `pieces` to be read. Raises SilentError, LostError."""
         self.is_free = False
+        self._read_s, self._begun_s, self._is_stream = request.read_s, self._clock.mono_s(), False
+        self._sent_bytes = self._received_bytes = 0
         if self._timeout_s != request.read_s:
-            self._socket.settimeout(request.read_s)
-            self._timeout_s = request.read_s
+            self._set_timeout(request.read_s)
         is_written = self._write(self._head(request) + (request.body or b""))
         is_kept, response = self._read_head()
         while 100 <= response.status < 200 and response.status != 101:
             is_kept, response = self._read_head()
         is_bare = request.method == "HEAD" or response.status in (101, 204, 304)
         framing = {"content-length": "0"} if is_bare else response.headers
-        response.pieces = self._pieces(framing, can_go_on=is_kept and is_written and response.status != 101)
+        pieces = self._pieces(framing, can_go_on=is_kept and is_written and response.status != 101)
+        if request.streams and response.is_success:
+            self._is_stream, response.pieces = True, pieces
+        else:
+            response.body = b"".join(pieces)
         return response
 
     def _head(self, request: Request) -> bytes:
@@ -109,6 +124,8 @@ class Connection:
         try:
             done = self._socket.send(data)
             while done < len(data):  # not by `sendall`, which has one timeout for all of it
+                self._sent_bytes = done
+                self._go_on()
                 done += self._socket.send(memoryview(data)[done:])
         except TimeoutError as error:
             raise SilentError(str(error)) from error
@@ -118,12 +135,33 @@ class Connection:
 
     def _receive(self) -> bytes:
         """Return what comes next; empty: nothing more does."""
+        if self._received_bytes or self._sent_bytes:
+            self._go_on()
         try:
-            return self._socket.recv(READ_BYTES)
+            data = self._socket.recv(READ_BYTES)
         except TimeoutError as error:
             raise SilentError(str(error)) from error
         except OSError as error:
             raise LostError(str(error)) from error
+        self._received_bytes += len(data)
+        return data
+
+    def _go_on(self) -> None:
+        """Give one more piece its time, at most what is left for all of them. Raises SilentError, LostError."""
+        timeout_s = self._read_s
+        if not self._is_stream:
+            if self._received_bytes > ANSWER_BYTES_MAX:
+                raise LostError(f"it sends an answer of more than {ANSWER_BYTES_MAX} bytes")
+            until_s = self._begun_s + timeout_s + (self._sent_bytes + self._received_bytes) / BYTES_S_MIN
+            timeout_s = min(timeout_s, until_s - self._clock.mono_s())
+            if timeout_s <= 0:
+                raise SilentError(f"it goes on for too long, with less than {BYTES_S_MIN} bytes a second")
+        if self._timeout_s != timeout_s:
+            self._set_timeout(timeout_s)
+
+    def _set_timeout(self, timeout_s: float) -> None:
+        self._socket.settimeout(timeout_s)
+        self._timeout_s = timeout_s
 
     def _more(self) -> bytes:
         if not (data := self._receive()):

@@ -4,7 +4,8 @@ It decides whether a push may be sent again:
 
     UnreachedError   nothing was sent      no such name; nobody listens; not connected in time; no TLS agreed on;
                                            no connection was free in time
-    SilentError      it may have arrived   it could not be written, or nothing came, for as long as the timeout
+    SilentError      it may have arrived   it could not be written, or nothing came, for as long as the timeout; or
+                                           so little at once that the whole took longer
     LostError        it may have arrived   the connection broke or ended before the answer was whole, be it a kept one
                                            that was closed just then; or what came is no HTTP
 """
@@ -46,7 +47,8 @@ class Request:
     connect_s: float
     """For a connection, and for the wait until one is free."""
     read_s: float
-    """For each piece of the request that is written, and of the answer that comes."""
+    """For each piece of the request that is written, and of the answer that comes; but for a stream also for all of
+    them, with some more for each byte."""
     waits: bool = False
     """It has a connection beyond the limit, for it may take long."""
     streams: bool = False

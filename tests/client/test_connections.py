@@ -12,10 +12,11 @@ from jqd.client import Unreachable
 from jqd.client import connections as pool
 from jqd.client.connections import Connections
 from jqd.client.http import Http
-from jqd.client.http1 import HEAD_BYTES_MAX, Connection
-from jqd.client.transport import LostError, Request, Response, SilentError, TransportError, UnreachedError
+from jqd.client.http1 import HEAD_BYTES_MAX
+from jqd.client.transport import LostError, SilentError, TransportError, UnreachedError
 from tests.client.served import OK, PATIENCE_S, SOON_S, Act, asked, held, read, reset, saying, serving, unread
 from tests.client.served import opened as opened  # the fixture
+from tests.client.sockets import URL, Scripted, connection
 
 # ---------------------------------------------------------------- nothing was sent
 
@@ -136,42 +137,6 @@ def test_where_nothing_moves_it_is_silent(opened: Connections, act: Act, body: b
 
 # ---------------------------------------------------------------- answers
 
-
-class Scripted:
-    """A socket that says its pieces and notes what is written. An error is raised."""
-
-    def __init__(self, *pieces: bytes | BaseException, refuses: bool = False) -> None:
-        self.pieces, self.sent, self.refuses = list(pieces), list[bytes](), refuses
-
-    def send(self, data: bytes | memoryview) -> int:
-        if self.refuses and self.sent:
-            raise BrokenPipeError
-        self.sent.append(bytes(data[:1000]))
-        return min(len(data), 1000)
-
-    def recv(self, _: int) -> bytes:
-        piece = self.pieces.pop(0) if self.pieces else b""
-        if isinstance(piece, BaseException):
-            raise piece
-        return piece
-
-    def settimeout(self, _: float) -> None:
-        return
-
-
-def connection(script: Scripted) -> Connection:
-    made = Connection.__new__(Connection)
-    made._socket, made._base, made._own = script, "/at", {"host": "h"}  # type: ignore[assignment]
-    made._left, made._timeout_s, made.url = b"", 0.0, "http://h/at"
-    return made
-
-
-def whole(made: Connection, request: Request) -> tuple[Response, bytes]:
-    answer = made.ask(request)
-    return answer, b"".join(answer.pieces or ())
-
-
-URL = "http://h/at"
 ANSWERS = [
     (OK, b"ok", True),
     (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\na: b\r\n\r\n" + OK, b"ok", True),
@@ -195,8 +160,8 @@ def test_an_answer_is_the_same_however_it_is_cut(answer: bytes, body: bytes, kep
     cuts = [[answer], [bytes([byte]) for byte in answer], *([answer[:at], answer[at:]] for at in range(1, len(answer)))]
     for pieces in cuts:
         made = connection(Scripted(*pieces))
-        found, read_body = whole(made, asked(URL))
-        assert read_body == body
+        found = made.ask(asked(URL))
+        assert found.body == body
         if b"more" not in answer or len(pieces) == 1:  # what comes later is found before the next request
             assert made.is_free == kept, pieces
         assert found.headers == {name.lower(): value for name, value in found.headers.items()}
@@ -204,29 +169,29 @@ def test_an_answer_is_the_same_however_it_is_cut(answer: bytes, body: bytes, kep
 
 def test_an_answer_to_head_has_no_body() -> None:
     made = connection(Scripted(OK[:-2]))
-    assert whole(made, asked(URL, "HEAD"))[1] == b""
+    assert made.ask(asked(URL, "HEAD")).body == b""
     assert made.is_free
 
 
 def test_head_and_body_are_written_together_and_the_rest_of_a_large_one_behind_it() -> None:
     for size in (0, 10, 5_000):
         script = Scripted(OK)
-        whole(connection(script), asked(URL, "POST", bytes(size)))
+        connection(script).ask(asked(URL, "POST", bytes(size)))
         head, _, body = b"".join(script.sent).partition(b"\r\n\r\n")
         lines = [b"POST /at/v1/x HTTP/1.1", b"accept: a/b", b"host: h", b"content-length: %d" % size]
         assert (head.split(b"\r\n"), body) == (lines, bytes(size))
         assert len(script.sent) == 1 + (len(head) + 4 + size) // 1000
     script = Scripted(OK)
-    whole(connection(script), asked(URL, "PUT"))
+    connection(script).ask(asked(URL, "PUT"))
     assert b"content-length: 0" in script.sent[0], "for proxies that want one"
 
 
 def test_the_answer_of_who_refuses_a_body_is_read_all_the_same() -> None:
     made = connection(Scripted(OK.replace(b"200 OK", b"413 Large"), refuses=True))
-    assert whole(made, asked(URL, "POST", bytes(5_000)))[0].status == 413
+    assert made.ask(asked(URL, "POST", bytes(5_000))).status == 413
     assert not made.is_free
     with pytest.raises(LostError):
-        whole(connection(Scripted(ConnectionResetError(), refuses=True)), asked(URL, "POST", bytes(5_000)))
+        connection(Scripted(ConnectionResetError(), refuses=True)).ask(asked(URL, "POST", bytes(5_000)))
 
 
 @pytest.mark.parametrize(
