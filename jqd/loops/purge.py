@@ -10,6 +10,7 @@ from jqd.loops.backoff import LoopBackoff
 from jqd.store import Store
 
 PURGE_EVERY_S = 5.0  # keep times are hours; this bounds how far the archive may overshoot its number of jobs
+AGAIN_S = 0.25  # after a call that only put some behind others: all of them may have to stay
 PURGE_ROWS = 500  # a function must stay below about 5 ms
 
 
@@ -19,17 +20,21 @@ class Purge:
     def __init__(self, *, store: Store, source: random.Random) -> None:
         self.backoff = LoopBackoff("purge", source=source)
         self._store = store
+        self._has_moved = False
+        """Whether some that stay stood before others."""
         self._log = get_logger("purge")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         while True:
-            await rest(PURGE_EVERY_S)
+            await rest(AGAIN_S if self._has_moved else PURGE_EVERY_S)
             await self.backoff.attempt(self._purge)
 
     async def _purge(self) -> None:
-        rows = 0
-        while purged := await self._store.purge(PURGE_ROWS):
-            rows += purged
+        self._has_moved, purged, rows = False, await self._store.purge(PURGE_ROWS), 0
+        while purged.rows:
+            rows += purged.rows
+            purged = await self._store.purge(PURGE_ROWS)
+        self._has_moved = purged.moved > 0
         if rows:
             self._log.info("purge.batch", rows=rows)

@@ -38,7 +38,7 @@ from jqd.service.settings import Note, describe, noting
 from jqd.store import JobView
 
 IDS_MAX = 1_000  # named in one request
-MORE = "more"  # the cursor of a clean that goes on: what is gone needs no place to begin at
+MORE = "more"  # before the date, the cursor of a clean that goes on: what is gone needs no place to begin at
 
 ENDED = tuple(state for state in State if state.is_final)
 UNENDED = tuple(state for state in State if not state.is_final)
@@ -188,17 +188,22 @@ async def clean(services: Services, wanted: Clean) -> Tally:
         )
         return tally
     await note()
-    tally.cursor, until_s = MORE, trio.current_time() + WALK_S
+    before_ms, until_s = _from(wanted.cursor, before_ms), trio.current_time() + WALK_S
     with counting_changes(tally):
         for _ in range(STEPS_MAX):
-            gone = await services.store.clean_ended(before_ms, STEP_JOBS)
-            tally.changed += gone
-            if not gone:
-                tally.cursor = ""
-            if not gone or trio.current_time() >= until_s:
+            cleaned = await services.store.clean_ended(before_ms, STEP_JOBS)
+            before_ms, tally.changed = cleaned.before_ms, tally.changed + cleaned.gone
+            tally.cursor = f"{MORE}{before_ms}" if cleaned.looked else ""
+            if not cleaned.looked or trio.current_time() >= until_s:
                 break
     tally.matched = tally.changed
     return tally
+
+
+def _from(cursor: str, before_ms: int) -> int:
+    """Return the date that a clean goes on with: with one to come, what stays would be met again and again."""
+    date = cursor.removeprefix(MORE)
+    return min(before_ms, int(date)) if cursor.startswith(MORE) and date.isdecimal() and date.isascii() else before_ms
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameWanted
 from jqd.store.store import Store
 from jqd.store.types import (
     NO_LOG,
+    Cleaned,
     EditGiven,
     Entrusted,
     JobView,
@@ -194,24 +195,26 @@ class PartitionedStore:
                 rows[row.jobtype] = _joined(rows[row.jobtype], row) if row.jobtype in rows else row
         return sorted(rows.values())
 
-    async def clean_ended(self, before_ms: int, limit: int) -> int:
-        """See Store. An error is raised only when nothing was deleted: a caller that repeats gets it then."""
-        gone, failed = 0, None
+    async def clean_ended(self, before_ms: int, limit: int) -> Cleaned:
+        """See Store. An error is raised only when nothing was looked at: a caller that repeats gets it then."""
+        gone, looked, date_ms, failed = 0, 0, before_ms, None
         for number in range(len(self._stores)):
-            left = limit - gone
+            left = limit - looked
             if left <= 0:
                 break
 
-            def clean(store: Store, left: int = left) -> Awaitable[int]:
+            def clean(store: Store, left: int = left) -> Awaitable[Cleaned]:
                 return store.clean_ended(before_ms, left)
 
             try:
-                gone += await self._one(number, clean)
+                some = await self._one(number, clean)
             except StoreError as error:
                 failed = failed or error
-        if failed is not None and not gone:
+                continue
+            gone, looked, date_ms = gone + some.gone, looked + some.looked, min(date_ms, some.before_ms)
+        if failed is not None and not looked:
             raise failed
-        return gone
+        return Cleaned(gone, looked, date_ms)
 
     async def list_jobs(
         self,

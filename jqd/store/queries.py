@@ -9,7 +9,7 @@ from jqd.store import codec
 from jqd.store.counts import Counts, Totals, TypeView, decode_counts
 from jqd.store.keys import last_field
 from jqd.store.methods import ScriptMethods, bound, in_rows, in_steps, milliseconds
-from jqd.store.types import CALL_JOBS_MAX, Ends, JobView, OnItsWay, QueuePlace, StoreStats
+from jqd.store.types import CALL_JOBS_MAX, Cleaned, Ends, JobView, OnItsWay, Purged, QueuePlace, StoreStats
 from jqd.store.views import damaged_view, decode_end_outcome, read_view
 
 BRIEFS_MAX = 20  # jobs whose views are read at once: a millisecond of the loop, with some failed attempts each
@@ -209,15 +209,12 @@ class QueryMethods(ScriptMethods):
 
     # ------------------------------------------------------------ cleaning
 
-    async def purge(self, limit: int) -> int:
-        """Delete up to `limit` each of old ended jobs, old results and old notes; returns how many rows went."""
+    async def purge(self, limit: int) -> Purged:
+        """Delete up to `limit` each of old ended jobs, old results and old notes."""
         config = self._config
         keep = (milliseconds(config.ended_keep_s), config.ended_keep_jobs, milliseconds(config.tombstone_keep_s))
-        return codec.whole(
-            self._keys,
-            "ended",
-            await self._caller.call("purge", self._caller.identity, min(limit, CALL_JOBS_MAX), *keep),
-        )
+        answer = await self._caller.call("purge", self._caller.identity, min(limit, CALL_JOBS_MAX), *keep)
+        return Purged(*(self._whole("ended", number) for number in codec.fields(self._keys, "ended", answer, 2)))
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
         """Delete jobs that have ended, dead ones too, for good; returns those that existed."""
@@ -230,13 +227,9 @@ class QueryMethods(ScriptMethods):
             job_ids = job_ids[max(1, self._whole("dead", looked)) :]  # as many as had room
         return gone
 
-    async def clean_ended(self, before_ms: int, limit: int) -> int:
-        """Delete up to `limit` jobs that ended before that date, except failed ones, kept results and what others need;
-        0: there are none any more.
-        """
-        gone, looked, most = 0, 1, min(limit, CALL_JOBS_MAX)
-        while looked and not gone:
-            answer = await self._caller.call("clean_ended", self._caller.identity, before_ms, most)
-            fields = codec.fields(self._keys, "ended", answer, 3)
-            gone, looked, before_ms = (self._whole("ended", number) for number in fields)
-        return gone
+    async def clean_ended(self, before_ms: int, limit: int) -> Cleaned:
+        """Look at up to `limit` jobs that ended before that date, and delete them, except failed ones, kept results and
+        what others need."""
+        limit = min(limit, CALL_JOBS_MAX)
+        answer = await self._caller.call("clean_ended", self._caller.identity, before_ms, limit)
+        return Cleaned(*(self._whole("ended", number) for number in codec.fields(self._keys, "ended", answer, 3)))

@@ -69,6 +69,25 @@ class Promoted(NamedTuple):
     """Whether any jobs are ready now, those that constraints keep waiting too."""
 
 
+class Purged(NamedTuple):
+    """What one call of `purge` did."""
+
+    rows: int
+    """How many went."""
+    moved: int
+    """How many stay and were put behind others, which are found by the next call."""
+
+
+class Cleaned(NamedTuple):
+    """What one call of `clean_ended` did."""
+
+    gone: int
+    looked: int
+    """At how many jobs; 0: there are none any more."""
+    before_ms: int
+    """The date that counts for the calls that go on from here: what stays is put behind it."""
+
+
 class StoreStats(NamedTuple):
     """Numbers of jobs by where they lie, and the server's memory in bytes. A jobtype counts in each partition."""
 

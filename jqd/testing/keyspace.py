@@ -268,23 +268,24 @@ class Keyspace:
         return max(0, last - first)
 
     def zadd(self, key: bytes, *words: Text) -> int:
-        """ZADD with XX, LT and GT; how many are new."""
+        """ZADD with XX, LT, GT and CH; how many are new, or with CH how many are new or have another score."""
         at = 0
-        while words[at] in (b"XX", b"LT", b"GT"):
+        while words[at] in (b"XX", b"LT", b"GT", b"CH"):
             at += 1
         options = words[:at]
         only_known, only_less, only_more = (option in options for option in (b"XX", b"LT", b"GT"))
         if only_known and key not in self.keys:
             return 0
         rows: SortedSet = self._new(key, SortedSet)
-        before = len(rows.scores)
+        before, changed = len(rows.scores), 0
         for place in range(at, len(words), 2):
             score, member = float(words[place]), text(words[place + 1])
             known = rows.scores.get(member)
             late = known is not None and ((only_less and score >= known) or (only_more and score <= known))
             if not late and not (known is None and only_known):
                 rows.put(member, score)
-        return len(rows.scores) - before
+                changed += score != known
+        return changed if b"CH" in options else len(rows.scores) - before
 
     def zrem(self, key: bytes, *members: bytes) -> int:
         """Return how many were there."""

@@ -18,6 +18,7 @@ from jqd.store import (
     CALL_JOBS_MAX,
     NO_LOG,
     WHOLE_MAX,
+    Cleaned,
     EditGiven,
     Entrusted,
     HistoryPage,
@@ -280,11 +281,12 @@ class FakeStore:
             del self.views[job_id]
         return ended
 
-    async def clean_ended(self, before_ms: int, limit: int) -> int:
+    async def clean_ended(self, before_ms: int, limit: int) -> Cleaned:
         await trio.lowlevel.checkpoint()
         self._check()
         self.asked.append((before_ms, limit))
-        return self.cleaned.pop(0) if self.cleaned else 0
+        gone = self.cleaned.pop(0) if self.cleaned else 0
+        return Cleaned(gone, gone, before_ms)
 
     async def drop_result(self, job_id: str, read: object = None) -> None:
         await trio.lowlevel.checkpoint()

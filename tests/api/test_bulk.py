@@ -308,6 +308,22 @@ async def test_a_request_that_takes_long_ends_with_its_step(edge, monkeypatch):
     assert await all_of(edge, "/v1/jobs/clean", {"before": edge.clock.wall_ms() / 1000}) == (10, 10, 4)
 
 
+async def test_a_clean_that_deletes_nothing_ends_with_its_step_too(edge, monkeypatch):
+    """And it comes to its end, though what stays is put where a date to come finds it again."""
+    parents = [await edge.push() for _ in range(6)]
+    await edge.push(after=parents)
+    await edge.link()
+    for held in await edge.claim():
+        await edge.end(held, Fate.SUCCEEDED)
+    edge.clock.advance(1)
+    await edge.ended(Fate.SUCCEEDED)
+    edge.clock.advance(1)
+    monkeypatch.setattr(bulk, "WALK_S", 0.0)
+    monkeypatch.setattr(bulk, "STEP_JOBS", 2)
+    before = {"before": edge.clock.wall_ms() / 1000 + DAY_S}
+    assert await all_of(edge, "/v1/jobs/clean", before) == (1, 1, 5)
+
+
 # ------------------------------------------------------------ refused
 
 

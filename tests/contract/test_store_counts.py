@@ -64,7 +64,7 @@ async def test_what_is_deleted_counts_no_more(store_bench: StoreBench) -> None:
     assert await store_bench.store.delete_dead([dead.id]) == [dead.id]
     assert [view.jobtype for view in await store_bench.store.list_types()] == ["mail"]
     store_bench.clock.advance(8 * 86_400)
-    assert await store_bench.store.purge(100) == 1
+    assert (await store_bench.store.purge(100)).rows == 1
     assert await store_bench.store.list_types() == []
     assert await store_bench.store.unfinished([job.id]) == []
 

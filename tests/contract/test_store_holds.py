@@ -244,9 +244,9 @@ async def test_an_asked_cancel_stays_as_long_as_the_early_hold(store_bench: Stor
     owner, job = await early(store_bench)
     await store_bench.cancel(job.id)
     store_bench.clock.advance(200_000)
-    assert await store_bench.store.purge(10) == 0
+    assert (await store_bench.store.purge(10)).rows == 0
     store_bench.clock.advance(100_000)
-    assert await store_bench.store.purge(10) == 0
+    assert (await store_bench.store.purge(10)).rows == 0
     await store_bench.store.release_jobs(owner, {job.id: 5})
     await store_bench.add(job)
     assert await store_bench.state(job) is State.CANCELLED
@@ -275,7 +275,7 @@ async def test_of_a_deleted_job_that_somebody_holds_nothing_stays_noted_when_it_
         held = await bench.claim_one(owner)
         await bench.settle(outcome(held, Fate.SUCCEEDED))
         clock.advance(1)
-        assert await store.clean_ended(clock.wall_ms(), 1) == 1
+        assert (await store.clean_ended(clock.wall_ms(), 1)).gone == 1
         assert await store.reassert(owner, holds([held])) == [], "a store that forgot knows no better"
         later = changed(job, await store.reserve_change(job.id), ChangeKind.EDIT)
         await bench.add(job if comes == "again" else later)

@@ -263,7 +263,7 @@ async def test_a_kept_result_outlives_any_number_of_ended_jobs(store_bench: Stor
         clock.advance(1)
         await store_bench.push()
         await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.SUCCEEDED))
-    while await store.purge(3):
+    while (await store.purge(3)).rows:
         assert (await store_bench.view(kept)).result == b"\x01"
     assert (await store.stats()).ended == 5
     clock.advance(3600)
@@ -280,13 +280,13 @@ async def test_purge(store_bench: StoreBench) -> None:
     for held in (await store_bench.claim(owner))[:8]:
         clock.advance(1)
         await store_bench.settle(outcome(held, Fate.DEAD if held.job == jobs[7] else Fate.SUCCEEDED, result=b"\x01"))
-    assert await store.purge(1) == 1, "five ended jobs are kept"
-    assert await store.purge(10) == 1
-    assert await store.purge(10) == 0
+    assert (await store.purge(1)).rows == 1, "five ended jobs are kept"
+    assert (await store.purge(10)).rows == 1
+    assert (await store.purge(10)).rows == 0
     assert await store.get_job(jobs[1].id) is None
     assert await store_bench.state(jobs[2]) is State.SUCCEEDED
     clock.advance(86_400)
-    assert await store.purge(10) == 5
+    assert (await store.purge(10)).rows == 5
     stats = await store.stats()
     assert (stats.ended, stats.dead, stats.running) == (0, 1, 1)
 
@@ -299,8 +299,8 @@ async def test_purge_of_notes_spares_running_jobs(store_bench: StoreBench) -> No
     await store_bench.cancel(held.job.id, unseen.id)
     await store_bench.settle(outcome_of(retried, Fate.RETRY))
     clock.advance(200_000)
-    assert await store.purge(10) == 2
-    assert await store.purge(10) == 0
+    assert (await store.purge(10)).rows == 2
+    assert (await store.purge(10)).rows == 0
     assert (await store_bench.view(held.job)).cancel_asked
     await store_bench.add(unseen, retried)
     assert await store_bench.state(unseen) is State.WAITING

@@ -60,7 +60,7 @@ async def read(store: Store, job: Job) -> bytes | None:
 
 async def purge(bench: StoreBench) -> None:
     """Until nothing is left to do."""
-    while await bench.store.purge(PURGED):
+    while (await bench.store.purge(PURGED)).rows:
         continue
 
 

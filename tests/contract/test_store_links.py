@@ -365,8 +365,8 @@ async def test_jobs_that_may_not_be_deleted_yet_hide_none_from_who_cleans(
         await store_bench.settle(outcome(held, Fate.SUCCEEDED))
         store_bench.clock.advance(1)
     store_bench.clock.advance(60)
-    gone = 0
-    while some := await store_bench.store.clean_ended(store_bench.clock.wall_ms() + ahead_ms, 2):
-        gone += some
+    gone, before_ms = 0, store_bench.clock.wall_ms() + ahead_ms
+    while (cleaned := await store_bench.store.clean_ended(before_ms, 2)).looked:
+        gone, before_ms = gone + cleaned.gone, cleaned.before_ms
     assert gone == 5
     assert [await store_bench.state(parent) for parent in parents] == [State.SUCCEEDED] * 2

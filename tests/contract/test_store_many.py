@@ -74,6 +74,6 @@ async def test_rows_of_jobs_that_are_deleted_are_read_once_and_some_megabytes_at
     assert sorted(await store_bench.store.delete_dead(jobs[:24])) == sorted(jobs[:24]), "in some calls"
     store_bench.clock.advance(1e6)
     await store_bench.join()
-    purged = [await store_bench.store.purge(100) for _ in range(4)]
+    purged = [(await store_bench.store.purge(100)).rows for _ in range(4)]
     assert max(purged) <= 16
     assert sum(purged) == 24

@@ -65,8 +65,8 @@ async def test_what_was_acknowledged_under_a_name_and_is_on_its_way_is_the_last_
     await store_bench.cancel(cancel_of(job.id, await store_bench.store.reserve_change(job.id)))
     assert await store_bench.store.delete_dead([job.id]) == []
     store_bench.clock.advance(100_000)
-    assert await store_bench.store.purge(100) == 0
-    assert await store_bench.store.clean_ended(store_bench.clock.wall_ms(), 100) == 0
+    assert (await store_bench.store.purge(100)).rows == 0
+    assert (await store_bench.store.clean_ended(store_bench.clock.wall_ms(), 100)).gone == 0
     await store_bench.add(changed(job, given.revision, ChangeKind.REPLACE, digest="d2", argument=b"\x02"))
     assert await store_bench.state(job) is State.CANCELLED
     assert await store_bench.claim(owner) == []
@@ -85,7 +85,7 @@ async def test_what_was_acknowledged_and_never_comes_is_given_up_some_day(store_
     assert await store_bench.state(job) is State.SUCCEEDED
     assert (await ask(store_bench, "X", "d2")).state is NameState.CONFLICT, "it did not run"
     store_bench.clock.advance(100_000)
-    assert await store_bench.store.purge(100) == 1
+    assert (await store_bench.store.purge(100)).rows == 1
     assert await store_bench.store.resolve("mine") is None
 
 
@@ -153,7 +153,7 @@ async def test_an_older_content_that_comes_when_the_newer_is_deleted_begins_noth
     if late.name:
         assert (await ask(store_bench, "X")).job_id == "X"
     store_bench.clock.advance(300_000)
-    assert await store_bench.store.purge(100) > 0
+    assert (await store_bench.store.purge(100)).rows > 0
     await store_bench.add(late)
     assert await store_bench.state(late) is State.WAITING
 

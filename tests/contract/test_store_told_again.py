@@ -51,14 +51,14 @@ async def test_nothing_is_purged_before_all_has_been_told(store_bench: StoreBenc
     await store_bench.settle(*(one for _, one in told))
     await store_bench.add(*(job for job, _ in told))
     store_bench.clock.advance(3 * DAY_S)
-    assert await store_bench.store.purge(100) == 0
+    assert (await store_bench.store.purge(100)).rows == 0
     with pytest.raises(StoreUnsettled):
         await store_bench.store.delete_dead([told[0][0].id])
     with pytest.raises(StoreUnsettled):
         await store_bench.store.clean_ended(store_bench.clock.wall_ms(), 100)
     assert all([await store_bench.state(job) is State.SUCCEEDED for job, _ in told])
     await settle(store_bench)
-    assert await store_bench.store.purge(100) == 2 * KEPT
+    assert (await store_bench.store.purge(100)).rows == 2 * KEPT
 
 
 async def test_a_cancel_outlives_the_older_content_until_the_newer_one_is_told(store_bench: StoreBench) -> None:
@@ -71,7 +71,7 @@ async def test_a_cancel_outlives_the_older_content_until_the_newer_one_is_told(s
     others = [changed(store_bench.make(name=f"{n}"), 20 + n, ChangeKind.NEW) for n in range(2 * KEPT)]
     await store_bench.add(*others)
     await store_bench.cancel(*(cancel_of(one.id, 50) for one in others))
-    while await store_bench.store.purge(100):
+    while (await store_bench.store.purge(100)).rows:
         continue
     await store_bench.add(newer)
     assert await store_bench.state(newer) is State.CANCELLED
@@ -84,13 +84,13 @@ async def test_what_follows_is_pushed_before_what_has_ended_goes(store_bench: St
     await store_bench.settle(*(one for _, one in told))
     await store_bench.add(*(job for job, _ in told))
     await settle(store_bench)
-    assert await store_bench.store.purge(100) == 0
+    assert (await store_bench.store.purge(100)).rows == 0
     left = (await store_bench.store.get_outbox(100, 1 << 20)).entries
     assert len(left) == 2 * KEPT
     await store_bench.store.drop_outbox(left[1:])
-    assert await store_bench.store.purge(100) == 0
+    assert (await store_bench.store.purge(100)).rows == 0
     await store_bench.store.drop_outbox(left[:1])
-    assert await store_bench.store.purge(100) == KEPT
+    assert (await store_bench.store.purge(100)).rows == KEPT
 
 
 async def test_what_cannot_be_pushed_does_not_fill_the_store_for_ever(store_bench: StoreBench) -> None:
@@ -100,9 +100,9 @@ async def test_what_cannot_be_pushed_does_not_fill_the_store_for_ever(store_benc
     await store_bench.add(*(job for job, _ in told))
     await settle(store_bench)
     store_bench.clock.advance(HOUR_S - 1)
-    assert await store_bench.store.purge(100) == 0
+    assert (await store_bench.store.purge(100)).rows == 0
     store_bench.clock.advance(2)
-    assert await store_bench.store.purge(100) == KEPT
+    assert (await store_bench.store.purge(100)).rows == KEPT
 
 
 @pytest.mark.parametrize("jobs_first", [True, False], ids=["jobs-first", "endings-first"])
@@ -119,7 +119,7 @@ async def test_what_ended_first_goes_first_in_whatever_order_it_is_told(
         if not jobs_first:
             await store_bench.add(job)
     await settle(store_bench)
-    assert await store_bench.store.purge(100) == KEPT
+    assert (await store_bench.store.purge(100)).rows == KEPT
     assert [await store_bench.store.get_job(job.id) is None for job, _ in told] == [True] * KEPT + [False] * KEPT
 
 
@@ -134,9 +134,9 @@ async def test_a_daemon_whose_clock_is_wrong_neither_keeps_its_jobs_nor_loses_th
         await store_bench.settle(Outcome(**wrong))
         await store_bench.add(job)
     await settle(store_bench)
-    assert await store_bench.store.purge(100) == KEPT, "by their number"
+    assert (await store_bench.store.purge(100)).rows == KEPT, "by their number"
     store_bench.clock.advance(DAY_S - 1)
-    assert await store_bench.store.purge(100) in (0, KEPT)
+    assert (await store_bench.store.purge(100)).rows in (0, KEPT)
     store_bench.clock.advance(2)
     await store_bench.store.purge(100)
     assert (await store_bench.store.stats()).ended == 0
@@ -151,7 +151,7 @@ async def test_a_result_told_again_is_kept_no_longer_than_it_would_have_been(sto
     await settle(store_bench)
     assert (await store_bench.view(job)).result == b"\x05"
     store_bench.clock.advance(HOUR_S / 2)
-    assert await store_bench.store.purge(100) == 1, "result_ttl_s is an hour"
+    assert (await store_bench.store.purge(100)).rows == 1, "result_ttl_s is an hour"
     assert (await store_bench.view(job)).result is None
 
 
@@ -164,12 +164,12 @@ async def test_what_waits_for_a_quota_holds_up_nothing_if_it_came_after_all_was_
     await store_bench.store.put_off("acme", [first], 1.0)
     await store_bench.store.drop_outbox(others)
     await settle(store_bench)
-    assert await store_bench.store.purge(100) == 0, "that was told again"
+    assert (await store_bench.store.purge(100)).rows == 0, "that was told again"
     await store_bench.store.drop_outbox([first], "acme")
     store_bench.clock.advance(1)
     await ended(store_bench, 1, follows=b"f")
     await store_bench.store.put_off("acme", (await store_bench.store.get_outbox(100, 1 << 20)).entries, 1.0)
-    assert await store_bench.store.purge(100) == KEPT + 1
+    assert (await store_bench.store.purge(100)).rows == KEPT + 1
 
 
 async def test_a_job_that_ran_ended_as_it_did_though_its_name_is_another_s_by_now(store_bench: StoreBench) -> None:

@@ -75,7 +75,7 @@ async def test_what_ended_a_job_while_it_was_copied_is_said_behind_its_copy(auto
             if ids[3] in alive and not asked[0]:
                 asked[0] = 1
                 await finish(here, owner, set())
-                while purged and await here.store.purge(100):
+                while purged and (await here.store.purge(100)).rows:
                     pass
             return alive
 
@@ -167,7 +167,7 @@ async def test_a_copy_begins_no_job_anew_that_ended_and_is_deleted(autojump_cloc
         done = [Outcome(h.job.id, h.fence, Fate.SUCCEEDED, "a", 0, 1) for h in held]
         await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes(done)))
         await here.lanes[Lane.OUTCOMES].wait_caught_up(here.journal.end)
-        while await here.store.purge(100):
+        while (await here.store.purge(100)).rows:
             pass
         if how:
             await change(here)
@@ -270,7 +270,7 @@ async def test_what_ended_while_the_disk_was_waited_for_is_cancelled_behind_its_
         await nursery.start(retention.run)
         await refused.wait()
         await finish(here, owner, {ids[30]})
-        while await here.store.purge(100):
+        while (await here.store.purge(100)).rows:
             pass
         await until(lambda: here.journal.start > 0)
         cancels = []

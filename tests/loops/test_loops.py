@@ -13,7 +13,7 @@ from jqd.domain.record import Lane, decode_outcomes
 from jqd.loops.purge import Purge
 from jqd.runner import Capacity, Runner, RunnerConfig, Stopped, WorkerRegistry, WorkerSpec, make_pool
 from jqd.service.waiters import Waiters
-from jqd.store import Claimed, JobView, Member
+from jqd.store import Claimed, JobView, Member, Purged
 from tests.loops.house import House, house, offer, until
 
 
@@ -369,9 +369,9 @@ async def test_purge_clears_the_store_and_survives_one_that_is_away(autojump_clo
     async with house() as here, trio.open_nursery() as nursery:
         purge, rows = Purge(store=here.store, source=random.Random(1)), [3, 2, 0]
 
-        async def purge_rows(limit: int) -> int:
+        async def purge_rows(limit: int) -> Purged:
             await here.store.stats()
-            return rows.pop(0) if rows else 0
+            return Purged(rows.pop(0) if rows else 0, 0)
 
         here.store.purge = purge_rows  # type: ignore[method-assign]
         here.store.away = "cable"

@@ -220,9 +220,9 @@ class Cluster:
 async def _clean(store: EdgeStore, before_ms: int) -> int:
     """All that ended before that, two at a time."""
     gone = 0
-    while found := await store.clean_ended(before_ms, 2):
-        assert found <= 2
-        gone += found
+    while (cleaned := await store.clean_ended(before_ms, 2)).looked:
+        assert cleaned.looked <= 2
+        gone, before_ms = gone + cleaned.gone, cleaned.before_ms
     return gone
 
 

@@ -3,7 +3,8 @@
 -- forgot.
 -- ARGV     now_ms, identity of the store as the caller knows it, limit of each kind, ended_keep_ms, ended_keep_jobs,
 --          tombstone_keep_ms
--- Returns  number of rows deleted; those of rates only where many of them are due
+-- Returns  number of rows deleted, those of rates only where many of them are due; and of those that stay and were put
+--          behind others
 -- Errors   JQD_ARGUMENT; none after the first write
 -- Cost     O(limit · log rows), and bytes of rows, some megabytes at most
 register('purge', {'allow-oom'}, function()
@@ -49,11 +50,12 @@ register('purge', {'allow-oom'}, function()
     if over > #ids then
       ids = redis.call('ZRANGE', K.ended, 0, over - 1)
     end
-    return #Delete.delete_free(ids, now_ms)
+    local gone, _, moved = Delete.delete_free(ids, now_ms)
+    return #gone, moved
   end
 
   local function drop_notes()
-    local dropped = 0
+    local dropped, moved = 0, 0
     for _, note in ipairs(due(K.tomb, now_ms - tombstone_keep_ms)) do
       local letter, id = note:sub(1, 1), note:sub(2)
       if letter == 'n' then
@@ -79,6 +81,7 @@ register('purge', {'allow-oom'}, function()
       elseif redis.call('HEXISTS', K.jobs, id) == 1 or About.hold(id) then
         -- The cancel of a job that is still in a hand: long work keeps its note.
         redis.call('ZADD', K.tomb, now_ms, note)
+        moved = moved + 1
       else
         -- Each kind of note has rows of its own; another note of the same job may still need the others.
         if letter == 'r' then
@@ -96,7 +99,7 @@ register('purge', {'allow-oom'}, function()
         dropped = dropped + 1
       end
     end
-    return dropped
+    return dropped, moved
   end
 
   local function drop_groups()
@@ -113,9 +116,11 @@ register('purge', {'allow-oom'}, function()
     return #groups
   end
 
-  local rows = drop_due_results() + drop_spare() + drop_watched() + drop_groups() + Limits.sweep(now_us)
+  local rows, moved = drop_due_results() + drop_spare() + drop_watched() + drop_groups() + Limits.sweep(now_us), 0
   if Settled.is_told(identity, now_ms) then
-    rows = rows + drop_ended() + drop_notes()
+    local ended, ended_moved = drop_ended()
+    local notes, notes_moved = drop_notes()
+    rows, moved = rows + ended + notes, ended_moved + notes_moved
   end
-  return rows
+  return {rows, moved}
 end)

@@ -83,26 +83,41 @@ end
 -- found first. `is_asked`: somebody named them, who gives up their results and finds those that stay as they are.
 local BYTES_MAX = 4 * 1024 * 1024
 
--- Deletes those of these ended jobs that may go. Returns which, and how many were looked at.
+-- Deletes those of these ended jobs that may go. Returns which, how many were looked at, and how many of these were put
+-- behind others. Rows of those that stay for what others need of them are not read: large ones would be all of a call.
 function Delete.delete_free(ids, now_ms, is_asked)
-  local free, rows, owes, all = {}, {}, owes_children(ids), {}
-  -- others are deleted unread
-  if #ids > 0 and (call.has_changes or call.has_linked or redis.call('EXISTS', K.names) == 1) then
-    all = Move.rows_within(ids, BYTES_MAX)
-    ids = {unpack(ids, 1, #all)}
-  end
-  for at, drop_at_ms in ipairs(#ids > 0 and redis.call('ZMSCORE', K.results, unpack(ids)) or {}) do
-    local id, row = ids[at], all[at]
-    local may_go = not (drop_at_ms and tonumber(drop_at_ms) > now_ms)
-    if is_asked then
-      may_go = Move.has_ended(id)
+  local owes, some, places, moved = owes_children(ids), {}, {}, 0
+  local function stay(id, date_ms)
+    if not is_asked then
+      moved = moved + redis.call('ZADD', K.ended, 'XX', 'GT', 'CH', date_ms, id)
     end
-    if may_go and not owes[id] and not Change.awaits_newer(id, row) then
-      free[#free + 1], rows[#rows + 1] = id, row or false
-    elseif not is_asked then
-      redis.call('ZADD', K.ended, 'XX', 'GT', may_go and now_ms + 1 or drop_at_ms, id)
+  end
+
+  for at, drop_at_ms in ipairs(#ids > 0 and redis.call('ZMSCORE', K.results, unpack(ids)) or {}) do
+    local id, is_kept = ids[at], drop_at_ms and tonumber(drop_at_ms) > now_ms
+    if is_asked then
+      is_kept = not Move.has_ended(id)
+    end
+    if is_kept or owes[id] then
+      stay(id, is_kept and drop_at_ms or now_ms + 1)
+    else
+      some[#some + 1], places[#places + 1] = id, at
+    end
+  end
+
+  local free, rows, looked = some, {}, #ids
+  -- others are deleted unread
+  if #some > 0 and (call.has_changes or call.has_linked or redis.call('EXISTS', K.names) == 1) then
+    local all = Move.rows_within(some, BYTES_MAX)
+    free, looked = {}, #all < #some and places[#all + 1] - 1 or looked
+    for at, row in ipairs(all) do
+      if Change.awaits_newer(some[at], row) then
+        stay(some[at], now_ms + 1)
+      else
+        free[#free + 1], rows[#rows + 1] = some[at], row
+      end
     end
   end
   delete_jobs(free, rows, now_ms)
-  return free, #ids
+  return free, looked, moved
 end
