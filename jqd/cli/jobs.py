@@ -38,7 +38,7 @@ def why(job_id: str, /, *, common: Common = Common()) -> int:
     return Exit.DONE
 
 
-WAIT_S = 3_600.0  # of `push --wait`: who waits longer asks with `jqd get`
+WAIT_S = 3_600.0  # of `push --wait` without --within
 SILENT_S = 5.0  # silence so long at most: with a job that no worker takes, the command would seem to hang
 
 
@@ -59,6 +59,7 @@ def push(
     require_result: Flag = False,
     wait: Flag = False,
     result: Flag = False,
+    within: str | None = None,
     common: Common = Common(),
 ) -> int:
     """Push one job, or one for each line of a file, or each row of a CSV file.
@@ -87,8 +88,11 @@ def push(
         Wait until the job has ended, print it, and end with 1 if it failed.
     result
         As --wait, but print what the job returned and nothing else: a text as it is, anything else as JSON.
+    within
+        How long --wait or --result waits, an hour unless given: 90, 30s, 5m; ends with 5 then, and the job stays.
     """
     _expect_words([argument, *more], lines, id_, result)
+    within_s = _within(within, waits=wait or result)
     _expect_table(table, argument, lines, id_, wait or result)
     options: dict[str, Any] = {
         **given.given(),
@@ -110,11 +114,11 @@ def push(
             return _rows_pushed(client, name, pushed, table, common.output)
         if lines is not None:
             pushed = push_file(client, name, lines, arguments(lines, as_text=given.text), options)
-            return _lines_pushed(client, name, pushed, wait=wait, output=common.output)
+            return _lines_pushed(client, name, pushed, within_s if wait else None, common.output)
         job_id = _push(client, name, read_argument(argument, as_text=given.text), options)
         with _known([job_id]):
             if wait or result:
-                info = _waited(client, job_id)
+                info = _waited(client, job_id, within_s)
                 return _show_result(client, info, common.output) if result else _show_end(info, common.output)
             show_as(job_id, {"job_id": job_id}, common.output)
             return Exit.DONE
@@ -197,13 +201,17 @@ def _brief(answer: dict[str, Any]) -> dict[str, Any]:
     return {**answer, "error": None} if isinstance(error, str) and error.strip() in message else answer
 
 
-def _lines_pushed(client: Client, name: str, pushed: Pushed, *, wait: bool, output: Output) -> int:
+def _lines_pushed(client: Client, name: str, pushed: Pushed, within_s: float | None, output: Output) -> int:
+    """`within_s`: to wait for the jobs; None: it is not waited for them."""
     _warn_if_unserved(client, name)
     with _known(pushed.job_ids):
-        if not wait or pushed.stopped is not None:
+        if within_s is None or pushed.stopped is not None:
             pushed.show(output)
             return pushed.exit
-        infos = client.wait(pushed.job_ids, timeout=WAIT_S)
+        try:
+            infos = client.wait(pushed.job_ids, timeout=within_s)
+        except TimedOut as error:
+            raise TimedOut(f"{error}. {_still_wanted(error.pending[0])}", pending=error.pending) from error
         show(infos, output)
         return max([pushed.exit, *map(_ended, infos)])
 
@@ -234,8 +242,14 @@ def _known(job_ids: list[str]) -> Iterator[None]:
 
 def _ended(info: JobInfo) -> Exit:
     if not info.ended:
-        raise TimedOut(f"job {info.job_id} is still {info.state}; look again with: jqd get", pending=[info.job_id])
+        message = f"job {info.job_id} has not ended, it is {info.state}. {_still_wanted(info.job_id)}"
+        raise TimedOut(message, pending=[info.job_id])
     return Exit.DONE if info.succeeded else Exit.FAILED
+
+
+def _still_wanted(job_id: str) -> str:
+    look = f"`jqd get {shlex.quote(job_id)} --wait 5m` waits on"
+    return f"It is still wanted: {look}, `jqd why {shlex.quote(job_id)}` says what keeps it"
 
 
 def _show_end(info: JobInfo, output: Output) -> Exit:
@@ -261,13 +275,20 @@ def _show_result(client: Client, info: JobInfo, output: Output) -> Exit:
     return code
 
 
-def _waited(client: Client, job_id: str) -> JobInfo:
+def _waited(client: Client, job_id: str, within_s: float) -> JobInfo:
     """Return the job when it has ended, or when the wait is over; says in between what it waits for."""
-    info = client.get(job_id, wait=SILENT_S)
-    if info.ended:
+    info = client.get(job_id, wait=min(SILENT_S, within_s))
+    if info.ended or within_s <= SILENT_S:
         return info
     print_note(f"job {job_id} is {_stands(info)}. Ctrl-C ends the wait; the job stays")
-    return client.get(job_id, wait=WAIT_S - SILENT_S)
+    return client.get(job_id, wait=within_s - SILENT_S)
+
+
+def _within(given: str | None, *, waits: bool) -> float:
+    """Return the seconds to wait. Raises Usage."""
+    if given is not None and not waits:
+        raise Usage("--within is how long --wait or --result waits: give one of them")
+    return WAIT_S if given is None else duration(given, "--within")
 
 
 def _stands(info: JobInfo) -> str:
