@@ -174,7 +174,7 @@ class Partition:
 
     def _known_not_ready_reason(self) -> str | None:
         always = (backoff.reason for backoff in self._backoffs())
-        standing = (self.membership.not_ready_reason(), self.claims.reason, self._drained())
+        standing = (self.membership.not_ready_reason(), self.claims.reason, self._barred())
         # These try only while claims may be made: until then they keep an error that may be over.
         pausing = (self.claims.backoff.reason, self.worker_timeouts.backoff.reason)
         reasons = (self.watch.reason, *always, *standing, *pausing)
@@ -182,8 +182,12 @@ class Partition:
 
     @property
     def rests(self) -> bool:
-        """Return whether no job is begun here, as the daemon is drained, and none is in flight."""
-        return self._drained() is not None and self.claims.is_idle
+        """Return whether no job is begun here, as the daemon is drained or cannot note outcomes, and none runs."""
+        return self._barred() is not None and not (self.claims.is_claiming or self.claims.is_working)
+
+    def _barred(self) -> str | None:
+        """Return why no job may be started, whatever the store says; None: it may."""
+        return self._drained() or self.outcomes.reason
 
     def _drained(self) -> str | None:
         sysid = self.membership.sysid
@@ -241,7 +245,7 @@ class Partition:
             outdated=shared.workers.settings.look_again,
             rules_at=lambda: self.settings_sync.rules_at,
             refresh_settings=lambda: self.settings_sync.refresh(),
-            drained=self._drained,
+            barred=self._barred,
             ageing=self.ageing,
             log_fields=self._log_fields,
         )
@@ -254,6 +258,7 @@ class Partition:
             lanes=self.lanes,
             runner=self.runner,
             reap=self.reap,
+            outcomes=self.outcomes,
             claims=self.claims.lock,
             source=self._shared.source,
             period_ms=self._shared.scheduler.period_ms,

@@ -67,7 +67,7 @@ class Claims:
         outdated: Callable[[], object],
         rules_at: Callable[[], int],
         refresh_settings: Callable[[], Awaitable[object]],
-        drained: Callable[[], str | None] = lambda: None,
+        barred: Callable[[], str | None] = lambda: None,
         ageing: Ageing | None = None,
         log_fields: Mapping[str, object] | None = None,
         died: Callable[[Mapping[str, int]], None] = lambda numbers: None,
@@ -75,7 +75,7 @@ class Claims:
         """`outdated`: called when the store has other settings than this daemon; `rules_at`: up to where we have
         them; `refresh_settings`: fetches new ones.
 
-        `drained`: why no job may be started, or None. `died`: called with how many jobs of each type died in the store
+        `barred`: why no job may be started, or None. `died`: called with how many jobs of each type died in the store
         itself.
         """
         self.backoff = LoopBackoff("dispatch", source=source)
@@ -110,7 +110,7 @@ class Claims:
         self._started, self._constraints = started, constraints
         self._outdated, self._rules_at, self._refresh_settings = outdated, rules_at, refresh_settings
         self._outdated_since_s: float | None = None
-        self._drained, self._ageing, self._died = drained, ageing, died
+        self._barred, self._ageing, self._died = barred, ageing, died
         self._log_fields = log_fields or {}
         self._log = get_logger("dispatch")
         self._promoted_at_s, self._due_s, self._asked_s = float("-inf"), 0.0, 0.0
@@ -118,7 +118,7 @@ class Claims:
 
     @property
     def may_claim(self) -> bool:
-        return self._membership.not_ready_reason() is None and self._drained() is None
+        return self._membership.not_ready_reason() is None and self._barred() is None
 
     @property
     def reason(self) -> str | None:

@@ -2,9 +2,11 @@
 
 An outcome is acknowledged to the worker, as a push is to its client: it goes to the journal first, and the `outcomes`
 lane of `ingest` applies it. A job handed back goes straight to `release_jobs`; while the journal refuses, so does an
-interrupted attempt, uncounted. Jobs stay in flight until the store knows their end.
+interrupted attempt, uncounted. Jobs stay in flight until the store knows their end. While the journal takes no outcomes
+none is claimed, and after a minute of that `recovery` lets others have those in hand (docs/adr/0006).
 """
 
+import math
 import random
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -52,7 +54,17 @@ class OutcomesLoop:
         self._undelivered: deque[tuple[Release, tuple[str, int]]] = deque()
         self._back = trio.Event()
         self._unwritten = 0
+        self._refused: str | None = None
+        self.since_s = math.inf
+        """Since when outcomes are being written, by trio's clock; infinite: none are."""
+        self._begun = trio.Event()  # while they are
         self._log = get_logger("outcomes")
+
+    @property
+    def reason(self) -> str | None:
+        """Return why no job may be started: the journal would not take its end. None: it would."""
+        why = self._journal.refusing or self._refused
+        return why and f"the journal takes no outcomes, so no job is started: {why}"
 
     @property
     def pending(self) -> int:
@@ -70,9 +82,18 @@ class OutcomesLoop:
         while True:
             await self._runner.wait_stopped()
             if outcomes := self._take():
-                self._unwritten = len(outcomes)
+                self._unwritten, self.since_s = len(outcomes), trio.current_time()
+                self._begun.set()
                 await self._write(outcomes)
-                self._unwritten = 0
+                self._unwritten, self.since_s, self._begun = 0, math.inf, trio.Event()
+
+    async def wait_stuck(self, for_s: float) -> None:
+        """Return once the journal has not taken outcomes for so long. One that hangs gives no error."""
+        while (left_s := self.since_s + for_s - trio.current_time()) > 0:
+            if self._begun.is_set():
+                await trio.sleep(left_s)
+            else:
+                await self._begun.wait()
 
     async def run_returns(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hand jobs back to the store."""
@@ -105,12 +126,14 @@ class OutcomesLoop:
                 position = self._journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
                 await self._journal.wsync(position)
             except JournalRefused as error:
-                self._log.error("outcomes.refused", count=len(outcomes), error=str(error))
+                self._refused = str(error)
+                self._log.error("outcomes.refused", count=len(outcomes), error=self._refused)
                 outcomes = self._hand_back(outcomes, error)
                 await trio.sleep(REFUSED_WAIT_S)
             else:
                 self._log.info("outcomes.batch", count=len(outcomes))
                 break
+        self._refused = None
         self._runner.mark_durable()
 
     def _hand_back(self, outcomes: Sequence[Outcome], error: JournalRefused) -> Sequence[Outcome]:

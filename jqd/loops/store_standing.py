@@ -13,7 +13,7 @@
     renewed       heartbeat the store confirmed the lease, and who is not through and whether the life is settled
     disturbed     heartbeat, dispatch   another life of the store answers, or the store burnt our epoch
     rolled_back   ingest    the store knows less than it did, in a life that seems the same: that life is ended
-    resigned      recovery  our journal cannot be read while others wait for it: they go on without us
+    resigned      recovery  our journal cannot be read while others wait, or takes no outcomes: they go on without us
     left          shutdown
 
 A new life is settled only after a lease, for daemons that live and have not looked yet: what they hold they assert
@@ -121,8 +121,8 @@ def not_ready_reason(state: State, *, trusted: bool, waited: bool, lease_s: floa
             return "this daemon has not looked at the store yet since it started"
         case Out(Past.RESIGNED):
             return (
-                "this daemon gave its seat at the store up, because all others waited for what its journal knows and "
-                "did not get it: look at its disk and its log. It comes back when its journal can be read"
+                "this daemon gave its seat at the store up, because its journal could not be read while all others "
+                "waited for it, or took no outcomes: look at its disk and its log. It comes back when it can be read"
             )
         case Out():
             return "the store changed, or took this daemon for dead: this daemon looks at it again before it claims"

@@ -9,17 +9,19 @@ Each life of the store is entered by one pass:
                apply again what the store forgot → let the store arbitrate what we hold → through; claims begin when
                all members are through (`store_standing.py`)
 
-    resigned   catching up made no progress for a minute while all others wait, or we died at it again and again:
-               leave, let them go on, and come back as after a start, when our endings can be read (docs/adr/0006)
+    resigned   catching up made no progress for a minute while all others wait, or we died at it again and again, or
+               our journal took no outcomes for a minute: leave, let others go on, also with what is in our hand, and
+               come back as after a start, when our endings can be read (docs/adr/0006)
 
 Catching up means the lanes of cancels and outcomes, for jobs that ended must not start again, that of changes, for an
 older content must not start when a newer one was acknowledged (docs/adr/0010), and that of settings. A job that ended
-here with its outcome not on our disk yet stays in flight, and nobody claims it; if the store gives it to another
-daemon, its outcome is waited for as well. Nobody waits for jobs that are not ingested yet: what the store noted of them
-is there when they come. But no job of ours is applied before our membership has stopped the claims of all daemons, nor,
-when calm, before our endings and changes. The protocol was verified in a model first (docs/adr/0006).
+here with its outcome not on our disk yet stays in flight, and nobody claims it for that minute; if the store gives it
+to another daemon, its outcome is waited for as well. Nobody waits for jobs that are not ingested yet: what the store
+noted of them is there when they come. But no job of ours is applied before our membership has stopped the claims of all
+daemons, nor, when calm, before our endings and changes. The protocol was verified in a model first (docs/adr/0006).
 """
 
+import math
 import random
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -45,13 +47,14 @@ from jqd.loops.backoff import LoopBackoff
 from jqd.loops.ingest import Ingest
 from jqd.loops.lane_records import brings_again, expect_readable
 from jqd.loops.membership import Membership
+from jqd.loops.outcomes import OutcomesLoop
 from jqd.loops.reap import Reap, reconcile
 from jqd.loops.store_standing import Past
 from jqd.runner import Runner
 from jqd.store import Owner, Store, StoreLook
 
 WORDS = (*ENDINGS, Lane.CHANGES, Lane.RULES)  # lanes that must be applied before anybody may claim a job
-RESIGN_S = 60.0  # how long one bad disk may stop the claims of all daemons; one that works takes less
+RESIGN_S = 60.0  # how long one bad disk may stop the claims of all daemons, or hold its jobs; one that works takes less
 LEAVE_S = 5.0  # to leave the store; where that fails, the others declare us dead after a lease
 NOTICE_S = 1.0  # between checks that the store is still the same, while its lanes are waited for
 
@@ -68,6 +71,7 @@ class Recovery:
         lanes: Mapping[Lane, Ingest[Any]],
         runner: Runner,
         reap: Reap,
+        outcomes: OutcomesLoop,
         claims: trio.Lock,
         source: random.Random,
         period_ms: int = 0,
@@ -78,6 +82,8 @@ class Recovery:
         self.backoff = LoopBackoff("recovery", source=source)
         self._journal, self._store, self._membership, self._lanes = journal, store, membership, lanes
         self._runner, self._reap, self._claims, self._period_ms = runner, reap, claims, period_ms
+        self._outcomes = outcomes
+        self._gave_up_s = -math.inf  # since when outcomes were stuck when their jobs were left to others
         for lane in lanes.values():
             lane.pause()  # nothing goes to a store before it was looked at: it may be another's
         self._sat_in = ""  # the life of the store in which this daemon took its seat last
@@ -91,8 +97,9 @@ class Recovery:
             disturbed = self._membership.watch_disturbance()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_cancel_when, disturbed, nursery.cancel_scope)
-                await self._come_through()
-                await trio.sleep_forever()
+                while True:
+                    await self._come_through()
+                    await self._leave_stuck()
 
     def rolled_back(self) -> None:
         """A position went back in a store that seems the same. It gets a new life, so that all daemons notice.
@@ -243,8 +250,25 @@ class Recovery:
             if position is None or (lane in lanes and max(position, read) < goal)
         ]
 
-    async def _resign(self, error: JournalStuck | SysidRefused) -> None:
-        """Stop the jobs in flight and leave the store, as at an orderly stop: nobody waits for us any more."""
+    async def _leave_stuck(self) -> None:
+        """Leave our jobs to the other daemons, if there are any, once the journal has not taken outcomes for too long.
+
+        Those that ended run once more. Where their ends are noted after all, successes still count."""
+        membership, outcomes = self._membership, self._outcomes
+        await outcomes.wait_stuck(RESIGN_S)
+        while (since_s := outcomes.since_s) == self._gave_up_s or membership.sole or membership.is_alone:
+            await trio.sleep(NOTICE_S)
+            await outcomes.wait_stuck(RESIGN_S)
+        error = JournalStuck(
+            f"the journal has taken no outcomes for {RESIGN_S:g} s: this daemon leaves its jobs to the others, and "
+            f"starts none before it does. Jobs that ended here run once more. Look at its disk: {outcomes.reason}"
+        )
+        if await self._resign(error):
+            self._gave_up_s = since_s
+
+    async def _resign(self, error: JournalStuck | SysidRefused) -> bool:
+        """Stop the jobs in flight and leave the store, as at an orderly stop: nobody waits for us any more. Returns
+        whether the store knows."""
         owner = self._membership.owner
         self._runner.stop_work()
         self._membership.resigned()
@@ -253,8 +277,10 @@ class Recovery:
             with trio.CancelScope(shield=True), trio.move_on_after(LEAVE_S):
                 try:
                     await self._store.release_sysid(owner)
+                    return True
                 except StoreError as error:
                     self._log.warning("recovery.not_left", error=str(error))
+        return False
 
     async def _arbitrate(self, *, waits: bool) -> None:
         """Let the store decide which jobs in flight are still ours, and give back the claims that we do not hold.

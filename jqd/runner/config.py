@@ -32,7 +32,7 @@ class RunnerConfig:
     keepalive_s: Seconds = 4.0
     """How long an idle connection is kept; below what the workers' server has."""
     untaken_jobs_max: Count = 20_000
-    """Outcomes that wait for a full disk; beyond it no job is started."""
+    """Outcomes that wait for the disk; beyond it no job is started."""
     untaken_bytes_max: Bytes = 64 << 20
     """Of the results of these."""
     linger_s: Seconds = 1.0

@@ -180,6 +180,7 @@ class House:
             outdated=lambda: None,
             rules_at=lambda: 0,
             refresh_settings=trio.lowlevel.checkpoint,
+            barred=lambda: self.settle.reason,
         )
         self.dispatch = Dispatch([self.claims], self.scheduler, clock, PoisonGuard(clock))
         self.viewed = 0  # so often it was asked whether the store has heard how workers are seen here
@@ -221,6 +222,7 @@ class House:
             lanes=self.lanes,
             runner=runner,
             reap=self.reap,
+            outcomes=self.settle,
             claims=self.claims.lock,
             source=source,
         )

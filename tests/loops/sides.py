@@ -50,7 +50,7 @@ class Side:
             outdated=lambda: None,
             rules_at=lambda: 0,
             refresh_settings=trio.lowlevel.checkpoint,
-            drained=lambda: self.drained,
+            barred=lambda: self.drained,
         )
         self._jobs = 0
 

@@ -1,5 +1,6 @@
 """A daemon over two partitions of a store, one of which may be away: what it does for each, what it says of both."""
 
+import errno
 import io
 import json
 from dataclasses import replace
@@ -13,6 +14,7 @@ from jqd.chaining.flows import LOOK_S
 from jqd.control import OWED_JOBS_WARN, OWED_S, SHELVES_SHOWN_MAX
 from jqd.cron import service as schedules
 from jqd.cron.schedules import Plan, Schedules, Template
+from jqd.domain.errors import JournalRefused
 from jqd.domain.followers import items_of, named
 from jqd.domain.job import Fate, Held, Outcome
 from jqd.domain.jobid import partition_of, partition_of_name
@@ -24,6 +26,7 @@ from jqd.loops.retention.retention import EVERY_S
 from jqd.loops.store_standing import Known, Through
 from jqd.store import KeptJob, Member, Owner, Shelf
 from jqd.tenants.quotas import Quota, Quotas
+from tests.harness.files import MemoryFiles
 from tests.loops.house import until
 from tests.loops.pairs import BOTH, HERE, THERE, Pair, pair
 
@@ -84,6 +87,25 @@ async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: No
         assert here.control.warnings() == []
         here.stores[0].away = here.stores[1].away = None
         assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 60, BOTH)
+        nursery.cancel_scope.cancel()
+
+
+async def test_no_partition_runs_jobs_whose_ends_the_disk_would_not_take(autojump_clock: None) -> None:
+    """`/readyz/run` stayed green, and `jqd status` said "runs jobs"."""
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        assert here.control.run_ready() is None
+        files = here.journal._files
+        assert isinstance(files, MemoryFiles)
+        files.fail = lambda call, _: errno.EROFS if call in ("create", "write") else None
+        with pytest.raises(JournalRefused):
+            await here.push(HERE)
+        assert "the journal takes no outcomes, so no job is started" in str(here.control.run_ready())
+        assert "EROFS" in str(here.control.run_ready())
+        assert [each.rests for each in here.daemon.partitions] == [True, True], "others get its share of the workers"
+        files.fail = lambda call, number: None
+        await until(lambda: here.control.run_ready() is None)
+        assert [each.rests for each in here.daemon.partitions] == [False, False]
         nursery.cancel_scope.cancel()
 
 

@@ -86,6 +86,7 @@ class Nemesis:
         self._images: list[list[Any]] = [[] for _ in stage.stores]
         self._ambush: dict[str, tuple[str, Fault]] = {}  # by node
         self._aways: dict[str, Away] = {}  # by node
+        self._stalls: list[Away] = []  # of disks
         self._hours_ms = 0
 
     async def run(self, nursery: trio.Nursery) -> None:
@@ -121,7 +122,7 @@ class Nemesis:
             if (life is None or life.dead) and node.name in self._aways:
                 self._start(node)
         for away in stage.history.aways:
-            if away not in self._aways.values():  # who stands still does so to the end
+            if away not in (*self._aways.values(), *self._stalls):  # who stands still does so to the end, or its disk
                 away.to_s = min(away.to_s, trio.current_time())
 
     # ------------------------------------------------------------ processes
@@ -375,6 +376,7 @@ class Nemesis:
         node = self._stage.nodes[fault.node]
         node.disk_back_s = max(node.disk_back_s, trio.current_time() + fault.span_s)
         away = self._stage.history.gone(node.name, "its disk stands still")
+        self._stalls.append(away)
         self._stage.spawn(self._answers_after, away, fault.span_s)
 
     async def _answers_after(self, away: Away, after_s: float) -> None:

@@ -1,0 +1,191 @@
+"""A journal that takes no outcomes: nothing is claimed meanwhile, and after a minute others get what was in hand."""
+
+import errno
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import trio
+
+from jqd.domain.job import INTERRUPTED, Fate, Held, Outcome, State
+from jqd.domain.record import Lane
+from jqd.journal import JournalConfig, open_journal
+from jqd.journal.commit import STALLED_S
+from jqd.journal.thread import WriterThread
+from jqd.recovery.recovery import RESIGN_S
+from jqd.runner import Stopped
+from tests.harness.files import MemoryFiles
+from tests.loops.barred import claim, push, state
+from tests.loops.house import House, TrioClock, house, offer, until
+
+
+@dataclass
+class Disk:
+    """That of the daemon `bad`."""
+
+    files: MemoryFiles = field(default_factory=MemoryFiles)
+    hangs: trio.Event | None = None
+
+    def dies(self, how: str) -> None:
+        """`how`: it is mounted read-only, or gives errors where something is written, or does not answer."""
+        if how == "hangs":
+            self.hangs = trio.Event()
+        else:
+            calls = ("write",) if how == "writes fail" else ("create", "write", "overwrite", "sync", "truncate")
+            self.files.fail = lambda call, _: errno.EIO if call in calls else None
+
+    def is_back(self) -> None:
+        self.files.fail = lambda call, number: None
+        if self.hangs is not None:
+            self.hangs.set()
+
+
+@asynccontextmanager
+async def beside(
+    nursery: trio.Nursery, here: House, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[House, Disk]]:
+    """Another daemon of the same store, with all its loops, and its disk."""
+    disk, run = Disk(), WriterThread.run
+
+    async def run_when_it_answers(thread: WriterThread, call: object) -> None:
+        with trio.CancelScope(shield=True):
+            if disk.hangs is not None and thread is bad.journal._thread:
+                await disk.hangs.wait()
+        await run(thread, call)  # type: ignore[arg-type]
+
+    async with open_journal(JournalConfig(directory=Path("/bad")), clock=TrioClock(), files=disk.files) as journal:
+        bad = House(journal, here.store.another_client(), TrioClock(), "d2")
+        monkeypatch.setattr(WriterThread, "run", run_when_it_answers)
+        for loop in (bad.settle.run, bad.settle.run_returns):
+            await nursery.start(loop)
+        await bad.join(nursery)
+        await bad.wait_claimable()
+        bad.runner.stops = here.runner.stops = 0  # at the first renewal there was no lease before
+        try:
+            yield bad, disk
+        finally:
+            disk.is_back()
+
+
+async def ended(bad: House, held: Held, fate: Fate = Fate.SUCCEEDED, reason: str = "") -> None:
+    """An attempt ends there."""
+    bad.scheduler.jobs_started("a", 1)
+    bad.runner.over.add(held.job.id)
+    bad.runner.stop(Stopped([Outcome(held.job.id, held.fence, fate, "a", 0, 1, reason=reason)], []))
+    await trio.sleep(1)
+
+
+@pytest.mark.parametrize("how", ["read-only", "writes fail", "hangs"])
+async def test_a_daemon_whose_disk_died_leaves_what_it_has_to_the_others(
+    how: str, autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It went on claiming, and kept the ends of 20,000 jobs in memory, while it renewed its lease for ever."""
+    async with house() as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        async with beside(nursery, here, monkeypatch) as (bad, disk):
+            await until(lambda: here.membership.settled and bad.membership.settled)
+            first, second, third = await push(here, 3)
+            await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+            owner = bad.membership.owner
+            assert owner is not None
+            held = await claim(bad, owner, 2)
+            assert [one.job.id for one in held] == [first, second]
+            disk.dies(how)
+            began_s = trio.current_time()
+            await ended(bad, held[0])
+            bad.runner.offers = here.runner.offers = {"a": offer()}
+            await trio.sleep(STALLED_S)
+            await nursery.start(bad.dispatch.run)
+            assert "the journal takes no outcomes, so no job is started: " in str(bad.settle.reason)
+            assert not bad.claims.may_claim
+            await until(lambda: bad.runner.stops)
+            assert RESIGN_S <= trio.current_time() - began_s <= RESIGN_S + 2
+            await nursery.start(here.dispatch.run)
+            await until(lambda: sorted(here.started) == sorted([first, second, third]))
+            await until(lambda: bad.membership.through)
+            assert bad.membership.owner != owner, "it came back, and holds nothing"
+            owner = await bad.membership.wait_seated()
+            await trio.sleep(3 * RESIGN_S)
+            assert (bad.membership.owner, bad.started, len(here.started)) == (owner, [], 3), "that was all"
+            assert here.membership.not_ready_reason() is None
+            disk.is_back()
+            await until(lambda: bad.settle.reason is None)
+            for lane in bad.lanes.values():
+                await lane.wait_caught_up(bad.journal.end)
+            assert await state(here, first) is State.SUCCEEDED, "that it ended counts, though others run it again"
+            assert await state(here, second) is State.RUNNING
+            (later,) = await push(here)
+            here.runner.offers = {}
+            await until(lambda: bad.started == [later])
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("who", ["alone", "sole"])
+async def test_nobody_else_could_run_them(who: str, autojump_clock: None) -> None:
+    async with house(sole=who == "sole") as here, trio.open_nursery() as nursery:
+        for loop in (here.settle.run, here.settle.run_returns):
+            await nursery.start(loop)
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        (job_id,) = await push(here)
+        await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+        (held,) = await claim(here, owner)
+        here.runner.stops = 0
+        files = here.journal._files
+        assert isinstance(files, MemoryFiles)
+        disk = Disk(files)
+        disk.dies("read-only")
+        await ended(here, held, Fate.FAILED)
+        await trio.sleep(3 * RESIGN_S)
+        assert (here.runner.stops, here.membership.owner, here.claims.may_claim) == (0, owner, False)
+        disk.is_back()
+        await until(lambda: here.claims.may_claim)
+        await here.lanes[Lane.OUTCOMES].wait_caught_up(here.journal.end)
+        assert await state(here, job_id) is State.FAILED, "that was its only attempt"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_store_that_did_not_hear_that_we_leave_is_told_again(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        async with beside(nursery, here, monkeypatch) as (bad, disk):
+            await until(lambda: here.membership.settled and bad.membership.settled)
+            (job_id,) = await push(here)
+            await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+            owner = bad.membership.owner
+            assert owner is not None
+            (held,) = await claim(bad, owner)
+            disk.dies("read-only")
+            await ended(bad, held)
+            await trio.sleep(RESIGN_S - 5)
+            bad.store.away = "the cable"
+            await trio.sleep(7)
+            bad.store.away = None
+            await until(lambda: bad.membership.owner != owner)
+            assert await state(here, job_id) is State.WAITING
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_was_only_interrupted_goes_back_at_once(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        for loop in (here.settle.run, here.settle.run_returns):
+            await nursery.start(loop)
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        (job_id,) = await push(here)
+        await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+        (held,) = await claim(here, owner)
+        files = here.journal._files
+        assert isinstance(files, MemoryFiles)
+        Disk(files).dies("read-only")
+        await ended(here, held, Fate.RETRY, INTERRUPTED)
+        assert await state(here, job_id) is State.WAITING
+        assert (here.settle.since_s, here.claims.may_claim) == (math.inf, False), "the journal still takes nothing"
+        files.fail = lambda call, number: None
+        await until(lambda: here.claims.may_claim)
+        nursery.cancel_scope.cancel()
