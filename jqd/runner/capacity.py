@@ -2,7 +2,7 @@
 for jobs."""
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -25,9 +25,11 @@ from jqd.runner.pulls import Offer, Pulls
 from jqd.runner.registry import WorkerRegistry
 from jqd.runner.ssrf import SsrfGuard
 from jqd.runner.transport import Connections
+from jqd.runner.versions import VersionRoom, follower
 from jqd.runner.worker import Worker
 
 Claim = tuple[str, int]
+Posted = tuple[Worker, CircuitBreaker]
 
 
 class Pause(NamedTuple):
@@ -76,7 +78,7 @@ class Capacity:
         )
         workers.watch(self.note_free)
 
-    def posting(self) -> list[tuple[Worker, CircuitBreaker]]:
+    def posting(self) -> list[Posted]:
         workers = [*self._workers.list(), *self._workers.own.values()]
         if len(self.breakers) > 2 * len(workers) + FORGET_ABOVE:
             known = {worker.id for worker in workers}
@@ -102,8 +104,9 @@ class Capacity:
         self.pulls.wish(demand)
         posting = self.posting() if self.connections.free else []
         workers = Counter(worker.tenant for worker, _ in posting)
+        following = self._following(posting, workers, now_s)
         for worker, breaker in posting:
-            if not breaker.has_room(now_s) or not self.connections.free_for(worker, workers):
+            if worker.id in following or not self._has_room(worker, breaker, workers, now_s):
                 continue
             span = worker.priority_min, worker.priority_max
             if worker.takes_any:
@@ -112,6 +115,25 @@ class Capacity:
                 if breaker.takes(jobtype, now_s):
                     demand.named(jobtype, span)
         return demand.wanted(), bool(posting)
+
+    def _has_room(self, worker: Worker, breaker: CircuitBreaker, workers: Mapping[str, int], now_s: float) -> bool:
+        return breaker.has_room(now_s) and bool(self.connections.free_for(worker, workers))
+
+    def _following(self, posting: Sequence[Posted], workers: Mapping[str, int], now_s: float) -> set[str]:
+        """Return the ids of versions for which nothing is claimed: another one takes what they would."""
+        versions = defaultdict[str, list[VersionRoom]](list)
+        for worker, breaker in posting:
+            if worker.handler and breaker.takes(worker.handler, now_s) and not breaker.is_open(now_s):
+                room = self._has_room(worker, breaker, workers, now_s)
+                versions[worker.handler].append(VersionRoom(worker, breaker.is_well(now_s), room))
+        following = set[str]()
+        for both in versions.values():
+            if (one := follower(both)) is not None:
+                low, high = one.worker.priority_min, one.worker.priority_max
+                leads = (each.worker for each in both if each is not one)
+                if all(each.priority_min <= low and high <= each.priority_max for each in leads):
+                    following.add(one.worker.id)
+        return following
 
     def offer(self, jobtype: str, priority: int, waiting: int | None, linger: Linger) -> Offer | None:
         """Return the worker with most free capacity for such a job, None when none is free.
@@ -123,7 +145,7 @@ class Capacity:
             jobs_max = min(pull.jobs_max, code.options.batch or 1) if code is not None else pull.jobs_max
             return Offer(pull.worker, jobs_max, self._config.batch_bytes_max, pull)
         now_s = self._clock.mono_s()
-        roomy, versions = list[tuple[float, int, Worker]](), list[tuple[Worker, int]]()
+        roomy, versions = list[tuple[float, int, Worker]](), list[VersionRoom]()
         posting = self.posting() if self.connections.free else []
         workers = Counter(worker.tenant for worker, _ in posting)
         for worker, breaker in posting:
@@ -132,19 +154,20 @@ class Capacity:
             free = breaker.free(jobtype, now_s)
             free = min(free, self.connections.free_for(worker, workers) * breaker.post_jobs_max)
             if worker.handler == jobtype and not breaker.is_open(now_s):
-                versions.append((worker, free))
+                versions.append(VersionRoom(worker, breaker.is_well(now_s), free))
             few, linger_s = min(free, breaker.post_jobs_max), worker.batch_linger_ms / 1000
             if not free or linger.waits(jobtype, waiting, few, linger_s, now_s):
                 continue
             roomy.append((free / breaker.window(jobtype), free, worker))
-        other = min(versions, key=lambda one: one[0].share) if len(versions) > 1 else None
-        if not (roomy := [one for one in roomy if other is None or one[2] is not other[0]]):
+        other = follower(versions)
+        if not (roomy := [one for one in roomy if other is None or one[2] is not other.worker]):
             return None
         _, free, worker = max(roomy, key=lambda one: one[:2])
-        return Offer(worker, free, self._config.batch_bytes_max, None, other if worker.handler else None)
+        drawn = (other.worker, other.room) if other is not None and worker.handler else None
+        return Offer(worker, free, self._config.batch_bytes_max, None, drawn)
 
     def divide(self, offer: Offer, jobtype: str, held: Sequence[Held]) -> dict[str, list[Held]]:
-        """Return who gets the jobs of a claim. Of two versions of a handler the one with the smaller share gets what is
+        """Return who gets the jobs of a claim. Of two versions of a handler the one that does not claim gets what is
         drawn for it, a request at a time or a part of one, and has room; never more, or a bad one would get most of
         what is left."""
         if offer.other is None:

@@ -115,19 +115,29 @@ class CircuitBreaker:
         full = self._full_window(self._rate_of(jobtype))
         free = max(1, int((self._share - self._usage()[0]) * full + _ROUNDING))
         # One job is to tell if the worker is well again.
-        return 1 if self.failures or self.others_until_s > float("-inf") else free
+        return free if self.is_closed else 1
 
     def has_room(self, now_s: float) -> bool:
         """Return whether jobs of any type may be sent now. False while a probe or a suspect is under way."""
         if self.is_open(now_s) or (self._probes and now_s < max(self._probes.values())):
             return False
-        if self.site is not None and self.site.is_kept(self.url, now_s):
+        if self._is_kept(now_s):
             return False
         used, wide = self._usage()
         if used + _ROUNDING >= self._share:
             return False
         # A wide window means quick jobs: a claim for each that ends would cost more than the moment it saves.
         return not wide or self.in_flight < self._max_jobs or used <= self._share * (1 - 1 / QUANTA) + _ROUNDING
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether the worker has answered well since it was last backed off, be it by another daemon."""
+        return not self.failures and self.others_until_s == float("-inf")
+
+    def is_well(self, now_s: float) -> bool:
+        """Return whether the worker takes jobs as far as it has slots: what is sent is no probe, and no suspect has it
+        to itself."""
+        return self.is_closed and not self._is_kept(now_s)
 
     def is_open(self, now_s: float) -> bool:
         """Return whether nothing may be sent now, not even jobs that were claimed for this worker already."""
@@ -143,7 +153,7 @@ class CircuitBreaker:
         speed.take(len(job_ids), now_s)
         self.in_flight += len(job_ids)
         self._used = None
-        if self.failures or self.others_until_s > float("-inf"):
+        if self.failures or self.others_until_s > float("-inf"):  # as `is_closed`, without a call for each request
             self._probes.update(dict.fromkeys(job_ids, math.inf if self._hung else now_s + PROBED_S))
 
     def give(self, jobtype: str, job_ids: Collection[str], now_s: float, *, ended: bool) -> None:
@@ -252,6 +262,9 @@ class CircuitBreaker:
             self._share = min(self._share, max(SHARE_MIN, self._usage()[0]))
         else:
             self.back_off(sent_at_s, now_s, retry_after_s)
+
+    def _is_kept(self, now_s: float) -> bool:
+        return self.site is not None and self.site.is_kept(self.url, now_s)
 
     def _asked(self, retry_after_s: float | None) -> float | None:
         """Return the pause that a worker asked for, bounded.

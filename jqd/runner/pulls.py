@@ -111,7 +111,7 @@ class Offer(NamedTuple):
     pull: Pull | None = None
     """The poll of that worker that waits for them; None: they are posted."""
     other: tuple[Worker, int] | None = None
-    """The version of its handler with the smaller share, and for how many of them it has room."""
+    """The version of its handler that takes what is drawn for it, and for how many of them it has room."""
 
     def promised(self) -> AbstractContextManager[None]:
         return self.pull.promised() if self.pull else nullcontext()

@@ -151,3 +151,113 @@ async def test_neither_waits_for_one_that_is_backed_off_or_has_left(gone: str, l
 async def test_who_alone_takes_jobs_of_a_priority_takes_them_all() -> None:
     desk = Desk(StoredOptions(priority_max=5), StoredOptions(weight=10))
     assert (desk.push(16, priority=9), desk.given) == (0, {NEW: 16})
+
+
+# ------------------------------------------------ one of them is not well
+
+AFTER_S = 60.0  # longer than any pause
+
+
+def back_off(desk: Desk, worker_id: str, *, hung: bool = False, elsewhere: bool = False) -> None:
+    """Its pause is over: from now on it is probed."""
+    now_s, breaker = desk.clock.mono_s(), desk.breaker(worker_id)
+    if elsewhere:
+        breaker.pause(now_s + AFTER_S / 2, yields=False)
+    else:
+        breaker.back_off(now_s, now_s, hung=hung)
+    desk.clock.advance(AFTER_S)
+
+
+def wants(desk: Desk) -> bool:
+    return "mail" in {each.jobtype for each in desk.runner.wanted()}
+
+
+async def probe(desk: Desk, worker_id: str) -> None:
+    """Until it has its probe; the other one takes what comes in between."""
+    for _ in range(1_000):
+        if worker_id in desk.at_work:
+            break
+        assert desk.push(1) == 0
+        for other in desk.at_work.keys() - {worker_id}:
+            desk.end(other)
+    assert len(desk.at_work[worker_id]) == 1
+
+
+@pytest.mark.parametrize(("weight", "ill", "well"), [(90, NEW, OLD), (10, OLD, NEW), (90, OLD, NEW), (10, NEW, OLD)])
+@pytest.mark.parametrize("how", [{"hung": True}, {}, {"elsewhere": True}], ids=["hung", "backed off", "elsewhere"])
+async def test_while_one_is_probed_the_other_takes_all(weight: int, ill: str, well: str, how: dict[str, bool]) -> None:
+    """The one with the larger share kept all jobs waiting until its probe ended, be it for an hour."""
+    desk = Desk(StoredOptions(), StoredOptions(weight=weight))
+    back_off(desk, ill, **how)
+    await probe(desk, ill)
+    for _ in range(3):
+        assert wants(desk)
+        assert desk.push(16) == 0
+        assert (len(desk.at_work[well]), len(desk.at_work[ill])) == (16, 1)
+        desk.end(well)
+    sent_at_s = desk.clock.mono_s()
+    desk.end(ill)
+    desk.breaker(ill).answered(sent_at_s)
+    desk.given.clear()
+    for _ in range(200):
+        desk.push(1)
+        desk.end(OLD)
+        desk.end(NEW)
+    assert abs(desk.given[NEW] / 200 - weight / 100) < 0.1, "it is well"
+
+
+async def test_of_two_that_are_not_well_each_is_probed() -> None:
+    desk = Desk(StoredOptions(), StoredOptions(weight=90))
+    back_off(desk, OLD, hung=True)
+    back_off(desk, NEW, hung=True)
+    assert wants(desk)
+    assert (desk.push(3), desk.given) == (1, {OLD: 1, NEW: 1})
+    assert not wants(desk)
+
+
+async def test_who_is_full_with_long_jobs_does_not_put_off_the_others_probe() -> None:
+    desk = Desk(StoredOptions(), StoredOptions(weight=90))
+    now_s = desk.clock.mono_s()
+    desk.breaker(NEW).back_off(now_s, now_s)
+    assert desk.push(20) == 4
+    assert not wants(desk)
+    desk.clock.advance(AFTER_S)
+    assert wants(desk)
+    assert (desk.push(4), desk.given) == (3, {OLD: 16, NEW: 1})
+
+
+@pytest.mark.parametrize("kept", [OLD, NEW])
+async def test_while_a_suspect_has_one_to_itself_the_other_takes_all(
+    kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as it takes, be it an hour."""
+    desk = Desk(StoredOptions(), StoredOptions(weight=50))
+    breaker = desk.breaker(kept)
+    breaker.site = desk.capacity.isolate(breaker.place)
+    monkeypatch.setattr(breaker.site, "is_kept", lambda url, now_s: True)
+    assert not breaker.has_room(desk.clock.mono_s())
+    assert wants(desk)
+    assert desk.push(16) == 0
+    assert kept not in desk.given
+
+
+async def test_nothing_is_asked_for_that_waits_for_the_other_version() -> None:
+    """Each daemon looked at the store twenty times a second for jobs that it gave to nobody."""
+    desk = Desk()
+    assert wants(desk)
+    while desk.push(1) == 0:
+        pass
+    assert desk.breaker(NEW).has_room(desk.clock.mono_s())
+    assert not wants(desk)
+    desk.end(NEW)
+    assert not wants(desk)
+    desk.end(OLD)
+    assert wants(desk)
+
+
+async def test_what_only_one_version_takes_is_asked_for_although_the_other_is_full() -> None:
+    desk = Desk(StoredOptions(priority_max=5), StoredOptions(weight=10))
+    while desk.push(1) == 0:
+        pass
+    assert wants(desk)
+    assert desk.push(1, priority=9) == 0
