@@ -171,7 +171,7 @@ UNRELEASED: dict[str, Mistake] = {
         30,
         "stuck",
         "a job that ended is deleted before its children were told",
-        in_scripts("may_go and not owes[id] and not", "may_go and not"),
+        in_scripts("if is_kept or owes[id] then", "if is_kept then"),
         partitions=2,
         awaits=True,
         dense=2,
