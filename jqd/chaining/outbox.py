@@ -262,7 +262,11 @@ class Outbox:
         walked, tried, passed = 0, 0, self._shelf_walks.pop(tenant, 0)
         while entries and tried < FROM_SHELF_AT_ONCE:
             left, over = await self._push_some(entries, tenant)
-            walked, passed = max(walked + len(left), passed if left else 0), 0  # at the front where the first can go
+            # Those behind the first that waits for the quota are met again: it is where the next walk goes on.
+            spent = {entry for its in over.values() for entry in its}
+            first = next((place for place, entry in enumerate(entries) if entry in spent), len(entries))
+            before = len(set(left).intersection(entries[:first]))
+            walked, passed = max(walked + before, passed if left else 0), 0  # at the front where the first can go
             if over:
                 break
             tried += len(entries)
