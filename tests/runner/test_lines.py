@@ -15,6 +15,7 @@ from jqd.runner.transport import network
 from jqd.runner.transport.http1 import LostError, Origin, Wire
 from jqd.runner.transport.network import Network, UnreachedError
 from jqd.runner.transport.pool import Pool
+from jqd.runner.transport.post import describe, kind_of
 
 HOST = "127.0.0.1"
 LARGE = b"x" * 6_000_000  # no socket takes in so much that nobody reads
@@ -73,16 +74,17 @@ Serve = Callable[[Peer], Awaitable[None]]
 class Lines:
     """Connections to a worker that does as the test says."""
 
-    def __init__(self, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.scheme = scheme
+    def __init__(self, newest: ssl.TLSVersion | None, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.scheme = "http" if newest is None else "https"
         self.pool = Pool(Network(SsrfGuard()), 8, keepalive_s=60.0)
         self.wires: set[Wire] = set()
         self.theirs: ssl.SSLContext | None = None
-        if scheme == "https":
+        if newest is not None:
             authority, ours = trustme.CA(), ssl.create_default_context()
             self.theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             authority.configure_trust(ours)
             authority.issue_cert(HOST).configure_cert(self.theirs)
+            self.theirs.maximum_version = newest
             monkeypatch.setattr(network, "tls_context", lambda: ours)
 
     @asynccontextmanager
@@ -116,7 +118,7 @@ class Lines:
         return came
 
 
-@pytest.fixture(name="lines", params=["http", "https"])
+@pytest.fixture(name="lines", params=[None, ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=str)
 def _lines(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Lines:
     return Lines(request.param, monkeypatch)
 
@@ -216,7 +218,9 @@ async def test_who_takes_nothing_in_is_not_waited_for(lines: Lines) -> None:
             await wire._line.send(LARGE, 0.01)
 
 
-async def test_who_speaks_no_tls_is_not_reached(lines: Lines) -> None:
+async def test_who_speaks_no_tls_is_not_reached_and_it_is_said_why(lines: Lines) -> None:
+    """It was called EPERM: TLS has numbers of its own."""
+
     async def serve(peer: Peer) -> None:
         await peer.stream.receive_some()
         await peer.stream.send_all(answer(b"no TLS"))
@@ -225,4 +229,17 @@ async def test_who_speaks_no_tls_is_not_reached(lines: Lines) -> None:
     async with lines.to(serve):
         with pytest.raises(UnreachedError, match="SSL") as unreached:
             await lines.connect()
-        assert not unreached.value.is_shared
+        error = unreached.value
+        assert (error.is_shared, kind_of(error), describe(error)) == (False, "WRONG_VERSION_NUMBER", str(error))
+
+
+async def test_a_certificate_of_another_is_called_so(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def serve(peer: Peer) -> None:
+        await peer.read()
+
+    monkeypatch.setattr(network, "tls_context", ssl.create_default_context)  # does not believe the test's authority
+    if lines.theirs is not None:
+        async with lines.to(serve):
+            with pytest.raises(UnreachedError) as unreached:
+                await lines.connect()
+            assert kind_of(unreached.value) == "CERTIFICATE_VERIFY_FAILED"

@@ -7,6 +7,7 @@ never asked for, an answer's size is bounded, and a connection that sent more th
 
 import enum
 import errno
+import ssl
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -179,17 +180,21 @@ def describe(error: BaseException) -> str:
     """Return what broke, with the name of the errno where one is known: `ECONNREFUSED: …`."""
     text = str(error) or type(error).__name__
     for cause in _causes(error):
-        name = errno.errorcode.get(cause.errno or 0) if isinstance(cause, OSError) else None
-        if isinstance(cause, OSError) and name:
+        if not isinstance(cause, OSError) or isinstance(cause, ssl.SSLError):
+            continue  # TLS has numbers of its own
+        if name := errno.errorcode.get(cause.errno or 0):
             return f"{name}: {cause.strerror or text}"
     return text
 
 
 def kind_of(error: BaseException) -> str:
-    """Return the name of the errno where one is known, else the kind of error; nothing that came over the wire."""
+    """Return the name of the errno, or TLS's reason, where one is known, else the kind of error; nothing that came over
+    the wire."""
     name = describe(error).partition(":")[0]
     if name in errno.errorcode.values():
         return name
+    if reason := next((cause.reason for cause in _causes(error) if isinstance(cause, ssl.SSLError)), None):
+        return reason
     return error.kind if isinstance(error, LostError) else type(error).__name__
 
 
