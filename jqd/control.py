@@ -28,8 +28,8 @@ from jqd.domain.tenant import annotate, bare
 from jqd.history.loop import HistoryLoop
 from jqd.http import Certificate
 from jqd.journal.disk import examine_room
-from jqd.loops.backoff import LoopBackoff
 from jqd.loops.backpressure import Backpressure
+from jqd.loops.retention.retention import Retention
 from jqd.loops.watch import watch_disk, watch_nothing
 from jqd.metrics.own import Own, families
 from jqd.notify.loop import make_notices
@@ -53,7 +53,7 @@ class Control:
     """Answers from the parts of the daemon. Its own state is only whether the daemon shuts down."""
 
     def __init__(
-        self, shared: SharedParts, partitions: Sequence[Partition], runners: Runners, retention: LoopBackoff
+        self, shared: SharedParts, partitions: Sequence[Partition], runners: Runners, retention: Retention
     ) -> None:
         self.draining = False
         self.schedules: Schedules | None = None
@@ -119,8 +119,7 @@ class Control:
 
     def warnings(self) -> list[str]:
         """Return warnings: what is wrong but stops nothing, or not all."""
-        unfreed = self._retention.reason if self._retention.stuck else None
-        failing = (self._shared.joblog.failing, unfreed)
+        failing = (self._shared.joblog.failing, self._retention.standstill.complaint)
         found = (finding for partition in self._partitions for finding in partition.watch.warnings)
         not_ready = [
             (each.number, reason) for each in self._partitions if (reason := each.not_ready_reason) is not None

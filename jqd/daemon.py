@@ -122,7 +122,7 @@ class Daemon:
         self.dispatch = Dispatch([each.claims for each in self.partitions], self.scheduler, clock, poison)
         self.retention = self._retention(source)
         self.runners = Runners([partition.runner for partition in self.partitions])
-        self.control = Control(shared, self.partitions, self.runners, self.retention.backoff)
+        self.control = Control(shared, self.partitions, self.runners, self.retention)
         self.workers.place = self.control.place
         self.parts: ApiContext = self._parts(self._services(stores))
         self.settings_upkeep, self.cron = self._upkeep(self.parts.services, source), self._dates(self.parts.services)

@@ -277,13 +277,16 @@ class RedisStore(Store):
         *,
         or_accepted: bool = False,
     ) -> bool:
-        if self._finder is not None and self._finder.replicated:
-            replicas = max(replicas, 1)  # a failover forgets what only the master had
-        return await self._durability.wait(replicas, timeout_s, or_accepted=or_accepted)
+        return await self._durability.wait(max(replicas, self._replicas), timeout_s, or_accepted=or_accepted)
 
     @property
     def durability_rule(self) -> str:
-        return str(self._durability.rule)
+        return f"{self._durability.rule}{'; and a replica must have it' if self._replicas else ''}"
+
+    @property
+    def _replicas(self) -> int:
+        """Return how many must have a record, whoever asks: a failover forgets what only the master had."""
+        return 1 if self._finder is not None and self._finder.replicated else 0
 
     def close(self) -> None:
         """Close all connections. Nothing may be under way."""

@@ -15,7 +15,8 @@ from jqd.domain.settings import SettingTable
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops.retention.horizon import EDIT_US, MARKS_MAX, Horizon
 from jqd.loops.retention.partition import PartitionRetention
-from jqd.loops.retention.retention import WARN_S, Retention
+from jqd.loops.retention.retention import Retention
+from jqd.loops.retention.standstill import WARN_S
 from jqd.store import DurableReply, JobView, KeptJob, StoreConfig
 from jqd.testing.store import FakeStore
 from tests.harness.files import MemoryFiles

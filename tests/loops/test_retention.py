@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import trio
 
-from jqd.domain.errors import JournalRefused, StoreAway
+from jqd.domain.errors import JournalRefused, StoreAway, StoreRefused
 from jqd.domain.job import Job, State
 from jqd.domain.record import Lane, decode_rules, encode_rules
 from jqd.domain.settings import Setting, SettingTable
@@ -14,7 +14,8 @@ from jqd.journal import Journal
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.retention.horizon import Horizon
 from jqd.loops.retention.retention import EVERY_S
-from jqd.store import JobView, OnItsWay
+from jqd.loops.retention.standstill import COMPLAIN_S
+from jqd.store import JobView, KeptJob, OnItsWay
 from jqd.store.types import Ends
 from tests.loops.house import House, until
 from tests.loops.segments import finish, jobs_in, push, small, state
@@ -133,6 +134,7 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
         await trio.sleep(4 * EVERY_S)
         assert here.journal.start == 0
         assert (retention.backoff.reason is not None) == (why in ("away", "full"))
+        assert (retention.standstill.complaint is not None) == (why == "full"), "what lasts moments is no trouble"
         here.store.away, here.journal.write = None, write  # type: ignore[method-assign]
         retention._partitions = keepers
         if why != "not durable":
@@ -172,6 +174,64 @@ async def test_a_full_disk_gets_the_room_of_segments_that_nobody_needs_any_more(
         needed.clear()
         await trio.sleep(3 * EVERY_S)
         assert here.journal.start == here.journal.closed(retired) > 0
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("why", ["not durable", "refused", "not through", "lanes"])
+async def test_what_holds_up_all_deletion_for_long_is_told(autojump_clock: None, why: str) -> None:
+    """All was green until the disk was nearly full."""
+    async with small(unsafe=lambda: held) as (here, retention), trio.open_nursery() as nursery:
+        held, save_kept, partitions = False, here.store.save_kept, retention._partitions
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        await push(here, 60)
+        await finish(here, owner, set())
+
+        async def refuse(*_: object) -> KeptJob:
+            raise StoreRefused("NOPERM this user has no permissions")
+
+        said = ""
+        match why:
+            case "not durable":
+                here.store.durable, said = False, here.store.durability_rule
+            case "refused":
+                here.store.save_kept, said = refuse, "NOPERM"  # type: ignore[assignment]
+            case "not through":
+                held, said = True, "see why no jobs are run"
+            case _:
+                lanes = {**here.lanes, Lane.JOBS: _never_asked(here)}
+                retention._partitions, said = [partitions[0]._replace(lanes=lanes)], "see why no jobs are run"
+        await nursery.start(retention.run)
+        await trio.sleep(COMPLAIN_S - EVERY_S)
+        assert retention.standstill.complaint is None
+        await trio.sleep(2 * EVERY_S)
+        assert "was deleted for 20 minutes" in str(retention.standstill.complaint)
+        assert said in str(retention.standstill.complaint)
+        here.store.durable, held, retention._partitions = True, False, partitions
+        here.store.save_kept = save_kept  # type: ignore[method-assign]
+        await until(lambda: here.journal.stats().segments == 1)
+        await trio.sleep(2 * EVERY_S)
+        assert retention.standstill.complaint is None
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("why", ["nothing to delete", "unfinished", "needed by others"])
+async def test_what_stays_on_purpose_is_no_trouble(
+    autojump_clock: None, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        if why != "nothing to delete":
+            ids = await push(here, 60)
+            await finish(here, owner, set(ids) if why == "unfinished" else set())
+        if why == "needed by others":
+            monkeypatch.setattr(Horizon, "unneeded", lambda *_: 0)
+        else:
+            here.store.durable = why != "nothing to delete"
+        await nursery.start(retention.run)
+        await trio.sleep(2 * COMPLAIN_S)
+        assert (here.journal.start, retention.standstill.complaint) == (0, None)
         nursery.cancel_scope.cancel()
 
 

@@ -42,6 +42,7 @@ from jqd.loops.lane_records import unreadable
 from jqd.loops.retention.copies import JournalCopies
 from jqd.loops.retention.horizon import Horizon
 from jqd.loops.retention.partition import AppliedState, PartitionRetention, has_shelves, still_waiting
+from jqd.loops.retention.standstill import Standstill
 from jqd.loops.settings import carried
 from jqd.store import CALL_JOBS_MAX
 
@@ -54,7 +55,6 @@ COPY_PART = 2  # at most one part in COPY_PART may be unfinished: each byte free
 COPY_BYTES = 4 << 20  # written between two syncs: a small share of what may wait for the disk, most is for pushes
 PASS_S = 5.0  # for one call to each partition; a slower store is asked at the next look
 ENDS_PER_FRAME = 50  # outcomes may have kilobytes each
-WARN_S = 3_600.0  # between two warnings that segments are kept for others
 
 
 class Retention:
@@ -78,9 +78,8 @@ class Retention:
         ]
         self._copied: JournalCopies | None = None  # of what could not be retired yet
         self._given = 0, ""  # where the journal ended after the last look, and the last id it had given a job by then
-        self._warn_at_s = 0.0
-        self._given_up = 0  # bytes since the last log line
         self._look_at_bytes, self._look_at_s = 0, 0.0  # of expired segments, or by time: before it pays no look
+        self.standstill = Standstill(journal, clock, self.backoff)
         self._log = get_logger("retention")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -90,11 +89,13 @@ class Retention:
             self._given = self._journal.written, self._journal.ids.last_id
             await rest(EVERY_S)
             await self.backoff.attempt(self._free)  # what cannot be read is kept, and all behind it
+            self.standstill.looked(min(self._read_points(Lane)))
 
     async def _free(self) -> None:
         states = [found for partition in self._partitions if (found := partition.applied_state()) is not None]
         await self._exchange_kept()
         if len(states) < len(self._partitions) or not self._settings.loaded.is_set():
+            self.standstill.why = "it is not known what the store has: see why no jobs are run"
             return  # a life of the store is being entered, or may be soon: it may lack what these segments have
         self._journal.opened_by(min(self._clock.wall_ms(), self._settings.now_ms(self._clock)))
         applied = min(self._read_points(Lane))
@@ -158,6 +159,7 @@ class Retention:
         An ending may be deleted before the copy of its job. So it is written again behind the copies: the outcome, or
         that the job is dead; and a cancel where that is not known any more, or waits for a job in flight."""
         if min(self._read_points(Lane)) < copied.end or min(self._read_points(ENDINGS)) < done_at:
+            self.standstill.why = "the store does not have yet what was written again of it"
             return  # the next look asks again
         if not await self._passed(copied.end, states) or not await self._all_follow(copied):
             return
@@ -222,23 +224,12 @@ class Retention:
         wanted, free = journal.closed(retired), journal.closed(min([retired, *unneeded]))
         end = max(free, journal.closed(journal.overdue(retired)))
         if free < wanted:
-            self._log_held(wanted, kept=wanted - end, given_up=end - free)
+            self.standstill.log_held(self._horizons, wanted, kept=wanted - end, given_up=end - free)
         if end <= journal.start or not await self._is_durable():
             return
         await self._expect_remembered(states)
         freed = journal.trim(end)
         self._log.info("retention.freed", bytes=freed, position=end)
-
-    def _log_held(self, wanted: int, *, kept: int, given_up: int) -> None:
-        """Log now and then whose jobs keep so many bytes here, and how many were deleted without waiting for them."""
-        now_s, others_s = self._clock.mono_s(), self._journal.others_s
-        self._given_up += given_up
-        if now_s < self._warn_at_s:
-            return
-        self._warn_at_s, given_up, self._given_up = now_s + WARN_S, self._given_up, 0
-        journals = sorted({one for horizon in self._horizons for one in horizon.holders(wanted, others_s)})
-        log = self._log.warning if given_up else self._log.info
-        log("retention.held_for_others", bytes=kept, given_up_bytes=given_up, journals=journals)
 
     async def _passed(self, position: int, states: Sequence[AppliedState]) -> bool:
         """Whether the stores know that the job lanes are done up to there, also one that was quiet for long.
@@ -257,11 +248,16 @@ class Retention:
         with trio.move_on_after(PASS_S) as scope:
             for ingest in behind:
                 await ingest.wait_skipped(position)
+        if scope.cancelled_caught:
+            self.standstill.why = "the store does not take up to where this journal was applied"
         return not scope.cancelled_caught and await self._is_durable()
 
     async def _is_durable(self) -> bool:
         stores = [partition.store for partition in self._partitions]
-        return all([await store.wait_durable(timeout_s=DURABLE_S, or_accepted=True) for store in stores])
+        lacking = [one for one in stores if not await one.wait_durable(timeout_s=DURABLE_S, or_accepted=True)]
+        if lacking:
+            self.standstill.why = f"the store does not say that it is safe there ({lacking[0].durability_rule})"
+        return not lacking
 
     async def _find_kept(self, start: int, end: int) -> tuple[set[str], int]:
         """Return the ids of unfinished and dead jobs, and the bytes to copy. Gives up early when these are too many.
