@@ -67,7 +67,7 @@ LENT: dict[str, Mistake] = {
     ),
     "newest-content": mistake(
         "lost",
-        43,
+        16,
         "unrun",
         "what a worker reports counts for the content that is there when it does",
         in_scripts(

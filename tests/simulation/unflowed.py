@@ -176,7 +176,7 @@ UNFLOWED: dict[str, Mistake] = {
     ),
     "follower-by-chance": mistake(
         "lost",
-        47,
+        25,
         "twice",
         "a job that follows another gets another id with each try",
         (following_module, "_read", _anew_each_time),
