@@ -169,6 +169,7 @@ def test_settings_are_loaded_again_by_all_and_hold_for_a_process_that_comes_late
             assert answers == {413}
 
 
+@pytest.mark.long
 def test_fewer_processes_leave_no_journal_behind(tmp_path: Path) -> None:
     with several(3) as (daemon, server, base):
         jobs = [daemon.push(n) for n in range(60)]
@@ -276,6 +277,7 @@ def test_a_backup_has_the_journals_of_all(tmp_path: Path) -> None:
             wait_for(ran(worker, jobs), "a job is in no journal")
 
 
+@pytest.mark.long
 def test_what_cannot_be_started_ends_all_with_its_code() -> None:
     with valkey() as server, short_directory() as base:
         flags = ("--store", server.url)
@@ -290,6 +292,7 @@ def test_what_cannot_be_started_ends_all_with_its_code() -> None:
                 assert f"cannot listen on {daemon.bind}" in third.log.read_text(), "nobody joins its port by a slip"
 
 
+@pytest.mark.long
 def test_a_service_manager_hears_of_all_and_a_process_that_hangs_is_started_again() -> None:
     heard: list[str] = []
     with short_directory() as base, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

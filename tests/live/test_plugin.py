@@ -54,6 +54,7 @@ def test_an_app_is_tested_without_a_server(project: pytest.Pytester) -> None:
     without.stdout.fnmatch_lines(["*the fixture jqd_app needs a setting: write jqd_app = *"])
 
 
+@pytest.mark.long
 def test_each_process_of_xdist_has_a_daemon_of_its_own_also_on_one_store(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_crash_and_a_hang_cost_their_own_job_alone_and_their_places_are_filled
         assert [starts[job] for job in slow] == [1, 1], "neighbours in other processes ran once"
 
 
+@pytest.mark.long
 def test_async_jobs_that_shared_a_dying_process_are_told_apart_alone(daemon: Daemon, tmp_path: Path) -> None:
     with process_pool(daemon, tmp_path) as (worker, client):
         naps = client.push_many([{"name": "nap", "argument": 1.0, "max_retry": 0, "timeout": 60}] * 5)
@@ -119,7 +120,7 @@ def test_async_jobs_that_shared_a_dying_process_are_told_apart_alone(daemon: Dae
         assert worker.stop() == 0
 
 
-@pytest.mark.parametrize("processes", [0, 3])
+@pytest.mark.parametrize("processes", [0, pytest.param(3, marks=pytest.mark.long)])
 def test_sigterm_hands_back_what_the_drain_cannot_wait_for_and_no_attempt_is_spent(
     daemon: Daemon, tmp_path: Path, processes: int
 ) -> None:

@@ -4,14 +4,20 @@ import pytest
 
 from tests.model.flows import BUGS, violations
 
-WALKS = 60  # a second or two; a campaign walks thousands: `python -m tests.model.flows`
+WALKS = 30  # a second or two; a campaign walks thousands: `python -m tests.model.flows`
 SEEDS = {
+    "copy_always": 22,
     "copy_never": 233,
     "copy_none": 233,
     "drop_outbox_first": 61,
     "drop_stale_success": 155,
+    "late_new": 56,
     "no_ask_again": 143,
-    "no_stage": 75,
+    "no_stage": 78,
+    "old_asker": 58,
+    "old_content": 40,
+    "old_parent": 16,
+    "old_release": 28,
     "watch_tells": 2378,
     "whole_afterwards": 7403,
 }

@@ -43,8 +43,8 @@ def fill(client: Client) -> dict[str, str]:
     """Have a job of each kind; return their ids by kind."""
     jobs = {
         "succeeded": client.push(EVIL, {ANY: ANY}, tags=[EVIL], job_id=EVIL),
-        "failed": client.push(EVIL, "fail"),
-        "large": client.push("large", "<b>" * (LONG_CHARS // 3 - 100), tags=[EVIL]),
+        "failed": client.push(EVIL, "fail", max_retry=0),  # as its worker says, of whom nobody may know yet
+        "large": client.push("large", "<b>" * (LONG_CHARS // 3 - 100), tags=[EVIL], max_retry=0),
         "waiting": client.push(EVIL[:-7] + "/../%2f", ANY, tags=[EVIL]),
         "scheduled": client.push(EVIL, ANY, delay="1d", tags=[EVIL]),
     }

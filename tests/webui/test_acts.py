@@ -267,7 +267,7 @@ def drive(url: str, path: str, act: Act, page: Page, made: Made) -> None:
     assert not made.scripts or faults(page) == [], path
 
 
-OFTEN = ("bulk", "flow", "job", "type", "worker")  # acted out with each change; between them they use each kind of form
+OFTEN = ("bulk", "job", "worker")  # acted out with each change; between them they use each kind of form
 WITHOUT = pytest.param(False, id="no_scripts", marks=pytest.mark.long)  # test_forms.py sends forms with each change
 
 
