@@ -13,8 +13,9 @@ import structlog
 from jqd.client.environ import URL_DEFAULT, URL_VARIABLE
 from tests.stalls import guarded
 
-# How long an example takes says more of the machine than of the code: timings are benchmarks, never assertions.
-hypothesis.settings.register_profile("untimed", deadline=None)
+# How long an example takes says more of the machine than of the code: timings are benchmarks, never assertions. Each
+# run draws others; fifty are what each change can pay.
+hypothesis.settings.register_profile("untimed", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("untimed")
 
 # `httpx2.get` and its like read all authorities anew for each request: 25 ms of the processor, where a page takes one.

@@ -78,6 +78,7 @@ async def store_bench(store_url: str) -> AsyncIterator[StoreBench]:
                 recount.watch(other)
                 await store.look(fresh=True)
                 yield StoreBench(store, clock, other=other, wipe=client.flushall, recount=recount, keys=client.keys)
+                recount.check()
     else:
         fake = FakeStore(clock, config)
         another = fake.another_client()

@@ -14,6 +14,7 @@ push that got no answer, and the journal must hold no damage.
 """
 
 import argparse
+import io
 import itertools
 import os
 import random
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -31,6 +33,7 @@ from typing import NamedTuple
 import httpx2
 import redis
 
+from jqd.cli import run
 from jqd.client import Client
 from jqd.store import StoreConfig
 from jqd.store.keys import Keys
@@ -175,9 +178,8 @@ def compare(chain: Chain, worker: Worker) -> None:
         assert daemon.stop() == 0
     with redis.Redis.from_url(chain.store) as client:
         check_places(client, Keys(StoreConfig().prefix))
-    verify = [sys.executable, "-m", "jqd", "journal", "verify", "--data-dir", str(chain.base / "d")]
-    done = subprocess.run(verify, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, f"the journal is damaged: {done.stdout}{done.stderr}"
+    with redirect_stdout(io.StringIO()) as out:
+        assert run(["journal", "verify", "--data-dir", str(chain.base / "d")]) == 0, f"damaged: {out.getvalue()}"
 
 
 def run_chain(points: Sequence[Point], book: Path) -> list[Point]:

@@ -78,7 +78,7 @@ def test_a_worker_without_a_port_runs_the_jobs_of_a_module_with_its_token() -> N
         assert worker.noted("stop") == 1, "a cancel stops an async function"
 
 
-@pytest.mark.parametrize("way", [("--pull",), ()], ids=["pull", "port"])
+@pytest.mark.parametrize("way", [("--pull",), pytest.param((), marks=pytest.mark.long)], ids=["pull", "port"])
 def test_a_worker_whose_token_is_of_another_role_ends_and_says_what_to_do(way: Sequence[str]) -> None:
     env = LEASE | {"JQD_HTTP__TOKENS": "required"}
     with short_directory() as base, Daemon(base / "d", env=env) as daemon:

@@ -162,6 +162,7 @@ def test_a_worker_refuses_to_listen_there_without_a_secret_and_says_what_to_do(m
     assert all(word in told.stderr for word in ("--secret-file", "openssl rand", "--pull"))
 
 
+@pytest.mark.long
 def test_the_images_health_check_needs_no_token(machines: dict[str, Machine]) -> None:
     """The command of the Dockerfile, with the daemon on the image's port, where tokens are asked for."""
     a = machines["A"]

@@ -22,7 +22,9 @@ DESKTOP = {"width": 1280, "height": 900}
 SEEN = ("color-contrast", "scrollable-region-focusable", "target-size", "label", "region")
 """Rules of axe that depend on colours and sizes: the others need not be asked again."""
 PHONE = {"width": 360, "height": 740}
-OTHERWISE = (("dark", DESKTOP, "desk"), ("dark", PHONE, "phone"), ("light", PHONE, "phone"))
+DARK_PHONE = ("dark", PHONE, "phone")
+OTHERWISE = (("dark", DESKTOP, "desk"), DARK_PHONE, ("light", PHONE, "phone"))
+"""Than in light on a desk: colours, size, and where that is. The last one is on a phone."""
 
 
 def found() -> str | None:
@@ -124,12 +126,12 @@ def faults(page: Page, only: Sequence[str] = ()) -> list[str]:
     ]
 
 
-def faults_everywhere(page: Page) -> list[str]:
-    """What axe finds in light and in dark, on a desk and on a phone; and whether the page is wider than a phone."""
+def faults_everywhere(page: Page, otherwise: Sequence[Any] = OTHERWISE) -> list[str]:
+    """What axe finds in light on a desk and `otherwise`; and whether the page is wider than a phone."""
     wrong = [f"light, on a desk: {fault}" for fault in faults(page)]
-    for colours, size, where in OTHERWISE:
-        page.emulate_media(color_scheme=colours)  # type: ignore[arg-type]
-        page.set_viewport_size(size)  # type: ignore[arg-type]
+    for colours, size, where in otherwise:
+        page.emulate_media(color_scheme=colours)
+        page.set_viewport_size(size)
         wrong += [f"{colours}, on a {where}: {fault}" for fault in faults(page, SEEN)]
     width = page.evaluate("document.documentElement.scrollWidth")
     return wrong + ([f"phone: the page is {width} wide"] if width > PHONE["width"] else [])

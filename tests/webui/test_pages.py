@@ -1,13 +1,13 @@
 """Every page in a real Chromium: light, dark, phone, with and without JavaScript; nothing foreign, nothing to say."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from jqd.client import Client
-from tests.webui.chromium import Chromium, faults_everywhere
+from tests.webui.chromium import DARK_PHONE, OTHERWISE, Chromium, faults_everywhere
 from tests.webui.conftest import Push, Site
 from tests.webui.pages import PAGES, REFUSED, Seen
 
@@ -34,29 +34,31 @@ def names(seen: Seen) -> str:
 
 
 def in_a_browser(pages: Iterable[Seen]) -> list[Any]:
-    return [pytest.param(seen, id=seen.name, marks=[pytest.mark.long] * seen.again) for seen in pages]
+    """With each change one page of each template, in light on a desk and in dark on a phone."""
+    often = [pytest.param(seen, [DARK_PHONE], id=seen.name) for seen in pages if not seen.again]
+    return often + [pytest.param(seen, OTHERWISE, id=f"{seen.name}+", marks=pytest.mark.long) for seen in pages]
 
 
-@pytest.mark.parametrize("seen", in_a_browser(PAGES))
-def test_a_page_is_sound(site: Site, chromium: Chromium, seen: Seen) -> None:
+@pytest.mark.parametrize(("seen", "otherwise"), in_a_browser(PAGES))
+def test_a_page_is_sound(site: Site, chromium: Chromium, seen: Seen, otherwise: Sequence[Any]) -> None:
     def look(page: Page) -> list[str]:
         answer = page.goto(site.url + seen.path(site))
         assert answer is not None
         assert answer.status == 200
         assert seen.holds in page.content()
-        return faults_everywhere(page)
+        return faults_everywhere(page, otherwise)
 
     assert chromium.look_at(look) == []
 
 
-@pytest.mark.parametrize("seen", in_a_browser(REFUSED))
-def test_a_page_that_refuses_is_sound_too(site: Site, chromium: Chromium, seen: Seen) -> None:
+@pytest.mark.parametrize(("seen", "otherwise"), in_a_browser(REFUSED))
+def test_a_page_that_refuses_is_sound_too(site: Site, chromium: Chromium, seen: Seen, otherwise: Sequence[Any]) -> None:
     def look(page: Page) -> list[str]:
         answer = page.goto(site.url + seen.path(site))
         assert answer is not None
         assert 400 <= answer.status < 500
         assert seen.holds in page.content()
-        return faults_everywhere(page)
+        return faults_everywhere(page, otherwise)
 
     assert chromium.look_at(look, strict=False) == []  # the browser itself notes the status in its console
 
