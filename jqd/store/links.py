@@ -57,7 +57,7 @@ class Due(NamedTuple):
     linked: int
     """Number of jobs whose ends may concern other jobs."""
     rest_until_ms: int
-    """Others get these again from then on."""
+    """Others get these again from then on: as `links` has it, to be handed back."""
     blocked: list[Blocked]
     ended: list[Parent]
 

@@ -352,6 +352,21 @@ async def test_what_comes_just_now_is_not_behind_all_that_rested(store_bench: St
     assert (len(taken), late.id in taken) == (7, True)
 
 
+async def test_what_came_while_others_rested_waits_for_none_of_them(store_bench: StoreBench) -> None:
+    """It stood between what came due before it and what came due after it, and of neither half."""
+    bench, store = store_bench, store_bench.store
+    await store.look(fresh=True)
+    await bench.add(*(bench.make(eligible_at_ms=BLOCKED_MS, flow=Flow(after=("away",))) for _ in range(20)))
+    await store.take_links(10, 5.0)
+    bench.clock.advance(1)
+    assert (await store.take_links(10, 5.0)).wait_s == 4, "the first of what rests"
+    bench.clock.advance(4.5)
+    late = [await bench.push(eligible_at_ms=BLOCKED_MS, flow=Flow(after=("here",))) for _ in range(2)]
+    bench.clock.advance(0.6)
+    taken = {each.job.id for each in (await store.take_links(4, 5.0)).blocked}
+    assert (len(taken), {job.id for job in late} <= taken) == (4, True)
+
+
 @pytest.mark.parametrize("ahead_ms", [0, 60_000])
 async def test_jobs_that_may_not_be_deleted_yet_hide_none_from_who_cleans(
     store_bench: StoreBench, ahead_ms: int

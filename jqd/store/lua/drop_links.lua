@@ -1,5 +1,5 @@
 -- What was done for jobs that wait for others, or that ended.
--- ARGV     now_ms, until when (ms) they rest, as take_links told, or 0: what was noted or taken since then is due at
+-- ARGV     now_ms, until when they rest, as take_links told, or 0: what was noted or taken since then is due at
 --          another time, and stays; then per entry of `links`: it, stage of which children were told, how many others
 --          were taken, or passed over, and could not be told now, number of those that were, these
 -- Returns  the entries with children that were not taken. One that has none but those that could not be told rests

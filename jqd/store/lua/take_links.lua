@@ -1,12 +1,13 @@
--- What is to be done next for jobs that wait for others, of more than `limit` the oldest and the newest in turns: what
--- rested for a partition that is away is in nobody's way. Others find it again only when `rest_ms` have passed.
+-- What is to be done next for jobs that wait for others: new entries and those that rested in turns, and of more than
+-- `limit` new ones the oldest and the newest. So what rested for a partition that is away is in nobody's way. Others
+-- find it again only when `rest_ms` have passed.
 -- ARGV     now_ms, identity of the store as the caller knows it, limit, children_max, rest_ms; then per entry of which
 --          children could not be told: it, how many of those not told yet are passed over
--- Returns  ms until more is due, or nothing; number of jobs whose ends may concern others; until when (ms) these
---          entries rest; then per entry: the entry; of "w<id>": the row, and 1 where the job is blocked, 0 where it
---          goes on or has ended without having waited here; of "e<id>": how it ended, '' where it began anew, its
---          jobtype, its stage (links), how many children were passed over, 0 where that were all, ids of children that
---          were not told of that yet. No end is told that is not certain (watch_parents)
+-- Returns  ms until more is due, or nothing; number of jobs whose ends may concern others; until when these entries
+--          rest, as `links` has it; then per entry: the entry; of "w<id>": the row, and 1 where the job is blocked, 0
+--          where it goes on or has ended without having waited here; of "e<id>": how it ended, '' where it began anew,
+--          its jobtype, its stage (links), how many children were passed over, 0 where that were all, ids of children
+--          that were not told of that yet. No end is told that is not certain (watch_parents)
 -- Errors   JQD_ARGUMENT
 -- Cost     O(limit · (members + children_max + log children)), and the bytes of rows
 register('take_links', {'allow-oom'}, function()
@@ -21,7 +22,8 @@ register('take_links', {'allow-oom'}, function()
   end
 
   local is_whole = Settled.is_settled(identity)
-  local rest_until_ms = now_ms + rest_ms
+  local RESTED = 10 ^ 15  -- before the date of an entry that was taken, and rests
+  local rest_until_ms = RESTED + now_ms + rest_ms
   local function is_blocked(id)
     return tonumber(redis.call('ZSCORE', K.later, id) or '0') >= Counts.BLOCKED_MS
   end
@@ -65,29 +67,50 @@ register('take_links', {'allow-oom'}, function()
 
   local BYTES = 512000  -- of rows in one answer, but for the first: a job with 10,000 parents has a row of 300 kB
   local found, bytes = {}, 0
-  local due = redis.call('ZRANGE', K.links, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit)
-  local newest = #due == limit and redis.call('ZRANGE', K.links, now_ms, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0,
-    math.floor(limit / 2)) or {}
-  for at = #newest > 0 and math.ceil(limit / 2) or 0, 1, -1 do
-    due[2 * at], due[2 * at - 1] = newest[at] or due[2 * at], due[at]
+
+  local function in_turns(one, other)
+    local both = {}
+    for at = 1, limit do
+      both[#both + 1] = one[at]
+      both[#both + 1] = other[at]
+    end
+    return {unpack(both, 1, math.min(#both, limit))}
   end
-  for _, entry in ipairs(redis.call('ZRANGE', K.links, '(' .. digits(rest_until_ms), '+inf', 'BYSCORE', 'LIMIT', 0,
-      limit - #due)) do
-    due[#due + 1] = entry  -- the clock was set back
+
+  local function oldest(first, last, count)
+    return redis.call('ZRANGE', K.links, first, last, 'BYSCORE', 'LIMIT', 0, count)
+  end
+
+  local new = oldest('-inf', now_ms, limit)
+  if #new == limit then
+    local half = math.floor(limit / 2)
+    new = in_turns(redis.call('ZRANGE', K.links, now_ms, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, half), new)
+  end
+  local due = in_turns(new, oldest(digits(RESTED), digits(RESTED + now_ms), limit))
+  -- the clock was set back
+  for _, first in ipairs({rest_until_ms - RESTED, rest_until_ms}) do
+    local last = first < RESTED and '(' .. digits(RESTED) or '+inf'
+    for _, entry in ipairs(oldest('(' .. digits(first), last, limit - #due)) do
+      due[#due + 1] = entry
+    end
   end
   for _, entry in ipairs(due) do
     if bytes > BYTES then
       break
     end
     local id = entry:sub(2)
-    redis.call('ZADD', K.links, rest_until_ms, entry)
+    redis.call('ZADD', K.links, digits(rest_until_ms), entry)
     local one = (entry:sub(1, 1) == 'w' and waiting or ended)(entry, id)
     if one then
       found[#found + 1] = one
       bytes = bytes + #one[2]
     end
   end
-  local next_due = redis.call('ZRANGE', K.links, 0, 0, 'WITHSCORES')[2]
-  return {next_due and math.max(0, math.ceil(next_due - now_ms)) or '',
-    redis.call('ZCOUNT', K.linked, 0, '(' .. Links.MADE), rest_until_ms, unpack(found)}
+  local next_ms = redis.call('ZRANGE', K.links, 0, 0, 'WITHSCORES')[2]
+  local rested = redis.call('ZRANGE', K.links, digits(RESTED), '+inf', 'BYSCORE', 'LIMIT', 0, 1)[1]
+  if rested then
+    next_ms = math.min(tonumber(next_ms), tonumber(redis.call('ZSCORE', K.links, rested)) - RESTED)
+  end
+  return {next_ms and math.max(0, math.ceil(next_ms - now_ms)) or '',
+    redis.call('ZCOUNT', K.linked, 0, '(' .. Links.MADE), digits(rest_until_ms), unpack(found)}
 end)

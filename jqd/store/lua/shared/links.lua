@@ -1,7 +1,7 @@
 -- Jobs that wait for others, and groups.
 --
 --     links      zset  "w<id>": the parents of this blocked job are to be asked; "e<id>": this job ended, or began
---                      anew, and its children are to be told → when it is due
+--                      anew, and its children are to be told → when it is due; RESTED later (take_links), it was taken
 --     linked     zset  ids of jobs that have children, parents or a unique key → 0: their ends are noted in `links`;
 --                      MADE: their children wait for nothing
 --     children   zset  of a parent: id of a child → the last stage of the parent that it was told
