@@ -25,6 +25,8 @@ PASSING = frozenset(
         "snapshot_failed",
         "clocks_apart",
         "disk_nearly_full",
+        "disk_read_only",
+        "disk_silent",
         "no_root_file",
     }
 )

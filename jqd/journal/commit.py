@@ -292,7 +292,11 @@ class Commits:
         assert segment is not None
         aged = segment.size and batch[0].at_ms - segment.header.created_at_ms >= self._config.segment_age_s * 1000
         if aged or segment.size >= self._config.segment_bytes:
-            self._writer.begin(Start(segment.end, segment.end, batch[0].seq, batch[0].at_ms))
+            try:
+                self._writer.begin(Start(segment.end, segment.end, batch[0].seq, batch[0].at_ms))
+            except JournalRefused:
+                if not self._writer.is_open:
+                    raise
         self._writer.commit(batch)
 
     def _note(self, batch: list[Pending], ms: float) -> None:

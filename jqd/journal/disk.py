@@ -12,6 +12,7 @@ from pathlib import Path
 from jqd.domain.diagnostic import Diagnostic, Severity
 
 FREE_BYTES = 256 << 20  # four segments: below that a burst of pushes may meet a full disk
+FREE_FILES = 1_000  # a journal makes one for each segment, but others on that disk take them, too
 MOUNTS = Path("/proc/self/mountinfo")
 
 # Files there go with a restart or with a container, which a journal has to outlive.
@@ -55,10 +56,26 @@ def _writes(place: Path, directory: Path) -> Iterator[Diagnostic]:
 
 
 def examine_room(place: Path) -> Iterator[Diagnostic]:
-    """Return a finding if the disk of this directory is nearly full. Raises OSError."""
+    """Return a finding if the disk of this directory is nearly full, or takes nothing. Raises OSError."""
     state = os.statvfs(place)
     free = state.f_bavail * state.f_frsize
-    if free < FREE_BYTES:
+    if state.f_flag & os.ST_RDONLY:
+        yield Diagnostic(
+            "disk_read_only",
+            Severity.WARN,
+            f"{place} is mounted read-only",
+            "nothing can be accepted; the system does that to a disk with errors",
+            "look at the disk and at the log of the system, and mount it for writing again",
+        )
+    elif state.f_files and state.f_favail < FREE_FILES:  # no number: that kind has no limit
+        yield Diagnostic(
+            "disk_nearly_full",
+            Severity.WARN,
+            f"{place} has room for {state.f_favail} more files (inodes; `df -i`)",
+            "when there is none the journal begins no new segment, and pushes are refused (507) after any error",
+            "delete files elsewhere on that disk",
+        )
+    elif free < FREE_BYTES:
         yield Diagnostic(
             "disk_nearly_full",
             Severity.WARN,

@@ -5,7 +5,7 @@
 
 An error of any write or sync poisons the segment: its descriptor is never synced again (the next sync would succeed
 wrongly), all waiters are refused, and writing goes on in a new segment whose head says where the accepted part before
-it ends. Nothing ever turns the log off.
+it ends. A full segment takes more frames while the disk gives no other file. Nothing ever turns the log off.
 """
 
 import contextlib
@@ -24,6 +24,7 @@ from jqd.journal.segment import NEW, Segment, name_of
 
 BUFFERS_MAX = 1_000  # of one writev; Linux takes 1,024
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+NO_SEGMENT = "a new segment cannot be made"
 RESUME_FREE_BYTES = 8 << 20  # a disk that was full must have room for a commit before pushes are taken again
 
 
@@ -69,24 +70,48 @@ class Writer:
         """The open segment; None before the first could be made."""
 
     def begin(self, start: Start) -> Segment:
-        """Make the next segment and its name durable, then write to it. Raises JournalRefused; try again later."""
+        """Make the next segment and its name durable, then write to it. Raises JournalRefused; try again later.
+
+        Where only the disk would not have another file, the segment before is still open (`is_open`)."""
         header = SegmentHeader(self._journal_id, self._random_bytes(16), *start, self._before)
         path = self._directory / name_of(start.first)
+        new = path.with_name(path.name + NEW)
         try:
             self._check_place(path)
+        except OSError as error:
             self.close()
-            new = path.with_name(path.name + NEW)
-            self._fd = self._files.create(new)
-            self._write_all([pack_head(header)])
-            self._files.sync(self._fd)
+            raise self._refused(NO_SEGMENT, error) from error
+        try:
+            fd = self._make(new, pack_head(header))
+        except OSError as error:
+            raise self._refused(NO_SEGMENT, error) from error
+        self.close()  # from here on there may be another, and what is written to this one would lie in both
+        self._fd = fd
+        try:
             self._files.rename(new, path)
             self._files.sync_directory()
         except OSError as error:
             self.close()
-            raise self._refused("a new segment cannot be made", error) from error
+            raise self._refused(NO_SEGMENT, error) from error
         self._full = False
         self.segment = Segment(path, header, start.first)
         return self.segment
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a segment that takes frames."""
+        return self._fd is not None
+
+    def _make(self, path: Path, head: bytes) -> int:
+        """Return a new file with that head, on disk. Raises OSError."""
+        fd = self._files.create(path)
+        try:
+            self._write_all(fd, [head])
+            self._files.sync(fd)
+        except BaseException:
+            self._close(fd)
+            raise
+        return fd
 
     def commit(self, frames: Sequence[Pending]) -> None:
         """Write and sync. On JournalRefused none of `frames` may be acknowledged, and `begin` must come next."""
@@ -108,7 +133,7 @@ class Writer:
             )
             buffers += header, frame.body
         try:
-            self._write_all(buffers)
+            self._write_all(self._fd, buffers)
             self._files.sync(self._fd)
             if not self._files.in_place(self._fd, segment.path):
                 raise OSError(errno.ESTALE, "it was deleted or replaced while it was written to")
@@ -117,6 +142,7 @@ class Writer:
             self._poison()
             raise self._refused(f"segment {segment.path.name} cannot be written", error) from error
         segment.end = frames[-1].end
+        self._full = False
 
     def _check_place(self, path: Path) -> None:
         """Raise OSError where a new segment could do harm or would fail at once."""
@@ -136,12 +162,11 @@ class Writer:
         if not self._files.in_place(fd, lock):
             raise OSError(errno.ESTALE, "the lock file was deleted or replaced; end this daemon and look who did it")
 
-    def _write_all(self, buffers: Sequence[bytes]) -> None:
-        assert self._fd is not None
+    def _write_all(self, fd: int, buffers: Sequence[bytes]) -> None:
         rest: list[bytes | memoryview] = list(buffers)
         done = 0
         while done < len(rest):
-            written = self._files.write(self._fd, rest[done : done + BUFFERS_MAX])
+            written = self._files.write(fd, rest[done : done + BUFFERS_MAX])
             if written <= 0:
                 raise OSError(errno.EIO, "the disk took no bytes and gave no reason")
             # A short write is no error: go on behind it.
@@ -164,16 +189,19 @@ class Writer:
         """Close the segment. Committed frames are on disk already."""
         if self._fd is not None:
             fd, self._fd = self._fd, None
-            # All that counts was synced before, and the rest is refused: a failing close changes neither.
-            with contextlib.suppress(OSError):
-                self._files.close(fd)
+            self._close(fd)
+
+    def _close(self, fd: int) -> None:
+        # All that counts was synced before, and the rest is refused: a failing close changes neither.
+        with contextlib.suppress(OSError):
+            self._files.close(fd)
 
     def _refused(self, what: str, error: OSError) -> JournalRefused:
         self._full = error.errno in FULL
         name = errno.errorcode.get(error.errno or 0, "unknown")
         return JournalRefused(
             f"{what} on this daemon's disk: {error.strerror or error} ({name}). Nothing of it was accepted; "
-            + ("free some disk space" if self._full else "look at the disk")
+            + ("free some disk space, or files where `df -i` shows none" if self._full else "look at the disk")
             + ", pushes resume by themselves",
             full=self._full,
         )

@@ -17,6 +17,7 @@ from jqd.domain.log import get_logger
 from jqd.store import StoreConfig, examine
 
 LOOK_S = 10.0  # how long a bad setting may go unnoticed
+SILENT_MEND = "look at the disk, and whether the data directory is still there: pushes may be refused from now on"
 
 Examine = Callable[[], Awaitable[list[Diagnostic]]]
 Record = TypeVar("Record", contravariant=True)
@@ -113,16 +114,21 @@ def watch_over(settings: StoreConfig) -> Watch:
 
 
 def watch_disk(*looks: Callable[[], Iterable[Diagnostic]]) -> Watch:
-    """Examine the disk again and again. It may hang: each look waits for at most one thread."""
+    """Examine the disk again and again. It may hang: each look waits for at most one thread. A look that fails is a
+    finding: while nothing is written nobody else would notice."""
     limiter = trio.CapacityLimiter(1)
 
     async def look() -> list[Diagnostic]:
+        why = f"the disk has not answered for {LOOK_S:.0f} s"
         with trio.move_on_after(LOOK_S):
-            found = await trio.to_thread.run_sync(
-                lambda: [finding for one in looks for finding in one()], abandon_on_cancel=True, limiter=limiter
-            )
-            return found
-        raise TimeoutError(f"the disk has not answered for {LOOK_S:.0f} s")
+            try:
+                found = await trio.to_thread.run_sync(
+                    lambda: [finding for one in looks for finding in one()], abandon_on_cancel=True, limiter=limiter
+                )
+                return found
+            except OSError as error:
+                why = f"the system says: {error}"
+        return [Diagnostic("disk_silent", Severity.WARN, "the journal's disk cannot be looked at", why, SILENT_MEND)]
 
     return Watch(look, accept_loss=False)
 

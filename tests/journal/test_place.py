@@ -2,9 +2,11 @@
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from jqd.domain import diagnostic
 from jqd.domain.diagnostic import Diagnostic, refusals
 from jqd.journal import disk
 from jqd.journal.disk import PASSING, REMOTE, examine_disk
@@ -62,6 +64,35 @@ def test_a_disk_that_takes_nothing_is_refused(
     assert finding.code == "disk_unwritable"
     assert "Input/output error" in finding.why
     assert ("does not exist yet" in finding.mend) is not there
+
+
+class Room(NamedTuple):
+    """What `statvfs` says."""
+
+    f_bavail: int = 1 << 30
+    f_frsize: int = 4_096
+    f_files: int = 1 << 20
+    f_favail: int = 1 << 19
+    f_flag: int = 0
+
+
+@pytest.mark.parametrize(
+    ("room", "code", "what"),
+    [
+        (Room(), "", ""),
+        (Room(f_files=0, f_favail=0), "", ""),  # as btrfs: it has no such limit
+        (Room(f_favail=12), "disk_nearly_full", "12 more files"),
+        (Room(f_bavail=1), "disk_nearly_full", "0 MiB"),
+        (Room(f_flag=os.ST_RDONLY), "disk_read_only", "read-only"),
+    ],
+)
+def test_room_is_bytes_and_files_and_leave_to_write(
+    room: Room, code: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda place: room)
+    found = list(disk.examine_room(Path("/j")))
+    assert codes(found) == [code] * bool(code)
+    assert all(what in finding.what and finding.code in diagnostic.PASSING for finding in found)
 
 
 def test_a_disk_with_little_room_is_told(tmp_path: Path, mounts: Path, monkeypatch: pytest.MonkeyPatch) -> None:

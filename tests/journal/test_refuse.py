@@ -1,6 +1,7 @@
 """What the disk refuses, nobody is told was accepted; and writing resumes by itself."""
 
 import errno
+import random
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,46 @@ async def test_while_no_segment_can_be_had_pushes_are_refused_at_once() -> None:
         await push(journal, b"z")
         assert await read_lane(journal) == [b"z"]
     assert len(segments(files)) == 1  # what took nothing is gone
+
+
+@pytest.mark.parametrize("call", ["create", "write", "sync"])
+async def test_a_segment_goes_on_while_none_can_be_had_after_it(call: str) -> None:
+    """A disk without a free inode refused pushes, with 507, while `df` showed room."""
+    files = MemoryFiles()
+    clock = ManualClock()
+    async with opened(files, clock, segment_bytes=400) as journal:
+        bodies = [b"%d" % number * 100 for number in range(5)]
+        await push(journal, *bodies[:3])
+        (first,) = segments(files)
+        of_new = {"create": ["create"], "write": ["create", "write"], "sync": ["create", "write", "sync"]}[call]
+        files.fail = lambda *_: errno.ENOSPC if files.calls[-len(of_new) :] == of_new else None
+        await push(journal, bodies[3])
+        assert (segments(files), journal.refusing) == ([first], None)
+        files.fail = no_failure
+        await push(journal, bodies[4])
+        assert len(segments(files)) == 2
+        assert await read_lane(journal) == bodies
+    for disk in (files, files.crash(random.Random(1))):
+        async with opened(disk) as journal:
+            assert await read_lane(journal) == bodies
+            assert journal.stats().damaged == []
+
+
+@pytest.mark.parametrize("call", ["rename", "sync_directory"])
+async def test_a_segment_goes_on_no_more_once_there_may_be_another(call: str) -> None:
+    files = MemoryFiles()
+    async with opened(files, segment_bytes=400) as journal:
+        bodies = [b"%d" % number * 100 for number in range(5)]
+        await push(journal, *bodies[:3])
+        files.fail = once(errno.EIO, call)
+        with pytest.raises(JournalRefused, match="a new segment cannot be made"):
+            await push(journal, b"refused")
+        await until(lambda: not journal.refusing)
+        await push(journal, *bodies[3:])
+        assert await read_lane(journal) == bodies
+    async with opened(files.crash(random.Random(1))) as journal:
+        assert await read_lane(journal) == bodies
+        assert journal.stats().damaged == []
 
 
 async def test_a_full_disk_still_reads_and_trimming_is_what_lets_it_write_again() -> None:
@@ -241,7 +282,7 @@ async def test_a_rotation_that_fails_refuses_and_resumes() -> None:
         async with opened(files, segment_bytes=1) as journal:
             await push(journal, b"a")
             files.fail = once(errno.EMFILE, call)
-            if call == "close":  # nothing depends on it
+            if call in ("close", "create", "write", "sync"):  # nothing depends on it, or the old one goes on
                 await push(journal, b"refused")
             else:
                 with pytest.raises(JournalRefused):
