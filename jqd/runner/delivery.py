@@ -122,7 +122,7 @@ class Delivery:
             self.missing[job.id], shared.deliveries[job.id] = entry, self
             self._timeout_min_s = min(self._timeout_min_s, job.timeout)
         self.size, self._ids = len(self.missing), frozenset(self.missing)
-        self.scope = trio.CancelScope()
+        self.scope: trio.CancelScope | None = None  # of the task that carries it, while it does
         self.sent: Sending | None = None
         self.set_out, self.set_out_at_s = False, 0.0
         self.sent_at_s: float | None = None
@@ -148,29 +148,29 @@ class Delivery:
 
         Returns how it ended; None: nothing is left to decide.
         """
-        shared, ending = self._shared, None
-        with self.scope:
-            if self.stay is not None:
-                now_s, wait_free = shared.clock.mono_s, shared.capacity.wait_free
-                send_s, crash_isolation = shared.config.connect_timeout_s, shared.capacity.crash_isolation
-                await self.stay.wait_turn(self, crash_isolation, self.losses, send_s, now_s, wait_free)
-            self.set_out_at_s = shared.clock.mono_s()
-            known = shared.workers.get(self.worker.id) is not None and not shared.workers.is_disowned(self.worker)
-            is_here = known and not self.breaker.is_open(self.set_out_at_s)
-            if not self.missing or not is_here or not shared.trusts():
-                self.release()
-                return None
-            self.set_out = True
-            self.size, self._ids = len(self.missing), frozenset(self.missing)
-            shared.batches += 1
-            batch_id = f"{shared.daemon or 'jqd'}-{shared.mark}-{shared.batches}"
-            held, sent_at_ms = [entry.held for entry in self.missing.values()], shared.clock.wall_ms()
-            self.sent = Sending(self.worker, self.jobtype, held, batch_id, shared.daemon, sent_at_ms)
-            ending = await post.carry(self.sent, self)
-        if ending is None:
-            # Cancelled from outside: by time, by lost trust, or all was said and the answer did not end.
-            assert not self.missing, f"{self.jobtype} was cancelled with {len(self.missing)} jobs waited for"
-        return ending
+        shared = self._shared
+        if self.stay is not None:
+            now_s, wait_free = shared.clock.mono_s, shared.capacity.wait_free
+            send_s, crash_isolation = shared.config.connect_timeout_s, shared.capacity.crash_isolation
+            await self.stay.wait_turn(self, crash_isolation, self.losses, send_s, now_s, wait_free)
+        self.set_out_at_s = shared.clock.mono_s()
+        known = shared.workers.get(self.worker.id) is not None and not shared.workers.is_disowned(self.worker)
+        is_here = known and not self.breaker.is_open(self.set_out_at_s)
+        if not self.missing or not is_here or not shared.trusts():
+            self.release()
+            return None
+        self.set_out = True
+        self.size, self._ids = len(self.missing), frozenset(self.missing)
+        shared.batches += 1
+        batch_id = f"{shared.daemon or 'jqd'}-{shared.mark}-{shared.batches}"
+        held, sent_at_ms = [entry.held for entry in self.missing.values()], shared.clock.wall_ms()
+        self.sent = Sending(self.worker, self.jobtype, held, batch_id, shared.daemon, sent_at_ms)
+        return await post.carry(self.sent, self)
+
+    def cancel(self) -> None:
+        """End its request."""
+        if self.scope is not None:
+            self.scope.cancel()
 
     # ------------------------------------------------ what the transport tells
 
@@ -266,7 +266,7 @@ class Delivery:
         del self.missing[entry.held.job.id]
         self._return(entry)
         if not self.missing:
-            self.scope.cancel()
+            self.cancel()
 
     def withdraw(self, job_id: str) -> bool:
         """Hand back a job that the worker has not seen. False: its request may be there already."""
@@ -280,7 +280,7 @@ class Delivery:
     def expire(self, now_s: float) -> None:
         """End the attempts that are past their time; end the request when those were all, or its answer lingers."""
         if now_s - self._over_at_s >= self._shared.config.linger_s:
-            self.scope.cancel()
+            self.cancel()
         quiet_s = self._inactivity.lasts_s(now_s) - self._shared.config.timeout_margin_s
         if self.sent_at_s is None or quiet_s < self._timeout_min_s or not self.missing:
             return
@@ -292,7 +292,7 @@ class Delivery:
         if self.missing:
             self._timeout_min_s = min(entry.held.job.timeout for entry in self.missing.values())
             return
-        self.scope.cancel()
+        self.cancel()
         if self.is_callback:
             self._shared.capacity.receivers.failed(self.worker.place, now_s)
         elif not self.has_status:

@@ -21,6 +21,7 @@ from jqd.domain.pauses import Paused
 from jqd.runner.callbacks import receiver_of
 from jqd.runner.cancel import ASKED_MAX, Teller
 from jqd.runner.capacity import Capacity
+from jqd.runner.carriers import Carriers
 from jqd.runner.config import RunnerConfig
 from jqd.runner.delivery import Delivery, DeliveryContext
 from jqd.runner.demand import Linger
@@ -31,7 +32,7 @@ from jqd.runner.outcome import Report, nothing_follows, succeed_late
 from jqd.runner.pulls import Offer, Pull
 from jqd.runner.registry import WorkerRegistry
 from jqd.runner.ssrf import AddressPolicy
-from jqd.runner.transport import End, LargeReads, Pool, Post
+from jqd.runner.transport import End, Ending, LargeReads, Pool, Post
 
 RECORDED_S = 5.0  # a report waits for the disk no longer than this; a sync takes milliseconds
 
@@ -87,8 +88,7 @@ class Runner:
         self._shared = DeliveryContext(
             self._in_flight, workers, clock, source, trusts, backoff, daemon, config, capacity, wrong, options, mark
         )
-        self._nursery: trio.Nursery | None = None
-        self._early: list[Delivery] = []
+        self._carriers = Carriers(self._carry, self._settle)
         self._canceller = Teller(self._shared)
         self._cancelled: dict[str, int] = {}  # fences of jobs that were not in flight when their cancel came
         self._linger = Linger()
@@ -102,10 +102,7 @@ class Runner:
         large = LargeReads(self._is_backlogged, self._capacity.tenants)
         self._post = Post(self._pool, self._capacity.connections, self._config, large)
         async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            for delivery in self._early:
-                nursery.start_soon(self._deliver, nursery, delivery)
-            self._early.clear()
+            self._carriers.open(nursery)
             task_status.started()
             try:
                 while True:  # attempts that take too long are ended
@@ -117,20 +114,29 @@ class Runner:
                         delivery.expire(now_s)
                     await trio.sleep(self._config.tick_s)
             finally:
-                self._nursery = None
+                self._carriers.close()
 
-    async def _deliver(self, nursery: trio.Nursery, delivery: Delivery) -> None:
-        """See a delivery through: until each job has stopped, or is in another delivery."""
+    async def _carry(self, delivery: Delivery) -> Ending | None:
+        if delivery.is_callback and put_off(self._shared, delivery):
+            return None
+        return await delivery.send(self._post)
+
+    def _settle(self, delivery: Delivery, ending: Ending | None) -> None:
+        """See to it that each job of a delivery has stopped, or is in another delivery."""
         parts = list[Delivery]()
-        ending = None if delivery.is_callback and put_off(self._shared, delivery) else await delivery.send(self._post)
-        if ending is not None and (delivery.missing or ending.end is not End.COMPLETE):
+        delivery.scope = None  # from here on it may carry another one
+        if ending is None:
+            # Cancelled from outside: by time, by lost trust, or all was said and the answer did not end.
+            missing = len(delivery.missing)
+            assert not missing, f"{delivery.jobtype} was cancelled with {missing} jobs waited for"
+        elif delivery.missing or ending.end is not End.COMPLETE:
             parts = finish(self._shared, delivery, ending)
         del self._capacity.requests[delivery], self._shared.open[delivery]
         if delivery.stay is not None:
             delivery.stay.left(self._clock.mono_s())
             self._capacity.note_free()
         for part in parts:
-            nursery.start_soon(self._deliver, nursery, part)
+            self._carriers.begin(part)
 
     # ------------------------------------------------ for the loop that dispatches
 
@@ -195,10 +201,7 @@ class Runner:
             whom = receiver_of(worker, part[0].held.job) if worker.standing is AddressPolicy.CALLBACK else worker
             delivery = Delivery(self._shared, whom, breaker, jobtype, part, losses=losses)
             breaker.take(jobtype, delivery.missing, now_s)
-            if self._nursery is None:
-                self._early.append(delivery)
-            else:
-                self._nursery.start_soon(self._deliver, self._nursery, delivery)
+            self._carriers.begin(delivery)
         self._work.set()
 
     def at_work(self, job_id: str) -> bool:
@@ -262,8 +265,8 @@ class Runner:
                     del self._cancelled[next(iter(self._cancelled))]
             elif delivery is None or entry.held.fence > fence:
                 continue  # that claim has stopped, and its end is told
-            elif not delivery.withdraw(job_id) and self._nursery is not None:
-                self._nursery.start_soon(self._canceller.send_cancel, self._post, delivery, job_id)
+            elif not delivery.withdraw(job_id) and (nursery := self._carriers.nursery) is not None:
+                nursery.start_soon(self._canceller.send_cancel, self._post, delivery, job_id)
 
     # ------------------------------------------------ for the API
 
@@ -339,7 +342,7 @@ class Runner:
             self._log.warning("runner.stop_work", count=self._in_flight.at_work)
         for delivery in [*self._shared.open]:
             delivery.release(interruption=interruption)
-            delivery.scope.cancel()
+            delivery.cancel()
 
     # ------------------------------------------------
 

@@ -14,7 +14,7 @@ from jqd.runner.runner import Runner
 from tests.harness.worker import Script, answer, open_worker
 from tests.runner.conftest import OpenHouse, hold
 
-FILES_MAX, FUNCTIONS_MAX = 14, 60
+FILES_MAX, FUNCTIONS_MAX = 15, 63
 WATCHED = f"{Path(jqd.__file__).parent}/"
 ISOLATION = ("runner/crash_isolation.py", "runner/crash_site.py")
 HOOK: Script = answer(200, b'{"sent": true}', kind="application/json")

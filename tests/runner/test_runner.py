@@ -320,15 +320,16 @@ async def test_connections_are_kept(open_house: OpenHouse) -> None:
 async def test_jobs_given_before_it_runs_are_run(open_house: OpenHouse) -> None:
     async with open_worker() as worker, open_house() as house:
         house.register(worker.url)
-        nursery, house.runner._nursery = house.runner._nursery, None
+        carriers, nursery = house.runner._carriers, house.runner._carriers.nursery
+        assert nursery is not None
+        carriers.close()
         held = hold(1)
         house.run(held)
-        (delivery,) = house.runner._early
+        (delivery,) = carriers._early
         done = house.runner.done(held[0].job.id, Report(), worker_id=delivery.worker.id)
         assert done is False, "nobody can have done what was not sent"
         assert house.runner.running(held[0].job.id) is None
-        house.runner._nursery = nursery
-        nursery.start_soon(house.runner._deliver, nursery, delivery)
+        carriers.open(nursery)
         await house.stopped(1)
 
 
