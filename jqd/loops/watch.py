@@ -14,7 +14,7 @@ from jqd.domain.beat import rest
 from jqd.domain.diagnostic import PASSING, Diagnostic, Severity, refusals
 from jqd.domain.errors import StoreAway, StoreUnsafe
 from jqd.domain.log import get_logger
-from jqd.store import StoreConfig, examine
+from jqd.store import Evictions, StoreConfig, examine
 
 LOOK_S = 10.0  # how long a bad setting may go unnoticed
 SILENT_MEND = "look at the disk, and whether the data directory is still there: pushes may be refused from now on"
@@ -110,7 +110,7 @@ class Watch:
 
 
 def watch_over(settings: StoreConfig) -> Watch:
-    return Watch(partial(examine, settings), accept_loss=settings.i_accept_loss)
+    return Watch(partial(examine, settings, evictions=Evictions()), accept_loss=settings.i_accept_loss)
 
 
 def watch_disk(*looks: Callable[[], Iterable[Diagnostic]]) -> Watch:

@@ -7,6 +7,7 @@ from jqd.store.connect import RedisStore, open_store
 from jqd.store.counts import Totals, TypeView
 from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded, server_binary
+from jqd.store.evictions import Evictions
 from jqd.store.history import HistoryPage, HistoryRow
 from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameState, NameWanted, Replace
 from jqd.store.outbox import Shelf, Waiting
@@ -56,6 +57,7 @@ __all__ = [
     "EdgeStore",
     "EditGiven",
     "Entrusted",
+    "Evictions",
     "HistoryPage",
     "HistoryRow",
     "Hold",

@@ -30,6 +30,8 @@ class Facts(NamedTuple):
     """What is wrong with the partitions on it."""
     dead_above: int = 0
     """The number of dead jobs that is exceeded and worth a warning; else 0."""
+    seal: str = ""
+    """By which a store is known until it is emptied; empty: it was not used yet."""
 
     def has(self, setting: str, value: str) -> bool:
         return self.settings is not None and self.settings[setting] == value
@@ -56,6 +58,11 @@ class Facts(NamedTuple):
     @property
     def used(self) -> int:
         return int(self.info.get("used_memory", 0))
+
+    @property
+    def evicted(self) -> int:
+        """Return how many keys it has deleted since it started, or since CONFIG RESETSTAT."""
+        return int(self.info.get("evicted_keys", 0))
 
     # ------------------------------------------------------------ in words
 

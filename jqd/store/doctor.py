@@ -17,6 +17,7 @@ from jqd.domain.errors import StoreAway
 from jqd.store.checks import REFUSE, Facts, judge
 from jqd.store.config import StoreConfig
 from jqd.store.connect import _client
+from jqd.store.evictions import Evictions
 from jqd.store.functions import call_on, shipped
 from jqd.store.keys import Keys
 from jqd.store.partition_check import judge_places, read_places
@@ -29,8 +30,12 @@ NOT_ITS_DAY = (9, 10)  # of OpenSSL's X509_V_ERR: not yet valid, has expired
 WORDS_MAX = 200  # characters of an answer that is not understood
 
 
-async def examine(config: StoreConfig, clock: Clock | None = None) -> list[Diagnostic]:
-    """Findings about the server. Raises StoreAway when it does not answer, ConfigError for a bad URL."""
+async def examine(
+    config: StoreConfig, clock: Clock | None = None, evictions: Evictions | None = None
+) -> list[Diagnostic]:
+    """Findings about the server. Raises StoreAway when it does not answer, ConfigError for a bad URL.
+
+    `evictions`: what earlier looks saw."""
     patient = replace(config, timeout_s=min(config.timeout_s, TIMEOUT_S))
     client = _client(patient, "")
     try:
@@ -38,7 +43,9 @@ async def examine(config: StoreConfig, clock: Clock | None = None) -> list[Diagn
         found = await trio.to_thread.run_sync(work, abandon_on_cancel=False)
     finally:
         client.connection_pool.disconnect()
-    return found if isinstance(found, list) else judge(found)
+    if isinstance(found, list):
+        return found
+    return [*judge(found), *(evictions.note(found) if evictions else ())]
 
 
 # ---------------------------------------------------------------- asking
@@ -60,7 +67,8 @@ def _read(client: "redis.Redis", config: StoreConfig, clock: Clock) -> Facts | l
         misplaced = tuple(judge_places(config, read_places(client, config, info)))
         settings, denied = _settings(client), () if misplaced else _denied(client, keys)
         many = not misplaced and int(client.zcard(keys["dead"])) > config.dead_jobs_warn
-        return Facts(info, settings, denied, ahead_ms, misplaced, config.dead_jobs_warn if many else 0)
+        seal = "" if misplaced else str(client.hget(keys["life"], "seal") or "")
+        return Facts(info, settings, denied, ahead_ms, misplaced, config.dead_jobs_warn if many else 0, seal)
     except redis.RedisError as error:
         ours = translate(error, "doctor", keys)
         if isinstance(ours, StoreAway) and not _by_tls(error):

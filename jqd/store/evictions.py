@@ -1,0 +1,50 @@
+"""Notices that a server deleted keys to make room for others, also when its settings are good again by then.
+
+    maxmemory-policy   noeviction ──▶ allkeys-* ──▶ noeviction        at looks only the first and the last may be seen
+    evicted_keys            7               7…90          90          so it is the number that tells
+
+Of the jobs whose keys were lost nobody knows: they count as waiting, or as applied, and no journal brings them back. So
+it stays so until the store was emptied. Keys with an expiry may go: jqd has none.
+"""
+
+from jqd.domain.diagnostic import Diagnostic, Severity
+from jqd.store.checks import Facts
+
+VOLATILE, ALL = "volatile", "allkeys"
+
+
+class Evictions:
+    """What one daemon saw of one server, from look to look."""
+
+    def __init__(self) -> None:
+        self._run_id, self._evicted, self._policy = "", 0, ""  # at the last look
+        self._keys = 0  # deleted, as far as is known, since the store was emptied
+        self._seal = ""  # of the store that lost them: it stays through restarts, and goes when the store is emptied
+
+    def note(self, facts: Facts) -> list[Diagnostic]:
+        """Compare with the look before. Returns a finding while the store lacks keys."""
+        run_id, evicted, policy = str(facts.info.get("run_id", "")), facts.evicted, facts.policy
+        grown = evicted - self._evicted if run_id == self._run_id else 0
+        policies = {policy, self._policy}
+        by_expiry = any(one.startswith(VOLATILE) for one in policies) and not any(
+            one.startswith(ALL) for one in policies
+        )
+        if grown > 0 and not by_expiry:
+            self._keys, self._seal = self._keys + grown, facts.seal
+        elif not self._seal:
+            self._seal = facts.seal  # the seal was among the lost
+        elif facts.seal != self._seal:
+            self._keys, self._seal = 0, facts.seal
+        self._run_id, self._evicted, self._policy = run_id, evicted, policy
+        return [_lost(self._keys)] if self._keys else []
+
+
+def _lost(keys: int) -> Diagnostic:
+    return Diagnostic(
+        "evicted",
+        Severity.REFUSE,
+        f"the server has deleted {keys} keys to make room for others",
+        "what jqd kept in them is gone, and a job of which a part is gone may wait for ever",
+        "CONFIG SET maxmemory-policy noeviction, start every daemon, then empty the store (FLUSHDB, where jqd has the "
+        "server for itself): the journals rebuild it",
+    )
