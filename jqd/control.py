@@ -136,6 +136,7 @@ class Control:
             *(odd for partition in self._partitions if (odd := partition.outbox.complaint)),
             *(odd for partition in self._partitions if (odd := partition.flows.complaint)),
             *self._shelf_warnings(),
+            *dict.fromkeys(odd for partition in self._partitions if (odd := partition.membership.complaint)),
             *dict.fromkeys(odd for partition in self._partitions if (odd := partition.ageing.complaint)),
             *self._shared.workers.settings.complaints(),
             *self._shared.capacity.complaints(),

@@ -97,7 +97,8 @@ class Heartbeat:
     async def _renew(self, owner: Owner) -> None:
         membership = self._membership
         sent_at_s, life = self._clock.boot_s(), membership.life
-        answer = await self._store.renew_sysid(owner, through=membership.through, settle=membership.may_note_settled)
+        says = {"through": membership.through, "settle": membership.may_note_settled, "restored": membership.restored}
+        answer = await self._store.renew_sysid(owner, **says)
         self.backoff.succeeded()
         if answer.cancels:  # even if our membership has ended: the store reports each once
             self._log.info("heartbeat.cancels", count=len(answer.cancels))

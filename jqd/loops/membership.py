@@ -14,6 +14,8 @@ from jqd.loops import store_standing
 from jqd.loops.store_standing import Known, Left, Looked, Out, Past, Seated, State, Suspect, Through
 from jqd.store import Owner, Renewed, StoreLook
 
+BEHIND_S = 30.0  # how long the store may be told jobs again before health says so: a million take longer
+
 
 class Membership:
     """One for each partition of the store."""
@@ -32,6 +34,7 @@ class Membership:
         self._changed = trio.Event()
         self._hurry = trio.Event()
         self._disturbed = trio.Event()
+        self._behind_since_s = math.inf
 
     # ------------------------------------------------------------ what may be done
 
@@ -44,6 +47,11 @@ class Membership:
     def through(self) -> bool:
         """Whether this life of the store knows all that our journal knows of ended and changed jobs."""
         return isinstance(self.state, Through)
+
+    @property
+    def restored(self) -> bool:
+        """Whether it knows all our ordinary jobs, too."""
+        return isinstance(self.state, Through) and self.state.restored
 
     @property
     def life(self) -> str | None:
@@ -71,6 +79,12 @@ class Membership:
         return store_standing.not_ready_reason(
             self.state, trusted=self.trusts(), waited=self._waited(), lease_s=self.config.lease_s
         )
+
+    @property
+    def complaint(self) -> str | None:
+        """Return, for health, which daemons have been telling the store their jobs again for long, or None."""
+        is_old = self._clock.mono_s() - self._behind_since_s >= BEHIND_S
+        return store_standing.behind_reason(self.state) if is_old else None
 
     async def wait_trusted(self) -> None:
         while not self.trusts():
@@ -115,6 +129,15 @@ class Membership:
                 raise AssertionError("one comes through once, and in a seat")
         self._notify(hurry=True)
 
+    def mark_restored(self) -> None:
+        """Note that the store has all ordinary jobs, too, that our journal had when this pass began."""
+        match self.state:
+            case Through(known):
+                self.state = replace(self.state, restored=True)
+                self._notify(hurry=known.waits_for is None or self.sysid in known.behind)
+            case Looked() | Seated():
+                raise AssertionError("what is ordinary is waited for last")
+
     def renewed(self, sent_at_s: float, answer: Renewed) -> None:
         """Note a confirmed renewal; `sent_at_s`: when it was sent, since boot."""
         self._trust.renewed(sent_at_s)
@@ -122,8 +145,9 @@ class Membership:
         self.is_alone = not others
         waits_for = tuple(sorted(sysid for sysid, member in others if not member.through))
         if isinstance(self.state, Seated | Through):
-            known = self.state.known._replace(waits_for=waits_for, settled=answer.settled)
+            known = self.state.known._replace(waits_for=waits_for, settled=answer.settled, behind=answer.behind)
             self.state = replace(self.state, known=known)
+        self._behind_since_s = min(self._behind_since_s, self._clock.mono_s()) if answer.behind else math.inf
         self._notify(hurry=self.may_note_settled)  # until it is noted, the store gives nobody a name
 
     def disturbed(self) -> None:

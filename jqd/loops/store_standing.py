@@ -10,6 +10,8 @@
                             started, is calm: the daemon catches up before it joins, and nobody waits for it
     took_seat     recovery  the store gave it an epoch. Until it is through, all daemons wait for it
     mark_through  recovery  the store knows all that its journal knows of ended and changed jobs
+    mark_restored recovery  and of ordinary jobs, too: until then nobody is told that there is no such job, unique key
+                            or member of a group
     renewed       heartbeat the store confirmed the lease, and who is not through and whether the life is settled
     disturbed     heartbeat, dispatch   another life of the store answers, or the store burnt our epoch
     rolled_back   ingest    the store knows less than it did, in a life that seems the same: that life is ended
@@ -46,6 +48,8 @@ class Known(NamedTuple):
     """Noted in the store: all daemons came through."""
     waits_for: tuple[str, ...] | None = None
     """Daemons that are not through; None until a renewal answered."""
+    behind: tuple[str, ...] = ()
+    """Daemons that have ordinary jobs to tell again, which no claim waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,8 @@ class Through:
 
     known: Known
     owner: Owner
+    restored: bool = False
+    """Nor is any ordinary job left, that our journal had when we looked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,22 @@ def is_settled(state: State, *, waited: bool) -> bool:
     return isinstance(state, Through) and state.known.waits_for == () and (state.known.settled or waited)
 
 
+def behind_reason(state: State) -> str | None:
+    """What waits until daemons have told the store their jobs again, for health; None: nothing."""
+    if not isinstance(state, Seated | Through) or not state.known.behind:
+        return None
+    return (
+        f"the store is told again the jobs that it forgot, by {_names(state.known.behind)}: meanwhile pushes with "
+        "unique keys and closes of groups are refused, and what waits for a job that is not there goes on waiting. "
+        "Look at the health of that daemon"
+    )
+
+
+def _names(daemons: tuple[str, ...]) -> str:
+    more = len(daemons) - NAMED_MAX
+    return f"{', '.join(daemons[:NAMED_MAX])}{f' and {more} more' if more > 0 else ''}"
+
+
 def not_ready_reason(state: State, *, trusted: bool, waited: bool, lease_s: float) -> str | None:
     """Why no jobs may be claimed, or None. `/readyz` and the log repeat this."""
     match state:
@@ -139,11 +161,9 @@ def not_ready_reason(state: State, *, trusted: bool, waited: bool, lease_s: floa
     if state.known.waits_for is None:
         return "the store has not said yet whether another daemon is to be waited for"
     if state.known.waits_for:
-        names = ", ".join(state.known.waits_for[:NAMED_MAX])
-        more = len(state.known.waits_for) - NAMED_MAX
         return (
             "another daemon applies what the store forgot, and claims wait for it: "
-            f"{names}{f' and {more} more' if more > 0 else ''} (`jqd daemons` lists them)"
+            f"{_names(state.known.waits_for)} (`jqd daemons` lists them)"
         )
     if not (state.known.settled or waited):
         return f"the store is back: claims wait one lease ({lease_s:g} s) for daemons that have not noticed it yet"

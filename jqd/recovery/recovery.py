@@ -17,8 +17,10 @@ Catching up means the lanes of cancels and outcomes, for jobs that ended must no
 older content must not start when a newer one was acknowledged (docs/adr/0010), and that of settings. A job that ended
 here with its outcome not on our disk yet stays in flight, and nobody claims it for that minute; if the store gives it
 to another daemon, its outcome is waited for as well. Nobody waits for jobs that are not ingested yet: what the store
-noted of them is there when they come. But no job of ours is applied before our membership has stopped the claims of all
-daemons, nor, when calm, before our endings and changes. The protocol was verified in a model first (docs/adr/0006).
+noted of them is there when they come; only who asks whether there is a job that is not there, or who has a unique key,
+or is in a group, waits until all had told these, too (`restored`). But no job of ours is applied before our membership
+has stopped the claims of all daemons, nor, when calm, before our endings and changes. The protocol was verified in a
+model first (docs/adr/0006).
 """
 
 import math
@@ -87,6 +89,7 @@ class Recovery:
         for lane in lanes.values():
             lane.pause()  # nothing goes to a store before it was looked at: it may be another's
         self._sat_in = ""  # the life of the store in which this daemon took its seat last
+        self._goal = 0  # the end of the journal when the store was looked at
         self._answer_lost = False  # a membership was asked for and the store never answered: we may have it
         self._log = get_logger("recovery")
 
@@ -99,7 +102,10 @@ class Recovery:
                 nursery.start_soon(_cancel_when, disturbed, nursery.cancel_scope)
                 while True:
                     await self._come_through()
-                    await self._leave_stuck()
+                    async with trio.open_nursery() as seat:
+                        seat.start_soon(self._restore)
+                        await self._leave_stuck()
+                        seat.cancel_scope.cancel()
 
     def rolled_back(self) -> None:
         """A position went back in a store that seems the same. It gets a new life, so that all daemons notice.
@@ -132,7 +138,8 @@ class Recovery:
         if membership.life_to_end is not None:
             await self._end_life(membership.life_to_end)
         past = membership.past
-        is_new, forgot = not isinstance(past, str), False  # after a start, or since we resigned
+        is_new = not isinstance(past, str)  # after a start, or since we resigned
+        forgot = forgot_jobs = False
         look = await self._store.look(fresh=past is Past.START and self._journal.is_new)
         if look.identity == self._sat_in:  # the store knows all that we told: also who resigned tells how jobs end
             self._lanes[Lane.OUTCOMES].resume()
@@ -140,11 +147,13 @@ class Recovery:
             applied = await self._store.applied(self._journal.journal_id)
             await expect_readable(self._journal, WORDS, applied)
             forgot = await brings_again(self._journal, applied)
+            # What is retired was in the store: behind it there may be copies, older than what the store has by then.
+            forgot_jobs = applied[Lane.JOBS] < self._journal.oldest(Lane.JOBS)
         for lane in (Lane.CANCELS, Lane.RULES):
             self._lanes[lane].resume()
         membership.begin_sync(look)
         calm = look.settled and is_new and not forgot
-        goal = self._journal.end
+        self._goal = goal = self._journal.end
         for ingest in self._lanes.values():
             ingest.recheck()
         if calm:
@@ -152,7 +161,7 @@ class Recovery:
             await self._catch_up(goal, ENDINGS, others_wait=False)
             self._lanes[Lane.CHANGES].resume()
             await self._catch_up(goal, WORDS, others_wait=False)
-            await self._take_seat(look, through=True)
+            await self._take_seat(look, through=True, forgot=forgot_jobs)
             self._lanes[Lane.JOBS].resume()
         else:
             note = self._log.info if is_new else self._log.warning
@@ -174,7 +183,7 @@ class Recovery:
             # It is in another life already, or another server answers: every daemon that looks sees that.
             self._log.info("recovery.life_is_over", error=str(error))
 
-    async def _take_seat(self, look: StoreLook, *, through: bool) -> None:
+    async def _take_seat(self, look: StoreLook, *, through: bool, forgot: bool = False) -> None:
         """Take a new epoch, unless the old one is still good. Jobs of an earlier epoch of ours are made ready first."""
         membership = self._membership
         # A member under our name is an earlier process of ours, as the journal's lock proves, or we, since an answer
@@ -190,6 +199,7 @@ class Recovery:
                 through=through,
                 seen=look.fence,
                 period_ms=self._period_ms,
+                forgot=forgot,
                 died=self._note_died if may_have_died else lambda jobs: None,
             )
         except SysidTaken as error:
@@ -249,6 +259,11 @@ class Recovery:
             for lane, position, read in positions
             if position is None or (lane in lanes and max(position, read) < goal)
         ]
+
+    async def _restore(self) -> None:
+        """Note when the store has all ordinary jobs, too, that our journal had when this pass began."""
+        await self._lanes[Lane.JOBS].wait_caught_up(self._goal)
+        self._membership.mark_restored()
 
     async def _leave_stuck(self) -> None:
         """Leave our jobs to the other daemons, if there are any, once the journal has not taken outcomes for too long.

@@ -23,7 +23,7 @@ from jqd.store import JobView, OnItsWay
 
 # Three renewals in motion: the store notes so soon that it was told all, which this daemon knows before.
 SETTLED_S = 1.0
-SETTLED_POLL_S = 0.02
+SETTLED_POLL_S = 0.02  # and twice as long each time: jobs may be told again for minutes
 COMING_POLL_S = 0.05  # between looks for a job on its way: that takes some milliseconds
 INGEST_S = 0.25  # for what was journaled here to come to the store: some milliseconds, unless it is behind
 JOBS_PER_CALL = 500  # looked at in one function of the store: it stays below a millisecond or two
@@ -65,14 +65,15 @@ async def once_settled(services: Services, where: Collection[int], ask: Callable
     daemon knows. Raises StoreUnsettled, and
     what `ask` raises.
     """
-    deadline_s = trio.current_time() + SETTLED_S
+    deadline_s, pause_s = trio.current_time() + SETTLED_S, SETTLED_POLL_S
     while True:
         try:
             return await ask()
         except StoreUnsettled:
             if not services.control.settled(where) or trio.current_time() >= deadline_s:
                 raise
-        await trio.sleep(SETTLED_POLL_S)
+        await trio.sleep(pause_s)
+        pause_s *= 2
 
 
 async def exists(services: Services, name: str) -> bool:

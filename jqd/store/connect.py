@@ -250,10 +250,10 @@ class RedisStore(Store):
         except StoreRefused as error:  # it is no reason not to work: some megabytes more lie there
             get_logger("store").warning("store.libraries_kept", error=str(error))
 
-    async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
+    async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False, restored: bool = True) -> Renewed:
         """See Store. The server that renewed must still be the store."""
         try:
-            answer = await super().renew_sysid(owner, through=through, settle=settle)
+            answer = await super().renew_sysid(owner, through=through, settle=settle, restored=restored)
         except StoreChanged:
             raise
         except StoreAway:

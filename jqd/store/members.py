@@ -28,6 +28,7 @@ class MemberMethods(ScriptMethods):
         through: bool,
         seen: int | None = None,
         period_ms: int = 0,
+        forgot: bool = False,
         died: Callable[[int], None] = lambda jobs: None,
     ) -> Owner:
         """Join the daemons of the store under a new epoch; if `through`, what an earlier one held is ready again.
@@ -43,6 +44,9 @@ class MemberMethods(ScriptMethods):
         `seen`: the fence of our last look. A member that joined under this sysid since keeps its epoch: StaleOwner. A
         call that was given up may arrive long after the one that was made instead, and would burn our own epoch.
 
+        `forgot`: although `through`, jobs of our journal are to be applied again. Until `renew_sysid` says that all
+        are, the store does not say of anything that nobody has it.
+
         `period_ms`: in which jobs gain a step of priority here; 0: they do not age. `died`: called with the number of
         jobs that were put back, where an earlier epoch had not left."""
         if not _SYSID.fullmatch(sysid):
@@ -57,6 +61,7 @@ class MemberMethods(ScriptMethods):
             round(JOINS_SOON_S * 1000),
             "" if seen is None else seen,
             period_ms,
+            int(forgot),
         )
         epoch, unburnt = self._list("members", answer)
         owner = Owner(sysid, self._whole("members", epoch))
@@ -72,18 +77,21 @@ class MemberMethods(ScriptMethods):
             died(total)
         return owner
 
-    async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
+    async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False, restored: bool = True) -> Renewed:
         """Raise our heartbeat counter and read all of them. Raises StaleOwner. Never waits behind other calls.
 
-        `settle`: note that all are through, if they are. Raises StoreChanged when another life has begun."""
+        `settle`: note that all are through, if they are. `restored`: we are through, and no ordinary job of ours that
+        the store forgot is left either. Raises StoreChanged when another life has begun."""
         identity, is_renewed, self._is_renewed = self._heart.identity, self._is_renewed, False
         self._renewals = number = self._renewals + 1
-        answer = await self._heart.call("renew_sysid", *owner, identity, int(through), int(settle), int(is_renewed))
-        settled, asked, *flat = self._list("members", answer)
+        says = map(int, (through, settle, is_renewed, restored))
+        answer = await self._heart.call("renew_sysid", *owner, identity, *says)
+        settled, behind, asked, *flat = self._list("members", answer)
         cancels = [
             (self._text("asked", job_id), self._whole("held", fence)) for job_id, fence in self._rows("asked", asked, 2)
         ]
-        renewed = Renewed(codec.decode_members(self._keys, flat, identity), settled == 1, cancels)
+        names = tuple(sorted(self._texts("members", behind)))
+        renewed = Renewed(codec.decode_members(self._keys, flat, identity), settled == 1, cancels, names)
         self._is_renewed = number == self._renewals
         return renewed
 

@@ -90,6 +90,11 @@ def _named(name: str, detail: str, call: str, keys: Keys) -> StoreError:
         return PositionMismatch(message, stored=int(detail))
     if name == "JQD_STORE_CHANGED":
         return StoreChanged("another life of the store has begun: it was emptied, or found to be rolled back")
+    if name == "JQD_UNSETTLED" and detail == "jobs":
+        return StoreUnsettled(
+            "a daemon is telling the store the jobs that it forgot; who has a unique key, and who is in a group, it "
+            "knows only then"
+        )
     if name == "JQD_UNSETTLED":
         return StoreUnsettled("the daemons are telling the store what it forgot; how jobs stand it knows only then")
     if name == "JQD_STALE_OWNER":

@@ -124,6 +124,8 @@ class Renewed(NamedTuple):
     """Our claims (id, fence) whose jobs were cancelled since the last renewal, or that lost their job to a later claim
     which was applied again. A hint: each is reported at most once.
     """
+    behind: tuple[str, ...] = ()
+    """Members that have jobs to tell again, which the store forgot."""
 
 
 class DurableReply(NamedTuple):

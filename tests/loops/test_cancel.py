@@ -58,9 +58,9 @@ async def test_a_cancel_is_told_also_when_the_renewal_that_brings_it_only_proves
         else:
             renew = here.store.renew_sysid
 
-            async def disturbs(owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
+            async def disturbs(owner: Owner, **says: bool) -> Renewed:
                 here.store.renew_sysid = renew  # type: ignore[method-assign]
-                answer = await renew(owner, through=through, settle=settle)
+                answer = await renew(owner, **says)
                 here.membership.disturbed()
                 return answer
 

@@ -228,10 +228,10 @@ async def test_a_renewal_that_another_life_answered_says_nothing_of_this_one(aut
         owner = await here.wait_claimable()
         renew, sent, answered = here.store.renew_sysid, trio.Event(), trio.Event()
 
-        async def renews_late(owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
+        async def renews_late(owner: Owner, *, through: bool, **says: bool) -> Renewed:
             if sent.is_set():
                 await trio.sleep(0.5)  # the others take their time, too
-            answer = await renew(owner, through=through, settle=settle)
+            answer = await renew(owner, through=through, **says)
             if through and not sent.is_set():
                 sent.set()
                 await answered.wait()

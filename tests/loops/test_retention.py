@@ -274,7 +274,8 @@ async def test_an_emptied_store_does_not_wait_for_what_ended_and_is_in_no_journa
         here.store.wipe()
         await trio.sleep(4 * EVERY_S)
         assert here.membership.settled
-        assert [await here.store.get_job(one) for one in (ids[3], ids[-1])] == [OnItsWay(""), OnItsWay("")]
+        found = [await here.store.get_job(one) for one in (ids[3], ids[-1])]
+        assert found == 2 * [OnItsWay("", is_promised=True)]
         lane._settings = settings
         await trio.sleep(4 * EVERY_S)
         assert await state(here, ids[3]) is State.WAITING

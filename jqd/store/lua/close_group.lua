@@ -10,7 +10,7 @@ register('close_group', {'allow-oom'}, function()
   local key = K.grouped .. group
 
   Life.expect_life(identity)
-  Settled.expect_settled(identity)
+  Settled.expect_restored(identity)
   redis.call('ZADD', key, 'LT', now_ms, CLOSED)
   redis.call('ZADD', K.groups, now_ms, group)
   Links.give_up_places(key, keep_ms, now_ms)

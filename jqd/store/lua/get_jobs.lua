@@ -7,10 +7,10 @@
 --          4    1: of failed attempts no more than the last
 --          then for each job: id; last field of the journal that made it, or nothing
 -- Returns  per job: place (ready, later, held, ended, dead, nowhere, early, unseen; awaited: it, or a later content,
---          was promised under its name and is on its way, of which only a full answer tells the latter), its score,
---          sysid that holds it, row, tries row, outcome, result, 1 when its cancel was asked, last id applied of that
---          journal, its row of `generation`, worker that holds it, how far it is, what its last failed attempt printed;
---          nil for what is not there
+--          was promised under its name and is on its way, of which only a full answer tells the latter, or may be, as a
+--          daemon tells its jobs again), its score, sysid that holds it, row, tries row, outcome, result, 1 when its
+--          cancel was asked, last id applied of that journal, its row of `generation`, worker that holds it, how far it
+--          is, what its last failed attempt printed; nil for what is not there
 -- Errors   JQD_STORE_CHANGED
 -- Cost     O(jobs · (members + log jobs)), and their bytes: BYTES_MAX, and those of one job
 register('get_jobs', {'no-writes'}, function()
@@ -24,7 +24,8 @@ register('get_jobs', {'no-writes'}, function()
 
   local function place(id, row)
     if not row then
-      return About.hold(id) and 'early' or redis.call('ZSCORE', K.tomb, 'p' .. id) and 'awaited' or 'unseen', '0', false
+      local may_come = Behind.is_any() or redis.call('ZSCORE', K.tomb, 'p' .. id)
+      return About.hold(id) and 'early' or may_come and 'awaited' or 'unseen', '0', false
     end
     local name, score, hold = Stands.place(id)
     local sysid = hold and hold.sysid or false

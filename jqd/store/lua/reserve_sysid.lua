@@ -2,7 +2,8 @@
 -- ARGV     now_ms, sysid, 1 when the caller knows that no other process lives under this sysid, identity of the store
 --          as the caller knows it, 1 when it is through the barrier of that life: else the store is not settled any
 --          more; seats_max, soon_ms, the last fence that the caller saw: whoever sat down here since did so after this
---          call was meant; nothing: it did not look; period_ms of ageing (shared/ageing.lua)
+--          call was meant; nothing: it did not look; period_ms of ageing (shared/ageing.lua); 1 when it
+--          has jobs to tell again, although it is through (behind.lua)
 -- Returns  epoch, 1 when an earlier epoch was not burnt: the daemon that had the seat died without leaving. Epoch 0: no
 --          seat is given now to a daemon that had it again and again without coming through; the others do not wait for
 --          it
@@ -61,6 +62,9 @@ register('reserve_sysid', {'allow-oom'}, function()
   end
   local epoch = Members.next_fence(now_us)
   Members.set_member(sysid, math.max((counter or 0) + 1, now_us), epoch, through and identity or '')
+  if not through or ARGV[10] == '1' or Behind.is_noted(sysid) then
+    Behind.note(sysid, epoch)
+  end
   Ageing.say_period(sysid, number(ARGV[9], 'period_ms'))
   return {digits(epoch), present and present ~= 0 and 1 or 0}
 end)

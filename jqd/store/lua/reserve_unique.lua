@@ -14,7 +14,7 @@ register('reserve_unique', {}, function()
   local FIRST, FIELDS = 4, 3
 
   Life.expect_life(identity)
-  Settled.expect_settled(identity)
+  Settled.expect_restored(identity)
 
   -- Whether who was given the key has it still. What was given so long from now was so while the clock was ahead.
   local function lives(mark, id, given_ms, holds)

@@ -5,8 +5,9 @@
 --          then for each pair: child; its tenant; "=" and the parent's own id, or its id; last field of the journal
 --               that made it, or nothing
 -- Returns  per pair, flat: id of the parent, nothing for an own id that nobody has; how it ended: '' for not yet, '?'
---          where no such job of that tenant is here, '~' where it, or what it ended as, is on its way; the last id
---          applied of its journal, '' for none so far, nil where that journal is not known here; its stage (links)
+--          where no such job of that tenant is here, '~' where it, or what it ended as, is on its way, or may be: a
+--          daemon tells its jobs again; the last id applied of its journal, '' for none so far, nil where that journal
+--          is not known here; its stage (links)
 -- Errors   JQD_STORE_CHANGED, JQD_ARGUMENT
 -- Cost     O(pairs · log children)
 register('watch_parents', {'allow-oom'}, function()
@@ -52,7 +53,7 @@ register('watch_parents', {'allow-oom'}, function()
     end
     if jobtype and (jobtype:match('^(.-)\31') or '') == one.tenant then
       how, stage = watch_one(one, how)
-    elseif not jobtype and redis.call('ZSCORE', K.tomb, 'p' .. one.id) then
+    elseif not jobtype and one.id ~= '' and (Behind.is_any() or redis.call('ZSCORE', K.tomb, 'p' .. one.id)) then
       how = '~'
     else
       how = '?'

@@ -2,15 +2,18 @@
 -- Gives note_settled(identity, now_ms): all daemons are through the barrier of that life; is_settled(identity),
 --       expect_settled: JQD_UNSETTLED while a
 -- living member is not, or the note is missing that all had the time to join it, so no daemon's opinion of the others
--- can be late; is_told(identity, now_ms), expect_told: whether nothing is left, either, of what follows the outcomes
--- that were told again. Until then what has ended must not be deleted: its cancel, its name, its ending may be all that
--- keeps what is still told from beginning anew.
+-- can be late; expect_restored(identity): the same while a member has ordinary jobs left to tell again (behind.lua):
+-- "nobody has it" is no answer before; is_told(identity, now_ms), expect_told: whether nothing is left, either, of what
+-- follows the outcomes that were told again. Until then what has ended must not be deleted: its cancel, its name, its
+-- ending may be all that keeps what is still told from beginning anew.
 local TENANTS = 1000  -- whose shelves are looked at
 -- what cannot be pushed for so long waits for a partition or a quota; what ended must not fill the memory meanwhile
 local OUTBOX_MS = 3600000
 
 function Settled.is_settled(identity)
-  return redis.call('HGET', K.life, 'settled') == identity and Members.all_through(identity)
+  local settled, behind = unpack(redis.call('HMGET', K.life, 'settled', 'behind'))
+  call.behind = behind
+  return settled == identity and Members.all_through(identity)
 end
 
 function Settled.note_settled(identity, now_ms)
@@ -22,6 +25,13 @@ end
 function Settled.expect_settled(identity)
   if not Settled.is_settled(identity) then
     fail('JQD_UNSETTLED', 'life')
+  end
+end
+
+function Settled.expect_restored(identity)
+  Settled.expect_settled(identity)
+  if Behind.is_any() then
+    fail('JQD_UNSETTLED', 'jobs')
   end
 end
 

@@ -1,0 +1,63 @@
+-- Daemons that came through recovery and have jobs left to tell again: ordinary jobs, for which no claim waits. Until
+-- they are told, what is not here may come still, and a group may have members that are not known.
+-- Field `behind` of `life`: "sysid epoch sysid epoch …". Who left or died stays noted, and is behind again when it sits
+-- down; meanwhile it counts as little as one under another epoch: such a daemon may be of a version that does not know
+-- of this.
+-- Gives is_any(): whether a member is; members(): their sysids; note(sysid, epoch); drop(sysid); is_noted(sysid): under
+-- whatever epoch.
+local NOTED_MAX = 100
+
+function starts.behind() return redis.call('HGET', K.life, 'behind') end
+
+function Behind.members()
+  local found = {}
+  for sysid, epoch in (call.behind or ''):gmatch('(%S+) (%d+)') do
+    local _, present = Members.member(sysid)
+    if present and present ~= 0 and present == tonumber(epoch) then
+      found[#found + 1] = sysid
+    end
+  end
+  return found
+end
+
+function starts.is_any_behind() return #Behind.members() > 0 end
+
+function Behind.is_any() return call.is_any_behind end
+
+function Behind.is_noted(sysid)
+  return (' ' .. (call.behind or '')):find(' ' .. sysid .. ' ', 1, true) ~= nil
+end
+
+local function write(rows)
+  call.behind = #rows > 0 and table.concat(rows, ' ', math.max(1, #rows - NOTED_MAX + 1)) or false
+  if call.behind then
+    redis.call('HSET', K.life, 'behind', call.behind)
+  else
+    redis.call('HDEL', K.life, 'behind')
+  end
+end
+
+local function others(sysid)
+  local rows = {}
+  for other, epoch in (call.behind or ''):gmatch('(%S+) (%d+)') do
+    if other ~= sysid then
+      rows[#rows + 1] = other .. ' ' .. epoch
+    end
+  end
+  return rows
+end
+
+function Behind.note(sysid, epoch)
+  local row = sysid .. ' ' .. digits(epoch)
+  if not (' ' .. (call.behind or '') .. ' '):find(' ' .. row .. ' ', 1, true) then
+    local rows = others(sysid)
+    rows[#rows + 1] = row
+    write(rows)
+  end
+end
+
+function Behind.drop(sysid)
+  if Behind.is_noted(sysid) then
+    write(others(sysid))
+  end
+end
