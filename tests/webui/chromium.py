@@ -72,7 +72,10 @@ class Chromium:
             page.context.clear_cookies()
             page.emulate_media(color_scheme="light")
             page.set_viewport_size(DESKTOP)  # type: ignore[arg-type]
-            return _look(page, look, strict=strict)
+            try:
+                return _look(page, look, strict=strict)
+            finally:
+                page.goto("about:blank")  # else it stays live, and is drawn anew all through the tests that follow
 
         return self._thread.submit(within).result(timeout=WAIT_S)
 
