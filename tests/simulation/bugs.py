@@ -93,7 +93,8 @@ def _do_not(real: Real) -> Real:
 
 def _judge_by_wall_clock(real: Real) -> Real:
     def seen(self: Reap, members: Mapping[str, Member]) -> None:
-        now_us, lease_us = self._clock.wall_ms() * 1000, self._membership.config.lease_s * 1_000_000
+        clock: Any = self._clock  # by the store's time, and nobody would be wrong
+        now_us, lease_us = clock._clock.wall_ms() * 1000, self._membership.config.lease_s * 1_000_000
         for sysid, member in members.items():
             if sysid != self._membership.sysid and (not member.epoch or now_us - member.counter > lease_us):
                 self._dead[sysid] = member
