@@ -117,6 +117,11 @@ class Ingest(Generic[Record]):
         self._free = trio.Event()
         self._free.set()
 
+    @property
+    def mine(self) -> Callable[[Record], bool] | None:
+        """Return which records belong to this partition; None: all."""
+        return self._settings.mine
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Apply this lane. Survives the store being away or rolled back; anything else is a bug.
 

@@ -31,6 +31,7 @@ LARGE_BYTES = 262_144  # of a frame: some 2 ms of decoding where its jobs are sm
 BREATH_S = 0.001  # between pieces, for other tasks: a push needs some ten passes of the event loop
 
 Record = TypeVar("Record")
+Mine = Callable[[Any], bool]
 
 
 class LaneFrames(Generic[Record]):
@@ -66,23 +67,35 @@ class LaneFrames(Generic[Record]):
             raise unreadable(self._journal, piece.start, error) from error
 
 
-async def expect_readable(journal: Journal, lanes: Iterable[Lane], applied: Mapping[Lane, int]) -> None:
-    """Read all that a store has not applied of these lanes. Waits for a disk that fails; raises JournalStuck."""
+async def read_unapplied(
+    journal: Journal, lanes: Iterable[Lane], applied: Mapping[Lane, int], mine: Mine | None = None
+) -> int:
+    """Read all that a store has not applied of these lanes. Waits for a disk that fails; raises JournalStuck.
+
+    Returns the highest fence of the outcomes among it. `mine`: which of these belong to that store; None: all."""
+    highest = 0
     for lane in lanes:
         frames = LaneFrames[Any](lane, journal)
         async with aclosing(journal.read_range(lane, applied[lane], journal.end)) as pieces:
             async for slices in pieces:
-                await trio.to_thread.run_sync(_decode, frames, slices, abandon_on_cancel=True)
+                read = partial(_highest, frames, slices, mine)
+                highest = max(highest, await trio.to_thread.run_sync(read, abandon_on_cancel=True))
+    return highest
 
 
-def _decode(frames: LaneFrames[Any], slices: Sequence[Slice]) -> None:
+def _highest(frames: LaneFrames[Any], slices: Sequence[Slice], mine: Mine | None) -> int:
+    """Decode these, and return the highest fence of outcomes."""
+    highest = 0
     for piece in slices:
-        frames.records(piece)
+        for record in frames.records(piece)[piece.first : piece.stop]:
+            if isinstance(record, Outcome) and record.fence > highest and (mine is None or mine(record)):
+                highest = record.fence
+    return highest
 
 
 async def brings_again(journal: Journal, applied: Mapping[Lane, int]) -> bool:
     """Return whether outcomes that a store has not applied bring a job of which this journal says more behind that: it
-    was there, and the store forgot it. Raises as `expect_readable` does."""
+    was there, and the store forgot it. Raises as `read_unapplied` does."""
     brought: set[str] = set()
     for lane in (Lane.OUTCOMES, Lane.CANCELS, Lane.CHANGES):
         frames = LaneFrames[Any](lane, journal)

@@ -47,7 +47,7 @@ from jqd.domain.record import ENDINGS, WITH_JOBS, Lane
 from jqd.journal import Journal
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.ingest import Ingest
-from jqd.loops.lane_records import brings_again, expect_readable
+from jqd.loops.lane_records import brings_again, read_unapplied
 from jqd.loops.membership import Membership
 from jqd.loops.outcomes import OutcomesLoop
 from jqd.loops.reap import Reap, reconcile
@@ -89,6 +89,7 @@ class Recovery:
         for lane in lanes.values():
             lane.pause()  # nothing goes to a store before it was looked at: it may be another's
         self._sat_in = ""  # the life of the store in which this daemon took its seat last
+        self._since = 0  # when the life began that it looked at last, in fences
         self._goal = 0  # the end of the journal when the store was looked at
         self._answer_lost = False  # a membership was asked for and the store never answered: we may have it
         self._log = get_logger("recovery")
@@ -140,15 +141,19 @@ class Recovery:
         past = membership.past
         is_new = not isinstance(past, str)  # after a start, or since we resigned
         forgot = forgot_jobs = False
-        look = await self._store.look(fresh=past is Past.START and self._journal.is_new)
+        is_first = past is Past.START and self._journal.is_new
+        look = await self._store.look(fresh=is_first, before=0 if is_new else self._since)
         if look.identity == self._sat_in:  # the store knows all that we told: also who resigned tells how jobs end
             self._lanes[Lane.OUTCOMES].resume()
         if is_new:  # a daemon that cannot read what the others wait for must not join
             applied = await self._store.applied(self._journal.journal_id)
-            await expect_readable(self._journal, WORDS, applied)
+            highest = await read_unapplied(self._journal, WORDS, applied, self._lanes[Lane.OUTCOMES].mine)
             forgot = await brings_again(self._journal, applied)
             # What is retired was in the store: behind it there may be copies, older than what the store has by then.
             forgot_jobs = applied[Lane.JOBS] < self._journal.oldest(Lane.JOBS)
+            if highest > look.fence:  # it never gave that: old keys were put back into a server that went on
+                look = await self._store.look(fresh=False, highest=highest)
+        self._since = look.since
         for lane in (Lane.CANCELS, Lane.RULES):
             self._lanes[lane].resume()
         membership.begin_sync(look)

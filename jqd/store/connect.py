@@ -214,7 +214,7 @@ class RedisStore(Store):
         self._config, self._keys, self._now_ms = config, keys, now_ms
         super().__init__(config, keys, self._bulk, self._beat)
 
-    async def look(self, *, fresh: bool) -> StoreLook:
+    async def look(self, *, fresh: bool, highest: int = 0, before: int = 0) -> StoreLook:
         probe = Connection(self._config, self._keys, 1, self._now_ms, self._finder)
         try:
             facts = await probe.info("server", "replication")
@@ -225,7 +225,8 @@ class RedisStore(Store):
                     "It is asked again until it is promoted, or the address leads to another one"
                 )
             probe.accept(Accepted(run_id))
-            answer = await probe.call("look", token_hex(8), run_id, history, int(fresh), self._config.place)
+            about = (int(fresh), self._config.place, highest, before)
+            answer = await probe.call("look", token_hex(8), run_id, history, *about)
             await self._drop_old_libraries(probe)
         except StoreMisplaced as error:
             # Before the first look any server was accepted: send nothing more to this one.
@@ -234,15 +235,14 @@ class RedisStore(Store):
             raise
         finally:
             probe.close()
-        life, settled, fence, seal = codec.list_of(self._keys, "life", answer)
+        life, settled, fence, seal, since = codec.list_of(self._keys, "life", answer)
         accepted = Accepted(run_id, *(codec.text(self._keys, "life", each) for each in (life, seal)))
         if run_id != self._bulk.identity.partition(".")[0]:
             self._durability.forget()
         for connection in (self._bulk, self._beat, self._waiting):
             connection.accept(accepted)
-        return StoreLook(
-            accepted.identity, settled == accepted.identity.encode(), codec.whole(self._keys, "fence", fence or 0)
-        )
+        numbers = (codec.whole(self._keys, key, number or 0) for key, number in (("fence", fence), ("life", since)))
+        return StoreLook(accepted.identity, settled == accepted.identity.encode(), *numbers)
 
     async def _drop_old_libraries(self, probe: Connection) -> None:
         try:

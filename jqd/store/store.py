@@ -44,11 +44,14 @@ class Store(
         return self
 
     @abstractmethod
-    async def look(self, *, fresh: bool) -> StoreLook:
+    async def look(self, *, fresh: bool, highest: int = 0, before: int = 0) -> StoreLook:
         """See who answers, and accept it: from now on nothing is sent to any other, every call raises StoreChanged.
 
         `fresh`: the caller's journal begins with this start; an unused store is then settled at once. Before the first
-        look anything is accepted. A server that is no master raises StoreAway."""
+        look anything is accepted. A server that is no master raises StoreAway.
+
+        `highest`: the highest fence that a caller which knows no life has to tell of; `before`: `since` of the life
+        that it knew last. They show a store to which old keys were put back, which begins another life."""
 
     @abstractmethod
     async def new_life(self, identity: str) -> None:

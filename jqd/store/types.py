@@ -115,6 +115,8 @@ class StoreLook(NamedTuple):
     """All daemons came through recovery under this very identity."""
     fence: int = 0
     """The last fence or epoch that it had given."""
+    since: int = 0
+    """All fences that were given in this life are above."""
 
 
 class Renewed(NamedTuple):

@@ -155,19 +155,19 @@ class FakeStore(Store):
 
     # ------------------------------------------------------------ which store this is
 
-    async def look(self, *, fresh: bool) -> StoreLook:
+    async def look(self, *, fresh: bool, highest: int = 0, before: int = 0) -> StoreLook:
         """See Store."""
         await self.client.expect_there()
         run = self.server.runs
-        answer = self.client.call_now("look", self._name_life(), run, "history", int(fresh), self.config.place)
-        life, settled, fence, seal = codec.list_of(self.keys, "life", answer)
+        about = (int(fresh), self.config.place, highest, before)
+        answer = self.client.call_now("look", self._name_life(), run, "history", *about)
+        life, settled, fence, seal, since = codec.list_of(self.keys, "life", answer)
         client = self.client
         client.accepted_run, client.changed = run, ""
         client.identity = f"{run}.{codec.text(self.keys, 'life', life)}"
         client.seal = codec.text(self.keys, "life", seal)
-        return StoreLook(
-            client.identity, settled == client.identity.encode(), codec.whole(self.keys, "fence", fence or 0)
-        )
+        numbers = (codec.whole(self.keys, key, number or 0) for key, number in (("fence", fence), ("life", since)))
+        return StoreLook(client.identity, settled == client.identity.encode(), *numbers)
 
     async def new_life(self, identity: str) -> None:
         """See Store."""

@@ -18,9 +18,9 @@ async def push(here: House, count: int = 1, jobtype: str = "a") -> list[str]:
     return ids.ids()
 
 
-async def end(here: House, job_id: str, fence: int) -> None:
+async def end(here: House, job_id: str, fence: int, fate: Fate = Fate.SUCCEEDED) -> None:
     """The job's outcome goes to the journal."""
-    outcome = Outcome(job_id, fence, Fate.SUCCEEDED, "a", 0, 1)
+    outcome = Outcome(job_id, fence, fate, "a", 0, 1)
     await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome])))
 
 

@@ -1,6 +1,7 @@
 """The recovery barrier: stores swapped, rolled back or emptied under living daemons, and copies of a journal."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -32,7 +33,7 @@ async def test_nothing_is_sent_to_a_store_that_could_not_be_looked_at(
     async with house() as here, trio.open_nursery() as nursery:
         look = here.store.look
 
-        async def misplaced(*, fresh: bool) -> StoreLook:
+        async def misplaced(**known: Any) -> StoreLook:
             raise StoreMisplaced("begun as another one")
 
         monkeypatch.setattr(here.store, "look", misplaced)

@@ -180,9 +180,9 @@ async def test_a_worker_keeps_its_jobs_when_a_lane_reaches_an_emptied_store_befo
         one, other = await lent(here, nursery, 2)
         look, seen = here.store.look, trio.Event()
 
-        async def later(*, fresh: bool) -> StoreLook:
+        async def later(**known: Any) -> StoreLook:
             await seen.wait()
-            return await look(fresh=fresh)
+            return await look(**known)
 
         monkeypatch.setattr(here.store, "look", later)
         here.store.wipe()

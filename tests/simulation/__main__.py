@@ -10,7 +10,7 @@ import trio
 
 from tests.simulation import Report, make_plan, simulate
 from tests.simulation.loop import PROCESS
-from tests.simulation.plan import APART_KINDS, KEPT_KINDS, KINDS, PARTITIONS_MAX, STILL_KINDS
+from tests.simulation.plan import APART_KINDS, ASKED_KINDS, KEPT_KINDS, KINDS, PARTITIONS_MAX, STILL_KINDS
 
 GIVEN = {
     "changes": "some jobs have names and are changed",
@@ -34,7 +34,7 @@ GIVEN = {
 def main(argv: list[str] | None = None) -> int:
     """1 when a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    named = ",".join(dict.fromkeys((*KINDS, *STILL_KINDS, *KEPT_KINDS, *APART_KINDS)))
+    named = ",".join(dict.fromkeys((*KINDS, *STILL_KINDS, *KEPT_KINDS, *APART_KINDS, *ASKED_KINDS)))
     parser.add_argument("--seeds", type=int, default=1000, help="how many (default 1000)")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="the first of them")
     parser.add_argument("--seed", type=int, help="this one alone")
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     chosen = parser.parse_args(argv)
     seeds = range(chosen.first, chosen.first + chosen.seeds) if chosen.seed is None else [chosen.seed]
     kinds = None if chosen.kinds is None else [kind for kind in chosen.kinds.split(",") if kind]
-    if unknown := set(kinds or ()) - {*KINDS, *STILL_KINDS, *KEPT_KINDS, *APART_KINDS}:
+    if unknown := set(kinds or ()) - {*KINDS, *STILL_KINDS, *KEPT_KINDS, *APART_KINDS, *ASKED_KINDS}:
         parser.error(f"there are no faults of the kind {', '.join(sorted(unknown))}")
     given = {name: True for name in GIVEN if getattr(chosen, name)}
     broken = starts = 0

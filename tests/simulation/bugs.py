@@ -172,6 +172,21 @@ MISTAKES: dict[str, Mistake] = {
         (Recovery, "_pass", _pass_by),
         (Membership, "_waited", _never_wait),
     ),
+    "older-life-goes-on": mistake(
+        "swap",
+        105,
+        "twice,again,number",
+        "an older life that comes back goes on as it was",
+        in_scripts("if is_other or Forgotten.went_back(told, before) then", "if is_other then"),
+        in_scripts("elseif fence > known then", "elseif false then"),
+    ),
+    "clock-behind": mistake(
+        "clock,rollback",
+        717,
+        "again",
+        "claims above the clock of the server that goes on were not forgotten",
+        in_scripts("  Forgotten.tell_of(outcomes, in_hand)\n", ""),
+    ),
     "no-reassert": mistake(
         "rollback",
         75,

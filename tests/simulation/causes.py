@@ -77,8 +77,6 @@ class Loss(NamedTuple):
 
     at_s: float
     partition: int
-    clock_ms: int
-    """By the store's own clock, which may be set wrong."""
 
 
 class Slow(NamedTuple):
@@ -180,16 +178,12 @@ class Causes:
         return any(slow.partition == home and slow.from_s <= to_s and slow.to_s >= from_s for slow in self.slows)
 
     def again(self, home: int, attempt: Attempt, now_s: float) -> bool:
-        """Whether a job may run again after that attempt: its daemon was away since; or the store cannot know better.
-
-        One that lost all it knew while its clock was set back cannot know that it gave such a fence. And one may be so
-        slow that this daemon takes its new seat only after the lease that others wait for it.
-        """
+        """Whether a job may run again after that attempt: its daemon was away since; or the store was so slow that this
+        daemon takes its new seat only after the lease that others wait for it."""
         losses = [loss for loss in self.losses_of(home) if attempt.at_s <= loss.at_s]
-        wrong = any(attempt.fence > loss.clock_ms * 1000 for loss in losses)
         late = any(self.was_slow(home, loss.at_s, now_s) for loss in losses if loss.at_s <= now_s)
         span = (home, attempt.node, attempt.at_s, now_s)
-        return wrong or late or self.was_away(*span) or self.was_lapsed(*span)
+        return late or self.was_away(*span) or self.was_lapsed(*span)
 
     def forgotten(self, home: int, at_s: float, node: str, now_s: float) -> bool:
         """Whether what that node took at `at_s` may be unknown to the store: it lost it, the node was away since."""

@@ -24,6 +24,10 @@ stall       a disk answers nothing for up to a minute
 suspend     a machine is suspended: its process and its monotonic clock stand still, all other clocks go on
 unreadable  a disk cannot be read for up to a minute, and takes what is written
 
+Kinds that come only where they are asked for:
+
+swap      the store is exchanged for an empty one, in the same run of it, and after a while for what it was before
+
 What is kept, in some runs:
 
 trim      journals keep nothing that all partitions have
@@ -40,6 +44,7 @@ from typing import Any
 
 import trio
 
+from jqd.testing.keyspace import Keyspace
 from tests.simulation.causes import Away, Loss, Slow
 from tests.simulation.link import Weather
 from tests.simulation.loop import hold_timers
@@ -52,6 +57,7 @@ IMAGE_S = 2.0  # an image of the store is taken so often, where roll-backs are p
 JUMP_MS = 3_600_000
 JUMPS_MS = tuple(sign * size for size in (1_000, 15_000, JUMP_MS) for sign in (-1, 1))
 MURDER_S = 0.5  # until what a job killed is started again
+SWAPPED_S = 5.0  # at least: a lease, and what recovers takes
 SLOW_TAIL_S = 4.0  # what was asked of a slow store in its last moment is answered by then
 POINTS = (
     "before renew_sysid",
@@ -247,7 +253,7 @@ class Nemesis:
         return [self._stage.weathers[number] for number in self._partitions(fault)]
 
     def _lose(self, number: int) -> None:
-        self._stage.history.losses.append(Loss(trio.current_time(), number, self._stage.clock.wall_ms()))
+        self._stage.history.losses.append(Loss(trio.current_time(), number))
 
     async def _take_images(self) -> None:
         while True:
@@ -271,6 +277,17 @@ class Nemesis:
             self._stage.stores[number].wipe()
             if fault.part < 0.5:
                 self._stage.stores[number].restart()
+
+    async def _swap(self, fault: Fault) -> None:
+        servers = [(number, self._stage.stores[number].server) for number in self._partitions(fault)]
+        first = [server.keyspace for _, server in servers]
+        for number, server in servers:
+            self._lose(number)
+            server.keyspace = Keyspace()
+        await trio.sleep(SWAPPED_S + fault.span_s)
+        for (number, server), keyspace in zip(servers, first, strict=True):
+            self._lose(number)
+            server.keyspace = keyspace
 
     async def _restart(self, fault: Fault) -> None:
         for number in self._partitions(fault):

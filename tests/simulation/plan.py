@@ -64,6 +64,9 @@ SPREAD_TYPES = ("a", "b", "d", "e")  # some of them live in each of two, three o
 ABSENT, TRIM, POISON, PURGE = "absent", "trim", "poison", "purge"
 APART_KINDS = (ABSENT, TRIM, POISON)
 """Kinds for stores of several partitions: see `faults.py`."""
+SWAP = "swap"
+ASKED_KINDS = (SWAP,)
+"""Kinds that no seed draws by itself: see `faults.py`."""
 KEPT_KINDS = (TRIM, PURGE)
 """What journals and store keep: no faults, but what makes some of them matter."""
 LOSES_NOTHING = ("kill", "pause", "stop", "lost", "late", "restart", "away", "cut", "slow", "lag", "backlog")

@@ -18,7 +18,7 @@ async def _seen(causes: Causes, *, back_s: float | None, until_s: float) -> tupl
     await trio.sleep_until(1.0)
     causes.renewed("d0", 0)
     await trio.sleep_until(2.0)
-    causes.losses.append(Loss(2.0, 0, 0))
+    causes.losses.append(Loss(2.0, 0))
     if back_s is not None:
         await trio.sleep(back_s)
         causes.renewed("d0", 0)
@@ -80,7 +80,7 @@ async def test_a_child_may_fail_for_a_result_that_the_store_forgot_while_its_dae
     history.renewed("d0", 0)
     await trio.sleep(1.0)
     if away_s is not None:
-        history.losses.append(Loss(1.0, 0, 0))
+        history.losses.append(Loss(1.0, 0))
         await trio.sleep(away_s)
     history.renewed("d0", 0)
     await trio.sleep(60.0)
@@ -169,7 +169,7 @@ async def test_a_push_behind_a_parent_may_be_refused_whose_journal_the_store_for
     history = History(plan)
     child = next(number for number, work in enumerate(plan.works) if work.after)
     history.renewed("d0", 0)
-    history.losses.append(Loss(0.0, 0, 0))
+    history.losses.append(Loss(0.0, 0))
     if is_away:
         history.gone("d0", "cut off")
     await trio.sleep(1.0)
@@ -230,7 +230,7 @@ async def test_a_job_whose_success_is_told_again_ended_before_the_loss(autojump_
     history.reported("id", 7, Fate.RETRY, "d0")
     await trio.sleep(1.0)
     history.reported("id", 7, Fate.SUCCEEDED, "d0")
-    history.losses.append(Loss(3.0, 0, 0))
+    history.losses.append(Loss(3.0, 0))
     await trio.sleep(2.0)
     history.reported("id", 7, Fate.SUCCEEDED, "d0")
     assert [each.fate_at_s for each in story.attempts] == [2.0]
@@ -248,9 +248,9 @@ async def test_a_job_that_was_cancelled_for_a_parent_ended_when_that_failed(auto
         history.acked(number, f"id-{number}", "d0")
     history.awaiting.pushed(child, [parent])
     history.stories[parent].attempts.append(Attempt("d0.1", "d0", 7, 1.0, Fate.FAILED, 2.0))
-    history.losses.append(Loss(1.5, 0, 0))
+    history.losses.append(Loss(1.5, 0))
     history.check_states({child: None})
     assert len(history.violations) == 1
-    history.losses.append(Loss(3.0, 0, 0))
+    history.losses.append(Loss(3.0, 0))
     history.check_states({child: None})
     assert len(history.violations) == 1

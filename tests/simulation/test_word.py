@@ -29,7 +29,7 @@ async def test_an_edit_that_comes_back_behind_the_end_is_excused_by_the_daemon_t
         tale.answered(tale.asked(order, node), status)
         tale.applied(order.content)
     await trio.sleep_until(1.5)
-    history.losses.append(Loss(1.5, 0, 0))
+    history.losses.append(Loss(1.5, 0))
     if away:
         history.aways.append(Away("d1", "killed", 1.4, 9.0, 0))
     await trio.sleep_until(1.6)
@@ -78,7 +78,7 @@ async def test_a_constraint_that_was_lost_with_all_who_had_heard_of_it_holds_nob
     history.runs = lambda job_id, life: iter(["p1.1"])
     history.renewed("d1", 0)
     await trio.sleep_until(5.0)
-    history.losses.append(Loss(5.0, 0, 0))
+    history.losses.append(Loss(5.0, 0))
     history.aways += [Away(node, "killed", 4.0, 20.0) for node in away.split()]
     await trio.sleep_until(5.1)
     history.renewed("d1", 0)

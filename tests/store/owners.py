@@ -11,7 +11,8 @@ from tests.harness.recount import without_jobs
 Rows = dict[bytes, Any]
 LETTERS = b"sdcrzonp"
 LIFE_ROWS = (
-    "id settled settled_at behind run history partition backed_off low high began marks version again seen back swept"
+    "id settled settled_at behind run history partition backed_off low high late unclaimed began marks version again"
+    " seen back swept"
 )
 LIFE = f"{LIFE_ROWS} seal".encode().split()  # and of daemons: `sat:`
 

@@ -34,6 +34,7 @@ register('apply_outcomes', {'allow-oom'}, function()
   local followers, follower_ids = Arrive.read_groups(FOLLOWERS, behind, Arrive.FIELDS)
   local outcomes, ids, groups = Outcomes.read_outcomes(behind)
   local in_hand, twice = About.look(ids)
+  Forgotten.tell_of(outcomes, in_hand)
   local is_forgotten, is_earlier = Forgotten.forgotten()
   if ARGV[8] == '1' then
     Gone.note_gone(field, from, to)

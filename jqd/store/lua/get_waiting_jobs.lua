@@ -32,7 +32,8 @@ register('get_waiting_jobs', {'allow-oom'}, function()
 
   local held = held_key(sysid)
   Members.own(sysid, epoch)
-  local life_id, its_version, backed_off = unpack(redis.call('HMGET', K.life, 'id', 'version', 'backed_off'))
+  local life_id, its_version, backed_off, unclaimed = unpack(redis.call('HMGET', K.life, 'id', 'version', 'backed_off',
+    'unclaimed'))
   if not Life.is_life(identity, life_id) or not Members.all_through(identity)
       or Deaths.runs_alone(sysid, now_ms, alone_ms) then
     return {'0', ''}
@@ -123,6 +124,10 @@ register('get_waiting_jobs', {'allow-oom'}, function()
     end
     local tries = redis.call('EXISTS', K.tries) == 1 and redis.call('HMGET', K.tries, unpack(ids, 1, #rows)) or {}
     local generations = call.has_changes and redis.call('HMGET', K.generation, unpack(ids, 1, #rows)) or {}
+    if unclaimed then
+      redis.call('HDEL', K.life, 'unclaimed')
+      unclaimed = nil
+    end
     fence = fence or Members.next_fence(now_us)
     local taken = {}
     local first, again = {}, {}  -- that never failed, and that did

@@ -10,6 +10,6 @@ register('new_life', {'allow-oom'}, function()
   if redis.call('HGET', K.life, 'id') ~= old_id then
     return 0
   end
-  Forgotten.begin_life(new_id, now_us)
+  Forgotten.begin_life(new_id, now_us, 0)
   return 1
 end)

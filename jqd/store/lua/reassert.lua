@@ -80,6 +80,7 @@ register('reassert', {'allow-oom'}, function()
     end
   end
   Back.finish(taken, now_ms, now_us)
+  Forgotten.tell(highest)
   Change.go_on_above(highest)  -- claims and epochs to come are later than these
   return lost
 end)
