@@ -109,7 +109,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "names-unsettled": mistake(
         "wipe",
-        75,
+        300,
         "twins,conflict",
         "a store gives names while it is told what it forgot, in whatever life they were asked for",
         in_scripts("  Life.expect_life(identity)\n  Settled.expect_settled(identity)\n", ""),
