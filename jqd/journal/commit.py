@@ -102,6 +102,7 @@ class Commits:
         self._voids: deque[Void] = deque(maxlen=VOIDS_MAX)
         self._refusal: Refusal | None = None
         self._began_s: float | None = None  # of the commit under way
+        self._roll_at_s = -math.inf  # a full segment goes on until then, where no other could be made
         self._doomed: deque[Segment] = deque()
         self._work = trio.Event()
         self._due = found.end
@@ -291,12 +292,14 @@ class Commits:
         segment = self._writer.segment
         assert segment is not None
         aged = segment.size and batch[0].at_ms - segment.header.created_at_ms >= self._config.segment_age_s * 1000
-        if aged or segment.size >= self._config.segment_bytes:
+        is_full = aged or segment.size >= self._config.segment_bytes
+        if is_full and self._clock.mono_s() >= self._roll_at_s:
             try:
                 self._writer.begin(Start(segment.end, segment.end, batch[0].seq, batch[0].at_ms))
             except JournalRefused:
                 if not self._writer.is_open:
                     raise
+                self._roll_at_s = self._clock.mono_s() + self._config.retry_s  # not with each commit
         self._writer.commit(batch)
 
     def _note(self, batch: list[Pending], ms: float) -> None:

@@ -110,6 +110,8 @@ class Writer:
             self._files.sync(fd)
         except BaseException:
             self._close(fd)
+            with contextlib.suppress(OSError):  # the next start deletes it else; each try has another name
+                self._files.unlink(path)
             raise
         return fd
 

@@ -42,6 +42,7 @@ class PushLinks:
         self._services, self._follows = services, follows
         self._keys: dict[str, UniqueWanted] = {}
         self._unanswered: dict[str, UniqueWanted] = {}
+        """Of these, what the store is being asked for."""
         self._places: dict[str, list[str]] = {}
         """Group → tokens of places that no job has yet."""
         self._members: dict[str, list[tuple[str, str]]] = {}
@@ -88,13 +89,14 @@ class PushLinks:
             if key not in self._keys
         }
         self._keys |= due  # given back also where the answer is lost
-        self._unanswered = due
         taken: dict[str, str] = {}
         deadline_s = trio.current_time() + WAIT_S
         while True:
             for number, some in self._by_home(due):
                 ask = partial(services.store.at(number).reserve_unique, [due[key] for key in some])
+                self._unanswered = {key: due[key] for key in some}
                 answers = await once_settled(services, {number}, ask)
+                self._unanswered = {}
                 for key, has in zip(some, answers, strict=True):
                     if has == due[key].token:
                         del due[key]

@@ -23,6 +23,8 @@ class Evictions:
 
     def note(self, facts: Facts) -> list[Diagnostic]:
         """Compare with the look before. Returns a finding while the store lacks keys."""
+        if facts.misplaced:  # another store answers there: its seal says nothing of ours
+            return [_lost(self._keys)] if self._keys else []
         run_id, evicted, policy = str(facts.info.get("run_id", "")), facts.evicted, facts.policy
         grown = evicted - self._evicted if run_id == self._run_id else 0
         policies = {policy, self._policy}
@@ -45,6 +47,6 @@ def _lost(keys: int) -> Diagnostic:
         Severity.REFUSE,
         f"the server has deleted {keys} keys to make room for others",
         "what jqd kept in them is gone, and a job of which a part is gone may wait for ever",
-        "CONFIG SET maxmemory-policy noeviction, start every daemon, then empty the store (FLUSHDB, where jqd has the "
-        "server for itself): the journals rebuild it",
+        "CONFIG SET maxmemory-policy noeviction, start every daemon, and 20 s later, when each has looked, empty the "
+        "store (FLUSHDB, where jqd has the server for itself): the journals rebuild it",
     )

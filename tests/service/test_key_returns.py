@@ -192,3 +192,14 @@ async def test_a_retry_of_a_stale_look_leaves_the_key_of_the_job_that_lives(edge
     with pytest.raises(JqdError):
         await change(edge.api._parts.services, view, Kind.RETRY)
     assert await owner_of(edge.whole) == job
+
+
+async def test_a_key_that_another_push_has_is_not_given_back_again_and_again(autojump_clock: None) -> None:
+    """A hundred such pushes a second kept what had to be repeated from being repeated."""
+    here = Here()
+    await here.store.look(fresh=True)
+    await here.store.reserve_unique([UniqueWanted(KEY, "another", "ended")])
+    with pytest.raises(NotYet, match="under way"):
+        await here.push(unique="k")
+    assert here.services.key_returns.waiting == 0, "each time it was answered"
+    assert await owner_of(here.store) == "~another"

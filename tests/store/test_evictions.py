@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 import redis
 
+from jqd.domain.diagnostic import Diagnostic, Severity
 from jqd.store import Evictions, StoreConfig, examine
 from jqd.store.checks import Facts
 from tests.store.test_doctor import facts, setting, verdict
 from tests.valkey import Valkey
 
+ELSEWHERE = Diagnostic("misplaced", Severity.REFUSE, "what", "why", "mend")
 NO, LRU, TTL = "noeviction", "allkeys-lru", "volatile-ttl"
 
 
@@ -36,6 +38,9 @@ def seen(evicted: int, policy: str = NO, seal: str = "s", run_id: str = "r") -> 
         ([seen(0), seen(5, LRU), seen(5, seal="new")], 0),
         ([seen(0), seen(5, LRU, seal=""), seen(5, seal="new"), seen(5, seal="new")], 5),  # the seal was among them
         ([seen(0), seen(5, seal=""), seen(5, seal="new"), seen(5, seal="newer")], 0),
+        ([seen(0), seen(5), seen(5, seal="")._replace(misplaced=(ELSEWHERE,)), seen(5)], 5),  # another store was there
+        ([seen(0), seen(5), seen(5, seal="")._replace(misplaced=(ELSEWHERE,))], 5),
+        ([seen(0), seen(0, seal="")._replace(misplaced=(ELSEWHERE,))], 0),
     ],
 )
 def test_the_number_of_deleted_keys_tells_and_not_the_policy_of_now(looks: list[Facts], lost: int) -> None:
