@@ -16,14 +16,13 @@ Each life of the store is entered by one pass:
 Catching up means the lanes of cancels and outcomes, for jobs that ended must not start again, that of changes, for an
 older content must not start when a newer one was acknowledged (docs/adr/0010), and that of settings. A job that ended
 here with its outcome not on our disk yet stays in flight, and nobody claims it for that minute; if the store gives it
-to another daemon, its outcome is waited for as well. Nobody waits for jobs that are not ingested yet: what the store
-noted of them is there when they come; only who asks whether there is a job that is not there, or who has a unique key,
-or is in a group, waits until all had told these, too (`restored`). But no job of ours is applied before our membership
-has stopped the claims of all daemons, nor, when calm, before our endings and changes. The protocol was verified in a
-model first (docs/adr/0006).
+to another daemon, its outcome is waited for as well, unless we left the job to the others. Nobody waits for jobs that
+are not ingested yet: what the store noted of them is there when they come; only who asks whether there is a job that is
+not there, or who has a unique key, or is in a group, waits until all had told these, too (`restored`). But no job of
+ours is applied before our membership has stopped the claims of all daemons, nor, when calm, before our endings and
+changes. The protocol was verified in a model first (docs/adr/0006).
 """
 
-import math
 import random
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -85,7 +84,7 @@ class Recovery:
         self._journal, self._store, self._membership, self._lanes = journal, store, membership, lanes
         self._runner, self._reap, self._claims, self._period_ms = runner, reap, claims, period_ms
         self._outcomes = outcomes
-        self._gave_up_s = -math.inf  # since when outcomes were stuck when their jobs were left to others
+        self._left_to_others: dict[str, int] = {}  # id → fence, as the journal took no outcomes
         for lane in lanes.values():
             lane.pause()  # nothing goes to a store before it was looked at: it may be another's
         self._sat_in = ""  # the life of the store in which this daemon took its seat last
@@ -276,7 +275,7 @@ class Recovery:
         Those that ended run once more. Where their ends are noted after all, successes still count."""
         membership, outcomes = self._membership, self._outcomes
         await outcomes.wait_stuck(RESIGN_S)
-        while (since_s := outcomes.since_s) == self._gave_up_s or membership.sole or membership.is_alone:
+        while membership.sole or membership.is_alone or not self._not_left():
             await trio.sleep(NOTICE_S)
             await outcomes.wait_stuck(RESIGN_S)
         error = JournalStuck(
@@ -284,7 +283,13 @@ class Recovery:
             f"starts none before it does. Jobs that ended here run once more. Look at its disk: {outcomes.reason}"
         )
         if await self._resign(error):
-            self._gave_up_s = since_s
+            self._left_to_others = self._runner.get_running_jobs()
+
+    def _not_left(self) -> dict[str, int]:
+        """Return id → fence of the jobs in flight without those that were left to others: their ends are told when the
+        disk takes them, but no store is asked for these jobs again."""
+        held = self._runner.get_running_jobs()
+        return {job_id: fence for job_id, fence in held.items() if self._left_to_others.get(job_id) != fence}
 
     async def _resign(self, error: JournalStuck | SysidRefused) -> bool:
         """Stop the jobs in flight and leave the store, as at an orderly stop: nobody waits for us any more. Returns
@@ -310,7 +315,7 @@ class Recovery:
         owner = self._membership.owner
         assert owner is not None, "the seat was taken above"
         async with self._claims:
-            lost = await self._store.reassert(owner, self._runner.get_running_jobs(), self._runner.get_generations())
+            lost = await self._store.reassert(owner, self._not_left(), self._runner.get_generations())
             self._runner.drop_lost(lost)
             given_back = await reconcile(self._store, self._runner, owner)
             self._reap.departures.lost("daemon", owner.sysid, given_back)

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import trio
 
+from jqd.domain.errors import JournalRefused
 from jqd.domain.job import INTERRUPTED, Fate, Held, Outcome, State
 from jqd.domain.record import Lane
 from jqd.journal import JournalConfig, open_journal
 from jqd.journal.commit import STALLED_S
 from jqd.journal.thread import WriterThread
+from jqd.loops.store_standing import Past
 from jqd.recovery.recovery import RESIGN_S
 from jqd.runner import Stopped
 from tests.harness.files import MemoryFiles
@@ -120,6 +122,49 @@ async def test_a_daemon_whose_disk_died_leaves_what_it_has_to_the_others(
             (later,) = await push(here)
             here.runner.offers = {}
             await until(lambda: bad.started == [later])
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_was_left_to_others_is_not_taken_back_when_the_store_changes(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It held what nobody had claimed yet for ever, and all claims stood for a minute for what others held."""
+    async with house() as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        async with beside(nursery, here, monkeypatch) as (bad, disk):
+            await until(lambda: here.membership.settled and bad.membership.settled)
+            first, second = await push(here, 2)
+            await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+            owner = bad.membership.owner
+            assert owner is not None
+            held = await claim(bad, owner)
+            disk.dies("read-only")
+
+            async def refuse() -> None:
+                raise JournalRefused("read-only", full=False)
+
+            bad.runner.take_note = refuse
+            bad.runner.over |= {first, second}
+            bad.scheduler.jobs_started("a", 2)
+            bad.runner.stop(Stopped([Outcome(one.job.id, one.fence, Fate.SUCCEEDED, "a", 0, 1) for one in held], []))
+            await until(lambda: bad.runner.stops)
+            await until(lambda: bad.membership.through and here.membership.settled)
+            ours = await claim(here, await here.wait_claimable(), 1)
+            assert [one.job.id for one in ours] == [first]
+            life = here.membership.past
+            assert isinstance(life, str)
+            await here.store.new_life(life)
+            await until(lambda: here.membership.past not in (life, Past.START) and here.membership.settled)
+            began_s = trio.current_time()
+            await here.wait_claimable()
+            await bad.membership.wait_seated()
+            await until(lambda: bad.membership.settled)
+            assert trio.current_time() - began_s < RESIGN_S / 2
+            assert (await state(here, first), await state(here, second)) == (State.RUNNING, State.WAITING)
+            disk.is_back()
+            await until(lambda: bad.settle.reason is None)
+            await bad.lanes[Lane.OUTCOMES].wait_caught_up(bad.journal.end)
+            assert await state(here, second) is State.SUCCEEDED, "that it ended counts"
         nursery.cancel_scope.cancel()
 
 
