@@ -121,6 +121,13 @@ class Claims:
         return self._membership.not_ready_reason() is None and self._barred() is None
 
     @property
+    def must_compare(self) -> bool:
+        """Whether to reconcile with the store, also while no job may be started: after a lost answer, and once in each
+        lease, as a claim whose answer was lost may reach the store only behind a comparison."""
+        is_due = self.reply_lost or self._clock.mono_s() >= self._compare_at_s
+        return is_due and self._membership.not_ready_reason() is None
+
+    @property
     def reason(self) -> str | None:
         """Return why nothing is claimed although this daemon may claim; None: nothing prevents it."""
         since_s = self._outdated_since_s
@@ -257,10 +264,12 @@ class Claims:
         if self.rest_s > LOOK_LONG_S:
             await trio.sleep(self.rest_s)
         owner = self._membership.seated
+        if owner is not None and self.must_compare:
+            await reconcile(self._store, self.runner, owner)
+            self.reply_lost, self._compare_at_s = False, self._clock.mono_s() + self._membership.config.lease_s
         if owner is None or not self.may_claim:
             self.rows = []
             return
-        await self._compare(owner)
         if self._ageing is not None:
             await self._ageing.compare_if_due()
         began_s = self._clock.mono_s()
@@ -286,16 +295,6 @@ class Claims:
         if not self.runner.is_served or quiet_s >= UNWANTED_S:
             return max(IDLE_S, next_beat_s(UNWANTED_S))
         return max(IDLE_S, self.rest_s * LOOK_SHARE, quiet_s)
-
-    async def _compare(self, owner: Owner) -> None:
-        """Reconcile with the store after a lost answer, and once in each lease.
-
-        Repeated, as a claim whose answer was lost may reach the store only behind a comparison."""
-        now_s = self._clock.mono_s()
-        if self.reply_lost or now_s >= self._compare_at_s:
-            await reconcile(self._store, self.runner, owner)
-            self.reply_lost = False
-            self._compare_at_s = now_s + self._membership.config.lease_s
 
     async def _promote(self, late_s: float) -> bool:
         """Make jobs ready that are due, if that was not done within `late_s`. Returns whether any may be ready."""

@@ -78,6 +78,8 @@ class Dispatch:
                     each.start_look(nursery)
                 else:
                     wait_s = min(wait_s, due_s)
+            elif each.since_s is None and each.must_compare:
+                each.start_look(nursery)
             elif each.runner.is_served:
                 wait_s = min(wait_s, STANDING_S)
         return wait_s

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from jqd.domain.errors import JournalRefused
+from jqd.domain.errors import JournalRefused, StoreAway
 from jqd.domain.job import INTERRUPTED, Fate, Held, Outcome, State
 from jqd.domain.record import Lane
 from jqd.journal import JournalConfig, open_journal
@@ -19,6 +19,7 @@ from jqd.journal.thread import WriterThread
 from jqd.loops.store_standing import Past
 from jqd.recovery.recovery import RESIGN_S
 from jqd.runner import Stopped
+from jqd.store import Claimed
 from tests.harness.files import MemoryFiles
 from tests.loops.barred import claim, push, state
 from tests.loops.house import House, TrioClock, house, offer, until
@@ -233,4 +234,38 @@ async def test_what_was_only_interrupted_goes_back_at_once(autojump_clock: None)
         assert (here.settle.since_s, here.claims.may_claim) == (math.inf, False), "the journal still takes nothing"
         files.fail = lambda call, number: None
         await until(lambda: here.claims.may_claim)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("how", ["its answer was lost", "it came late"])
+async def test_what_was_claimed_unknown_to_us_goes_back_while_no_job_is_started(how: str, autojump_clock: None) -> None:
+    """It stood as running for as long as the journal refused, or the daemon was drained."""
+    async with house() as here, trio.open_nursery() as nursery:
+        why: list[str] = []
+        here.claims._barred = lambda: next(iter(why), None)
+        here.runner.offers = {"a": offer()}
+        take = here.store.get_waiting_jobs
+
+        async def lose(*args: object, **named: object) -> Claimed:
+            assert await take(*args, **named)  # type: ignore[arg-type]
+            why.append("drained")
+            raise StoreAway("the answer was lost")
+
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        if how == "it came late":
+            why.append("drained")
+        else:
+            here.store.get_waiting_jobs = lose  # type: ignore[method-assign]
+        await nursery.start(here.dispatch.run)
+        (job_id,) = await push(here)
+        await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+        if how == "it came late":
+            await here.store.get_waiting_jobs(owner, "a", 9, priority_min=0, priority_max=0, bytes_max=1 << 20)
+        else:
+            here.claims.wake()
+            await until(lambda: why)
+        assert await state(here, job_id) is State.RUNNING
+        await trio.sleep(here.membership.config.lease_s + 1)
+        assert (await state(here, job_id), here.started) == (State.WAITING, [])
         nursery.cancel_scope.cancel()
