@@ -57,6 +57,11 @@ class StoreClock:
         ahead_ms = min(self._ahead_ms.values(), default=None)
         return self._clock.wall_ms() if ahead_ms is None else round(self.boot_s() * 1000) + ahead_ms
 
+    @property
+    def apart_s(self) -> float:
+        """Return how far that time is from our own: nobody knows which of both is right."""
+        return abs(self.wall_ms() - self._clock.wall_ms()) / 1000
+
 
 def processor_s() -> float:
     """Return the seconds of processor time of all threads of this process."""

@@ -10,6 +10,7 @@
     judged FAILED                      FAILED                     split in halves, sent again
     judged ERROR                       ERROR                      split in halves, sent again
     judged MISPLACED the same, and health warns
+    FAILED, in doubt           as BACK_OFF: while clocks are apart, it may be the date of our signature that is refused
     answer cannot be read on           ERROR INVALID_RESPONSE     the missing: split, sent again
     connection lost                    the missing: back untried, to be run alone; ERROR CONNECTION_LOST of one that was
     the same, the worker has left      the missing: interrupted: it ended in good order, and could not wait for them
@@ -25,6 +26,7 @@ A callback is tried again whatever its receiver answers but 2xx and 410, and eac
 
 from collections.abc import Sequence
 
+from jqd.domain.clock import StoreClock
 from jqd.domain.job import SNOOZE
 from jqd.domain.log import get_logger
 from jqd.runner.crash_isolation import COMPANY_LOSSES
@@ -43,6 +45,8 @@ MISPLACED_HINTS = {
 CALLBACK_ENDS = frozenset({End.STATUS, End.UNREACHABLE, End.LOST})
 """How the request of a callback ends otherwise than that of a worker."""
 AWAY = frozenset({429, 502, 503, 504})  # a receiver that says so gets nothing for a while
+REFUSES_DATE = frozenset({400, 401, 403})  # what receivers answer to a signature whose date they do not believe
+DOUBT_S = 150.0  # from which on that may be so: they allow 300 s, and what is theirs may be off as well
 GONE_S = 5.0  # in which all daemons hear that a worker is taken out
 
 log = get_logger("runner")
@@ -148,7 +152,8 @@ def _lost(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> None:
 def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[Delivery]:
     worker, breaker = delivery.worker, delivery.breaker
     now_s = shared.clock.mono_s()
-    match ending.judgement:
+    is_in_doubt = ending.judgement is Judgement.FAILED and _may_refuse_date(shared, delivery, ending)
+    match Judgement.BACK_OFF if is_in_doubt else ending.judgement:
         case Judgement.LATER:
             delivery.entrust()
         case Judgement.BACK_OFF:
@@ -174,6 +179,12 @@ def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) 
             message = _misplaced(delivery, ending, now_s) if misplaced else ending.message
             return _charge(shared, delivery, Report(status=status, should_retry=retry, message=message), ending.brief)
     return []
+
+
+def _may_refuse_date(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> bool:
+    """Whether an answer may be about the date that was signed: then none of its jobs has failed."""
+    clock, is_signed = shared.clock, bool(delivery.worker.secrets)
+    return is_signed and ending.status in REFUSES_DATE and isinstance(clock, StoreClock) and clock.apart_s > DOUBT_S
 
 
 def _misplaced(delivery: Delivery, ending: Ending, now_s: float) -> str:

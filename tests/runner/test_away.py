@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+from jqd.domain.clock import StoreClock, SystemClock
 from jqd.domain.job import Fate
 from jqd.runner import Report, RunnerConfig
 from jqd.runner import runner as runner_module
@@ -17,6 +18,7 @@ from jqd.runner.transport import Connections, End, Ending
 from tests.harness.worker import Reply, Request, open_worker, succeed
 from tests.loops.house import TrioClock
 from tests.runner.conftest import Eventually, OpenHouse, hold, ids
+from tests.runner.test_hooks import SECRET
 
 # ------------------------------------------------ no connection to be had
 
@@ -205,3 +207,32 @@ async def test_a_worker_that_answers_may_have_more_than_its_part(open_house: Ope
         assert given > 16
         go_on.set()
         await house.stopped(given)
+
+
+# ------------------------------------------------ a date that is not believed
+
+
+@pytest.mark.parametrize("status", [400, 401, 403])
+async def test_a_signature_that_is_refused_while_clocks_are_apart_costs_no_attempt(
+    open_house: OpenHouse, status: int
+) -> None:
+    """A store whose clock was six minutes off had all daemons' jobs fail for good at each receiver of web hooks."""
+
+    async def refuse(request: Request, reply: Reply) -> None:
+        await reply.send(status)
+
+    apart_ms: dict[object, int] = {"a store": 0}
+    own = SystemClock()
+    clock = StoreClock(apart_ms, own)
+
+    async with open_worker(refuse) as worker, open_house(clock=clock) as house:
+        for number, (secrets, by_s) in enumerate((([SECRET], -360), ([SECRET], 360), ([], 360), ([SECRET], 100))):
+            apart_ms["a store"] = own.wall_ms() - round(own.boot_s() * 1000) + by_s * 1000
+            card = house.register(f"{worker.url}/{number}", batch=1, secrets=secrets)
+            (held,) = hold()
+            house.runner.run_jobs(card.id, "mail", [held])
+            await house.stopped(number + 1)
+            is_in_doubt = secrets and abs(by_s) > 300
+            assert (
+                house.returned[-1:] == ids([held]) if is_in_doubt else house.outcomes[held.job.id].fate is Fate.FAILED
+            )
