@@ -284,6 +284,7 @@ class Recovery:
         )
         if await self._resign(error):
             self._left_to_others = self._runner.get_running_jobs()
+            outcomes.left()
 
     def _not_left(self) -> dict[str, int]:
         """Return id → fence of the jobs in flight without those that were left to others: their ends are told when the

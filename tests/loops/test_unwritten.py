@@ -16,6 +16,7 @@ from jqd.domain.record import Lane
 from jqd.journal import JournalConfig, open_journal
 from jqd.journal.commit import STALLED_S
 from jqd.journal.thread import WriterThread
+from jqd.loops.outcomes import PROBATION_S
 from jqd.loops.store_standing import Past
 from jqd.recovery.recovery import RESIGN_S
 from jqd.runner import Stopped
@@ -166,6 +167,34 @@ async def test_what_was_left_to_others_is_not_taken_back_when_the_store_changes(
             await until(lambda: bad.settle.reason is None)
             await bad.lanes[Lane.OUTCOMES].wait_caught_up(bad.journal.end)
             assert await state(here, second) is State.SUCCEEDED, "that it ended counts"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_disk_that_takes_a_batch_now_and_then_gets_no_jobs_each_time(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time it claimed as many as its workers take, and left them to others a minute later: all ran twice."""
+    async with house() as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        async with beside(nursery, here, monkeypatch) as (bad, disk):
+            await until(lambda: here.membership.settled and bad.membership.settled)
+            pauses_s = []
+            for _ in range(3):
+                await push(here)
+                await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+                (held,) = await claim(bad, await bad.wait_claimable(), 1)
+                bad.runner.stops = 0
+                disk.dies("read-only")
+                await ended(bad, held)
+                await until(lambda: bad.runner.stops)
+                await trio.sleep(5)
+                disk.is_back()
+                await until(lambda: bad.settle.since_s == math.inf)
+                taken_s = trio.current_time()
+                assert "must go on so" in str(bad.settle.reason)
+                await until(lambda: bad.settle.reason is None)
+                pauses_s.append(round((trio.current_time() - taken_s) / PROBATION_S))
+            assert pauses_s == [1, 2, 4]
         nursery.cancel_scope.cancel()
 
 
