@@ -3,12 +3,11 @@
 -- Field `behind` of `life`: "sysid epoch sysid epoch …". Who left or died stays noted, and is behind again when it sits
 -- down; meanwhile it counts as little as one under another epoch: such a daemon may be of a version that does not know
 -- of this.
--- Gives is_any(): whether a member is; members(): their sysids; note(sysid, epoch); drop(sysid); is_noted(sysid): under
--- whatever epoch.
 local NOTED_MAX = 100
 
 function starts.behind() return redis.call('HGET', K.life, 'behind') end
 
+-- The sysids of members that are behind.
 function Behind.members()
   local found = {}
   for sysid, epoch in (call.behind or ''):gmatch('(%S+) (%d+)') do
@@ -22,8 +21,10 @@ end
 
 function starts.is_any_behind() return #Behind.members() > 0 end
 
+-- Whether a member is behind.
 function Behind.is_any() return call.is_any_behind end
 
+-- Whether that daemon is noted, under whatever epoch.
 function Behind.is_noted(sysid)
   return (' ' .. (call.behind or '')):find(' ' .. sysid .. ' ', 1, true) ~= nil
 end
@@ -47,6 +48,7 @@ local function others(sysid)
   return rows
 end
 
+-- That daemon has jobs left to tell.
 function Behind.note(sysid, epoch)
   local row = sysid .. ' ' .. digits(epoch)
   if not (' ' .. (call.behind or '') .. ' '):find(' ' .. row .. ' ', 1, true) then
@@ -56,6 +58,7 @@ function Behind.note(sysid, epoch)
   end
 end
 
+-- That daemon has told all.
 function Behind.drop(sysid)
   if Behind.is_noted(sysid) then
     write(others(sysid))

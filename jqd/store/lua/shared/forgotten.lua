@@ -2,11 +2,6 @@
 -- beginning of its next life are in the journals only. Where the server's clock is behind that of the one before, they
 -- may be above `high`: what tells of them moves it, for as long as nothing was claimed in this life; from then on their
 -- numbers are noted beside it.
--- Gives begin_life(id, now_us, told): the present fences end an era, and all later ones are higher than any before;
--- went_back(told, before): whether this is an older life than the one of which a caller knows (look.lua); tell(fence):
--- a caller knows of that one: all later ones are higher, and if this store never gave it, it is forgotten;
--- tell_of(outcomes, in_hand): the same of theirs; forgotten(): a function fence → whether it was given in a time that
--- the store does not remember; one fence → whether it was given before this life: what is told of it may be told again.
 local LATE_MAX = 8  -- ranges, of daemons that come when others have claimed again; the oldest goes
 
 -- The highest fence given.
@@ -18,6 +13,7 @@ local function present()
   return tonumber(fence)
 end
 
+-- The present fences end an era, and all later ones are higher than any before.
 function Forgotten.begin_life(id, now_us, told)
   local known = present()
   local low, settled, run, before = unpack(redis.call('HMGET', K.life, 'low', 'settled', 'run', 'id'))
@@ -32,7 +28,8 @@ function Forgotten.begin_life(id, now_us, told)
   redis.call('HDEL', K.life, 'late')
 end
 
--- In a life that is not settled all are waited for, and until somebody claims nothing is lost if it goes on.
+-- Whether this is an older life than the one of which a caller knows (look.lua). In a life that is not settled all are
+-- waited for, and until somebody claims nothing is lost if it goes on.
 function Forgotten.went_back(told, before)
   local id, run, settled, high, unclaimed = unpack(redis.call('HMGET', K.life, 'id', 'run', 'settled', 'high',
     'unclaimed'))
@@ -41,6 +38,7 @@ function Forgotten.went_back(told, before)
   return is_settled and told > present() or is_older and (is_settled or not unclaimed)
 end
 
+-- A caller knows of that fence: all later ones are higher, and if this store never gave it, it is forgotten.
 function Forgotten.tell(fence)
   local high, unclaimed, late = unpack(redis.call('HMGET', K.life, 'high', 'unclaimed', 'late'))
   if fence <= (tonumber(high or nil) or fence) then
@@ -62,7 +60,7 @@ function Forgotten.tell(fence)
   end
 end
 
--- What is in a hand under its fence was given here, as nearly all is.
+-- The same of those of outcomes. What is in a hand under its fence was given here, as nearly all is.
 function Forgotten.tell_of(outcomes, in_hand)
   local told = 0
   for _, one in ipairs(outcomes) do
@@ -72,6 +70,8 @@ function Forgotten.tell_of(outcomes, in_hand)
   Forgotten.tell(told)
 end
 
+-- A function that says of a fence whether it was given in a time that the store does not remember; and one that says
+-- whether it was given before this life: what is told of it may be told again.
 function Forgotten.forgotten()
   local low, high, late = unpack(redis.call('HMGET', K.life, 'low', 'high', 'late'))
   low, high = tonumber(low or nil), tonumber(high or nil)

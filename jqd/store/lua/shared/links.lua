@@ -13,16 +13,9 @@
 -- A parent's *stage* is twice its generation (change.lua), and 1 more when it has ended: it only grows, so of two notes
 -- of a parent the later stage counts, in whatever order they come; of one stage a success, for a late one beats a
 -- failure or cancel. The stage of one that is gone is the last there is: nothing can follow.
---
--- Gives note_made(parents, children); stage_of(generation, has_ended), STAGE_GONE; has_parents_ended(child) → whether
---       all of them have, the first that did not succeed, or '', and '=';
--- note_parent(child, parent, how, stage, is_told: by the parent, which it may have ceased to wait for); given_id(given)
--- → the id of "=" and an own id, nil where nobody has that. give_up_places(key of a group, keep_ms, now_ms): those of
--- pushes that died, also while the clock was ahead; give_key(key, known, id, holds, now_ms): a unique key goes from
--- whom it was to another; leave_key(id): who has it no more; learn_keys(at, count, now_ms): of jobs from a journal that
--- came just now, from the argument `at` on (key, id, holds).
 local NOT_TOLD = '9007199254740991'  -- the last stage there is: they wait for nothing, so the parent owes them nothing
 
+-- The id of "=" and an own id, nil where nobody has that.
 function Links.given_id(given)
   if given:sub(1, 1) ~= '=' then
     return given
@@ -49,6 +42,7 @@ end
 Links.STAGE_GONE = 9007199254740991
 Links.MADE = 1
 
+-- The stage of a parent; STAGE_GONE of one that is gone.
 function Links.stage_of(generation, has_ended)
   return 2 * generation + (has_ended and 1 or 0)
 end
@@ -71,6 +65,7 @@ do
     return (row or ''):match('^(%d+) (.*)$')
   end
 
+  -- Notes how a parent ended. is_told: by the parent, which the child may have ceased to wait for.
   function Links.note_parent(child, parent, how, stage, is_told)
     local key = K.parents .. child
     local row, told = unpack(redis.call('HMGET', key, parent, '~' .. parent))
@@ -107,17 +102,20 @@ do
   end
 end
 
+-- 1 when all parents of a child have ended, else 0; the first that did not succeed, or ''; and '='.
 function Links.has_parents_ended(child)
   local ended, all, failed, mark = unpack(redis.call('HMGET', K.parents .. child, '#', '@', '!', '='))
   return all and (ended or '0') == all and 1 or 0, failed or '', mark or ''
 end
 
+-- That job has its unique key no more.
 function Links.leave_key(id)
   if id and redis.call('HEXISTS', K.jobs, id) == 0 then
     redis.call('ZREM', K.linked, id)
   end
 end
 
+-- A unique key goes from whom it was to another.
 function Links.give_key(key, known, id, holds, now_ms)
   Links.leave_key(known)
   redis.call('HSET', K.unique, key, id .. ' ' .. digits(now_ms) .. ' ' .. holds)
@@ -125,7 +123,8 @@ function Links.give_key(key, known, id, holds, now_ms)
   redis.call('ZREM', K.groups, '\0' .. key)
 end
 
--- Of two the later one has it: it was taken when the earlier had ended. A copy of a job that was deleted is nowhere.
+-- Learns keys of jobs from a journal that came just now, from the argument `at` on (key, id, holds). Of two the later
+-- one has it: it was taken when the earlier had ended. A copy of a job that was deleted is nowhere.
 function Links.learn_keys(at, count, now_ms)
   local FIELDS = 3
   for place = at, at + (count - 1) * FIELDS, FIELDS do
@@ -137,6 +136,7 @@ function Links.learn_keys(at, count, now_ms)
   end
 end
 
+-- Gives up places of pushes that died, also while the clock was ahead. `key`: of a group.
 function Links.give_up_places(key, keep_ms, now_ms)
   local function give_up(first, last)
     for _, token in ipairs(redis.call('ZRANGE', key, first, last, 'BYSCORE')) do

@@ -1,6 +1,4 @@
 -- Outcomes as apply_outcomes is told of them: groups of those that have something in common.
--- Gives fates (job.Fate); values(kept, count) → the first values of one; parts(kept) → mark, packed, generation;
---       read_outcomes(at): from the argument `at` on → outcomes, their ids, groups.
 -- In an outcome are id, kept: as `outcome` keeps it, and what its group says: fate, fence, meant: the generation that
 -- it may be of at most, generation: as text, where one was named, jobtype, result, log and log_from, follows: for the
 -- outbox; brings: followers come with it, copied: of a copy its positions; plain: ids of those that end so and are as
@@ -77,6 +75,7 @@ local function read_group(at)
   return group
 end
 
+-- Reads the arguments from `at` on. Returns outcomes, their ids, groups.
 function Outcomes.read_outcomes(at)
   local outcomes, ids, groups = {}, {}, {}
   while at <= #ARGV do
