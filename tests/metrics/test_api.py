@@ -114,4 +114,6 @@ async def test_a_thousand_types_hold_up_nobody() -> None:
         samples += (await edge.call("GET", "/metrics")).raw.splitlines()
         over.set()
     assert len(samples) > 40_000
-    assert sorted(steps)[-4] < 0.005, [round(step * 1000, 1) for step in sorted(steps)[-8:]]
+    # A busy machine makes some steps long; a page that is written at once has nearly all its time in one of them.
+    long = [step for step in steps if step > 0.005]
+    assert sum(long) < sum(steps) / 4, [round(step * 1000, 1) for step in sorted(steps)[-8:]]
