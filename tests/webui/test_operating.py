@@ -151,7 +151,10 @@ def test_who_is_of_a_tenant_sees_and_pauses_that_alone(guarded: Guarded) -> None
     assert "by who runs this jqd, and resumed there" in page
     assert 'action="/tenants/' not in page, "it would be refused"
     assert browser.post("/tenants/resume", data=form).status_code == 403
-    assert 'action="/tenants/resume"' in everybody.get("/tenants").text
+    page = everybody.get("/tenants").text
+    assert 'action="/tenants/resume"' in page
+    everybody.post("/tenants/resume", data={"form_token": form_token(page), "tenant": "acme"})
+    assert 'action="/tenants/pause"' in browser.get("/tenants").text, "other tests have that tenant, too"
 
 
 def form_token(page: str) -> str:
