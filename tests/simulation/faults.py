@@ -45,9 +45,9 @@ from typing import Any
 import trio
 
 from jqd.testing.keyspace import Keyspace
-from tests.simulation.causes import Away, Loss, Slow
-from tests.simulation.link import Weather
+from tests.simulation.causes import Away, Loss
 from tests.simulation.loop import hold_timers
+from tests.simulation.network_faults import NetworkFaults
 from tests.simulation.node import AGAIN_S, Life, Node, WorldClock
 from tests.simulation.plan import FAULTY_S, Fault
 from tests.simulation.stage import Stage
@@ -58,7 +58,6 @@ JUMP_MS = 3_600_000
 JUMPS_MS = tuple(sign * size for size in (1_000, 15_000, JUMP_MS) for sign in (-1, 1))
 MURDER_S = 0.5  # until what a job killed is started again
 SWAPPED_S = 5.0  # at least: a lease, and what recovers takes
-SLOW_TAIL_S = 4.0  # what was asked of a slow store in its last moment is answered by then
 POINTS = (
     "before renew_sysid",
     "after renew_sysid",
@@ -83,11 +82,11 @@ POINTS = (
 """Where a kill or a pause may be laid in wait."""
 
 
-class Nemesis:
+class Nemesis(NetworkFaults):
     """Does what the plan says."""
 
     def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+        super().__init__(stage)
         self._source = random.Random(f"nemesis {stage.plan.seed}")
         self._images: list[list[Any]] = [[] for _ in stage.stores]
         self._ambush: dict[str, tuple[str, Fault]] = {}  # by node
@@ -245,13 +244,6 @@ class Nemesis:
 
     # ------------------------------------------------------------ the store
 
-    def _partitions(self, fault: Fault) -> list[int]:
-        """Those that it befalls."""
-        return list(range(len(self._stage.stores))) if fault.partition is None else [fault.partition]
-
-    def _weathers(self, fault: Fault) -> list[Weather]:
-        return [self._stage.weathers[number] for number in self._partitions(fault)]
-
     def _lose(self, number: int) -> None:
         self._stage.history.losses.append(Loss(trio.current_time(), number))
 
@@ -292,74 +284,6 @@ class Nemesis:
     async def _restart(self, fault: Fault) -> None:
         for number in self._partitions(fault):
             self._stage.stores[number].restart()
-
-    async def _away(self, fault: Fault) -> None:
-        aways = [self._stage.history.gone("*", "the store is away", number) for number in self._partitions(fault)]
-        for weather in self._weathers(fault):
-            weather.away = True
-        await trio.sleep(fault.span_s)
-        for weather in self._weathers(fault):
-            weather.away = False
-        for away in aways:
-            away.to_s = trio.current_time()
-
-    async def _absent(self, fault: Fault) -> None:
-        for number in self._partitions(fault):
-            self._stage.history.gone("*", "the store is away", number)
-            self._stage.weathers[number].away = True
-
-    async def _cut(self, fault: Fault) -> None:
-        node = self._stage.nodes[fault.node]
-        life = node.life
-        if life is None or not life.links:
-            return
-        aways = [self._stage.history.gone(node.name, "cut off", number) for number in self._partitions(fault)]
-        for number in self._partitions(fault):
-            life.links[number].cut = True
-        await trio.sleep(fault.span_s)
-        for number in self._partitions(fault):
-            life.links[number].cut = False
-        for away in aways:
-            away.to_s = trio.current_time()
-
-    async def _lost(self, fault: Fault) -> None:
-        for weather in self._weathers(fault):
-            weather.lost = 0.05 + 0.4 * fault.part
-        await trio.sleep(fault.span_s * 2)
-        for weather in self._weathers(fault):
-            weather.lost = 0.0
-
-    async def _late(self, fault: Fault) -> None:
-        for weather in self._weathers(fault):
-            weather.late = 0.05 + 0.3 * fault.part
-        await trio.sleep(fault.span_s * 2)
-        for weather in self._weathers(fault):
-            weather.late = 0.0
-
-    async def _slow(self, fault: Fault) -> None:
-        began_s = trio.current_time()
-        for number in self._partitions(fault):
-            self._stage.weathers[number].slow_s = 0.1 + 1.5 * fault.part
-            self._stage.history.slows.append(Slow(began_s, began_s + fault.span_s + SLOW_TAIL_S, number))
-        await trio.sleep(fault.span_s)
-        for weather in self._weathers(fault):
-            weather.slow_s = 0.0
-
-    async def _lag(self, fault: Fault) -> None:
-        node = self._stage.nodes[fault.node]
-        for number in self._partitions(fault):
-            node.lags_s[number] = 0.3 + 3.0 * fault.part
-        await trio.sleep(fault.span_s * 3)
-        for number in self._partitions(fault):
-            node.lags_s[number] = 0.0
-
-    async def _backlog(self, fault: Fault) -> None:
-        node = self._stage.nodes[fault.node]
-        for number in self._partitions(fault):
-            node.backlogs_s[number] = 1.0 + 4.0 * fault.part
-        await trio.sleep(fault.span_s * 3)
-        for number in self._partitions(fault):
-            node.backlogs_s[number] = 0.0
 
     async def _clock(self, fault: Fault) -> None:
         stage = self._stage
